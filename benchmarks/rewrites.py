@@ -14,7 +14,6 @@ late products      the derivative of that input, likewise
 step panels        factors of steps, laid out in panels once for all steps
 splices            affine layers that read several frames take rows where they were copied from,
                    and add to derivatives before they are copied
-gathered splices   the same above recurrent layers, whose rows are gathered once
 pending zeros      the first sum into zeros replaces them
 panels             parameters laid out for products of few rows
 tiles              several frames computed with fewer products
@@ -84,7 +83,6 @@ REWRITES: dict[str, Change] = {
     "late products": partial(without_rules, deferred_derivatives=()),
     "step panels": partial(without_rules, step_panels=((), ())),
     "splices": partial(without_rules, spliced_inputs=((), ()), spliced_derivatives=()),
-    "gathered splices": partial(without_rules, gathered_inputs=(), scattered_derivatives=()),
     "pending zeros": partial(replaced, PendingZeros, "take", lambda *_: False),
     "panels": partial(switched_off, PANELS),
     "tiles": partial(switched_off, TILES),

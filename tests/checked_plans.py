@@ -19,8 +19,6 @@ REWRITES = (
     "inputs",
     "left_out",
     "derivatives",
-    "gathered",
-    "scattered",
 )
 """The fields of a plan that hold what is changed."""
 

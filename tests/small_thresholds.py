@@ -17,7 +17,6 @@ from nnet3_runtime_cuda.lowering import kernel_capabilities
 from nnet3_runtime_cuda.lowering.bind import rows
 from nnet3_runtime_cuda.lowering.plan import (
     deferred_derivatives,
-    gathered_splices,
     known_inputs,
     splices,
     step_panels,
@@ -52,7 +51,6 @@ def thresholds(seed: int) -> Iterator[None]:
             (known_inputs, "FEWEST_STEPS", rng.choice([1, 2, 3])),
             (deferred_derivatives, "MOST_ROWS", most),
             (splices, "FEWEST_ROWS", most + 1),
-            (gathered_splices, "FEWEST_ROWS", most + 1),
             (step_panels, "FEWEST_STEPS", 2),
             (step_panels, "FEWEST_PARAMETERS", 1),
         ]

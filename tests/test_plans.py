@@ -19,7 +19,6 @@ from nnet3_optimizer import CachingCompiler, optimize
 from nnet3_runtime_cuda import DeviceNnet, Plan, check_plan, format_plan, make_plan
 from nnet3_runtime_cuda.lowering.plan import (
     deferred_derivatives,
-    gathered_splices,
     known_inputs,
     splices,
     step_panels,
@@ -40,8 +39,7 @@ def _set_most_rows(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """Steps have at most so many rows, splices more; and few steps are enough."""
     for module in (known_inputs, deferred_derivatives):
         monkeypatch.setattr(module, "MOST_ROWS", most)
-    for module in (splices, gathered_splices):
-        monkeypatch.setattr(module, "FEWEST_ROWS", most + 1)
+    monkeypatch.setattr(splices, "FEWEST_ROWS", most + 1)
     monkeypatch.setattr(known_inputs, "FEWEST_STEPS", 1)
     monkeypatch.setattr(step_panels, "FEWEST_STEPS", 2)
     monkeypatch.setattr(step_panels, "FEWEST_PARAMETERS", 1)

@@ -11,7 +11,6 @@ from pathlib import Path
 import attrs
 import numpy as np
 import pytest
-import test_gathered_splices
 import test_known_inputs
 import test_splices
 from computations import program
@@ -22,7 +21,7 @@ from nnet3_runtime_cuda.lowering import check
 from nnet3_runtime_cuda.lowering.areas import Area, Place
 from nnet3_runtime_cuda.lowering.check.cells import BOTH, Cells
 from nnet3_runtime_cuda.lowering.check.moves import move
-from nnet3_runtime_cuda.lowering.plan import gathered_splices, step_panels
+from nnet3_runtime_cuda.lowering.plan import step_panels
 from nnet3_runtime_cuda.lowering.plan.make import plan_with
 from stated_capabilities import Stated
 
@@ -41,18 +40,6 @@ def backward() -> Planned:
     return nnet, program(nnet, text), test_splices.plan(text)
 
 
-def gathered() -> Planned:
-    """An input gathered from rows of two matrices."""
-    nnet, text = test_gathered_splices.NNET, test_gathered_splices.FORWARD.replace("free m1\n", "")
-    return nnet, program(nnet, text), test_gathered_splices.plan(text)
-
-
-def scattered() -> Planned:
-    """A derivative added to rows of two matrices."""
-    nnet, text = test_gathered_splices.NNET, test_gathered_splices.BACKWARD
-    return nnet, program(nnet, text), test_gathered_splices.plan(text)
-
-
 def recurrent() -> Planned:
     """Steps with products made before and put off, and parameters in panels."""
     nnet = test_known_inputs.network(-1)
@@ -63,11 +50,10 @@ def recurrent() -> Planned:
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathered_splices, "FEWEST_ROWS", 8)
     monkeypatch.setattr(step_panels, "FEWEST_PARAMETERS", 1)
 
 
-@pytest.mark.parametrize("make", [copied, backward, gathered, scattered, recurrent])
+@pytest.mark.parametrize("make", [copied, backward, recurrent])
 def test_plans_that_are_right(make: Callable[[], Planned]) -> None:
     """What the makers make of these programs passes."""
     nnet, computation, plan = make()
@@ -136,7 +122,6 @@ WRONG = [
     (copied, "inputs.0.taps.distance", 1, "c6: 3 taps, 1 rows apart, of m1(0:63, 0:3) do not"),
     (copied, "inputs.0.taps.count", 2, "c6: 2 taps, 2 rows apart"),
     (copied, "inputs.0.taps.matrix", 2, "c6: m2(0:63, 0:3) is no area of a 60 x 12 matrix"),
-    (copied, "inputs.0.taps.is_packed", True, "cannot stand for m2(0:59, 0:11)"),
     (copied, "inputs.0.copies", (1,), "c1 is to be MatrixCopy, but is AllocMatrixUndefined"),
     (copied, "inputs", (), "c2 is left out, but no input does without it"),
     (copied, "inputs.0.copies", (2, 3), "c4 is left out, but no input does without it"),
@@ -147,13 +132,6 @@ WRONG = [
     (backward, "derivatives.0.added", (13, 14, 12), "positions must ascend"),
     (backward, "derivatives.0.position", 5, "c5 is to be Backprop or BackpropNoModelUpdate"),
     (backward, "derivatives", lambda all_: (*all_, *all_), "c9 has two sums"),
-    # gathered
-    (gathered, "gathered.0.moves", (3, 4), "c4: 2 commands move 3 blocks"),
-    (gathered, "gathered.0.maps", (8,), "c8 is to be Propagate or Backprop"),
-    (gathered, "gathered.0.taps.is_packed", False, "cannot stand for m3(0:7, 0:8)"),
-    (gathered, "gathered.0.taps.matrix", 4, "cannot stand for m3(0:7, 0:8)"),
-    (scattered, "scattered.0.moves", (5, 6), "c6: 2 commands move 3 blocks"),
-    (scattered, "scattered.0.maps", (), "positions must ascend, and be some"),
     # steps
     (recurrent, "components", ("a",), "of a network with other components"),
     (recurrent, "early.0.steps.1.rows", (0, 2), "the first columns of the input, in the product"),

@@ -13,14 +13,12 @@ import types
 
 import attrs
 import pytest
-import test_gathered_splices
 import test_splices
 from computations import program
 from nnet3_descriptors import Nnet
 from nnet3_runtime_cuda import Plan, PlanError, check_plan
 from nnet3_runtime_cuda.lowering.plan import (
     deferred_derivatives,
-    gathered_splices,
     known_inputs,
     make,
     plan,
@@ -34,14 +32,10 @@ from plan_programs import (
     EARLY_LOOP_BETWEEN_STEPS,
     EARLY_LOOP_OF_STEPS,
     EARLY_WHOLE,
-    GATHERED,
-    GATHERED_FREED,
     LATE,
     LATE_COPIED_LATER,
     PANELS,
     PANELS_IN_LOOP,
-    SCATTERED,
-    SCATTERED_FREED,
     SUMMED,
 )
 from stated_capabilities import Stated
@@ -50,8 +44,6 @@ SPLICED = test_splices.NNET, COPIED
 SUM = test_splices.NNET, SUMMED
 FIRST = test_splices.NNET, EARLY
 LAST = test_splices.NNET, LATE
-GATHER = test_gathered_splices.NNET, GATHERED
-SCATTER = test_gathered_splices.NNET, SCATTERED
 
 
 @attrs.frozen
@@ -101,20 +93,17 @@ def plan_of(nnet: Nnet, text: str) -> Plan:
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known_inputs, "FEWEST_STEPS", 1)
-    monkeypatch.setattr(gathered_splices, "FEWEST_ROWS", 8)
     monkeypatch.setattr(step_panels, "FEWEST_PARAMETERS", 1)
     monkeypatch.setattr(step_panels, "FEWEST_STEPS", 2)
 
 
-@pytest.mark.parametrize("base", [SPLICED, SUM, FIRST, LAST, GATHER, SCATTER])
+@pytest.mark.parametrize("base", [SPLICED, SUM, FIRST, LAST])
 def test_programs_are_changed(base: tuple[Nnet, str]) -> None:
     """The programs from which those of the rules are made have plans, and right ones."""
     nnet, text = base
     found = plan_of(nnet, text)
 
-    assert any((found.early, found.late, found.inputs, found.derivatives)) or any(
-        (found.gathered, found.scattered)
-    )
+    assert any((found.early, found.late, found.inputs, found.derivatives))
     check_plan(nnet, program(nnet, text), found)
 
 
@@ -126,8 +115,6 @@ LAST_BACK = "m2 = wide.backprop_no_update(m3(12:15, :))"
 SECOND_BLOCK, THIRD_BLOCK = "m2(:, 4:7) = m1(2:61, :)", "m2(:, 8:11) = m1(4:63, :)"
 FIRST_SUM, SECOND_SUM = "m3(0:59, :) = m2(:, 0:3)", "m3(2:61, :) += m2(:, 4:7)"
 THIRD_SUM = "m3(4:63, :) += m2(:, 8:11)"
-SECOND_ROWS, THIRD_ROWS = "m3(:, 3:5) = rows(j1)", "m3(:, 6:8) = rows(j2)"
-ADD_SECOND, ADD_THIRD = "rows(j1) += m3(:, 3:5)", "rows(j2) += m3(:, 6:8)"
 
 RULES = {
     # ---- known_inputs ----
@@ -448,7 +435,7 @@ RULES = {
     ),
     "blocks are added in order": Rule(
         splices,
-        "sources != blocks_of(area, width) or ",
+        "sources != _blocks_of(area, width) or ",
         "",
         SUM,
         {"m2(:, 4:7)": "m2(:, 8:11 )", "m2(:, 8:11)": "m2(:, 4:7)", "11 )": "11)"},
@@ -466,160 +453,6 @@ RULES = {
         "if False:",
         SUM,
         {FIRST_SUM: f"{FIRST_SUM}\nm3(10:10, :) = constant 0.5"},
-    ),
-    # ---- gathered_splices ----
-    "rows in loops are left alone": Rule(
-        gathered_splices,
-        "return trace.commands if trace.label is None else ()",
-        "return trace.commands",
-        SCATTER,
-        {
-            "m3 = wide": "label\nm3 = wide",
-            FREE.replace("2", "3"): "\n",
-            "provide output = m2": "provide output = m2\ngoto c6",
-        },
-    ),
-    "nothing is allocated while rows are copied": Rule(
-        gathered_splices,
-        "_moves(trace, position, c.CopyRowsMulti, FREES)",
-        "_moves(trace, position, c.CopyRowsMulti, MEMORY)",
-        (GATHER[0], GATHERED_FREED),
-    ),
-    "nothing changes while rows are copied": Rule(
-        gathered_splices,
-        "elif not isinstance(command, among):",
-        "elif False:",
-        GATHER,
-        {THIRD_ROWS: f"m2 = constant 0.5\n{THIRD_ROWS}"},
-    ),
-    "nothing changes while rows are added to": Rule(
-        gathered_splices,
-        "elif not isinstance(command, among):",
-        "elif False:",
-        SCATTER,
-        {ADD_THIRD: f"m1 = constant 0.5\n{ADD_THIRD}"},
-    ),
-    "no rows are freed while rows are added to": Rule(
-        gathered_splices,
-        "if _are_freed(trace, rows):",
-        "if False:",
-        (SCATTER[0], SCATTERED_FREED),
-    ),
-    "blocks of rows are in order": Rule(
-        gathered_splices,
-        "if places[:count] != [(matrix, block) for block in blocks]:",
-        "if False:",
-        GATHER,
-        {SECOND_ROWS: "m3(:, 6:8) = rows(j1 )", THIRD_ROWS: "m3(:, 3:5) = rows(j2)", "1 )": "1)"},
-    ),
-    "rows are moved with the factor 1": Rule(
-        gathered_splices,
-        "if any(command.alpha != 1.0 for command in commands):",
-        "if False:",
-        GATHER,
-        {SECOND_ROWS: "m3(:, 3:5) = 0.5 * rows(j1)"},
-    ),
-    "lists are regular": Rule(
-        gathered_splices,
-        "return distance if regular else 0",
-        "return distance",
-        GATHER,
-        {"j2 = m1[4:7]": "j2 = m1[5:5], m1[4:4], m1[6:7]"},
-    ),
-    "lists name all rows": Rule(
-        gathered_splices,
-        "if any((pairs < 0).any() for pairs in lists):",
-        "if False:",
-        GATHER,
-        {"j0 = m1[0:7]": "j0 = -, m1[1:7]"}
-        | {"free m3": "free m3\nm2 = bounded.propagate(m1(0:3, :))"},
-    ),
-    "lists are ahead of one another": Rule(
-        gathered_splices,
-        "if distance == 0:",
-        "if False:",
-        GATHER,
-        {"j1 = m1[2:7], m2[0:1]": "j1 = m2[0:7]", "j2 = m1[4:7], m2[0:3]": "j2 = m5[0:7]"}
-        | {"m2 = 4 x 3": "m2 = 8 x 3", "m5(0:3, :)": "m5"},
-    ),
-    "no row is named twice": Rule(
-        gathered_splices,
-        "len(np.unique(starts, axis=0)) != len(rows) or ",
-        "",
-        SCATTER,
-        {"j2 = m1[4:7], m2[0:3]": "j2 = m1[4:7], m2[0:1], m1[0:1]"},
-    ),
-    "no row is one of the splice": Rule(
-        gathered_splices,
-        " or (starts[:, 0] == matrix).any():",
-        ":",
-        GATHER,
-        {"j0 = m1[0:7]": "j0 = m3(:, 0:2)[7], m1[1:7]"},
-    ),
-    "maps come after the rows": Rule(
-        gathered_splices,
-        " or position < rows.moves[-1]:",
-        ":",
-        GATHER,
-        {"m3(:, 0:2) =": "m4 = undefined\nm4 = wide.propagate(m3)\nm3(:, 0:2) ="},
-    ),
-    "only affine maps read the splice": Rule(
-        gathered_splices,
-        "if not isinstance(command, c.Propagate | c.Backprop) or",
-        "if not isinstance(command, c.Propagate | c.Backprop | c.BackpropNoModelUpdate) or",
-        GATHER,
-        {"free m3": "m6 = wide.backprop_no_update(m4, input m3)\nfree m3"}
-        | {"m5 = 8 x 3": "m5 = 8 x 3\nm6 = 8 x 9"},
-    ),
-    "maps read all of the splice": Rule(
-        gathered_splices,
-        "if not (is_whole and gains(",
-        "if not (gains(",
-        GATHER,
-        {"m4 = wide.propagate(m3)": "m4(0:6, :) = wide.propagate(m3(0:6, :))"},
-    ),
-    "some map reads the splice": Rule(
-        gathered_splices,
-        "return bool(rows.maps)",
-        "return True",
-        GATHER,
-        {"m4 = wide.propagate(m3)": "m4 = constant 0.5"},
-    ),
-    "one map adds to the derivative": Rule(
-        gathered_splices,
-        "if len(rows.maps) == 1 else",
-        "if rows.maps else",
-        SCATTER,
-        {"m3 = wide.backprop_no_update(m4)": 2 * "m3 = wide.backprop_no_update(m4)\n"},
-    ),
-    "the map comes before the rows": Rule(
-        gathered_splices,
-        "if position > rows.moves[0]:",
-        "if position == len(trace.commands):",
-        SCATTER,
-        {"m3 = wide.backprop_no_update(m4)": ""}
-        | {"free m3": "free m3\nm3 = zeros\nm3 = wide.backprop_no_update(m4)"},
-    ),
-    "the derivative of rows is zeroed": Rule(
-        gathered_splices,
-        "is_whole = is_zeroed and _is_whole(",
-        "is_whole = _is_whole(",
-        SCATTER,
-        {"m3 = zeros": "m3 = undefined"},
-    ),
-    "the map adds to the whole derivative": Rule(
-        gathered_splices,
-        "is_whole = is_zeroed and _is_whole(trace, command.input_deriv, rows)",
-        "is_whole = is_zeroed",
-        SCATTER,
-        {"m3 = wide.backprop_no_update(m4)": "m3(0:6, :) = wide.backprop_no_update(m4(0:6, :))"},
-    ),
-    "only the first rows are replaced": Rule(
-        gathered_splices,
-        "_moves(trace, position, c.AddToRowsMulti, MEMORY)",
-        "_moves(trace, position, c.CopyToRowsMulti | c.AddToRowsMulti, MEMORY)",
-        SCATTER,
-        {ADD_SECOND: "rows(j1) = m3(:, 3:5)"},
     ),
     # ---- make ----
     "input and derivative have the same taps": Rule(
@@ -680,10 +513,6 @@ PAYS = {
         "gains(command.component, found[0].rows, found[0].offsets)",
         "gains(command.component, taps.rows, taps.offsets)",
     ),
-    gathered_splices: (
-        "height < FEWEST_ROWS",
-        "return is_whole and gains(command.component, rows.taps.rows, rows.taps.offsets)",
-    ),
     step_panels: (
         "len(at) < FEWEST_STEPS or size(factor) < FEWEST_PARAMETERS",
         "can.gains_by_panels(command.component, rows)",
@@ -724,18 +553,8 @@ WALKS = {
         "if sources else",
         "if len(sources) > 1 else None",
         "if taps is None or",
-    ),
-    gathered_splices: (
-        "if isinstance(command, c.CopyRowsMulti):",
-        "if found is not None and _is_input(trace, found, gains)",
-        "if isinstance(command, c.CopyToRowsMulti | c.AddToRowsMulti)",
-        "if found is not None and _is_derivative(trace, found, gains)",
-        "if at == position or isinstance(command, following)",
-        "if count < 2",
-        "if len(ahead) else 0",
-        "if not isinstance(command, c.Backprop | c.BackpropNoModelUpdate)",
-        "return submatrix > 0 and trace.areas.of(submatrix) == (matrix, trace.areas.whole(matrix))",
-        "if isinstance(command, c.CopyRowsMulti) else",
+        "if isinstance(command, c.Propagate) else command.input_value",
+        "if area.columns % width",
     ),
     step_panels: (
         "if memory is None",
@@ -745,8 +564,7 @@ WALKS = {
     make: (),
 }
 """Conditions by which a maker goes through the commands; without them it fails, or finds nothing
-that could be planned. What `_is_whole` says is needed where it is asked, and so are `_is_input`
-and `_is_derivative`."""
+that could be planned. What `_is_whole` says is needed where it is asked."""
 
 
 def _conditions(maker: types.ModuleType) -> list[tuple[int, int]]:

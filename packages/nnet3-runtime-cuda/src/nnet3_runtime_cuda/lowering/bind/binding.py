@@ -29,7 +29,7 @@ from nnet3_runtime_cuda.lowering.bind.regular import Positions
 from nnet3_runtime_cuda.lowering.bind.rows import record_scaled
 from nnet3_runtime_cuda.lowering.bind.step_products import StepProducts
 from nnet3_runtime_cuda.lowering.plan.plan import Plan, SplicedDerivative
-from nnet3_runtime_cuda.lowering.plan.taps import input_of
+from nnet3_runtime_cuda.lowering.plan.splices import input_of
 from nnet3_runtime_cuda.operations import Array, Call, Tape
 from nnet3_runtime_cuda.operations.gradients import TimeSplice
 from nnet3_runtime_cuda.program import Port, Program, Segment
@@ -269,10 +269,6 @@ class Binding:
         taps = self.changes.inputs.get(self.position)
         if taps is None:
             return None
-        if taps.is_packed:
-            x, rest = self.packed(taps.matrix, taps.area)
-            self.tape.lend(rest)
-            return TimeSplice(x, taps.offsets, taps.rows)
         if self.position in self.changes.idle:
             self.tape.lend(self._flat(self.areas.of(input_of(command)).matrix))
         x = self.read_place(Place(taps.matrix, taps.area))

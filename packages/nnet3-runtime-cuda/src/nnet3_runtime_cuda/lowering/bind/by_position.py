@@ -5,7 +5,6 @@ from __future__ import annotations
 from nnet3_runtime_cuda.lowering.plan.plan import (
     EarlyProduct,
     EarlyStep,
-    GatheredRows,
     LateProduct,
     PanelledFactor,
     Plan,
@@ -26,8 +25,6 @@ class ByPosition:
         idle: Positions of commands whose input's matrix holds nothing.
         derivatives: The derivative that a command sums up, its matrix and taps.
         sums: The same for the command that adds the sum.
-        gathered: What a command gathers, together with others of which it may be the last.
-        scattered: What it scatters, likewise.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -41,21 +38,11 @@ class ByPosition:
             position: factor for factor in plan.panels for position in factor.positions
         }
         self.inputs: dict[int, Taps] = {each.position: each.taps for each in plan.inputs}
-        self.inputs |= {at: rows.taps for rows in plan.gathered for at in rows.maps}
         self.idle = frozenset(each.position for each in plan.inputs if each.is_idle)
         self.derivatives: dict[int, tuple[int, Taps]] = {
             each.position: (each.matrix, each.taps) for each in plan.derivatives
         }
-        self.derivatives |= {
-            at: (rows.taps.matrix, rows.taps) for rows in plan.scattered for at in rows.maps
-        }
         self.sums: dict[int, SplicedDerivative] = {each.added[0]: each for each in plan.derivatives}
-        self.gathered: dict[int, GatheredRows] = {
-            at: rows for rows in plan.gathered for at in rows.moves
-        }
-        self.scattered: dict[int, GatheredRows] = {
-            at: rows for rows in plan.scattered for at in rows.moves
-        }
         self.left_out = frozenset(
             [
                 *plan.left_out,

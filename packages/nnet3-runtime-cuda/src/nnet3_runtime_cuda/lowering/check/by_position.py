@@ -6,7 +6,6 @@ from nnet3_runtime_cuda.lowering.areas import Place
 from nnet3_runtime_cuda.lowering.plan.plan import (
     EarlyProduct,
     EarlyStep,
-    GatheredRows,
     LateProduct,
     LateStep,
     Plan,
@@ -27,8 +26,6 @@ class Changes:
         idle: Commands that use the memory of their input's matrix for other things.
         sums: Where the blocks of an input derivative are added up by the command.
         added: The derivative whose sum a command adds.
-        gathered: The rows that a command is one of the moves of.
-        scattered: Likewise.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -41,8 +38,6 @@ class Changes:
         self.added: dict[int, SplicedDerivative] = {
             each.added[0]: each for each in plan.derivatives
         }
-        self.gathered: dict[int, GatheredRows] = {}
-        self.scattered: dict[int, GatheredRows] = {}
         self.left_out = set(plan.left_out)
         for early in plan.early:
             self.early |= {step.position: (early, step) for step in early.steps}
@@ -51,12 +46,6 @@ class Changes:
             self.left_out |= {step.copied for step in late.steps}
         for derivative in plan.derivatives:
             self.left_out |= set(derivative.added[1:])
-        for rows in plan.gathered:
-            self.gathered |= dict.fromkeys(rows.moves, rows)
-            self.inputs |= dict.fromkeys(rows.maps, rows.taps)
-        for rows in plan.scattered:
-            self.scattered |= dict.fromkeys(rows.moves, rows)
-            self.sums |= dict.fromkeys(rows.maps, rows.taps)
 
     def __bool__(self) -> bool:
         """Whether anything is changed."""

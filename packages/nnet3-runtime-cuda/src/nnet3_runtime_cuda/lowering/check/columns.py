@@ -106,8 +106,7 @@ def _planned(computation: NnetComputation, changes: Changes) -> Iterable[Columns
             width = taps.area.columns
             for block in range(taps.count):
                 yield matrix, first, matrix, first + block * width, width
-            if not taps.is_packed:
-                yield matrix, first, taps.matrix, taps.area.column, width
+            yield matrix, first, taps.matrix, taps.area.column, width
 
 
 def _beside(place: Place, submatrix: Sequence[int], columns: int) -> Columns:

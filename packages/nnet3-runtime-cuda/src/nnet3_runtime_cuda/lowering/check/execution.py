@@ -36,7 +36,7 @@ from nnet3_runtime_cuda.lowering.check.columns import borders_of
 from nnet3_runtime_cuda.lowering.check.memory import Memory
 from nnet3_runtime_cuda.lowering.check.moves import MOVES, move
 from nnet3_runtime_cuda.lowering.check.order import running_order
-from nnet3_runtime_cuda.lowering.plan.plan import GatheredRows, LateProduct, SplicedDerivative, Taps
+from nnet3_runtime_cuda.lowering.plan.plan import LateProduct, SplicedDerivative, Taps
 
 _INPUTS = ("input", "input_value")
 
@@ -151,20 +151,11 @@ class Execution:
     def _run_move(self, position: int, command: Command) -> None:
         changes = self._changes
         run = partial(move, self._cells, self._computation, command)
-        gathered, scattered = changes.gathered.get(position), changes.scattered.get(position)
         if position in changes.left_out:
             run(PLAIN_ONLY)
         elif position in changes.added:
             run(PLAIN_ONLY)
             self._add_sum(position, command, changes.added[position])
-        elif gathered is not None:
-            run(PLAIN_ONLY)
-            if position == gathered.moves[-1]:
-                self._gather(position, gathered)
-        elif scattered is not None:
-            run(PLAIN_ONLY)
-            if position == scattered.moves[-1]:
-                self._scatter(position, scattered)
         else:
             run(BOTH)
 
@@ -177,48 +168,6 @@ class Execution:
         if isinstance(command, c.MatrixCopy):
             target[: taps.rows] = 0
         target += values
-
-    def _named(self, rows: GatheredRows) -> np.ndarray[Any, np.dtype[np.int32]]:
-        """The (submatrix, row) of each row of taps, as the first block that has it names it."""
-        taps = rows.taps
-        found = np.zeros((taps.area.rows, 2), np.int32)
-        blocks = list(zip(rows.moves, taps.offsets, strict=True))
-        for position, offset in reversed(blocks):
-            command = self._commands[position]
-            assert isinstance(command, c.CopyRowsMulti | c.CopyToRowsMulti | c.AddToRowsMulti)
-            found[offset : offset + taps.rows] = self._computation.indexes_multi[
-                command.indexes_multi
-            ]
-        return found
-
-    def _where(self, rows: GatheredRows) -> tuple[list[int], np.ndarray[Any, Any]]:
-        """The matrices of the rows of taps, and where their cells are."""
-        pairs = self._named(rows)
-        first = int(pairs[0, 0])
-        stretches = self._cells.of(first).shape[2]
-        matrices = {self._matrix_of[each] for each in np.unique(pairs[:, 0]).tolist()}
-        return sorted(matrices), self._cells.of_rows(pairs, stretches)
-
-    def _gather(self, position: int, rows: GatheredRows) -> None:
-        matrix = rows.taps.matrix
-        self._memory.check(position, matrix)
-        # The rows are read while this memory is written to: none of them may be in it.
-        self._memory.spoil(matrix)
-        _, where = self._where(rows)
-        self._memory.pack(matrix, self._cells.all[PLANNED, where])
-
-    def _scatter(self, position: int, rows: GatheredRows) -> None:
-        taps = rows.taps
-        values = self._memory.packed(position, taps.matrix, rows.maps[0])
-        matrices, where = self._where(rows)
-        for matrix in matrices:
-            self._memory.check(position, matrix)
-        if len(np.unique(where[:, 0])) != len(where):
-            raise PlanError(f"c{position} is to add to a row twice at the same time")
-        planned = self._cells.all[PLANNED]
-        if isinstance(self._commands[rows.moves[0]], c.CopyToRowsMulti):
-            planned[where[: taps.rows]] = 0
-        planned[where] += values
 
     # ---- components ----
 
@@ -268,10 +217,7 @@ class Execution:
 
     def _read_taps(self, position: int, submatrix: int, taps: Taps) -> None:
         """The blocks of an input must be what the taps read."""
-        if taps.is_packed:
-            values = self._memory.packed(position, taps.matrix, position)
-        else:
-            values = self._cells.of_place(Place(taps.matrix, taps.area))[PLANNED]
+        values = self._cells.of_place(Place(taps.matrix, taps.area))[PLANNED]
         expected, width = self._cells.of(submatrix)[PLAIN], values.shape[1]
         for number, offset in enumerate(taps.offsets):
             block = expected[:, number * width : (number + 1) * width]

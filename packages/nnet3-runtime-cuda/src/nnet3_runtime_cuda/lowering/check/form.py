@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TypeVar
 
-import numpy as np
 from nnet3_compiler import NnetComputation
 from nnet3_compiler import commands as c
 from nnet3_compiler.commands import Command
@@ -17,7 +16,6 @@ from nnet3_runtime_cuda.lowering.areas import Area, Place
 from nnet3_runtime_cuda.lowering.check.columns import spliced_operand
 from nnet3_runtime_cuda.lowering.plan.plan import (
     EarlyProduct,
-    GatheredRows,
     LateProduct,
     PanelledFactor,
     Plan,
@@ -52,10 +50,6 @@ def check_form(nnet: Nnet, computation: NnetComputation, plan: Plan) -> None:
         form.spliced_input(each)
     for derivative in plan.derivatives:
         form.spliced_derivative(derivative)
-    for rows in plan.gathered:
-        form.gathered(rows)
-    for rows in plan.scattered:
-        form.scattered(rows)
     without = {copy for each in plan.inputs for copy in each.copies}
     for position in plan.left_out:
         form.command(position, c.MatrixCopy)
@@ -73,15 +67,13 @@ def _check_twice(plan: Plan) -> None:
     """No command is changed twice in the same way."""
     inputs = [each.position for each in plan.inputs]
     sums = [each.position for each in plan.derivatives]
-    moves = [at for rows in (*plan.gathered, *plan.scattered) for at in rows.moves]
     for what, positions in (
         ("two products made before", [s.position for each in plan.early for s in each.steps]),
         ("two products put off", [s.position for each in plan.late for s in each.steps]),
         ("two factors in panels", [at for each in plan.panels for at in each.positions]),
-        ("two inputs", inputs + [at for rows in plan.gathered for at in rows.maps]),
-        ("two sums", sums + [at for rows in plan.scattered for at in rows.maps]),
+        ("two inputs", inputs),
+        ("two sums", sums),
         ("two changes of what it adds", [at for each in plan.derivatives for at in each.added]),
-        ("two lists of moves", moves),
     ):
         seen: set[int] = set()
         for position in positions:
@@ -93,9 +85,7 @@ def _check_twice(plan: Plan) -> None:
 def _check_agreement(plan: Plan) -> None:
     """A command has the same taps for its input and for the derivative of it."""
     inputs = {each.position: each.taps for each in plan.inputs}
-    inputs |= {at: rows.taps for rows in plan.gathered for at in rows.maps}
     sums = {each.position: each.taps for each in plan.derivatives}
-    sums |= {at: rows.taps for rows in plan.scattered for at in rows.maps}
     for position, taps in sums.items():
         other = inputs.get(position, taps)
         if (other.offsets, other.rows) != (taps.offsets, taps.rows):
@@ -231,17 +221,12 @@ class _Form:
 
     # ---- taps ----
 
-    def _check_taps(self, position: int, taps: Taps, submatrix: int, *, is_packed: bool) -> None:
+    def _check_taps(self, position: int, taps: Taps, submatrix: int) -> None:
         """Checks taps against the input, or the derivative, that they stand for."""
         if not submatrix:
             raise PlanError(f"c{position} has no such input or derivative")
         matrix, area = self.place(submatrix)
-        if taps.is_packed != is_packed or (is_packed and taps.matrix != matrix):
-            raise PlanError(f"c{position}: {taps} cannot stand for {Place(matrix, area)}")
-        if is_packed:
-            self._check_packed(position, matrix, taps)
-        else:
-            self._check_place(position, Place(taps.matrix, taps.area))
+        self._check_place(position, Place(taps.matrix, taps.area))
         sizes = taps.rows, taps.count * taps.area.columns
         if taps.distance < 1 or taps.count < 2 or sizes != (area.rows, area.columns):
             raise PlanError(f"c{position}: {taps} do not make up {Place(matrix, area)}")
@@ -257,7 +242,7 @@ class _Form:
         at, command = each.position, self.command(each.position, c.Propagate, c.Backprop)
         self._dims(at, command.component, command.component)
         operand = spliced_operand(command, is_derivative=False)
-        self._check_taps(at, each.taps, operand, is_packed=False)
+        self._check_taps(at, each.taps, operand)
         for copy in each.copies:
             copied = self.place(self.command(copy, c.MatrixCopy).output)
             if copied.matrix != self.place(operand).matrix:
@@ -270,50 +255,13 @@ class _Form:
             self.command(each.position, c.Backprop, c.BackpropNoModelUpdate),
         )
         self._dims(at, command.component, command.component)
-        self._check_taps(at, each.taps, command.input_deriv, is_packed=False)
+        self._check_taps(at, each.taps, command.input_deriv)
         if each.matrix != self.place(command.input_deriv).matrix:
             raise PlanError(f"c{at}: m{each.matrix} is not the matrix of the input derivative")
         self._check_packed(at, each.matrix, each.taps)
         for add in self.commands(each.added, c.MatrixCopy, c.MatrixAdd):
             if self.place(add.output).matrix != each.taps.matrix:
                 raise PlanError(f"c{at}: {each.taps} are not what {add} adds to")
-
-    def gathered(self, rows: GatheredRows) -> None:
-        """Checks an input that is gathered."""
-        moves = self.commands(rows.moves, c.CopyRowsMulti)
-        self._check_lists(rows, [move.indexes_multi for move in moves])
-        for at, command in zip(
-            rows.maps, self.commands(rows.maps, c.Propagate, c.Backprop), strict=True
-        ):
-            self._dims(at, command.component, command.component)
-            operand = spliced_operand(command, is_derivative=False)
-            self._check_taps(at, rows.taps, operand, is_packed=True)
-
-    def scattered(self, rows: GatheredRows) -> None:
-        """Checks a derivative that is added to rows."""
-        moves = [
-            self.command(rows.moves[0], c.CopyToRowsMulti, c.AddToRowsMulti),
-            *(self.command(at, c.AddToRowsMulti) for at in rows.moves[1:]),
-        ]
-        self._check_lists(rows, [move.indexes_multi for move in moves])
-        for at, command in zip(
-            rows.maps, self.commands(rows.maps, c.Backprop, c.BackpropNoModelUpdate), strict=True
-        ):
-            self._dims(at, command.component, command.component)
-            self._check_taps(at, rows.taps, command.input_deriv, is_packed=True)
-
-    def _check_lists(self, rows: GatheredRows, numbers: Iterable[int]) -> None:
-        """Checks that lists name as many rows as taps have, with as many columns, and no none."""
-        taps, last = rows.taps, rows.moves[-1]
-        lists = [self._computation.indexes_multi[number] for number in numbers]
-        if len(lists) != taps.count:
-            raise PlanError(f"c{last}: {len(lists)} commands move {taps.count} blocks")
-        for at, pairs in zip(rows.moves, lists, strict=True):
-            if len(pairs) != taps.rows or (pairs < 0).any():
-                raise PlanError(f"c{at} does not name a row for each of {taps.rows}")
-            columns = self._computation.submatrices[np.unique(pairs[:, 0]), 4]
-            if (columns != taps.area.columns).any():
-                raise PlanError(f"c{at} names rows that have not {taps.area.columns} columns")
 
 
 def _check_columns(position: int, columns: int, dim: int) -> None:

@@ -7,7 +7,6 @@ from nnet3_descriptors import Nnet
 
 from nnet3_runtime_cuda.lowering.plan.capabilities import Capabilities
 from nnet3_runtime_cuda.lowering.plan.deferred_derivatives import deferred_derivatives
-from nnet3_runtime_cuda.lowering.plan.gathered_splices import gathered_inputs, scattered_derivatives
 from nnet3_runtime_cuda.lowering.plan.known_inputs import known_inputs
 from nnet3_runtime_cuda.lowering.plan.plan import Plan
 from nnet3_runtime_cuda.lowering.plan.splices import spliced_derivatives, spliced_inputs
@@ -28,10 +27,7 @@ def plan_with(nnet: Nnet, computation: NnetComputation, can: Capabilities) -> Pl
     late = tuple(deferred_derivatives(trace, can.can_split))
     panels, panel_memory = step_panels(trace, nnet, can, early, late)
     inputs, left_out = spliced_inputs(trace, can.gains_by_taps)
-    gathered = tuple(gathered_inputs(trace, can.gains_by_taps))
-    scattered = tuple(scattered_derivatives(trace, can.gains_by_taps))
     offsets = {each.position: each.taps.offsets for each in inputs}
-    offsets |= {at: rows.taps.offsets for rows in gathered for at in rows.maps}
 
     def agrees(position: int, derivative_offsets: tuple[int, ...]) -> bool:
         """Whether a command has the same taps for its input, or no taps there."""
@@ -50,6 +46,4 @@ def plan_with(nnet: Nnet, computation: NnetComputation, can: Capabilities) -> Pl
             for each in spliced_derivatives(trace, can.gains_by_taps)
             if agrees(each.position, each.taps.offsets)
         ),
-        gathered=gathered,
-        scattered=tuple(rows for rows in scattered if agrees(rows.maps[0], rows.taps.offsets)),
     )

@@ -126,21 +126,17 @@ class Taps:
         area: All rows of the blocks.
         count: How many blocks.
         distance: Of the first rows of two blocks.
-        is_packed: The rows lie one after another in the memory of the matrix, whatever its number
-            of columns.
     """
 
     matrix: int
     area: Area
     count: int
     distance: int
-    is_packed: bool = False
 
     def __str__(self) -> str:
         """The taps in words."""
-        where = "packed in" if self.is_packed else "of"
         place = Place(self.matrix, self.area)
-        return f"{self.count} taps, {self.distance} rows apart, {where} {place}"
+        return f"{self.count} taps, {self.distance} rows apart, of {place}"
 
     @property
     def rows(self) -> int:
@@ -204,22 +200,6 @@ class SplicedDerivative:
     added: tuple[int, ...]
 
 
-@attrs.frozen(kw_only=True)
-class GatheredRows:
-    """Rows of many matrices that an input is copied from, or its derivative added to, only once.
-
-    Attributes:
-        taps: The rows, one after another in the memory of the input's matrix.
-        moves: Positions of the commands that copy or add them, block by block; the last does it
-            all, the others are left out.
-        maps: Positions of the affine maps.
-    """
-
-    taps: Taps
-    moves: tuple[int, ...]
-    maps: tuple[int, ...]
-
-
 @attrs.frozen(kw_only=True, repr=False)
 class Plan:
     """All that lowering changes of a computation.
@@ -234,8 +214,6 @@ class Plan:
         inputs: Inputs read where they were copied from.
         left_out: Positions of copies that nothing needs any more.
         derivatives: Input derivatives summed up by their command.
-        gathered: Inputs gathered from the rows of many matrices.
-        scattered: Input derivatives added to the rows of many matrices.
     """
 
     components: tuple[str, ...]
@@ -246,8 +224,6 @@ class Plan:
     inputs: tuple[SplicedInput, ...] = ()
     left_out: tuple[int, ...] = ()
     derivatives: tuple[SplicedDerivative, ...] = ()
-    gathered: tuple[GatheredRows, ...] = ()
-    scattered: tuple[GatheredRows, ...] = ()
 
     def __repr__(self) -> str:
         fields = (field.name for field in attrs.fields(Plan) if field.name != "components")
@@ -293,10 +269,6 @@ def _lines(plan: Plan) -> Iterator[tuple[int, str]]:
         yield plan.left_out[0], f"left out: {_commands(plan.left_out)}"
     for derivative in plan.derivatives:
         yield derivative.position, _derivative(derivative)
-    for rows in plan.gathered:
-        yield rows.moves[-1], _moved(rows, "gather once", "for")
-    for rows in plan.scattered:
-        yield rows.moves[-1], _moved(rows, "add once", "from")
 
 
 def _early(product: EarlyProduct, names: tuple[str, ...]) -> str:
@@ -338,13 +310,6 @@ def _input(each: SplicedInput) -> str:
 def _derivative(each: SplicedDerivative) -> str:
     added = f", added at c{each.added[0]}; left out: {_commands(each.added[1:])}"
     return f"c{each.position}: input derivative summed up in m{each.matrix}, {each.taps}{added}"
-
-
-def _moved(rows: GatheredRows, what: str, preposition: str) -> str:
-    return (
-        f"c{rows.moves[-1]}: {what} {rows.taps} {preposition} {_commands(rows.maps)}; left out: "
-        f"{_commands(rows.moves[:-1])}"
-    )
 
 
 def _commands(positions: Iterable[int]) -> str:

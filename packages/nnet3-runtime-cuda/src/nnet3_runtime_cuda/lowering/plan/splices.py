@@ -35,15 +35,21 @@ A computation with a loop is left alone, as its commands do not run in their ord
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import attrs
 from nnet3_compiler import commands as c
 
 from nnet3_runtime_cuda.lowering.areas import Area, Place
+from nnet3_runtime_cuda.lowering.plan.known_inputs import MOST_ROWS
 from nnet3_runtime_cuda.lowering.plan.plan import SplicedDerivative, SplicedInput, Taps
-from nnet3_runtime_cuda.lowering.plan.taps import FEWEST_ROWS, GainsByTaps, blocks_of, input_of
 from nnet3_runtime_cuda.lowering.plan.trace import Trace, is_end
+
+FEWEST_ROWS = MOST_ROWS + 1
+"""Inputs with fewer rows are left alone: they may be steps of a recurrence."""
+
+GainsByTaps = Callable[[int, int, tuple[int, ...]], bool]
+"""See `Capabilities.gains_by_taps`."""
 
 _Copies = tuple[int, ...]
 
@@ -113,7 +119,7 @@ def _input(trace: Trace, position: int, place: Place) -> tuple[Taps, _Copies] | 
     if area.rows < FEWEST_ROWS:
         return None
     origins, copies = [], []
-    for block in blocks_of(area, _width(trace, matrix, area, position)):
+    for block in _blocks_of(area, _width(trace, matrix, area, position)):
         copy = _copy(trace, matrix, block, position)
         if copy is None:
             origins.append(Place(matrix, block))
@@ -208,9 +214,22 @@ def _derivative(trace: Trace, position: int, place: Place) -> SplicedDerivative 
         targets.append(trace.areas.of(command.output))
     width = sources[0].columns if sources else area.columns
     taps = Taps.of(targets) if len(sources) > 1 else None
-    if taps is None or sources != blocks_of(area, width) or taps.distance > taps.rows:
+    if taps is None or sources != _blocks_of(area, width) or taps.distance > taps.rows:
         return None
     others = trace.between(taps.matrix, added[0], added[-1])
     if any(use.area.overlaps(taps.area) for use in others if use.position not in added):
         return None
     return SplicedDerivative(position=position, matrix=matrix, taps=taps, added=tuple(added))
+
+
+def input_of(command: c.Propagate | c.Backprop | c.BackpropNoModelUpdate) -> int:
+    """The submatrix that a command multiplies by parameters, or by a derivative."""
+    return command.input if isinstance(command, c.Propagate) else command.input_value
+
+
+def _blocks_of(area: Area, width: int) -> list[Area]:
+    """The blocks of so many columns that an area is made of; none if a part would be left."""
+    columns = range(area.column, area.column_end, width)
+    if area.columns % width:
+        return []
+    return [attrs.evolve(area, column=column, column_end=column + width) for column in columns]

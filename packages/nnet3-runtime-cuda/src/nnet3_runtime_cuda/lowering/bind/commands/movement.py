@@ -9,8 +9,6 @@ from nnet3_runtime_cuda.kernels.row_range_sums import record_row_range_sums
 from nnet3_runtime_cuda.lowering.bind.binding import Binding, Flags, binds
 from nnet3_runtime_cuda.lowering.bind.regular import Positions
 from nnet3_runtime_cuda.lowering.bind.rows import record_fill, record_move, record_scaled
-from nnet3_runtime_cuda.lowering.plan.gathered_splices import rows_of
-from nnet3_runtime_cuda.lowering.plan.plan import GatheredRows
 
 
 @binds(c.MatrixCopy)
@@ -79,10 +77,6 @@ def _indexed_rows(binding: Binding, submatrix: int, indexes: int) -> tuple[Posit
 @binds(c.CopyRowsMulti)
 def _copy_rows_multi(binding: Binding, command: c.CopyRowsMulti) -> None:
     binding.flush_multi(command.indexes_multi)
-    gathered = binding.changes.gathered.get(binding.position)
-    if gathered is not None:
-        _gather(binding, gathered)
-        return
     binding.set(command.output)
     source, present = binding.multi_positions(command.indexes_multi)
     _bind_rows(binding, command.output, source, present, command.alpha, add=False, zero_absent=True)
@@ -102,10 +96,6 @@ def _bind_to_rows(
     binding: Binding, command: c.CopyToRowsMulti | c.AddToRowsMulti, *, add: bool
 ) -> None:
     binding.flush_multi(command.indexes_multi)
-    scattered = binding.changes.scattered.get(binding.position)
-    if scattered is not None:
-        _scatter(binding, scattered)
-        return
     columns = binding.read(command.input).shape[1]
     target, present = binding.multi_positions(command.indexes_multi)
     source = binding.arena.row_positions(command.input)
@@ -128,42 +118,6 @@ def _copy_to_rows_multi(binding: Binding, command: c.CopyToRowsMulti) -> None:
 @binds(c.AddToRowsMulti)
 def _add_to_rows_multi(binding: Binding, command: c.AddToRowsMulti) -> None:
     _bind_to_rows(binding, command, add=True)
-
-
-def _gather(binding: Binding, gathered: GatheredRows) -> None:
-    """Records, with the last of the commands, that all rows are copied to where they are taps."""
-    if binding.position == gathered.moves[-1]:
-        binding.zeros.forget(gathered.taps.matrix)
-        packed, rows = _packed_positions(binding, gathered), _row_positions(binding, gathered)
-        columns = gathered.taps.area.columns
-        record_move(binding.tape, binding.arena, packed, rows, columns, 1.0, add=False)
-
-
-def _scatter(binding: Binding, scattered: GatheredRows) -> None:
-    """Records, with the last of the commands, that the sum of all blocks is added to the rows.
-
-    The first command may set its rows; these are the first ones, as many as a block has.
-    """
-    if binding.position == scattered.moves[-1]:
-        columns, split = scattered.taps.area.columns, scattered.taps.rows
-        packed, rows = _packed_positions(binding, scattered), _row_positions(binding, scattered)
-        adds = isinstance(binding.commands[scattered.moves[0]], c.AddToRowsMulti)
-        for part, add in ((slice(0, split), adds), (slice(split, len(rows)), True)):
-            record_move(
-                binding.tape, binding.arena, rows[part], packed[part], columns, 1.0, add=add
-            )
-
-
-def _row_positions(binding: Binding, gathered: GatheredRows) -> Positions:
-    """Where the rows of many matrices start."""
-    return binding.arena.positions(*rows_of(binding.computation, gathered).T)
-
-
-def _packed_positions(binding: Binding, gathered: GatheredRows) -> Positions:
-    """Where the rows start in the memory of the splice's matrix."""
-    taps = gathered.taps
-    numbers = np.arange(taps.area.rows, dtype=np.int64)
-    return numbers * taps.area.columns + binding.arena.offset(taps.matrix)
 
 
 @binds(c.AddRowRanges)
