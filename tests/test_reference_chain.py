@@ -204,6 +204,21 @@ def test_evaluation(model: str) -> None:
     assert sums["output"].weight == 80
 
 
+def test_evaluation_of_unconstrained_examples() -> None:
+    """The objective of examples without times is what nnet3-chain-compute-prob printed."""
+    folder = CHAIN_REFERENCE / "unconstrained"
+    nnet = read_nnet(DIGITS / "train.m0.9.raw")
+    training = ChainTraining(nnet, DIGITS / "den.fst", ChainOptions(**OPTIONS))
+    log = (folder / "digits.prob.log").read_text()
+
+    examples = minibatches(read_chain_examples(folder / "digits.cegs.ark"), 16)
+    sums = compute_chain_prob(nnet, training, examples)
+
+    printed = dict(re.findall(r"log-probability for '(\S+)' is (\S+)", log))
+    assert {key: f"{each.per_frame:.6g}" for key, each in sums.items()} == printed
+    assert sums["output"].weight == 148
+
+
 RELUS = ("tdnn1.relu", "tdnnf2.relu", "prefinal-xent.relu", "prefinal-chain.relu")
 """In the order in which Kaldi computes them."""
 FIRST_DRAW = 417

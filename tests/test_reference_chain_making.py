@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
+import attrs
+import numpy as np
 import pytest
 from chain_graphs import largest_difference
 from nnet3_descriptors import Nnet3Error
 from nnet3_tables import read_objects
-from nnet3_training import read_chain_examples, read_chain_supervision, read_fst
+from nnet3_training import (
+    ExampleError,
+    Fst,
+    read_chain_examples,
+    read_chain_supervision,
+    read_fst,
+)
 from nnet3_training.chain import read_supervision
 from nnet3_training.chain.fsts.files import vector_bytes
 from nnet3_training.chain.graphs import (
@@ -27,6 +36,7 @@ from nnet3_training.chain.graphs import (
     read_phone_lattice,
     read_phones,
     supervision_of,
+    unconstrained,
 )
 from nnet3_training.hmm import (
     ContextDependency,
@@ -39,6 +49,7 @@ from reference_cases import CHAIN_REFERENCE
 
 DIGITS = CHAIN_REFERENCE / "digits"
 LATTICES = CHAIN_REFERENCE / "lattices"
+UNCONSTRAINED = CHAIN_REFERENCE / "unconstrained"
 CASES = sorted((CHAIN_REFERENCE / "random").iterdir())
 
 
@@ -162,6 +173,73 @@ def test_supervisions_of_lattices(lattices: str, wanted: str, options: Supervisi
         assert found.frames_per_sequence == known[entry.key].frames_per_sequence
         count += 1
     assert count == len(known) == 3
+
+
+@pytest.mark.parametrize(
+    ("case", "folder", "count", "is_normalized"),
+    [
+        ("digits", DIGITS, 16, True),
+        ("23", CHAIN_REFERENCE / "random" / "23", 8, True),
+        ("lattices", DIGITS, 4, False),
+    ],
+    ids=["digits", "23", "lattices"],
+)
+def test_unconstrained(case: str, folder: Path, count: int, is_normalized: bool) -> None:
+    """Parts without times are those of nnet3-chain-get-egs --transition-model, costs within 1e-5.
+
+    Kaldi draws the path of which `alignment_pdfs` are from a device; ours is one of the part, too.
+    """
+    _, transitions = system(folder)
+    normalization = Normalization(read_fst(folder / "normalization.fst"))
+    splitters = {
+        entry.key: SupervisionSplitter(entry.value)
+        for entry in read_objects(f"ark:{UNCONSTRAINED}/{case}.sup.ark", read_supervision)
+    }
+    rng = np.random.default_rng(1)
+    examples = list(read_chain_examples(UNCONSTRAINED / f"{case}.cegs.ark"))
+    assert len(examples) == count
+    for example in examples:
+        key, _, first = example.key.rpartition("-")
+        wanted = example.outputs[0].supervision
+        part = splitters[key].part(int(first) // 3, wanted.frames_per_sequence)
+        found = unconstrained(part, transitions, rng)
+        assert is_path(found.alignment_pdfs, part.fst, transitions)
+        assert is_path(wanted.alignment_pdfs, part.fst, transitions)
+        if is_normalized:
+            found = normalization.added(found)
+        assert found.fst is None
+        assert largest_difference(found.e2e_fsts[0], wanted.e2e_fsts[0]) < 1e-5
+        assert found.label_dim == wanted.label_dim == transitions.num_pdfs
+        assert found.frames_per_sequence == wanted.frames_per_sequence
+
+
+def is_path(pdfs: Sequence[int], fst: Fst, transitions: Transitions) -> bool:
+    """Whether an acceptor of transition-ids, with epsilons at its start, has a path of the pdfs."""
+    columns = (fst.sources, fst.labels, fst.destinations)
+    moves = list(zip(*(column.tolist() for column in columns), strict=True))
+    states = {fst.start} | {to for _, label, to in moves if label == 0}
+    for pdf in pdfs:
+        states = {
+            to for source, label, to in moves
+            if label and source in states and transitions.pdfs[label] == pdf
+        }  # fmt: skip
+    return any(np.isfinite(fst.final_costs[state]) for state in states)
+
+
+def test_unconstrained_of_other_labels() -> None:
+    """Labels that are pdfs, supervisions without times and merged ones end in one clear error."""
+    _, transitions = system(DIGITS)
+    [known, *_] = (e.value for e in read_objects(f"ark:{DIGITS}/sup.ark", read_supervision))
+    rng = np.random.default_rng(1)
+    of_others = attrs.evolve(known, label_dim=70)
+    with pytest.raises(ExampleError, match=r"of 62 transition-ids, .*found 70 labels"):
+        unconstrained(of_others, transitions, rng)
+    wrong = attrs.evolve(known, frames_per_sequence=1)
+    with pytest.raises(ExampleError, match="of 1 frames has paths of"):
+        unconstrained(wrong, transitions, rng)
+    [example, *_] = read_chain_examples(UNCONSTRAINED / "digits.cegs.ark")
+    with pytest.raises(ExampleError, match="expected the supervision of one sequence with times"):
+        unconstrained(example.outputs[0].supervision, transitions, rng)
 
 
 def test_denominator_is_written_as_openfst_does() -> None:

@@ -32,6 +32,7 @@ from nnet3_training.egs import (
 from reference_cases import CHAIN_REFERENCE, ROOT
 
 DIGITS = CHAIN_REFERENCE / "digits"
+OTHER = CHAIN_REFERENCE / "random" / "17" / "transition.mdl"
 COMMANDS = dict(
     line.split(": ", 1) for line in (DIGITS / "commands.txt").read_text().strip().splitlines()
 )
@@ -202,6 +203,38 @@ def test_makes_examples(run: Run) -> None:
         assert_same_example(found[key], wanted[key])
 
 
+def test_makes_examples_without_times(run: Run) -> None:
+    """Kaldi's command lines make examples with loops; those at Kaldi's places are Kaldi's."""
+    folder = CHAIN_REFERENCE / "unconstrained"
+    commands = dict(
+        line.split(": ", 1) for line in (folder / "commands.txt").read_text().splitlines()
+    )
+    Path("digits").mkdir()
+    shutil.copy("phones.txt", "digits/phones.txt")
+    made = commands["digits.sup"].replace("../digits/phones", "digits/phones")
+    assert run(made.replace("../digits/", ""))[0] == 0
+    assert Path("digits.sup.ark").read_bytes() == (folder / "digits.sup.ark").read_bytes()
+    made = commands["digits.cegs"].replace("train60.feats.ark", str(FEATURES))
+    status, errors = run(made.replace("../digits/", ""))
+
+    assert status == 0
+    assert "Split 3 utts, with total length 432 frames" in errors
+    assert "into 16 chunks" in errors
+    found, wanted = (
+        {each.key: each for each in read_chain_examples(path)}
+        for path in ("digits.cegs.ark", folder / "digits.cegs.ark")
+    )
+    assert [key.rpartition("-")[0] for key in found] == [key.rpartition("-")[0] for key in wanted]
+    common = [key for key in found if key in wanted]
+    assert len(common) >= 3
+    for key in common:
+        [mine], [yours] = found[key].outputs, wanted[key].outputs
+        if mine.supervision.frames_per_sequence == yours.supervision.frames_per_sequence:
+            assert mine.supervision.e2e_fsts[0].equals(yours.supervision.e2e_fsts[0])
+            [features], [others] = found[key].inputs, wanted[key].inputs
+            np.testing.assert_array_equal(features.values, others.values)
+
+
 def assert_same_example(found: TrainingExample, wanted: TrainingExample) -> None:
     """Asserts that features, supervision and weights are the same."""
     [mine], [yours] = found.outputs, wanted.outputs
@@ -276,7 +309,16 @@ def test_examples_with_more(run: Run) -> None:
     [
         ("normalization.fst ark:sup.ark", "expected three or four arguments, got 2"),
         ("--num-frames=a ark:f ark:sup.ark ark:e", "--num-frames: expected numbers"),
-        ("--transition-model=0.trans_mdl ark:f ark:sup.ark ark:e", "examples without times"),
+        (
+            f"--transition-model={OTHER} --num-frames=30 --frame-subsampling-factor=3 "
+            f"ark:{FEATURES} ark:sup.ark ark:e",
+            "expected a supervision of 200 transition-ids, as the transition model has "
+            "(chain-get-supervision --convert-to-pdfs=false), found 62 labels",
+        ),
+        (
+            f"--transition-model=tree ark:{FEATURES} ark:sup.ark ark:e",
+            "expected '<TransitionModel>', found 'ContextDependency'",
+        ),
         (f"--num-frames=30 ark:{FEATURES} ark:sup.ark ark:e", "no example was made"),
         (f"--num-frames=30 ark:{FEATURES} ark:sup.ark ark:sup.ark", "sup.ark"),
     ],

@@ -103,7 +103,7 @@ def split_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--compress", default=True, help="Compress features that are not compressed yet."
         ),
         click.option(
-            "--srand", default=1, help="Seed of the random places at which utterances are cut."
+            "--srand", default=0, help="Seed of the random places at which utterances are cut."
         ),
     )
     for option in reversed(options):

@@ -7,13 +7,14 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.indexes import IndexArray, T
 
-from nnet3_training.chain.graphs import Normalization, SupervisionSplitter
+from nnet3_training.chain.graphs import Normalization, SupervisionSplitter, unconstrained
 from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.egs.c_random import Random
 from nnet3_training.egs.chunks import UtteranceChunk, UtteranceSplitter
 from nnet3_training.egs.making import Features, frames_of
 from nnet3_training.errors import ExampleError
 from nnet3_training.examples import ExampleInput, ExampleOutput, TrainingExample
+from nnet3_training.hmm import Transitions
 
 Array = npt.NDArray[np.float32]
 
@@ -25,7 +26,8 @@ class ChainUtterance:
     Attributes:
         key: Its name; those of examples are this, "-" and the first frame.
         features: (frames, dim), full or compressed.
-        supervision: Of the whole utterance, without weights of the normalization FST.
+        supervision: Of the whole utterance, without weights of the normalization FST. Its labels
+            are 1 + the number of a pdf, or transition-ids if the maker has a transition model.
         ivectors: (number, dim), or None; each example is given one of its time.
         ivector_period: Frames for each i-vector.
         deriv_weights: (frames of the output,), what derivatives are multiplied by, or None for 1;
@@ -48,6 +50,8 @@ class ChainExampleMaker:
         splitter: Says which chunks.
         normalization: Gives paths their weights; None if that is left for later.
         rng: Draws the i-vectors.
+        transitions: If given, examples say which transitions follow each other, but not when
+            ("end to end"); else None.
         length_tolerance: By how many frames of the output lengths may differ: that of the
             supervision from those of the features and of the weights of derivatives.
         has_long_keys: Whether the key of an example also says its length and context.
@@ -56,6 +60,7 @@ class ChainExampleMaker:
     splitter: UtteranceSplitter
     normalization: Normalization | None
     rng: Random
+    transitions: Transitions | None = None
     length_tolerance: int = 1
     has_long_keys: bool = False
 
@@ -70,7 +75,8 @@ class ChainExampleMaker:
             of which no path is in the normalization FST. Empty if the utterance is too short.
 
         Raises:
-            ExampleError: lengths do not fit each other, or there are no i-vectors.
+            ExampleError: lengths do not fit each other, there are no i-vectors, or the labels are
+                not those of the transition model.
         """
         step = self.splitter.options.frame_subsampling_factor
         if not utterance.features.shape[0]:
@@ -82,6 +88,8 @@ class ChainExampleMaker:
             part: ChainSupervision | None = parts.part(
                 chunk.first_frame // step, chunk.num_frames // step
             )
+            if self.transitions is not None and part is not None:
+                part = self._without_times(utterance, part, self.transitions)
             if self.normalization is not None and part is not None:
                 part = self.normalization.added(part)
             if part is None:
@@ -97,6 +105,14 @@ class ChainExampleMaker:
                 TrainingExample(key=self._key(utterance, chunk), inputs=inputs, outputs=[output])
             )
         return result
+
+    def _without_times(
+        self, utterance: ChainUtterance, part: ChainSupervision, transitions: Transitions
+    ) -> ChainSupervision | None:
+        try:
+            return unconstrained(part, transitions, self.rng)
+        except ExampleError as error:
+            raise ExampleError(f"utterance '{utterance.key}': {error}") from error
 
     def _length(self, utterance: ChainUtterance, step: int) -> int:
         """Frames of the input that can be used."""

@@ -18,6 +18,7 @@ from nnet3_training.egs import (
     read_stored_matrix,
     with_compression,
 )
+from nnet3_training.hmm import read_transitions
 
 from nnet3_tools.chain.egs.examples import check_files, write_example
 from nnet3_tools.egs.splitting import ObjectLookup, parse_split_options, split_options
@@ -49,7 +50,12 @@ NAME = "nnet3-chain-get-egs"
     "--normalization-fst-scale", type=float, default=1.0, help="Multiplies the costs of the FST."
 )
 @boolean_option("--long-key", help="Keys also say the length and context of a chunk.")
-@click.option("--transition-model", default="", help="Not supported: examples without times.")
+@click.option(
+    "--transition-model",
+    default="",
+    help="File of a transition model, for examples that do not say when phones are. SUPERVISIONS "
+    "are of chain-get-supervision --convert-to-pdfs=false.",
+)
 @common_options
 def command(
     names: tuple[str, ...],
@@ -67,8 +73,6 @@ def command(
     """
     if len(names) not in (3, 4):
         raise click.UsageError(f"expected three or four arguments, got {len(names)}")
-    if transition_model:
-        raise click.ClickException("--transition-model: examples without times cannot be made")
     *first, features_in, supervisions_in, egs_out = names
     normalization = None
     if first:
@@ -76,22 +80,27 @@ def command(
             normalization = Normalization(read_fst(source), normalization_fst_scale)
     for table in (features_in, supervisions_in):
         check_files(table, egs_out)
+    transitions = None
+    if transition_model:
+        with readable(transition_model) as source:
+            transitions = read_transitions(source)
     rng = CRandom(options["srand"])
     maker = ChainExampleMaker(
         splitter=UtteranceSplitter(_multiples(parse_split_options(options)), rng),
         normalization=normalization,
         rng=rng,
+        transitions=transitions,
         length_tolerance=supervision_length_tolerance,
         has_long_keys=long_key,
     )
     tables = _Tables.opened(supervisions_in, deriv_weights_rspecifier, options)
-    failed = 0
+    written = failed = 0
     with ObjectWriter(egs_out) as writer:
         for entry in read_objects(features_in, read_stored_matrix):
             assert not isinstance(entry.value, SparsePosteriors)
             try:
                 utterance = tables.utterance(entry.key, entry.value)
-                _write(writer, maker, utterance, compress=options["compress"])
+                written += _write(writer, maker, utterance, compress=options["compress"])
             except ExampleError as error:
                 _warn(one_line(error))
                 failed += 1
@@ -99,7 +108,7 @@ def command(
         _warn(f"{failed} utterances had errors and could not be processed.")
     for line in maker.splitter.lines():
         log(NAME, line)
-    if not maker.splitter.num_chunks:
+    if not written:
         raise click.ClickException("no example was made")
 
 
@@ -122,22 +131,23 @@ def _warn(message: str) -> None:
 
 def _write(
     writer: ObjectWriter, maker: ChainExampleMaker, utterance: ChainUtterance, *, compress: bool
-) -> None:
-    """Writes the examples of an utterance."""
+) -> int:
+    """Writes the examples of an utterance; returns how many."""
     examples = maker.examples(utterance)
     if not examples:
         raise ExampleError(
             f"Not producing egs for utterance {utterance.key} because it is too short: "
             f"{utterance.features.shape[0]} frames."
         )
-    for example in examples:
-        if example is None:
-            _warn(
-                f"For utterance {utterance.key}, FST of a chunk was empty after composing with "
-                "normalization FST; it is left out."
-            )
-        else:
-            write_example(writer, with_compression(example) if compress else example)
+    found = [example for example in examples if example is not None]
+    for _ in range(len(examples) - len(found)):
+        _warn(
+            f"For utterance {utterance.key}, FST of a chunk was empty after composing with "
+            "normalization FST; it is left out."
+        )
+    for example in found:
+        write_example(writer, with_compression(example) if compress else example)
+    return len(found)
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -76,6 +76,20 @@ class Machine:
         self._held = _library().determinize(self._held, nstate=max_states)
         return self
 
+    def determinized_star(self, max_states: int) -> Self:
+        """Removes epsilons, and leaves the cheapest path for each sequence of labels.
+
+        `determinized` rounds the costs that it carries along a path; this does not. Kaldi's name.
+
+        Raises:
+            ExampleError: the result has more than so many states.
+        """
+        try:
+            _library().determinize_star(self._held, max_states=max_states)
+        except RuntimeError as error:
+            raise ExampleError(f"a deterministic FST has more than {max_states} states") from error
+        return self
+
     def minimized(self) -> Self:
         """Makes the smallest deterministic FST of one that is deterministic."""
         _library().minimize(self._held)

@@ -6,6 +6,7 @@ denominator_fst.py                   den.fst and normalization.fst
 phone_files.py, phone_lattices.py    phones of utterances: one sequence, or alternatives
 alignments.py                        supervisions of alignments and lattices
 normalization.py                     parts of supervisions, and their weights
+unconstrained.py                     parts of supervisions without their times
 """
 
 from nnet3_training.chain.graphs.alignments import (
@@ -21,6 +22,7 @@ from nnet3_training.chain.graphs.normalization import Normalization, Supervision
 from nnet3_training.chain.graphs.phone_files import read_alignment, read_phones
 from nnet3_training.chain.graphs.phone_lattices import PhoneLattice, read_phone_lattice
 from nnet3_training.chain.graphs.phone_lm import PhoneLm, PhoneLmOptions, estimate_phone_lm
+from nnet3_training.chain.graphs.unconstrained import unconstrained
 
 __all__ = [
     "Normalization",
@@ -37,4 +39,5 @@ __all__ = [
     "read_phone_lattice",
     "read_phones",
     "supervision_of",
+    "unconstrained",
 ]

@@ -16,7 +16,7 @@ from nnet3_training.chain.fsts.local_epsilons import without_local_epsilons
 from nnet3_training.chain.fsts.machines import Machine
 from nnet3_training.chain.fsts.operations import renumbered
 from nnet3_training.chain.fsts.pushing import pushed
-from nnet3_training.chain.graphs.transition_graph import transition_graph
+from nnet3_training.chain.graphs.transition_graph import transition_graph, with_pdfs
 from nnet3_training.errors import ExampleError
 from nnet3_training.hmm import ContextDependency, Transitions
 
@@ -47,21 +47,13 @@ def make_denominator_fst(phone_lm: Fst, tree: ContextDependency, transitions: Tr
     if not phone_lm.is_acceptor:
         raise ExampleError("the phone language model writes something else than it reads")
     graph = transition_graph(Graph.of(phone_lm), tree, transitions, probabilities=True)
-    graph = without_local_epsilons(_with_pdfs(graph, transitions))
+    graph = without_local_epsilons(with_pdfs(graph, transitions))
     if not graph.num_states:
         raise ExampleError("the phone language model has no path")
     fst = Machine.of(graph.fst()).without_epsilons().fst()
     for _ in range(2 * _PASSES):
         fst = joined(pushed(_reversed(fst), _PUSHED), _ROUNDED)
     return _busiest_first(pushed(Machine.of(fst).without_epsilons().fst(), _PUSHED))
-
-
-def _with_pdfs(graph: Graph, transitions: Transitions) -> Graph:
-    labels = (transitions.pdfs + 1).tolist()
-    return Graph(
-        [[arc._replace(label=labels[arc.label]) for arc in arcs] for arcs in graph.arcs],
-        graph.finals,
-    )
 
 
 def _reversed(fst: Fst) -> Fst:

@@ -41,7 +41,16 @@ def transition_graph(
     """
     hmms = _Hmms(tree, transitions, 1.0 if probabilities else 0.0)
     graph = _expanded(in_context(phones, tree), hmms)
-    return _with_self_loops(graph, transitions, 1.0 if probabilities else 0.0)
+    return with_self_loops(graph, transitions, 1.0 if probabilities else 0.0)
+
+
+def with_pdfs(graph: Graph, transitions: Transitions) -> Graph:
+    """A graph of transition-ids with 1 + their pdfs as labels; 0 stays."""
+    labels = (transitions.pdfs + 1).tolist()
+    return Graph(
+        [[arc._replace(label=labels[arc.label]) for arc in arcs] for arcs in graph.arcs],
+        graph.finals,
+    )
 
 
 def _scaled(graph: Graph, scale: float) -> Graph:
@@ -165,8 +174,14 @@ def _entry(hmm: Graph) -> Arc:
     return Arc(EPSILON, 0.0, 0)
 
 
-def _with_self_loops(graph: Graph, transitions: Transitions, scale: float) -> Graph:
-    """Self-loops, and the cost of leaving, at states that are entered from an emitting state."""
+def with_self_loops(graph: Graph, transitions: Transitions, scale: float) -> Graph:
+    """Self-loops, and the cost of leaving, at states that are entered from an emitting state.
+
+    Args:
+        graph: Its labels are transition-ids, or 0 for nothing.
+        transitions: The transition model.
+        scale: Multiplies the costs of transitions that are added.
+    """
     owner = [0] * (transitions.num_ids + 1)  # 1 + the transition state of each transition-id
     bounds = [*transitions.first_ids.tolist(), transitions.num_ids + 1]
     for state, (begin, end) in enumerate(itertools.pairwise(bounds)):

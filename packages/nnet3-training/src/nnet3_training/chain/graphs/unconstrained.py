@@ -1,0 +1,102 @@
+"""Supervisions without times: the transitions of a part of an utterance, each as long as it lasts.
+
+Paths of a supervision with times read something in each frame. Without self-loops they say which
+transitions follow each other; loops at the states then let each last as long as the network likes.
+The part may begin inside a phone, so a self-loop that is read first stays.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from nnet3_training.chain.fsts.fst import EPSILON, Fst
+from nnet3_training.chain.fsts.graph import Graph
+from nnet3_training.chain.fsts.machines import Machine
+from nnet3_training.chain.fsts.operations import breadth_first
+from nnet3_training.chain.graphs.transition_graph import with_pdfs, with_self_loops
+from nnet3_training.chain.supervision import ChainSupervision, state_times
+from nnet3_training.egs.c_random import Random
+from nnet3_training.errors import ExampleError
+from nnet3_training.hmm import Transitions
+
+_MAX_STATES = 200_000
+
+
+def unconstrained(
+    supervision: ChainSupervision, transitions: Transitions, rng: Random
+) -> ChainSupervision | None:
+    """A supervision that may read its transitions at any time ("end to end").
+
+    Args:
+        supervision: Of one sequence, with times, and transition-ids as labels; such as
+            `SupervisionSplitter.part` gives.
+        transitions: The transition model.
+        rng: Draws the path of which `alignment_pdfs` are.
+
+    Returns:
+        The supervision; its labels are 1 + the number of a pdf. None if there is no path.
+
+    Raises:
+        ExampleError: the supervision is not so, or has too many states.
+    """
+    if supervision.fst is None or supervision.num_sequences != 1:
+        raise ExampleError("expected the supervision of one sequence with times")
+    if supervision.label_dim != transitions.num_ids:
+        raise ExampleError(
+            f"expected a supervision of {transitions.num_ids} transition-ids, as the transition "
+            f"model has (chain-get-supervision --convert-to-pdfs=false), found "
+            f"{supervision.label_dim} labels"
+        )
+    timed = breadth_first(Machine.of(supervision.fst).without_epsilons().fst())
+    if not timed.num_states:
+        return None
+    if state_times(timed)[-1] != supervision.frames_per_sequence:
+        raise ExampleError(
+            f"the FST of a supervision of {supervision.frames_per_sequence} frames has paths of "
+            f"{state_times(timed)[-1]}"
+        )
+    order = _small(_without_self_loops(Graph.of(timed), transitions))
+    if order is None:
+        return None
+    looped = _small(with_pdfs(with_self_loops(Graph.of(order), transitions, 0.0), transitions))
+    if looped is None:
+        return None
+    return attrs.evolve(
+        supervision,
+        label_dim=transitions.num_pdfs,
+        fst=None,
+        e2e_fsts=[looped],
+        alignment_pdfs=transitions.pdfs[_drawn_path(Graph.of(timed), rng)],
+    )
+
+
+def _without_self_loops(graph: Graph, transitions: Transitions) -> Graph:
+    """Self-loops read nothing, but for those that leave the start, which is never entered."""
+    loops = set(transitions.self_loops.tolist()) - {0}
+    rest = [
+        [arc._replace(label=EPSILON) if arc.label in loops else arc for arc in arcs]
+        for arcs in graph.arcs[1:]
+    ]
+    return Graph([graph.arcs[0], *rest], graph.finals)
+
+
+def _small(graph: Graph) -> Fst | None:
+    """The smallest deterministic acceptor of the same paths; None if it has none.
+
+    There is one in spite of loops, because these cost nothing.
+    """
+    machine = Machine.of(graph.fst()).determinized_star(_MAX_STATES).minimized()
+    return machine.fst() if machine.num_states else None
+
+
+def _drawn_path(graph: Graph, rng: Random) -> list[int]:
+    """The labels of a path, of which each arc was as likely as any other of its state.
+
+    Kaldi's generator of these is not that of its other draws, as the one for permutations here.
+    """
+    labels, state = [], 0
+    while arcs := graph.arcs[state]:
+        arc = arcs[int(rng.permutation(len(arcs))[0])]
+        labels.append(arc.label)
+        state = arc.destination
+    return labels
