@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html.parser
+import re
 
 import numpy as np
 import pytest
@@ -90,6 +91,22 @@ def test_long_curves_keep_their_peak() -> None:
 
     assert ">4 MB</text>" in picture
     assert picture.count(" L ") <= 400
+
+
+def test_levels_are_round_numbers() -> None:
+    """The levels on the left are round, begin at 0 and enclose the curves."""
+    picture = memory_svg({"matrices": np.array([100_000, 12_400_000, 200_000], np.int64)})
+
+    levels = re.findall(r'class="tick"[^>]*>([^<]*)<', picture)
+    assert levels == ["0 bytes", "5 MB", "10 MB", "15 MB"]
+
+
+def test_names_of_curves_lie_apart() -> None:
+    """Curves that end at the same place have their names one above the other, within the frame."""
+    picture = memory_svg({name: np.array([9, 0], np.int64) for name in ("one", "two", "three")})
+
+    at = [float(y) for y in re.findall(r'class="legend[^>]* y="([^"]*)"', picture)]
+    assert at == [208, 192, 176]
 
 
 @pytest.mark.parametrize(

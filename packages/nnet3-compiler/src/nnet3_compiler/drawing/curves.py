@@ -29,7 +29,6 @@ def memory_svg(curves: Mapping[str, npt.NDArray[np.int64]]) -> str:
         An SVG element. It can be a file, or part of an HTML page, whose colour of text it takes; a
         page may set `--nnet3-accent` for the colour of the last curve.
     """
-    most = max(float(values.max(initial=1)) for values in curves.values())
     points = {name: _thinned(values) for name, values in curves.items()}
     return curves_svg(
         {name: (np.linspace(0, 1, len(values)), values) for name, values in points.items()},
@@ -37,7 +36,7 @@ def memory_svg(curves: Mapping[str, npt.NDArray[np.int64]]) -> str:
             title="Bytes of matrices over the course of the program",
             x_title="commands, first to last",
             y_text=with_unit,
-            y_range=(0.0, most),
+            y_start=0.0,
         ),
     )
 

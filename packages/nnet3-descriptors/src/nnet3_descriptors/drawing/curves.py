@@ -51,14 +51,15 @@ class Axes:
         x_title: Stands below it.
         x_ticks: Numbers that stand at their places below it, with their text.
         y_text: Makes the text of a number on the left.
-        y_range: The lowest and the highest number; None for those of the curves.
+        y_start: A number at or below which the axis on the left begins; None for the lowest number
+            of the curves.
     """
 
     title: str
     x_title: str
     x_ticks: Sequence[tuple[float, str]] = ()
     y_text: Callable[[float], str] = _short
-    y_range: tuple[float, float] | None = None
+    y_start: float | None = None
 
 
 def curves_svg(curves: Mapping[str, tuple[Array, Array]], axes: Axes) -> str:
@@ -78,7 +79,8 @@ def curves_svg(curves: Mapping[str, tuple[Array, Array]], axes: Axes) -> str:
         np.concatenate([*(each[which] for each in finite.values()), np.zeros(0)])
         for which in (0, 1)
     )
-    lowest, highest = _range(all_y) if axes.y_range is None else axes.y_range
+    levels = _levels(*_range(all_y if axes.y_start is None else np.append(all_y, axes.y_start)))
+    lowest, highest = float(levels[0]), float(levels[-1])
     first, last = _range(all_x)
     inner_width, inner_height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 
@@ -89,7 +91,6 @@ def curves_svg(curves: Mapping[str, tuple[Array, Array]], axes: Axes) -> str:
         return TOP + inner_height * (highest - values) / (highest - lowest)
 
     shapes = []
-    levels = np.linspace(lowest, highest, 5)
     for y, at in zip(levels.tolist(), y_of(levels).tolist(), strict=True):
         shapes.append(f'<path class="grid" d="M {LEFT} {at:g} H {WIDTH - RIGHT}"/>')
         text = escape(axes.y_text(y))
@@ -99,7 +100,8 @@ def curves_svg(curves: Mapping[str, tuple[Array, Array]], axes: Axes) -> str:
         shapes.append(
             f'<text class="axis below" x="{at:g}" y="{HEIGHT - BOTTOM + 14}">{escape(text)}</text>'
         )
-    taken: list[float] = []
+    ends = {name: float(y_of(ys[-1])) for name, (_, ys) in finite.items() if len(ys)}
+    names_at = _apart(ends, LINE, HEIGHT - BOTTOM)
     for number, (name, (xs, ys)) in enumerate(finite.items()):
         kind = KINDS[(len(finite) - 1 - number) % len(KINDS)]
         if not len(xs):
@@ -107,10 +109,7 @@ def curves_svg(curves: Mapping[str, tuple[Array, Array]], axes: Axes) -> str:
         points = zip(x_of(xs), y_of(ys), strict=True)
         path = " L ".join(f"{a:.1f} {b:.1f}" for a, b in points)
         shapes.append(f'<path class="curve {kind}" d="M {path}"/>')
-        at = float(y_of(ys[-1])) + 4
-        while any(abs(at - other) < LINE for other in taken):
-            at += LINE
-        taken.append(at)
+        at = names_at[name] + 4
         shapes.append(
             f'<text class="legend {kind}" x="{WIDTH - RIGHT + 10}" y="{at:g}">{escape(name)}</text>'
         )
@@ -141,3 +140,23 @@ def _range(values: Array) -> tuple[float, float]:
         return 0.0, 1.0
     low, high = float(values.min()), float(values.max())
     return (low, high) if high > low else (low - 0.5, high + 0.5)
+
+
+def _levels(low: float, high: float) -> Array:
+    """Round numbers, evenly apart, that enclose a range, or miss its ends by a little of a step."""
+    rough = (high - low) / 4
+    power = float(10.0 ** np.floor(np.log10(rough)))
+    step = power * next(each for each in (1, 2, 2.5, 5, 10) if each * power >= rough * (1 - 1e-9))
+    first, last = np.floor(low / step + 0.02), np.ceil(high / step - 0.02)
+    levels: Array = np.arange(first, last + 1) * step
+    return levels
+
+
+def _apart(places: Mapping[str, float], distance: float, bottom: float) -> dict[str, float]:
+    """The places, moved up as little as it takes to lie apart and not below the bottom."""
+    moved: dict[str, float] = {}
+    lowest = bottom
+    for name in sorted(places, key=lambda name: -places[name]):
+        moved[name] = min(places[name], lowest)
+        lowest = moved[name] - distance
+    return moved

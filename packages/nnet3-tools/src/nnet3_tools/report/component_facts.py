@@ -101,7 +101,7 @@ def rank_of(matrix: Array) -> int:
 def _with_statistics(facts: ComponentFacts, component: Component) -> ComponentFacts:
     match component:
         case BatchNormComponent(count=count) if count > 0:
-            return attrs.evolve(facts, activity=f"{count:,.0f} frames")
+            return attrs.evolve(facts, activity=f"statistics of {count:,.0f} frames")
         case RectifiedLinearComponent() | SigmoidComponent() | TanhComponent():
             units = saturated_units(component)
             if units is None:
