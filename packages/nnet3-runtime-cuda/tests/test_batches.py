@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
+from typing import NoReturn
 
 import numpy as np
 import pytest
 from nnet3_descriptors import Nnet, parse_config
-from nnet3_runtime_cuda import BatchOptions, Model, RunError
+from nnet3_runtime_cuda import BatchOptions, Model, NnetComputer, RunError
 from nnet3_runtime_cuda.inference.batches import forming
 from nnet3_runtime_cuda.inference.batches.forming import MinibatchFormer
 from nnet3_runtime_cuda.inference.batches.larger_chunks import (
@@ -32,6 +34,17 @@ Offset(input, 3), ReplaceIndex(ivector, t, 0))
     component name=last type=NaturalGradientAffineComponent input-dim=16 output-dim=4
     component-node name=last component=last input=Append(Offset(relu, -3), relu)
     output-node name=output input=last
+"""
+
+WIDTH = 40
+
+WIDE = f"""
+    input-node name=input dim={WIDTH}
+    component name=tdnn type=NaturalGradientAffineComponent input-dim={3 * WIDTH} output-dim={WIDTH}
+    component-node name=tdnn component=tdnn input=Append(Offset(input, -2), input, Offset(input, 2))
+    component name=relu type=RectifiedLinearComponent dim={WIDTH}
+    component-node name=relu component=relu input=tdnn
+    output-node name=output input=relu
 """
 
 
@@ -289,3 +302,127 @@ def test_options_out_of_range(options: dict[str, float], message: str) -> None:
         BatchOptions(**options)
 
     assert str(caught.value) == message
+
+
+class Counted:
+    """What is alive of the arrays and computers that a run makes, in bytes.
+
+    Attributes:
+        features: The arrays that were read.
+        computers: Those that were bound, with their bytes.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.features: list[weakref.ref[np.ndarray]] = []
+        self.computers: list[weakref.ref[NnetComputer]] = []
+        self.most_of_computers = 0
+        make = NnetComputer.__init__
+
+        def noted(computer: NnetComputer, *arguments: object, **options: object) -> None:
+            make(computer, *arguments, **options)
+            self.computers.append(weakref.ref(computer))
+            self.most_of_computers = max(self.most_of_computers, self.of_computers())
+
+        monkeypatch.setattr(NnetComputer, "__init__", noted)
+
+    def of_computers(self) -> int:
+        """All that are alive."""
+        alive = (each() for each in self.computers)
+        return sum(computer.memory_bytes for computer in alive if computer is not None)
+
+    def of_features(self) -> int:
+        """All that are alive."""
+        alive = (each() for each in self.features)
+        return sum(array.nbytes for array in alive if array is not None)
+
+
+class TestMemory:
+    """The shares of `memory` are kept to: bytes of arrays and computers that are alive."""
+
+    @pytest.mark.parametrize("threads", [1, 2])
+    def test_computers_and_features(self, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of many lengths, no more computers are kept, and no more is read, than there is for it.
+
+        Also while one is bound: others go before.
+        """
+        counted = Counted(monkeypatch)
+        model = Model(network(WIDE))
+        shares = BatchOptions(memory=1).shares
+        most_features = largest = 0
+        rng = np.random.default_rng(3)
+
+        def items() -> Iterator[tuple[str, np.ndarray]]:
+            nonlocal most_features, largest
+            for number in range(120):
+                length = int(rng.integers(1, 600))
+                array = rng.standard_normal((length, WIDTH), dtype=np.float32)
+                counted.features.append(weakref.ref(array))
+                largest = max(largest, array.nbytes)
+                most_features = max(most_features, counted.of_features())
+                yield f"u{number}", array
+
+        for _ in model.compute_many(
+            items(), memory=1, threads=threads, minibatch_size=4, frames_per_chunk=400
+        ):
+            pass
+
+        assert len(counted.computers) > 50
+        # Alignment of an arena is not known before it is bound.
+        assert 0.9 * shares.computers < counted.most_of_computers <= shares.computers + 4096
+        # Outputs are as large as features; the oldest and the newest are there in any case.
+        assert 2 * most_features <= shares.waiting + 2 * (2 * largest)
+
+    def test_what_is_larger(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A chunk that takes more than all the memory is computed, and nothing is kept beside."""
+        counted = Counted(monkeypatch)
+        model = Model(network(WIDE))
+        lengths = [100, 3000, 200, 4000, 100]
+        rng = np.random.default_rng(3)
+        items = [
+            (f"u{number}", rng.standard_normal((length, WIDTH), dtype=np.float32))
+            for number, length in enumerate(lengths)
+        ]
+
+        done = list(model.compute_many(items, memory=1, frames_per_chunk=5000))
+        sizes = [each().memory_bytes for each in counted.computers if each() is not None]
+
+        for (_, features), (_, outputs) in zip(items, done, strict=True):
+            expected = model.compute(features, frames_per_chunk=5000)
+            np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-6)
+        assert len(sizes) == 1
+        assert counted.most_of_computers > BatchOptions(memory=1).shares.computers
+
+    def test_blocks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A block drops what is kept beyond it at once; of two the least counts; without: all."""
+        counted = Counted(monkeypatch)
+        model = Model(network(WIDE))
+
+        def compute(lengths: range) -> None:
+            for length in lengths:
+                model.compute(np.zeros((length, WIDTH), np.float32), frames_per_chunk=150)
+
+        compute(range(100, 150))
+        all_of_them = counted.of_computers()
+        seen = []
+        with model._pool.within(all_of_them // 2):
+            seen.append(counted.of_computers())
+            with model._pool.within(all_of_them // 4):
+                seen.append(counted.of_computers())
+            compute(range(100, 110))
+            seen.append(counted.of_computers())
+
+        half, quarter, again = seen
+        assert quarter <= all_of_them // 4 < again <= half <= all_of_them // 2
+
+    def test_run_that_fails(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The memory of a computer whose run failed does not count any more."""
+        model = Model(network(WIDE))
+
+        def fail(*_: object) -> NoReturn:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(NnetComputer, "forward", fail)
+        with pytest.raises(KeyboardInterrupt):
+            model.compute(np.zeros((100, WIDTH), np.float32))
+
+        assert model._pool._bytes == 0

@@ -147,14 +147,14 @@ class TestChunks:
         monkeypatch.setattr(NnetComputer, "__init__", noted)
         model = Model(network(POOLING))
         model.xvector(frames(500))
-        monkeypatch.setattr(computer_pool, "MOST_IDLE_BYTES", 3 * made[0]().memory_bytes)
+        monkeypatch.setattr(computer_pool, "MOST_BYTES", 3 * made[0]().memory_bytes)
         for count in range(400, 500):
             model.xvector(frames(count))
         kept = [computer for each in made if (computer := each()) is not None]
 
         assert len(made) == 101
         assert 2 < len(kept) < 6
-        assert sum(computer.memory_bytes for computer in kept) <= computer_pool.MOST_IDLE_BYTES
+        assert sum(computer.memory_bytes for computer in kept) <= computer_pool.MOST_BYTES
 
 
 class TestIvectors:

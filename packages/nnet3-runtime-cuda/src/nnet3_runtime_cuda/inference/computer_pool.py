@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from nnet3_compiler.computation import NnetComputation
+from nnet3_compiler.memory import peak_bytes
 from nnet3_descriptors.forking import GATE
 from nnet3_graph import ComputationRequest
 
@@ -20,9 +22,10 @@ from nnet3_runtime_cuda.device import DeviceNnet
 if TYPE_CHECKING:
     from nnet3_runtime_cuda.tracing import Tracer
 
-MOST_IDLE_BYTES = 1 << 29
-"""Computers that wait for another run of their request have at most so much memory in all.
+MOST_BYTES = 1 << 29
+"""What computers may take in all, where nothing else says it: those that run, and those that wait.
 
+Those that wait for another run of their request go first; those that run take what they need.
 Utterances that are computed as a whole have a request for each length, and seldom one that was
 there before. To bind a computation again takes a third of the time to run it (the benchmark's
 x-vectors).
@@ -50,8 +53,8 @@ class ComputerPool:
         Args:
             device_nnet: The network.
             compile: Makes the computation for a request.
-            capacity: The computers for so many requests are kept, if they have not more memory
-                than MOST_IDLE_BYTES; those that were not used for longest go first.
+            capacity: The computers for so many requests are kept, if there is the memory for them
+                (see `within`); those that were not used for longest go first.
             trace: Hears what each command takes.
         """
         self.compile_seconds = 0.0
@@ -65,7 +68,29 @@ class ComputerPool:
         self._lock = threading.Lock()
         # Those that no thread is running; by request, and whether they keep to one thread.
         self._idle: OrderedDict[tuple[ComputationRequest, bool], list[NnetComputer]] = OrderedDict()
-        self._idle_bytes = 0
+        # Of those that wait and those that run.
+        self._bytes = 0
+        self._limits: list[int] = []
+
+    @contextlib.contextmanager
+    def within(self, most_bytes: int) -> Iterator[None]:
+        """Keeps computers within so much memory, in the block; without one, within MOST_BYTES.
+
+        Computers that run count, and take what they need: beyond it none is kept that waits. Of
+        several blocks on several threads the least counts.
+
+        Args:
+            most_bytes: For the matrices and the scratch of all computers of the pool.
+        """
+        with self._lock:
+            self._limits.append(most_bytes)
+            self._make_room(0)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._limits.remove(most_bytes)
+                self._make_room(0)
 
     def prepare(self, request: ComputationRequest) -> None:
         """Has a computer ready for a request, which is to have all threads of the model.
@@ -101,14 +126,19 @@ class ComputerPool:
         with self._lock:
             idle = self._idle.get(kind)
             computer = idle.pop() if idle else None
-            if computer is not None:
-                self._idle_bytes -= computer.memory_bytes
+            if not idle:
+                self._idle.pop(kind, None)
         with LIMIT.at_most(1 if is_alone else self._threads):
             # How parameters are laid out depends on the number of threads.
             if computer is None:
                 computer = self._computer(request, is_alone=is_alone)
-            outputs = computer.forward(inputs)
-        # One that was interrupted is not used again: it may be anywhere in its program.
+            try:
+                outputs = computer.forward(inputs)
+            except BaseException:
+                # It is not used again: it may be anywhere in its program.
+                with self._lock:
+                    self._bytes -= computer.memory_bytes
+                raise
         self._keep(kind, computer)
         return outputs
 
@@ -117,12 +147,23 @@ class ComputerPool:
         with self._lock:
             self._idle.setdefault(kind, []).append(computer)
             self._idle.move_to_end(kind)
-            self._idle_bytes += computer.memory_bytes
-            while len(self._idle) > 1 and (
-                len(self._idle) > self._capacity or self._idle_bytes > MOST_IDLE_BYTES
-            ):
-                _, dropped = self._idle.popitem(last=False)
-                self._idle_bytes -= sum(each.memory_bytes for each in dropped)
+            while len(self._idle) > self._capacity:
+                self._drop_oldest()
+            # The memory of this one was needed in any case.
+            self._make_room(0, kept=1)
+
+    def _make_room(self, needed: int, *, kept: int = 0) -> None:
+        """Drops computers that wait, until so many more bytes are allowed, or only so many wait."""
+        most = min(self._limits, default=MOST_BYTES)
+        while self._bytes + needed > most and sum(map(len, self._idle.values())) > kept:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        """Drops the computer that waits for longest."""
+        kind, computers = next(iter(self._idle.items()))
+        self._bytes -= computers.pop(0).memory_bytes
+        if not computers:
+            del self._idle[kind]
 
     def _computer(self, request: ComputationRequest, *, is_alone: bool) -> NnetComputer:
         with self._lock:
@@ -130,11 +171,27 @@ class ComputerPool:
                 self._compiling_since = time.perf_counter()
             self._num_compiling += 1
         try:
-            computation = self._compile(request)
-            threads = 1 if is_alone else None
-            return NnetComputer(self._device_nnet, computation, threads=threads, trace=self._trace)
+            return self._bound(self._compile(request), threads=1 if is_alone else None)
         finally:
             with self._lock:
                 self._num_compiling -= 1
                 if not self._num_compiling:
                     self.compile_seconds += time.perf_counter() - self._compiling_since
+
+    def _bound(self, computation: NnetComputation, *, threads: int | None) -> NnetComputer:
+        """Binds a computation to memory for which there was room before."""
+        needed = peak_bytes(computation)  # what it will have, but for scratch
+        with self._lock:
+            self._make_room(needed)
+            self._bytes += needed
+        taken = 0
+        try:
+            computer = NnetComputer(
+                self._device_nnet, computation, threads=threads, trace=self._trace
+            )
+            taken = computer.memory_bytes
+        finally:
+            with self._lock:
+                self._bytes += taken - needed
+                self._make_room(0)
+        return computer

@@ -137,8 +137,8 @@ class Model:
             device: "cpu", "cuda" (the first one) or "cuda:<number>".
             precision: Of matrix products: "fp32", "tf32" (CUDA) or "bf16" (CUDA, AMX with MKL).
             capacity: So many computations, one for each shape of chunk, are kept ready to run, as
-                long as their memory is not more than 512 MiB; those that were not used for longest
-                go first.
+                long as they have no more memory than 512 MiB, or what `memory` of `compute_many`
+                leaves for them; those that were not used for longest go first.
             threads: How many threads compute; None for as many as the BLAS library uses, but at
                 most 4. An utterance of as many chunks has them computed side by side, each on one
                 thread, with the results of one thread; of fewer chunks, the products have all
@@ -375,8 +375,10 @@ class Model:
             online_ivectors: The i-vectors estimated as each utterance went on, by key.
             online_ivector_period: Frames between two rows of online_ivectors.
             threads: How many threads compute minibatches side by side.
-            memory: Mebibytes: half of them for the features and outputs of utterances that wait for
-                company or to be taken, an eighth for the minibatch of each thread.
+            memory: Mebibytes: a quarter of them for the features and outputs of utterances that
+                wait for company or to be taken, the rest for the computers that run, with an eighth
+                for the minibatch of each thread, and for those that wait for another minibatch of
+                their shape. The network and compiled computations are not counted.
             minibatch_size: So many chunks are computed together at most.
             frames_per_chunk: See `compute`, as for the options below.
             frame_subsampling_factor: See `compute`.

@@ -91,8 +91,9 @@ MEMORY = click.option(
     show_default=True,
     type=click.IntRange(min=1),
     metavar="MEBIBYTES",
-    help="Half of it is for utterances that wait for others with equal chunks, or to be written, "
-    "an eighth for the chunks that a thread computes together. The network is not counted.",
+    help="A quarter of it is for utterances that wait for others with equal chunks, or to be "
+    "written, an eighth for the chunks that a thread computes together, the rest for programs that "
+    "wait to be used again. The network is not counted.",
 )
 
 

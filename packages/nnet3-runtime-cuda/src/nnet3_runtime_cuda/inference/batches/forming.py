@@ -15,6 +15,7 @@ import attrs
 from nnet3_graph import ComputationRequest
 
 from nnet3_runtime_cuda.errors import RunError
+from nnet3_runtime_cuda.inference.batches.memory_shares import MemoryShares
 from nnet3_runtime_cuda.inference.chunks import check_frames
 from nnet3_runtime_cuda.inference.utterance_work import Run
 
@@ -41,9 +42,10 @@ class BatchOptions:
             sequences that nobody asked for.
         ensure_exact_final_context: Whether utterances shorter than a chunk are computed at their
             length where that makes a difference (in networks that look far ahead).
-        memory: Mebibytes. Half of it is for the features and outputs of utterances that wait, an
-            eighth for the matrices of the minibatch that a thread computes. A chunk or utterance
-            that needs more is computed alone.
+        memory: Mebibytes. A quarter of it is for the features and outputs of utterances that wait,
+            the rest for computers: an eighth for the matrices of the minibatch that a thread
+            computes, what is left for computers that wait for another minibatch of their shape. A
+            chunk or utterance that needs more than an eighth is computed alone.
 
     Raises:
         RunError: a value is out of range.
@@ -67,6 +69,19 @@ class BatchOptions:
                 f"'partial_minibatch_factor' must be at least 0 and less than 1 (got {factor!r})"
             )
 
+    @property
+    def shares(self) -> MemoryShares:
+        """What of the memory is for what."""
+        return MemoryShares(int(self.memory) * _MEBIBYTE)
+
+    def frames_waiting(self, bytes_per_frame: int) -> int:
+        """How many frames may be read and not yet written, beside those of the oldest utterance.
+
+        Args:
+            bytes_per_frame: Of the features and outputs of a frame.
+        """
+        return self.shares.waiting // max(1, bytes_per_frame)
+
     def frames_ahead(self, bytes_per_frame: int) -> int:
         """How many frames may be read while an utterance waits for company.
 
@@ -74,8 +89,7 @@ class BatchOptions:
             bytes_per_frame: Of the features and outputs of a frame.
         """
         # As many again wait for a thread, or to be written.
-        most = self.memory * _MEBIBYTE // 4 // max(1, bytes_per_frame)
-        return min(most, MOST_FRAMES_AHEAD)
+        return min(self.frames_waiting(bytes_per_frame) // 2, MOST_FRAMES_AHEAD)
 
     def sizes(self, bytes_per_sequence: int, *, is_edge: bool) -> list[int]:
         """The sizes of minibatches, the largest first.
@@ -87,7 +101,7 @@ class BatchOptions:
         most = self.minibatch_size
         if is_edge and self.edge_minibatch_size is not None:
             most = self.edge_minibatch_size
-        most = max(1, min(most, self.memory * _MEBIBYTE // 8 // max(1, bytes_per_sequence)))
+        most = max(1, min(most, self.shares.minibatch // max(1, bytes_per_sequence)))
         sizes = [most]
         while self.partial_minibatch_factor and sizes[-1] > 1:
             smaller = int(most * self.partial_minibatch_factor ** len(sizes))

@@ -107,7 +107,9 @@ class UtteranceQueue:
         options = options or BatchOptions()
         self._num_threads = num_threads
         self._minibatches = minibatches
+        self._shares = options.shares
         self._frames_ahead = options.frames_ahead(bytes_per_frame) if minibatches else 0
+        self._frames_waiting = options.frames_waiting(bytes_per_frame)
         self._former: MinibatchFormer[QueuedUtterance] | None = None
         if minibatches is not None:
             bytes_of = minibatches.bytes_of
@@ -122,6 +124,8 @@ class UtteranceQueue:
 
     def __enter__(self) -> UtteranceQueue:
         self._limit.enter_context(LIMIT.at_most(1))  # once, not for each task
+        if self._minibatches is not None:
+            self._limit.enter_context(self._minibatches.within(self._shares.computers))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -198,11 +202,16 @@ class UtteranceQueue:
 
     @property
     def is_full(self) -> bool:
-        """Whether enough is waiting to keep all threads busy for as long as the oldest may take."""
-        if len(self) <= self._num_threads:
-            return False
-        if not self.oldest.is_begun:
+        """Whether enough is waiting: for the memory, or for the threads.
+
+        For the threads it is enough if it keeps all of them busy for as long as the oldest may
+        take. Which runs share a minibatch does not depend on it: it is asked of utterances that
+        threads have been told of.
+        """
+        if not self._utterances or not self.oldest.is_begun:
             return False  # it is as soon as it has waited for the frames that it may wait for
+        others = self._num_frames - self.oldest.num_frames
+        if others > self._frames_waiting:
+            return True
         ahead = self._num_threads * max(READ_AHEAD_FRAMES, self.oldest.frames_per_task)
-        ahead = max(ahead, self._frames_ahead)
-        return self._num_frames - self.oldest.num_frames > ahead
+        return len(self) > self._num_threads and others > max(ahead, self._frames_ahead)

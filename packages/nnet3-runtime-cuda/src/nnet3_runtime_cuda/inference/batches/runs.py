@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
@@ -35,6 +36,10 @@ class Minibatches:
         self._compile = compile
         self._lock = threading.Lock()
         self._bytes: dict[ComputationRequest, int] = {}
+
+    def within(self, most_bytes: int) -> contextlib.AbstractContextManager[None]:
+        """Keeps computers within so much memory, in the block; see `ComputerPool.within`."""
+        return self._pool.within(most_bytes)
 
     def bytes_of(self, request: ComputationRequest) -> int:
         """The memory for the matrices of one sequence of a request.
