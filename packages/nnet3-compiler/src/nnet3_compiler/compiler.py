@@ -149,7 +149,7 @@ def compile_segments(
                     made_for=requests,
                 )
             except IrregularOrderError:
-                pass  # the rows of some component have no pattern: compile them one by one
+                pass  # some component orders its rows without a pattern: compile all sequences
     return _compile(nnet, requests, ONE_SEQUENCE, [{}] * len(requests), options)
 
 
@@ -207,7 +207,7 @@ def _compile(
     made_for: Sequence[ComputationRequest] | None = None,
     graphs: Graphs | None = None,
 ) -> NnetComputation:
-    """Compiles requests, which stand for those that it is `made_for`."""
+    """Compiles requests in place of the requests `made_for`, whose sequences they stand for."""
     network = Network.of(nnet)
     graphs = graphs or _make_graphs(network, requests)
     steps = _make_steps(network, requests, minibatch, blocks, graphs)

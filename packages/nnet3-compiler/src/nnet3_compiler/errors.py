@@ -57,4 +57,4 @@ class CheckError(ComputationError):
 
 
 class OptionError(Nnet3Error):
-    """An option that has no such value."""
+    """An option has a value that it cannot have."""

@@ -85,7 +85,7 @@ def wanted_hulls(nodes: NodeRules, possible: list[Hull], outputs: Mapping[int, H
 
 
 def limited(hulls: list[Hull], limit: Hull) -> list[Hull]:
-    """Returns the hulls with infinite bounds replaced by those of `limit`."""
+    """Returns the hulls, their infinite bounds replaced by the bounds of `limit`."""
     return [
         Hull(
             limit.t_first if hull.t_first == -INFINITY else hull.t_first,

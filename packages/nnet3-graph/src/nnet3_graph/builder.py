@@ -55,7 +55,7 @@ class ComputationGraphBuilder:
             nnet: the network.
             request: what is given and wanted.
             previous: the pruned graph of the segments before this one, for a looped computation:
-                what it has can be read, and is not computed again.
+                its rows can be read, and are not computed again.
 
         Raises:
             RequestError: a node of the request is unknown, or of a kind that cannot be given or
@@ -154,7 +154,7 @@ class ComputationGraphBuilder:
 
     @property
     def graph(self) -> ComputationGraph:
-        """The pruned graph; before `prune`, that of all that was examined."""
+        """The pruned graph; before `prune`, the graph of all rows that were examined."""
         return self._pruned if self._pruned is not None else self.examined.graph
 
 
@@ -196,7 +196,7 @@ def _earlier(previous: ComputationGraph, patterns: Patterns) -> Earlier:
 
 
 def _with_patterns(bits: Bits, old: BitLayout, new: BitLayout, sources: Ranks) -> Bits:
-    """Returns a set whose pattern i is what pattern sources[i] was, or empty where that is -1."""
+    """Returns a set whose pattern i is the old pattern sources[i]; empty where that is -1."""
     if not bits:
         return 0
     table = old.table(bits)[sources]

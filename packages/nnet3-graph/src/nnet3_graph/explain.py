@@ -1,4 +1,4 @@
-"""Why an output cannot be computed, said so that the reader knows what to supply."""
+"""Why an output cannot be computed, and which rows the reader has to supply."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def explain(nnet: Nnet, patterns: Patterns, reach: Reach) -> NotComputableError:
     Args:
         nnet: the network.
         patterns: the sequences and their patterns.
-        reach: what was found, rows outside of the bounds of what can be computed included.
+        reach: what was found, with the rows that no input could ever make computable.
     """
     nodes = node_rules(nnet)
     grid = Grid(layout=reach.layout, patterns=patterns)
@@ -100,8 +100,8 @@ def _blamed_rows(nodes: NodeRules, reach: Reach) -> list[Bits]:
 def _blame(rule: Rule, group: Container[int], rows: Bits, reach: Reach, blamed: list[Bits]) -> None:
     """Adds what keeps some rows from being computed.
 
-    Rows that lack something from outside of their recurrence do not blame the recurrence too: that
-    would lead to rows ever further away for the same gap.
+    A row that lacks a row outside of its recurrence does not blame the recurrence as well: the
+    search would go round it, and report rows ever further away for the same gap.
     """
     parts = rule.parts if isinstance(rule, All) else (rule,)
     inside = [part for part in parts if any(source in group for source in part.sources)]
@@ -133,7 +133,8 @@ def _chain(
         ]
         for source in nodes.rules[node].sources:
             found[source] = 0
-        # Out of a recurrence rather than round it; else the first that the descriptor names.
+        # Prefer a row that leads out of the recurrence; else take the first that the descriptor
+        # names.
         steps.sort(key=lambda step: step[0] in group_of[node])
         steps = [step for step in steps if step not in chain]
         if not steps or (not is_input_missing and steps[0][0] in passed):
@@ -156,7 +157,7 @@ def _row(nnet: Nnet, grid: Grid, node: int, bit: Bits) -> Row:
 
 
 def _missing_frames(name: str, patterns: Patterns, indexes: IndexArray) -> list[MissingFrames]:
-    """Returns what is missing of an input node; one object for all sequences that lack the same.
+    """Returns the missing rows of an input node, one object for all sequences with the same gaps.
 
     Args:
         name: name of the node.

@@ -279,7 +279,7 @@ class ComputationGraph:
     def moved_ids(self, source: int, reader: int, t: int, x: int) -> IdArray:
         """Returns the cindex ids of a node's rows at those of another node, moved by (t, x).
 
-        The same as `cindex_ids(source, indexes of reader + (0, t, x))`, but faster.
+        The result is `cindex_ids(source, indexes of reader + (0, t, x))`, found faster.
 
         Args:
             source: number of the node whose ids are returned.
@@ -486,9 +486,9 @@ def make_graph(
 
 
 def _takes_what_is_there(part: SumDescriptor) -> bool:
-    """Tells whether each leaf enters where it can be had, in rows where the part can be computed.
+    """Tells whether each leaf enters wherever its row exists, if the part can be computed there.
 
-    So it is with sums of terms of which some are optional, one by one.
+    This holds for sums in which each term may be optional on its own.
     """
     pending = [part]
     while pending:
@@ -504,7 +504,7 @@ def _takes_what_is_there(part: SumDescriptor) -> bool:
 
 
 def _rectangle(ids: IdArray) -> tuple[Splits, IdArray]:
-    """Returns the CSR form of (rows, D) ids, all of them there."""
+    """Returns the CSR form of (rows, D) ids, none of them missing."""
     rows, count = ids.shape
     return np.arange(rows + 1, dtype=np.int64) * count, ids.reshape(-1)
 

@@ -25,10 +25,10 @@ from nnet3_graph.sets.hull import (
 )
 
 MAX_STEPS = (2000, 20)
-"""How far in t and x a recurrence without an end of its own is followed, beyond all else."""
+"""How far beyond all other rows, in t and x, a recurrence without an end is followed."""
 
 _SPREAD = 1000
-"""A request that spans so many times what it names has a smaller limit."""
+"""A request has a smaller limit if its box has more than so many cells per named row."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -36,7 +36,7 @@ class Earlier:
     """The rows that the earlier segments of a looped computation have.
 
     Attributes:
-        layout: what the bits stand for; its patterns are those of the new segment.
+        layout: what the bits stand for; it has the patterns of the new segment.
         rows: the rows of each node.
     """
 
@@ -53,7 +53,7 @@ class Reach:
         given: for each node, the rows that the request supplies.
         earlier: for each node, the rows that earlier segments have.
         outputs: the requested rows, by node.
-        inner: for each node, the rows that a limited search did not have to cut off.
+        inner: for each node, the rows inside the limit of the search.
         need: for each node, the rows that might be read.
         have: for each node, the rows that are given or earlier or can be computed.
     """
@@ -105,8 +105,8 @@ def find_reach(
         max_steps: how far in t and x a recurrence without end is followed.
 
     Raises:
-        RequestError: the values of t and x lie so far apart that no box can hold them, or beyond
-            those of 32 bits.
+        RequestError: the values of t and x lie so far apart that no box can hold them, or do not
+            fit 32 bits.
     """
     supplied, output_hulls = (
         {node: hull_of(indexes) for node, indexes in tables.items()} for tables in (given, outputs)

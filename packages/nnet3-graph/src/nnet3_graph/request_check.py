@@ -52,7 +52,7 @@ def check_request(nnet: Nnet, request: ComputationRequest) -> None:
 
 
 def _find(nnet: Nnet, name: str, role: str, kinds: tuple[type[Node], ...]) -> Node:
-    """Returns the node of a name, or says which names there are."""
+    """Returns the node of a name; the error lists the names that there are."""
     if name in nnet.node_indexes:
         return nnet.node(name)
     first_kind = [node.name for node in nnet.nodes if isinstance(node, kinds[0])]

@@ -27,7 +27,7 @@ def demanded_rows(
     Args:
         nodes: the rules of the network.
         layout: what the bits stand for.
-        inside: for each node, the rows outside of which nothing can be computed.
+        inside: for each node, rows among which are all that can be computed.
         given: for each node, the rows that are supplied; what they would read is not followed.
         outputs: the requested rows, by node.
     """
@@ -43,7 +43,7 @@ def demanded_rows(
             if rows:
                 nodes.rules[node].demand(rows, layout, need)
             continue
-        # What a row reads is followed once.
+        # The sources of each row are followed once.
         unfollowed = {node: inside[node] & ~given[node] for node in group}
         rounds, changed = 0, True
         while changed:
@@ -55,7 +55,7 @@ def demanded_rows(
                     nodes.rules[node].demand(rows, layout, need)
                     changed = True
             rounds += 1
-            if rounds.bit_count() == 1:  # 1, 2, 4, ...: it costs a few rounds, and may spare many
+            if rounds.bit_count() == 1:  # in rounds 1, 2, 4, ...: costs a few, often saves many
                 for cycle in cycles:
                     _demand_along(cycle, layout, unfollowed, need)
         for node in group:
@@ -66,13 +66,14 @@ def demanded_rows(
 def _demand_along(
     cycle: Cycle, layout: BitLayout, unfollowed: Mapping[int, Bits], need: list[Bits]
 ) -> None:
-    """Adds to `need` what going round a cycle many times adds, in steps that double.
+    """Adds to `need` the rows that many rounds of a cycle add, in steps that double.
 
-    Only such rows are added as one step after another would reach: after step k, `reached` is what
-    fewer than 2^k times round lead to, and `passable` are rows that so many times round pass.
+    The rows are exactly those that single rounds would reach. After step k, `reached` holds the
+    rows that fewer than 2^k rounds lead to, and `passable` the rows from which 2^k rounds stay
+    inside.
     """
     if any(abs(t) > layout.t_guard or abs(x) > layout.x_guard for _, t, x in cycle.stops):
-        return  # such moves could lead into other rows of bits
+        return  # the guard bits are too few: a move could lead into other rows
     if abs(cycle.t) > layout.t_guard or abs(cycle.x) > layout.x_guard:
         return
     node = cycle.stops[0][0]

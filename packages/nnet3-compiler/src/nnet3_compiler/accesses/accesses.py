@@ -84,7 +84,7 @@ class SubmatrixAccesses:
         place = (_BEGINS.take(opcodes) - splits[:-1]).repeat(counts)
         place += np.arange(len(place))
         if len(has_list):
-            # A list is the last operand, and all that it names is accessed alike.
+            # A list is the last operand. Everything that it names is accessed in the same way.
             in_list = expand_ranges(splits[1:][has_list] - lengths, lengths)
             place[in_list] = (_BEGINS[opcodes[has_list] + 1] - 1).repeat(lengths)
         operand = command * TABLE_WIDTH
@@ -111,7 +111,7 @@ class SubmatrixAccesses:
         )
 
     def setting(self, commands: Bools) -> Self:
-        """Returns the accesses if some commands, (C,) bool, set what they add to until now."""
+        """Returns the accesses as if some commands, (C,) bool, set elements and added to none."""
         sets = commands.take(self.command) & (self.access == READ | WRITE)
         return attrs.evolve(self, access=np.where(sets, np.int8(WRITE), self.access))
 
@@ -158,15 +158,16 @@ class AccessLists:
 
         Args:
             accesses: The accesses.
-            thing: What each of them is to, one after the other.
+            thing: The things that are accessed, those of the first access first.
             num_things: The number of things that there are.
-            counts: (A,) to how many things each of them is; None for one each.
+            counts: (A,) how many things each access has; None for one each.
         """
         command, access = accesses.command, accesses.access
         if not len(thing):
             return cls(splits=np.zeros(num_things + 1, np.int64), command=thing, access=access[:0])
         width = int(command[-1]).bit_length()
-        # Most computations need no more than 31 bits, of which twice as many are sorted at once.
+        # Most computations need no more than 31 bits. A sort handles twice as many 32-bit numbers
+        # at once as 64-bit ones.
         kind: npt.DTypeLike = np.int32 if num_things.bit_length() + width + 2 < 32 else np.int64
         detail = ((command << 2) | access).astype(kind)
         keys = thing.astype(kind) << (width + 2)
@@ -192,12 +193,12 @@ class AccessLists:
 
     @cached_property
     def thing(self) -> Ids:
-        """(A,) int64, what each access is to."""
+        """(A,) int64, the thing that each access reads or writes."""
         return np.arange(len(self.splits) - 1).repeat(self.splits[1:] - self.splits[:-1])
 
     @cached_property
     def follows(self) -> Bools:
-        """(A,) bool, whether there is an access to the same thing before."""
+        """(A,) bool, whether an earlier command accesses the same thing."""
         follows = np.ones(len(self.command), dtype=np.bool_)
         begins = self.splits[:-1]
         follows[begins[begins < len(follows)]] = False
@@ -217,7 +218,7 @@ class AccessLists:
         return self._at(self.splits[1:] - 1, absent)
 
     def _at(self, places: Ids, absent: int) -> Ids:
-        """Returns the commands at these places, (things,), where there is one."""
+        """Returns the commands at these places, (things,); `absent` for things without accesses."""
         if every(self.is_accessed):
             return self.command[places]
         result = np.full(len(places), absent, dtype=np.int64)
@@ -247,7 +248,10 @@ def matrix_accesses(layout: Layout, accesses: SubmatrixAccesses) -> AccessLists:
 
 
 def with_parts_read(layout: Layout, submatrix: Ids, access: Accesses) -> Accesses:
-    """Returns accesses to submatrices as accesses to matrices; other elements remain read."""
+    """Returns accesses to submatrices as accesses to matrices.
+
+    A write to a part counts as a read too: the other elements of the matrix stay.
+    """
     writes_part = ~layout.is_whole.take(submatrix) & (access == WRITE)
     united: Accesses = access | (writes_part * np.int8(READ))
     return united
@@ -273,14 +277,14 @@ class Lifetimes:
 
     @classmethod
     def of(cls, opcodes: Ids, table: Table, matrices: Table, submatrices: Table) -> Self:
-        """Reads lifetimes off the commands, of which the kinds are given, (C,), too."""
+        """Finds the lifetimes in the commands; `opcodes`, (C,), are their kinds."""
         at = _LASTING.positions(opcodes)
         kind, named = opcodes[at], table[at, FIRST_OPERAND_COLUMN]
         matrix = submatrices[:, MATRIX].take(named)
         allocate, deallocate = np.full((2, len(matrices)), NEVER, dtype=np.int64)
         is_input, is_output = np.zeros((2, len(matrices)), dtype=np.bool_)
         allocates = ALLOCATING.among(kind)
-        # Reversed, so that the first of several commands is the one that stays.
+        # In reverse, so that the first of several commands overwrites the later ones.
         allocate[matrix[allocates][::-1]] = at[allocates][::-1]
         frees = kind == DeallocMatrix.OPCODE
         deallocate[matrix[frees]] = at[frees]

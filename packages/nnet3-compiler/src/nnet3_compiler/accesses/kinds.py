@@ -15,7 +15,7 @@ from nnet3_compiler.commands.declaration import Table
 def columns_of_kind(kind: OperandKind) -> Ids:
     """Returns by opcode the column of the operand of a kind, (opcodes,); 0 if there is none.
 
-    No command has two of the kinds that this is meant for: memos, and each kind of lists.
+    No command has two operands of such a kind: a memo, or any one kind of lists.
     """
     is_kind = SCHEMA.kind == kind
     return np.where(is_kind.any(axis=1), is_kind.argmax(axis=1), 0)

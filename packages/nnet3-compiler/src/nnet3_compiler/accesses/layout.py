@@ -52,7 +52,7 @@ class Layout:
     def overlap(self, one: Ids, other: Ids) -> Bools:
         """Returns for pairs of submatrices, (N,) each, whether they share elements."""
         shares: Bools = (self.matrix_of[one] == self.matrix_of[other]) & (one != 0)
-        at = where(shares)  # few are of the same matrix
+        at = where(shares)  # few pairs lie in the same matrix
         if len(at):
             first, second = (self.submatrices.take(each[at], axis=0) for each in (one, other))
             shares[at] = overlap(first, second)

@@ -168,7 +168,7 @@ def _splits(line: Ids, offset: Ids, count: Ids, size: Ids) -> tuple[Csr, Ids, Id
         line: (P,) the line that each part is of.
         offset: (P,) where a part begins.
         count: (P,) its length.
-        size: (lines,) the length of each line; those of length 0 have no split points but 0.
+        size: (lines,) the length of each line; a line of length 0 is split at 0 alone.
 
     Returns:
         The split points of each line, and for each part the positions in them of its begin and of
@@ -187,7 +187,7 @@ def _splits(line: Ids, offset: Ids, count: Ids, size: Ids) -> tuple[Csr, Ids, Id
     last = np.bincount(owners, minlength=len(size)) + 1
     last[size == 0] = 0  # the empty matrix begins where it ends
     splits = splits_of(last + 1)
-    # The points of a line: 0, those between, its size.
+    # The points of a line: 0, the points between, its size.
     inner = np.ones(splits[-1], dtype=np.bool_)
     inner[splits[:-1]] = inner[splits[1:] - 1] = False
     places = where(inner)

@@ -68,8 +68,8 @@ def ordering(*keys: Ids) -> Ids:
     order: Ids | None = None
     last = len(keys)
     while last:
-        # Sorting numbers that hold keys and position is several times faster than an argsort. As
-        # many keys as fit are sorted by at once, the last ones first.
+        # It is several times faster to sort numbers that hold keys and position than to argsort.
+        # Each sort takes as many keys as fit into a number, beginning with the last keys.
         first = last - 1
         while first and sum(bits[first - 1 : last]) + shift <= 63:
             first -= 1

@@ -43,7 +43,7 @@ def freeze(array: IntArray) -> IntArray:
 
 
 def as_table(value: Any, columns: int) -> IntArray:
-    """Returns `value` as a read-only (rows, `columns`) int32 array; only nothing is reshaped."""
+    """Returns `value` as a read-only (rows, `columns`) int32 array; reshapes only an empty one."""
     array = frozen_array(value)
     return freeze(array.reshape(-1, columns)) if array.size == 0 else array
 

@@ -137,7 +137,7 @@ class Assembly:
         )
 
     def _allocations(self, is_output: NDArray[np.bool_]) -> Table:
-        """Returns what allocates all matrices but those that the user gives."""
+        """Returns the commands that allocate all matrices except the ones that the user gives."""
         given = self._matrices(self.info.value[self.steps.is_given], self.info.deriv[is_output])
         return self._whole(AllocMatrixZeroed, ~given)
 

@@ -2,8 +2,8 @@
 
 They mirror the forward commands. One command may add to a row only once, unless it adds up a range
 of rows; so a list of source rows must name each row once, or in one run (then the command is
-AddRowRanges). Lists that have neither property are split into several that have one; if these would
-be many, the rows are gathered first (see `gathered`).
+AddRowRanges). A list with neither property is split into several lists that have one. If it would
+take many, the rows are gathered first (see `gathered`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from nnet3_compiler.commands.emission import Emission, IndexLists, command_rows
 
 @attrs.frozen(kw_only=True, eq=False)
 class DescriptorBackward:
-    """Emits what adds derivatives of descriptors to those of their sources.
+    """Emits the commands that add derivatives of descriptors to the derivatives of their sources.
 
     Attributes:
         pieces: The classified input locations.
@@ -239,7 +239,7 @@ def unique_lists(pairs: IntArray, number: NDArray[np.int64]) -> list[IntArray]:
 def list_numbers(pairs: IntArray, matrix_of_submatrix: IntArray) -> NDArray[np.int64]:
     """Returns for each place how often its row of a matrix stands before it; -1 for none.
 
-    The submatrices of one matrix are taken to overlap, as those of dim-range nodes may.
+    Submatrices of one matrix count as overlapping, since two dim-range nodes may overlap.
 
     Args:
         pairs: (K, 2) int32, submatrix and row; (-1, -1) for none.

@@ -55,7 +55,7 @@ class ComponentCommands:
     ) -> ComponentCommands:
         """Returns the commands' operands.
 
-        A memo is kept if the backward computation, or StoreStats, will want it.
+        A memo is kept if the backward computation or StoreStats needs it.
         """
         is_computed = (network.kind[steps.node] == NodeKind.COMPONENT) & ~steps.is_given
         step = where(is_computed).astype(np.int32)
@@ -169,7 +169,7 @@ class _AllRows:
         rows, block = steps.rows_of(step), int(steps.block[step])
         if block > 1:
             return self.minibatch.indexes(steps.indexes[rows], block)
-        # Sequence by sequence for each row of the pattern: those of all steps of a node at once.
+        # For each row of the pattern all sequences, for all steps of a node at once.
         node = int(steps.node[step])
         own = steps.by_node[steps.node_begin[node] : steps.node_begin[node + 1]]
         first = int(steps.begin[own[0]])

@@ -25,8 +25,9 @@ def derivatives_needed(
 ) -> BoolArray:
     """Returns which steps need a derivative: (S,) bool.
 
-    Those that lie on a way from something of which a derivative is wanted (an input, or a component
-    that is updated) to an output whose derivative is given; and inputs and outputs themselves.
+    A step needs one if it lies on a way from an input whose derivative is wanted, or from a
+    component that is updated, to an output whose derivative is given. The inputs and outputs on
+    such a way need one, too.
     """
     wanted = _wanted(network, requests, steps)
     given = _with_deriv(network, requests, steps, NodeKind.OUTPUT)

@@ -18,12 +18,12 @@ PLACES_PER_STEP = 1 << 32
 """Commands of step s have places from s * PLACES_PER_STEP on."""
 
 AFTER_RANGES = PLACES_PER_STEP // 2
-"""Ranges come first in a step: a sum that starts as a copy of a matrix may take its memory over."""
+"""Ranges come first in a step: a sum that starts as a copy of a matrix may take over its memory."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class DescriptorForward:
-    """Emits what adds up the values of descriptors. All matrices are zero before.
+    """Emits the commands that add up the values of descriptors. All matrices are zero before.
 
     Attributes:
         pieces: The classified input locations.
@@ -157,8 +157,8 @@ class ScatteredRows:
         Args:
             pieces: The pieces.
             piece: The number of one.
-            submatrix_of_step: (S,) int32, the submatrix of each step; rows of steps that have none
-                are left out.
+            submatrix_of_step: (S,) int32, the submatrix of each step; rows of steps without one are
+                left out.
         """
         steps = pieces.steps
         source = pieces.source_rows(piece)

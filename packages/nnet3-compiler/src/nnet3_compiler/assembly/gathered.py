@@ -1,9 +1,9 @@
 """Adds up derivatives of rows that are read many times, in few commands for any number of frames.
 
-The rows of a step go frame by frame, and through all sequences within each. So if every frame reads
-one row of its sequence, such as an i-vector, the rows whose derivatives belong to one sum are far
-from one another. One command gathers them in a matrix of their own, sum by sum; then AddRowRanges
-adds them up.
+The rows of a step are ordered by frame, and within a frame by sequence. If every frame reads one
+row of its sequence, such as an i-vector, then the rows whose derivatives belong to one sum lie far
+apart. One command gathers them in a matrix of their own, sum by sum; then AddRowRanges adds them
+up.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from nnet3_compiler.commands.emission import IndexLists, command_rows
 from nnet3_compiler.computation.debug_info import MatrixDebugInfo
 
 MOST_LISTS = 16
-"""Up to so many commands with a list of rows each take no longer than gathering."""
+"""The number of commands, each with a list of rows, that take no longer than gathering."""
 
 
 def is_worthwhile(num_lists: int, num_sources: int) -> bool:
-    """Tells whether to gather what would take so many commands, from so many submatrices."""
+    """Tells whether to gather rows that would take so many commands, from so many submatrices."""
     return num_lists > max(MOST_LISTS, num_sources + 1)
 
 
 @attrs.define(eq=False)
 class GatheredMatrices:
-    """The matrices of gathered rows, which are none of a step.
+    """The matrices of gathered rows; they belong to no step.
 
     Attributes:
-        first: The number of the first; those of steps have the numbers before.
+        first: The number of the first of them; the matrices of steps come before.
         sizes: Rows and columns of each.
         wholes: The submatrix that is all of each.
-        pieces: The piece of the input locations that each is made for.
-        rows: For each the row of the piece's step that each of its rows is.
+        pieces: The piece of the input locations that each matrix is made for.
+        rows: For each matrix, and each of its rows, the row of the piece's step.
     """
 
     first: int
@@ -89,7 +89,7 @@ class GatheredSum:
         piece: The piece of the input locations whose rows are added.
         deriv: The submatrix that has them, (a part of) the derivative of its step.
         targets: (K, 2) int32: submatrix and row to which row k is added, or (-1, -1) for none.
-        alpha: What it is multiplied by.
+        alpha: The factor of the derivative.
     """
 
     piece: int
@@ -126,7 +126,7 @@ class GatheredSum:
 
 
 def most_runs(rows: IntArray) -> int:
-    """Returns in how many runs of a list a row stands, of the row that has most.
+    """Returns the largest number of runs that any row has in a list.
 
     Args:
         rows: (K,) int32, rows or -1.

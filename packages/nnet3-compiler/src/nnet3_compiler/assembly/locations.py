@@ -1,4 +1,4 @@
-"""Input locations: from which rows each row of a descriptor's value is added up.
+"""Input locations: the rows that are added up to make each row of a descriptor's value.
 
 Every part of a descriptor (they are appended column-wise) is a sum of scaled rows of other steps.
 It is held as *columns*: a column gives each row at most one source row. The columns of a part are
@@ -273,8 +273,9 @@ class _PartRows:
         """Returns columns with the same terms in each row, fewer of them if there can be fewer.
 
         The forwarding descriptors in a Failover share the rows between them. A column with a term
-        in each row stays. Of the others, the first terms of all rows make one column, the second
-        terms the next; but each step whose terms come from one step must keep them in one.
+        in each row stays. From the other columns, the first terms of all rows make one column, and
+        the second terms make the next. But if all terms of a step come from one step, they must
+        stay in one column.
         """
         is_partial = (columns < 0).any(axis=1)
         partial = columns[is_partial]
@@ -300,9 +301,9 @@ class _PartRows:
 def _none_last(sources: IntArray) -> IntArray:
     """Returns sources with numbers that are larger than all others in place of NONE.
 
-    Who takes the terms of each row in the order of their sources has terms at the same distance
-    from their rows in one column. That column then has no source twice, and its derivative is one
-    addition of rows.
+    If each row lists its terms in the order of their sources, one column holds terms at the same
+    distance from their rows. Such a column has no source twice, so its derivative is one addition
+    of rows.
     """
     return np.where(sources < 0, _LAST, sources)
 

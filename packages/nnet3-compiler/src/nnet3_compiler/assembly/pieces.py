@@ -1,4 +1,4 @@
-"""What is done with a piece of the input locations: which kind of command can do it."""
+"""The kind of command that computes each piece of the input locations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class PieceKind(enum.IntEnum):
     """How the source rows of a piece lie."""
 
     EMPTY = 0
-    """There are none."""
+    """There are no source rows."""
     RANGE = 1
     """They are a range of the rows of one step, in order: a sum of matrices."""
     ROWS = 2
@@ -36,7 +36,7 @@ class Pieces:
         steps: The steps.
         minibatch: The sequences that the rows stand for.
         kind: (P,) int32, values of `PieceKind`.
-        source_step: (P,) int32, the step that the rows come from, if it is one.
+        source_step: (P,) int32, the step that the rows come from, if they come from a single one.
         source_first: (P,) int32, the first of its rows that is used, if they are a range.
     """
 

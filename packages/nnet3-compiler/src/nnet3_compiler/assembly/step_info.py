@@ -37,7 +37,7 @@ class SubmatrixTable:
         return self.pieces[0]
 
     def parts(self, base: IntArray, row_offset: IntArray, num_rows: IntArray) -> IntArray:
-        """Returns submatrices that are ranges of rows of others: their numbers, as `base` is.
+        """Returns the numbers of submatrices that are ranges of rows of others, shaped as `base`.
 
         A range that takes all rows is the submatrix itself.
         """
@@ -58,8 +58,8 @@ class StepInfo:
     Attributes:
         value: (S,) int32, the submatrix of each step's value; 0 if the step is empty.
         deriv: (S,) int32, that of its derivative; 0 if there is none.
-        value_part: (S,) int32, the submatrix of the first part of a descriptor; those of the other
-            parts follow.
+        value_part: (S,) int32, the submatrix of the first part of a descriptor; the submatrices of
+            the other parts follow it.
         deriv_part: (S,) int32, the same of the derivative.
         matrices: (M, 2) int32, rows and columns; matrix m is the whole of submatrix m.
         matrix_step: (M,) int32, the step of each matrix; -1 for matrix 0.

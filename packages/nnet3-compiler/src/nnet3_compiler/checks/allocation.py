@@ -28,11 +28,11 @@ def check_allocation(subject: Subject) -> None:
 
     1. Every matrix that a command names is given memory by exactly one command: an allocation,
        AcceptInput, or SwapMatrix to it. (AcceptInput of one matrix in several segments is one.)
-    2. At most one command takes it away, DeallocMatrix or SwapMatrix from it, and none does from
-       outputs.
+    2. At most one command takes the memory away, DeallocMatrix or SwapMatrix from it; an output
+       keeps its memory.
     3. SwapMatrix is between matrices of one size.
-    4. Nothing accesses a matrix before it has memory or after it has lost it. Every matrix that is
-       no input is accessed.
+    4. No command accesses a matrix before it has memory or after it has lost it. Every matrix that
+       is no input is accessed.
 
     `check_loop` looks at the SwapMatrix commands at the end of a loop.
     """
@@ -55,7 +55,7 @@ def check_allocation(subject: Subject) -> None:
 
 
 def check_freed(subject: Subject) -> None:
-    """Checks that outside loops every matrix that is no output is freed."""
+    """Checks that, except in loops, every matrix that is no output is freed."""
     if subject.is_loop:
         return
     is_kept = np.zeros(len(subject.computation.matrices), dtype=np.bool_)
@@ -106,7 +106,7 @@ def _check_use(subject: Subject, allocate: Ids, deallocate: Ids) -> None:
     first, last = accesses.first(absent=-1), accesses.last(absent=-1)
     is_named = (first >= 0) | _is_operand(subject)
     is_freed = deallocate >= 0
-    # One of the conditions below holds of these.
+    # For each of these commands one of the conditions below holds.
     wrong = (allocate < 0) | (last < 0) | ((last == allocate) & ~lifetimes.is_input)
     wrong |= (first < allocate) | (is_freed & (deallocate <= np.maximum(last, allocate)))
     for matrix in where(is_named & wrong).tolist():
@@ -128,7 +128,7 @@ def _is_operand(subject: Subject) -> Bools:
     cells = where(SCHEMA.is_matrix.take(subject.opcodes, axis=0).reshape(-1))
     is_operand = np.zeros(len(subject.computation.matrices), dtype=np.bool_)
     is_operand[subject.analysis.layout.matrix_of.take(subject.table.take(cells))] = True
-    is_operand[0] = False  # nothing is there
+    is_operand[0] = False  # the empty matrix
     return is_operand
 
 

@@ -18,8 +18,8 @@ def check_components(subject: Subject) -> None:
     """Checks Propagate, StoreStats and both kinds of Backprop.
 
     1. The component is one of the network's.
-    2. Simple components have no precomputed indexes; what others have is for as many time offsets,
-       rows and blocks as component and matrices have, and names rows that there are.
+    2. Simple components have no precomputed indexes. Those of other components fit the time offsets
+       of the component and the rows and blocks of the matrices, and name existing rows.
     3. Matrices have the component's dimensions; those of one side have as many rows, and for simple
        components both sides have.
     4. What the component needs is given; matrices are the same, or overlap, only where the
@@ -150,7 +150,7 @@ class _Calls:
         )
 
     def apart(self, read: str, written: str, in_place: Property | None) -> None:
-        """Checks that two operands do not overlap unless they are one and may be in place."""
+        """Checks that two operands do not overlap, unless they are equal and may be in place."""
         one, other = self.operand(read), self.operand(written)
         overlap = self.subject.analysis.layout.overlap(one, other)
         if not overlap.any():

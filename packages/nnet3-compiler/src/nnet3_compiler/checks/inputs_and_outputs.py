@@ -1,4 +1,4 @@
-"""Inputs and outputs: which nodes, when, in matrices of which size; what runs when."""
+"""Inputs and outputs: their nodes, the sizes of their matrices, and when they are handed over."""
 
 from __future__ import annotations
 

@@ -65,8 +65,8 @@ def _first_overlap(
     """Returns two blocks that overlap while both are needed, and when; None if no two do.
 
     Args:
-        start: (B,) where each block begins.
-        stop: (B,) where it ends; it is not empty.
+        start: (B,) the offset where each block begins.
+        stop: (B,) the offset where it ends, above `start`.
         block: (P,) the block of each span of time; see `Holdings`.
         begin: (P,) when it begins to be needed.
         end: (P,) when it no longer is.

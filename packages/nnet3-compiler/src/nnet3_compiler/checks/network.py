@@ -1,4 +1,4 @@
-"""Whether a computation is of the network, and what the checks have to know of its nodes."""
+"""Whether a computation belongs to the network, and the facts about nodes that checks need."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def node_dims(nnet: Nnet) -> Dims:
 
 
 def check_network(subject: Subject) -> None:
-    """Checks that the network is the one that the computation was made for, if that is known.
+    """Checks that the computation was made for this network, if it has a fingerprint.
 
-    Parameters and names do not count; see `NetworkFingerprint`.
+    The comparison leaves out parameters and names; see `NetworkFingerprint`.
     """
     fingerprint = subject.computation.network
     difference = None if fingerprint is None else fingerprint.difference(subject.nnet)

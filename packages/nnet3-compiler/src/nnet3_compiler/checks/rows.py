@@ -39,7 +39,7 @@ def check_rows(subject: Subject) -> None:
     2. A list has an entry for each row, and every row that it names exists.
     3. Input and output do not overlap; only MatrixCopy may have one matrix as both, to scale it by
        something other than 1.
-    4. Where rows are written to that a list names, no element is written twice.
+    4. A list that names the rows to write to names no element twice.
     """
     for types, check in (
         ((MatrixCopy, MatrixAdd), _check_matrix_commands),
@@ -151,12 +151,12 @@ def _check_lists_of_submatrices(subject: Subject, at: Ids) -> None:
 
 
 def _require_distinct_targets(subject: Subject, command: int, pairs: Table) -> None:
-    """Checks that no two entries name elements in common, also not through two submatrices."""
+    """Checks that no two entries share elements, even through different submatrices."""
     submatrix, row = pairs.T
     given = where(submatrix > 0)
     submatrix = submatrix[given]
     row = row[given] + subject.computation.submatrices[:, ROW_OFFSET].take(submatrix)
-    # Most lists name no row of a matrix twice, and then columns need no look.
+    # Most lists name no row of a matrix twice; then the columns do not matter.
     rows = (subject.analysis.layout.matrix_of.take(submatrix) << 32) | row
     rows.sort()
     if (rows[1:] != rows[:-1]).all():

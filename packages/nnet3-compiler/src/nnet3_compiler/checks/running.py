@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 S = TypeVar("S", bound=Subject)
 
 Check = tuple[str, Callable[[Subject], None]]
-"""The name of a check, and what fails where a computation does not pass it."""
+"""The name of a check, and a function that fails if a computation does not pass it."""
 
 FITTING: tuple[Check, ...] = (
     ("network", check_network),
@@ -32,7 +32,7 @@ FITTING: tuple[Check, ...] = (
     ("world", check_world),
     ("rows", check_rows),
 )
-"""Hold where every command can be done: its operands have the right sizes."""
+"""The checks that every command can run: its operands have the right sizes."""
 
 RUNNING: tuple[Check, ...] = (
     *FITTING,
@@ -41,7 +41,7 @@ RUNNING: tuple[Check, ...] = (
     ("compression", check_compression_types),
     ("memory plan", check_memory_plan),
 )
-"""Hold for whatever can be run, sensible or not."""
+"""The checks that hold for everything that can run, sensible or not."""
 
 
 def check_fitting(nnet: Nnet, computation: NnetComputation) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nnet3_descriptors.components import Component
 
 Message = str | Callable[[int], str]
-"""A message, or what makes it from the position in the arrays of the first fault."""
+"""A message, or a function that makes it from the position of the first fault in the arrays."""
 
 ROWS, COLS = 2, 4
 """Columns of the table of submatrices that hold their sizes."""

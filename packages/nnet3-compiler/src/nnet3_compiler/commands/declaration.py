@@ -127,7 +127,7 @@ def scale(default: float = 1.0) -> Any:
 
 def _as_float32(value: float) -> float:
     is_number = isinstance(value, int | float | np.integer | np.floating)
-    # Compared before it is rounded, which would warn; this is false of nan, too.
+    # This comes before rounding, which would warn of an overflow. The comparison is False for nan.
     if not is_number or not abs(value) <= _LARGEST_FLOAT32:
         raise CommandError(f"alpha must be a finite number of float32 (got {value!r:.80})")
     return float(np.float32(value))
@@ -184,7 +184,7 @@ class Command:
 
     @classmethod
     def from_row(cls, row: Sequence[int]) -> Self:
-        """Returns the command that a row of the table stands for; its opcode is not looked at."""
+        """Returns the command that a row of the table stands for, without checking its opcode."""
         values: dict[str, Any] = {item.name: int(row[item.column]) for item in cls.OPERANDS}
         if cls.HAS_ALPHA:
             values["alpha"] = alpha_value(int(row[ALPHA_COLUMN]))
@@ -315,7 +315,7 @@ class CommandSchema:
         component_column = self.component_column[opcodes]
         runs = component_column.nonzero()[0]
         of_component = properties[table[runs, component_column[runs]]]
-        # Few commands add; only for those are all columns looked at.
+        # Few commands add; only they need a look at all columns.
         adds_somewhere = np.bitwise_or.reduce(self.adds_if, axis=1)[opcodes[runs]] & of_component
         adding = adds_somewhere.nonzero()[0]
         adds = self.adds_if[opcodes[runs[adding]]] & of_component[adding][:, None] != 0

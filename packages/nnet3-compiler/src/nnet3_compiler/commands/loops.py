@@ -1,7 +1,7 @@
-"""Loops: a computation that ends with GotoLabel runs again from a label, as often as asked for.
+"""Loops: a computation that ends with GotoLabel runs again from a label, as often as you ask.
 
-Just before the GotoLabel, SwapMatrix commands hand matrices over: what one round computed last
-becomes what the next round starts from.
+Just before the GotoLabel, SwapMatrix commands hand matrices over: the next round starts from the
+last results of this one.
 """
 
 from __future__ import annotations

@@ -20,9 +20,8 @@ from nnet3_compiler.errors import ComputationError
 class ComputationBuilder:
     """Adds to a computation, or begins a new one; `build` makes the result.
 
-    Matrices, submatrices and lists of the computation keep their numbers. Submatrices and lists
-    that are there already are
-    not added again.
+    Matrices, submatrices and lists of the computation keep their numbers. A submatrix or list that
+    exists already is not added again.
 
     Attributes:
         commands: The commands, a list that may be changed in any way.
@@ -73,7 +72,7 @@ class ComputationBuilder:
 
         Args:
             submatrix: The number of the other.
-            rows: The first row within it, and the one behind the last; None for all.
+            rows: The first row within it, and the row behind its last; None for all.
             columns: Likewise.
 
         Raises:

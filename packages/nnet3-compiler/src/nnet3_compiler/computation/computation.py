@@ -36,10 +36,10 @@ _NODE_COLUMN = np.argmax(SCHEMA.kind == OperandKind.NODE, axis=1)
 
 
 _MOST_IN_REPR = 10
-"""So many commands are shown in the repr of a sequence."""
+"""The number of commands that the repr of a sequence shows."""
 
 _OWN_EQUALITY = frozenset({"matrix_debug_info", "memory_plan", "network", "requests"})
-"""Fields whose classes say themselves when two are equal."""
+"""Fields whose classes define equality themselves."""
 
 
 class CommandSequence(Sequence[Command]):
@@ -103,7 +103,7 @@ class NnetComputation(ComputationTables, Serialized):
         memory_plan: Where the matrices may lie in one arena; None if that is left to the runtime.
 
     Raises:
-        ComputationError: A field is no such thing, or the parts contradict each other.
+        ComputationError: A field has a wrong type or shape, or the parts contradict each other.
     """
 
     FORMAT: ClassVar[str] = StoredComputation.FORMAT
@@ -159,12 +159,12 @@ class NnetComputation(ComputationTables, Serialized):
         return found
 
     def check_network(self, nnet: Nnet) -> None:
-        """Checks that a network is the one that this was compiled for, as far as that is known.
+        """Checks that this was compiled for a network, as far as the computation says it.
 
         Without a fingerprint it has to have the nodes and components that the commands name.
 
         Raises:
-            ComputationError: It is another; the message names what differs.
+            ComputationError: It was compiled for another network; the message names what differs.
         """
         if self.network is not None:
             difference = self.network.difference(nnet)

@@ -23,7 +23,7 @@ NODE, N, T, X = 0, 1, 2, 3
 def cindex_table(value: Any) -> IntArray:
     """Returns `value` as a read-only (rows, 4) int32 array."""
     array = value if type(value) is np.ndarray and not value.flags.writeable else None
-    if array is None or array.dtype != np.int32:  # there are thousands of these: most are ready
+    if array is None or array.dtype != np.int32:  # there are thousands, most of them int32
         array = as_table(value, 4)
     if array.ndim != 2 or array.shape[1] != 4:
         raise ComputationError(f"cindexes must have the shape (rows, 4) (got {array.shape})")
@@ -42,8 +42,9 @@ class MatrixDebugInfo:
         is_deriv: Whether the matrix holds derivatives, not values.
         pattern: (rows, 4) int32, columns node, n, t, x.
         sequences: (S,) int32, the n of every sequence; empty if `pattern` is the full list.
-        block: So many rows of the pattern follow one another for each sequence, then for the next,
-            before the following rows of the pattern begin; see `shortcut`.
+        block: The number of pattern rows in a block. A block of the first sequence comes first,
+            then the same block of each other sequence, then the next block of the first; see
+            `shortcut`.
 
     Raises:
         ComputationError: The pattern is no table of cindexes, or has no whole number of blocks.
@@ -61,7 +62,7 @@ class MatrixDebugInfo:
 
     @property
     def node(self) -> int:
-        """The node of the first row; -1 if nothing is known of the matrix.
+        """The node of the first row; -1 for a matrix without debug info.
 
         All rows have the same node, unless passes have put several matrices together.
         """
@@ -122,16 +123,15 @@ class MatrixDebugInfo:
 
 
 NO_DEBUG_INFO = MatrixDebugInfo(pattern=())
-"""Stands for a matrix of which nothing is known, such as the empty one."""
+"""Stands for a matrix without debug info, such as the empty one."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class DebugInfoOfRows(Sequence[MatrixDebugInfo]):
-    """The debug info of matrices that hold ranges of rows; of the first one nothing is known.
+    """The debug info of matrices that hold ranges of rows; the first matrix has none.
 
-    There are thousands of matrices, and often no entry is needed. So all entries are made when the
-    first
-    is asked for, and what is right by construction is not converted and checked again.
+    There are thousands of matrices, and often nobody needs an entry. So the first access makes all
+    entries. They are right by construction, and skip conversion and checks.
 
     Attributes:
         cindexes: (rows, 4) int32, read-only: all rows.

@@ -13,7 +13,7 @@ from nnet3_compiler.errors import ComputationError
 Bytes = npt.NDArray[np.int64]
 
 NOWHERE = -1
-"""The offset of what has no place."""
+"""The offset of a matrix that has no place."""
 
 
 def _offsets(value: Any) -> Bytes:
@@ -43,8 +43,8 @@ class MemoryPlan:
             elements themselves have no memory then, and afterwards lie at `offsets` again.
         arena_bytes: Size of the arena.
         lower_bound_bytes: The most that is held during a command, sizes rounded up to the
-            alignment: no plan needs less. While one form of a matrix is made of the other it has
-            both, which `peak_bytes` does not count.
+            alignment: no plan needs less. While a matrix is compressed or decompressed it has both
+            forms; `peak_bytes` counts one.
 
     Raises:
         ComputationError: The offsets are no integers, or lie outside of the arena.

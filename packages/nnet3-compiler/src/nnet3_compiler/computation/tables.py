@@ -1,4 +1,4 @@
-"""The parts of a computation as they are kept: read-only arrays and tuples."""
+"""The parts of a computation: read-only arrays and tuples."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EMPTY_SUBMATRICES = frozen_array([[0, 0, 0, 0, 0]])
 
 @contextmanager
 def _naming(field: str) -> Iterator[None]:
-    """Names the field in the error that comes of what it can't hold."""
+    """Adds the name of the field to the error about a value that it can't hold."""
     try:
         yield
     except (TypeError, ValueError, OverflowError) as error:
@@ -80,7 +80,7 @@ def precomputed_tuple(value: Any) -> tuple[PrecomputedIndexes | None, ...]:
 
 
 def info_sequence(value: Any) -> Sequence[MatrixDebugInfo]:
-    """Returns the debug info as a tuple, or as what makes one when it is asked."""
+    """Returns the debug info as a tuple, or as an object that makes one on first use."""
     if isinstance(value, DebugInfoOfRows):
         return value
     with _naming("matrix_debug_info"):
@@ -101,7 +101,7 @@ def request_tuple(value: Any) -> tuple[RequestFingerprint, ...]:
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class ComputationTables:
-    """What a computation is made of. An `NnetComputation` is one that has been validated.
+    """The parts of a computation. An `NnetComputation` has the same parts, validated.
 
     Attributes:
         matrices: (M, 2) int32: rows, columns.
@@ -122,7 +122,7 @@ class ComputationTables:
         memory_plan: Where the matrices may lie in one arena; None if that is left to the runtime.
 
     Raises:
-        ComputationError: A field is no such thing.
+        ComputationError: A field has a wrong type or shape.
     """
 
     matrices: IntArray = attrs.field(default=EMPTY_MATRICES, converter=matrix_table)

@@ -14,7 +14,7 @@ Content = dict[str, Any]
 
 
 def _from_1(content: Content) -> Content:
-    """Version 2 adds the fingerprints and the memory plan; none of them is known of version 1."""
+    """Version 2 adds the fingerprints and the memory plan; version 1 has none of them."""
     return {
         **content,
         "network_nodes": None,

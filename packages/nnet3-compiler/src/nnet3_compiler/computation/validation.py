@@ -116,7 +116,7 @@ def _check_commands(computation: ComputationTables) -> None:
         raise ComputationError(
             f"commands[{bad}] has the scale {alpha_value(int(alpha[bad]))}, expected a finite one"
         )
-    order = opcodes.astype(np.int16).argsort(kind="stable")  # so few numbers are not compared
+    order = opcodes.astype(np.int16).argsort(kind="stable")  # int16 takes a radix sort
     rows = table.take(order, axis=0)
     begins = run_starts(rows[:, OPCODE_COLUMN]).nonzero()[0]
     types = rows[begins, OPCODE_COLUMN]
@@ -159,7 +159,7 @@ def _limits(computation: ComputationTables) -> NDArray[np.int64]:
 
 
 _EXPONENT = 0x7F800000
-"""The bits of the exponent of a float32; of what is infinite or no number, all of them are set."""
+"""The bits of the exponent of a float32; an infinity or nan has all of them set."""
 
 _UNLIMITED = np.full(max(OperandKind) + 1, 2**31)
 _COUNTED = np.array(
@@ -194,7 +194,7 @@ def _least() -> NDArray[np.int64]:
 
 
 def _looked_at(command_type: type[Command] | None) -> tuple[Operand, ...]:
-    """The operands of a command class for which not every number in range will do."""
+    """The operands of a command class that accept only some of the numbers in their range."""
     kinds = (OperandKind.WHOLE_MATRIX, OperandKind.LABEL)
     operands = command_type.OPERANDS if command_type else ()
     return tuple(item for item in operands if item.kind in kinds)
@@ -239,7 +239,7 @@ def _check_index_tables(computation: ComputationTables) -> None:
     for number, indexes in enumerate(computation.indexes):
         if indexes.ndim != 1 or (indexes.size and int(indexes.min()) < -1):
             raise ComputationError(f"indexes[{number}] must be a list of numbers from -1 on")
-    # The number -1, for none, finds the last.
+    # The number -1, for none, finds the last entry.
     limits = np.append(computation.submatrices[:, 2], 0)
     for number, pairs in enumerate(computation.indexes_multi):
         if pairs.ndim != 2 or pairs.shape[1] != 2:

@@ -1,4 +1,4 @@
-"""The fingerprint of a request, by which a computation is told from those of other requests."""
+"""The fingerprint of a request: it tells computations of different requests apart."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from nnet3_graph.request import ComputationRequest, IoSpecification
 class IoFingerprint:
     """What was given or wanted of one node.
 
-    What `of` returns computes its digest when somebody first asks for it. Most fingerprints are
-    only compared with those of the same request; for that it is enough to compare the indexes.
+    `of` returns a fingerprint that computes its digest on first use. Most fingerprints are only
+    compared with another fingerprint of the same request; comparing the indexes is enough for that.
 
     Attributes:
         name: The name of the node.
@@ -43,7 +43,7 @@ class IoFingerprint:
         return fingerprint
 
     def __getattr__(self, name: str) -> Any:
-        """Works out the digest, the one field that may be missing."""
+        """Computes the digest, the only field that may be missing."""
         rows: IndexArray | None = vars(self).get("_rows_of")
         if name != "indexes" or rows is None:
             raise AttributeError(f"'{type(self).__name__}' has no attribute '{name}'")
@@ -54,14 +54,14 @@ class IoFingerprint:
         return digest
 
     def _has_rows_of(self, other: Self) -> bool:
-        """Tells whether the indexes are the same, from themselves if both are at hand."""
+        """Compares the indexes themselves if both sides have them, else their digests."""
         mine, theirs = vars(self).get("_rows_of"), vars(other).get("_rows_of")
         if mine is None or theirs is None:
             return self.indexes == other.indexes
         return mine is theirs or np.array_equal(mine, theirs)
 
     def difference(self, other: Self) -> str | None:
-        """Returns what of another one differs from this, or None."""
+        """Returns the first difference of another fingerprint, or None."""
         for what, expected, found in (
             ("name", self.name, other.name),
             ("number of rows", self.rows, other.rows),
@@ -74,7 +74,7 @@ class IoFingerprint:
 
 @attrs.frozen(kw_only=True)
 class RequestFingerprint:
-    """What was asked for, as far as it tells one request from another.
+    """A request reduced to what tells it from other requests.
 
     Attributes:
         inputs: What was given.

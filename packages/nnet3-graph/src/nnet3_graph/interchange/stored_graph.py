@@ -35,7 +35,7 @@ class StoredSegment:
         sets: (K, 3) n, t, x: sets of rows end to end, with the number of a pattern as n.
         sets_splits: (sets + 1,) where each begins, and the end.
         rows: (nodes,) the set of each node.
-        given: (nodes,) the set of those of its rows that the request supplies.
+        given: (nodes,) the set of the rows that the request supplies.
         rows_so_far: (nodes,) the set of its rows in this and all earlier segments.
         is_pruned: As in the graph.
     """

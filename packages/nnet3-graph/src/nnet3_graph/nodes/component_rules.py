@@ -49,13 +49,13 @@ def _check_period(period: int, component: Component) -> None:
 
 
 def _at_offsets(component: TimeOffsetRules, source: int) -> Rule:
-    """Returns the rule of rows that read others at several times, of which some may be missing."""
+    """Returns the rule of rows that read several times, some of which may be missing."""
     required = set(component.required_time_offsets)
     reads = ((Shift(source, offset, 0), offset in required) for offset in component.time_offsets)
     return All(tuple(read if is_required else Optional(read) for read, is_required in reads))
 
 
 def _in_period(length: int, step: int, source: int) -> Rule:
-    """Returns the rule of rows that read whatever there is in the period that they lie in."""
+    """Returns the rule of rows that read all rows of the period that they lie in."""
     periods = (range(-time, length - time, step) for time in range(length))
     return ByTime(tuple(AnyOf(source, period) for period in periods))

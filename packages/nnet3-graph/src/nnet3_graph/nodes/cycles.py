@@ -9,12 +9,12 @@ import attrs
 from nnet3_graph.rules import All, First, Optional, Rule, Shift
 
 _MOST_CYCLES = 4
-"""Of a group of nodes. One is enough to go far; more with other distances help little."""
+"""The cycles that a group of nodes keeps. One is enough to go far; others help little."""
 
 
 @attrs.frozen(kw_only=True)
 class Cycle:
-    """A way from a row of a node, from one to what it reads, to another row of the same node.
+    """A way from a row of a node, through rows that one another read, to a row of the same node.
 
     Attributes:
         stops: for each node on the way its number, and how far in t and x its row lies from the
@@ -29,14 +29,14 @@ class Cycle:
 
 
 def find_cycles(rules: Sequence[Rule], group: Sequence[int]) -> tuple[Cycle, ...]:
-    """Finds some ways round a group of nodes, no two of which go equally far.
+    """Finds some ways round a group of nodes; each goes another distance.
 
     Args:
         rules: the rule of each node.
         group: nodes that depend on each other.
 
     Returns:
-        Those that a depth-first search comes upon first; none that ends where it begins.
+        The ways that a depth-first search finds first. None ends at the row where it begins.
     """
     members = set(group)
 

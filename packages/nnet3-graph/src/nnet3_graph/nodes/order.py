@@ -12,8 +12,9 @@ from nnet3_descriptors.values import remembered
 def node_groups(nnet: Nnet) -> tuple[tuple[int, ...], ...]:
     """Groups the nodes of a network that depend on each other, in an order of computation.
 
-    Groups that are independent of each other come in the order in which depth-first searches along
-    the users of each node, in the order of the nodes, leave them (last left, first computed).
+    Depth-first searches begin at the nodes in their order and go along the users of each node. The
+    group that such a search leaves last comes first. This decides between groups that do not depend
+    on each other.
 
     Returns:
         The nodes, each once, in groups. What a node reads stands before it, except for the edges
@@ -87,7 +88,7 @@ def strongly_connected_components(sources: Sequence[Sequence[int]]) -> tuple[tup
                     lowest[reader] = min(lowest[reader], lowest[node])
                 if lowest[node] < number[node]:
                     continue
-                if stack[-1] == node:  # as outside of recurrences
+                if stack[-1] == node:  # alone in its group, as all nodes outside of recurrences
                     on_stack[node] = False
                     groups.append((stack.pop(),))
                     finished.pop()

@@ -53,7 +53,7 @@ class NodeRules:
     Attributes:
         rules: the rule of each node, in the order of the nodes.
         groups: the nodes, each once: strongly connected components of the node graph, sources
-            before what reads them; inside a component likewise, but for edges that close a cycle.
+            before their readers; inside a component likewise, but for edges that close a cycle.
         recurrent: for each group, whether its nodes (maybe through others) read each other.
         cycles: for each group, some of the ways in which its rows read others of the same node.
         moves: the largest |offset| in t and in x of any rule.
@@ -112,7 +112,7 @@ def descriptor_rule(descriptor: Descriptor, node_index: Mapping[str, int]) -> Ru
 
 
 def _all_of(rules: Sequence[Rule]) -> Rule:
-    """Returns a rule for all of some, with no All inside All, and no part twice."""
+    """Returns a rule that needs all of some rules, with no All inside All, and no part twice."""
     parts: list[Rule] = []
     for rule in rules:
         parts.extend(rule.parts if isinstance(rule, All) else [rule])
@@ -122,14 +122,14 @@ def _all_of(rules: Sequence[Rule]) -> Rule:
 
 def _sum_rule(part: SumDescriptor, node_index: Mapping[str, int]) -> Rule:
     match part:
-        case DescriptorNode(name):  # most are no more
+        case DescriptorNode(name):  # most descriptors are only the name of a node
             return Shift(node_index[name], 0, 0)
         case ForwardingDescriptor():
             return forwarding_rule(part, node_index)
         case Sum():
             return _all_of([_sum_rule(term, node_index) for term in _terms(part, Sum)])
         case Failover():
-            # One that could not be computed cannot be when it is tried again.
+            # A repeated alternative adds nothing: if it failed once it fails again.
             tried = dict.fromkeys(_sum_rule(term, node_index) for term in _terms(part, Failover))
             return First(tuple(tried))
         case IfDefined(source):
@@ -175,7 +175,9 @@ def forwarding_rule(leaf: ForwardingDescriptor, node_index: Mapping[str, int]) -
 
 
 def _read(asked: AnyIndexes, found: AnyIndexes) -> Rule:
-    """Returns the rule that maps one index, one a modulus later, and one with x + 1, so.
+    """Returns the rule of a descriptor, given where it maps an index and two neighbours.
+
+    The neighbours are the index one modulus later, and the index with x + 1.
 
     Args:
         asked: (3,) the first index.

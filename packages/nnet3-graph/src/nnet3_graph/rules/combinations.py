@@ -41,7 +41,7 @@ class _Combination(Rule):
 
 @attrs.frozen
 class All(_Combination):
-    """Every one of the parts; of none, a row that can always be computed."""
+    """All of the parts; without parts, a row that can always be computed."""
 
     parts: tuple[Rule, ...]
 
@@ -70,7 +70,7 @@ class All(_Combination):
 
 @attrs.frozen
 class First(_Combination):
-    """The first of the parts that can be computed; of none, a row that never can."""
+    """The first of the parts that can be computed; without parts, a row that never can be."""
 
     parts: tuple[Rule, ...]
 

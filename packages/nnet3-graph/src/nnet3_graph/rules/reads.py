@@ -62,8 +62,8 @@ class Fixed(Rule):
 
     Attributes:
         source: the node.
-        t: what is added to t, if that is not fixed.
-        x: what is added to x, if that is not fixed.
+        t: the offset that is added to t, unless t is fixed.
+        x: the offset that is added to x, unless x is fixed.
         fixed_t: the t that is read for every row, or None.
         fixed_x: the x that is read for every row, or None.
     """
@@ -126,7 +126,7 @@ class Fixed(Rule):
 
 @attrs.frozen
 class AnyOf(Rule):
-    """Whichever rows of a source at (t + offset, x) there are; one is enough.
+    """All existing rows of a source at (t + offset, x); one is enough.
 
     Attributes:
         source: the node.
@@ -170,8 +170,8 @@ class AnyOf(Rule):
 class Asked(Rule):
     """The rows that a component names when it is asked about index arrays.
 
-    For types without a closed form. Assumed of the type, beyond its own promises: a larger t (or
-    x) at the output never asks for smaller values of t (or x) at the input.
+    For types without a closed form. The rule assumes more of a type than the type promises: a
+    larger t (or x) at the output never asks for a smaller t (or x) at the input.
 
     Attributes:
         source: the component-input node.

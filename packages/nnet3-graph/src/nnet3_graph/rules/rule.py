@@ -38,7 +38,7 @@ class Rule(ABC):
     @property
     @abstractmethod
     def moves(self) -> tuple[tuple[int, int], ...]:
-        """The offsets (t, x) at which the sources might be read, as far as they are constant."""
+        """The constant offsets (t, x) at which the sources might be read."""
 
     @property
     def has_alternatives(self) -> bool:

@@ -3,5 +3,5 @@
 patterns.py      which sequences have the same rows
 hull.py          boxes of (t, x) around a set
 bit_layout.py    a set as the bits of one integer
-index_set.py     the indexes of a node, shared by all nodes that have the same
+index_set.py     the indexes of a node, shared by all nodes with the same indexes
 """

@@ -24,11 +24,11 @@ Bits = int
 """A set of indexes in some layout."""
 
 _DENSE = 1 << 20
-"""A table of so many entries is made whatever it is for."""
+"""A table with at most so many entries is always made."""
 _FEW_RESIDUES = 16
-"""Up to so many residues are all tried, rather than those looked for that occur."""
+"""With at most so many residues, all are tried; with more, the ones that occur are found first."""
 _ENTRIES_PER_ROW = 64
-"""A larger table is made if it has at most so many entries for each row that is in question."""
+"""A larger table is made if it has at most so many entries for each row asked about."""
 
 
 @attrs.frozen(kw_only=True)
@@ -41,7 +41,7 @@ class BitLayout:
         x_first: the smallest x.
         num_x: number of values of x.
         num_patterns: number of patterns.
-        t_guard: no move in t is larger; moves of num_t or more lead out of the box anyway.
+        t_guard: the largest move in t. Moves of num_t or more lead out of the box anyway.
         x_guard: the same for x.
     """
 
@@ -144,14 +144,14 @@ class BitLayout:
         return ((bits >> offset) & self._row_starts) * ((1 << self.num_t) - 1)
 
     def to_t(self, bits: Bits, t: int) -> Bits:
-        """Returns the index with that t in each row that has some index in the set."""
+        """Returns, for each row with any index in the set, the row's index with that t."""
         offset = t - self.t_first
         if not 0 <= offset < self.num_t:
             return 0
         return (smeared_down(bits, self.num_t) & self._row_starts) << offset
 
     def at_x(self, bits: Bits, x: int) -> Bits:
-        """Returns what the row of that x has, in every row of its pattern."""
+        """Copies the row with that x to every row of its pattern."""
         offset = x - self.x_first
         if not 0 <= offset < self.num_x:
             return 0
@@ -159,7 +159,7 @@ class BitLayout:
         return repeated(picked, self.row, self.num_x)
 
     def to_x(self, bits: Bits, x: int) -> Bits:
-        """Returns, in the row of that x, the values of t that some row of the pattern has."""
+        """Returns, in the row with that x, each t that any row of the pattern has."""
         offset = x - self.x_first
         if not 0 <= offset < self.num_x:
             return 0
@@ -173,7 +173,7 @@ class BitLayout:
         return repeated((1 << self.num_t) - 1, self.pattern, self.num_patterns)
 
     def clamped(self, offsets: range) -> range:
-        """Returns those of ascending offsets in t that do not lead out of the box at once."""
+        """Returns the offsets in t, of ascending ones, that do not lead out of the box at once."""
         limit, step = self.num_t - 1, offsets.step
         skipped = max(0, -((limit + offsets.start) // step)) if offsets else 0
         start = offsets.start + skipped * step

@@ -1,4 +1,4 @@
-"""IndexSet: the indexes that a node has in a graph, shared by all nodes that have the same."""
+"""IndexSet: the indexes of a node in a graph. Nodes with the same indexes share one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Grid:
         return (t * self.layout.num_x + x) * self.patterns.num_sequences
 
     def cells(self, indexes: AnyIndexes) -> Cells:
-        """Returns the cell of each of (K, 3) indexes, or -1 for those outside of the box."""
+        """Returns the cell of each of (K, 3) indexes, or -1 for an index outside of the box."""
         layout = self.layout
         t = indexes[:, T].astype(np.intp) - layout.t_first
         x = indexes[:, X].astype(np.intp) - layout.x_first
@@ -127,9 +127,9 @@ class IndexSet:
         return frozen(positions)
 
     def _positions_of(self, cells: Cells) -> IdArray:
-        """Returns the position in the set of what is at each of some cells, or -1."""
+        """Returns the position in the set of the index at each of some cells, or -1."""
         if is_table_worthwhile(self.grid.size, len(self.cells)):
-            return self.positions[cells]  # cell -1 finds the last, which is -1
+            return self.positions[cells]  # cell -1 finds the last position, which is -1
         if not len(self.cells):
             return np.full(len(cells), -1, dtype=np.int32)
         found = np.searchsorted(self.cells, cells)

@@ -43,7 +43,7 @@ class Patterns:
         return len(self.sequences)
 
     def ranks(self, n: npt.NDArray[np.signedinteger[Any]]) -> Ranks:
-        """Returns the positions of values of n in `sequences`, or -1 for those that are not there.
+        """Returns the positions of values of n in `sequences`, or -1 for a missing value.
 
         Args:
             n: (K,) values.
@@ -64,7 +64,7 @@ class Patterns:
         ranks = self.ranks(indexes[:, N])
         pattern = np.full(self.num_sequences + 1, -1, dtype=np.int32)
         pattern[self.representatives] = np.arange(self.num_patterns)
-        patterns = pattern[ranks]  # rank -1 finds the last, which is -1
+        patterns = pattern[ranks]  # rank -1 finds the last pattern, which is -1
         rows = indexes[patterns >= 0]
         rows[:, N] = patterns[patterns >= 0]
         return rows
@@ -75,8 +75,8 @@ def find_patterns(tables: Sequence[IndexArray], previous: Patterns | None = None
 
     Args:
         tables: (rows, 3) indexes of each input and output, none listed twice in one table.
-        previous: the patterns of the earlier segments; these sequences stay, and sequences that had
-            different patterns have again.
+        previous: the patterns of the earlier segments. Their sequences stay; sequences whose
+            patterns differed there differ again.
     """
     if previous is None:
         regular = _regular_sequences(tables)
@@ -103,7 +103,7 @@ def find_patterns(tables: Sequence[IndexArray], previous: Patterns | None = None
 
 
 def _one_pattern(sequences: npt.NDArray[np.int32]) -> Patterns:
-    """Returns the patterns of sequences (ascending) that have the same one."""
+    """Returns the patterns of sequences (ascending) that all have the same pattern."""
     return Patterns(
         sequences=sequences,
         pattern_of=np.zeros(len(sequences), dtype=np.intp),
@@ -114,7 +114,7 @@ def _one_pattern(sequences: npt.NDArray[np.int32]) -> Patterns:
 def _regular_sequences(tables: Sequence[IndexArray]) -> npt.NDArray[np.int32] | None:
     """Returns the sequences if every table lists the same rows for each, one after the other.
 
-    That is how most requests are made, and is seen at a glance; None for all others.
+    Most requests are made so, and it takes little time to see it; None for all others.
     """
     sequences: npt.NDArray[np.int32] | None = None
     for table in tables:
