@@ -294,7 +294,8 @@ def free_threaded(session: nox.Session, package: str) -> None:
 def cupy(session: nox.Session, cuda: str) -> None:
     """Hold the calls of CuPy against CuPy itself, where there is no driver; 1.5 GB of wheels."""
     session.install(FROM_WHEELS, *PACKAGES, f"{CUDA_PACKAGE}[cuda{cuda}]", "--group=test")
-    session.run("pytest", f"packages/{CUDA_PACKAGE}/tests/test_real_cupy.py", *session.posargs)
+    files = f"packages/{CUDA_PACKAGE}/tests/test_real_cupy.py", "tests/test_chain_on_device.py"
+    session.run("pytest", *files, *session.posargs)
 
 
 def install_for_gpu(session: nox.Session) -> None:

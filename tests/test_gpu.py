@@ -12,9 +12,11 @@ of CuPy's pool, for tools that watch the bounds of memory; what needs the pool i
 from __future__ import annotations
 
 import gc
+import json
 import os
 import warnings
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ import pytest
 from example_generator import Example, example_of_seed, random_arrays
 from nnet3_compiler import NnetComputation, compile_computation, compile_looped
 from nnet3_descriptors import Nnet, read_nnet, set_test_mode, vectorize
+from nnet3_descriptors.files import read_matrix
 from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import (
@@ -32,7 +35,18 @@ from nnet3_runtime_cuda import (
     NnetComputer,
     RunError,
 )
+from nnet3_training import (
+    ChainObjective,
+    ChainOptions,
+    ChainTraining,
+    Trainer,
+    TrainerOptions,
+    minibatches,
+    read_chain_examples,
+    read_chain_supervision,
+)
 from reference_cases import (
+    CHAIN_REFERENCE,
     DIGITS_EXAMPLE,
     ReferenceCase,
     assert_close,
@@ -409,3 +423,53 @@ def test_networks_give_their_memory_back(pool: Any, device: Any) -> None:
         computer.forward(inputs)
         del computer
     assert pool.used_bytes() <= used
+
+
+# ---- the objective of chain models ----
+
+
+CHAIN_CASES = sorted((CHAIN_REFERENCE / "random").iterdir())
+
+
+@pytest.mark.parametrize("folder", CHAIN_CASES, ids=lambda folder: folder.name)
+def test_chain_objective(cupy: Any, folder: Path) -> None:
+    """Objective and derivatives are Kaldi's, and the derivatives stay on the device."""
+    case = json.loads((folder / "case.json").read_text())
+    options = ChainOptions(
+        leaky_hmm_coefficient=case["leaky"],
+        l2_regularize=case["l2_regularize"],
+        out_of_range_regularize=case["out_of_range"],
+        xent_regularize=case["xent_regularize"],
+    )
+    chain = ChainObjective(folder / "den.fst", options, num_pdfs=case["pdfs"])
+    supervision = read_chain_supervision(folder / "supervision.bin")
+    output = cupy.asarray(read_matrix(folder / "output.mat"))
+    for _ in range(RUNS):
+        result = chain.compute(supervision, output)
+        assert isinstance(result.derivative, cupy.ndarray)
+        assert result.objective == pytest.approx(case["objf"], rel=TOLERANCE)
+        found = {"derivative": result.derivative.get()}
+        assert_close(found, {"derivative": read_matrix(folder / "deriv.mat")}, TOLERANCE)
+        if options.xent_regularize:
+            found = {"derivative": result.xent_derivative.get()}
+            assert_close(found, {"derivative": read_matrix(folder / "xent_deriv.mat")}, TOLERANCE)
+
+
+def test_chain_training(device: Any) -> None:
+    """Minibatches of the digits system have the objectives that they have on the processor."""
+    folder = CHAIN_REFERENCE / "digits"
+    nnet = read_nnet(folder / "initial.raw")
+    options = ChainOptions(leaky_hmm_coefficient=0.1, l2_regularize=0.00005, xent_regularize=0.1)
+    here, there = (
+        Trainer(
+            nnet,
+            TrainerOptions(learning_rate=0.002),
+            each,
+            objective=ChainTraining(nnet, folder / "den.fst", options),
+        )
+        for each in ("cpu", device)
+    )
+    for example in minibatches(read_chain_examples(folder / "cegs8.ark"), 4):
+        wanted, found = here.train_minibatch(example), there.train_minibatch(example)
+        for name, each in wanted.items():
+            assert found[name].total == pytest.approx(each.total, rel=1e-3)

@@ -113,6 +113,19 @@ def test_training_steps(platform: CupyPlatform) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_outputs_stay_on_the_device(platform: CupyPlatform, cupy: StrictCupy) -> None:
+    """If asked to, though inputs are of NumPy; derivatives may come from there, or not."""
+    computer, expected = affine(platform), affine("cpu")
+    for run in range(RUNS):
+        values, derivative = random((8, 4), run), random((8, 3), run + 100)
+        found = computer.forward({"input": values}, on_device=True)["output"]
+        assert isinstance(found, cupy.ndarray)
+        wanted = expected.forward({"input": values}, on_device=True)["output"]
+        assert isinstance(wanted, np.ndarray)
+        assert_near({"output": found.get()}, {"output": wanted})
+        assert isinstance(computer.backward({"output": derivative})["input"], np.ndarray)
+
+
 def test_arrays_on_the_device_stay_there(platform: CupyPlatform, cupy: StrictCupy) -> None:
     """CuPy arrays go in and come out, and nothing waits for the stream that is current."""
     computer, expected = affine(platform), affine("cpu")

@@ -92,19 +92,23 @@ class NnetComputer:
 
     # ---- running ----
 
-    def forward(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
+    def forward(
+        self, inputs: Mapping[str, npt.ArrayLike], *, on_device: bool = False
+    ) -> dict[str, FloatArray]:
         """Runs the forward pass; of a looped computation, the next chunk.
 
         Args:
             inputs: For each input node (rows, dim), rows in the order of the request: NumPy arrays,
                 and if the network is on a CUDA device, CuPy arrays, PyTorch tensors or other
                 objects with `__dlpack__`. Values that are on the device stay there.
+            on_device: Whether outputs of a network on a CUDA device stay there, whatever the inputs
+                are.
 
         Returns:
             For each output node (rows, dim) float32, rows in the order of the request: CuPy arrays
-            if an input was on the device, else NumPy arrays. They are not examined: if the
-            arithmetic overflows, they hold infinite values or NaN. (`Model.compute`
-            refuses such.)
+            if an input was on the device, or `on_device` says so, else NumPy arrays. They are not
+            examined: if the arithmetic overflows, they hold infinite values or NaN.
+            (`Model.compute` refuses such.)
 
         Raises:
             RunError: an input is missing, unknown, of another shape, or not finite (of which the
@@ -125,7 +129,7 @@ class NnetComputer:
             self._next = self._program.loop_to or 0
         arrays = self._checked(forward[self._next], inputs, "input")
         self._ran_forward, self._was_interrupted = False, True
-        outputs = self._run_next(arrays)
+        outputs = self._run_next(arrays, on_device=on_device)
         while self._has_silent_segment():
             self._run_next([])
         self._ran_forward, self._was_interrupted = True, False
@@ -181,9 +185,9 @@ class NnetComputer:
 
     # ---- segments ----
 
-    def _run_next(self, arrays: Sequence[Any]) -> dict[str, FloatArray]:
+    def _run_next(self, arrays: Sequence[Any], *, on_device: bool = False) -> dict[str, FloatArray]:
         """Runs the next forward segment."""
-        outputs = self._run(self._program.forward[self._next], arrays)
+        outputs = self._run(self._program.forward[self._next], arrays, on_device=on_device)
         self._next += 1
         return outputs
 
@@ -201,13 +205,15 @@ class NnetComputer:
         shapes = {port.node: port.view.shape for port in segment.inputs}
         return checked_arrays(shapes, given, what, self._program.transfer.taken)
 
-    def _run(self, segment: Segment, arrays: Sequence[Any]) -> dict[str, FloatArray]:
+    def _run(
+        self, segment: Segment, arrays: Sequence[Any], *, on_device: bool = False
+    ) -> dict[str, FloatArray]:
         transfer = self._program.transfer
         for port, array in zip(segment.inputs, arrays, strict=True):
             transfer.put(array, port.view)
         with running():
             for call in segment.calls:
                 call()
-        # The results go to where the values came from.
-        on_device = not all(isinstance(array, np.ndarray) for array in arrays)
+        # If nobody says where the results are to be, they go to where the values came from.
+        on_device = on_device or not all(isinstance(array, np.ndarray) for array in arrays)
         return {port.node: transfer.get(port.view, on_device=on_device) for port in segment.outputs}

@@ -21,6 +21,7 @@ from nnet3_training.objectives import (
     ObjectiveSum,
     PreparesExamples,
     as_objective_function,
+    takes_device_arrays,
 )
 
 Array = npt.NDArray[Any]
@@ -154,17 +155,24 @@ class Evaluator:
         objective: object = self._objective
         if isinstance(objective, PreparesExamples):
             example = objective.prepared(example)
-        outputs = self.outputs(example)
+        known = {
+            io.name: io.supervision
+            for io in example.outputs
+            if isinstance(io.supervision, DenseTargets | SparsePosteriors)
+        }
+        outputs = self._computer(example).forward(
+            {io.name: io.values for io in example.inputs},
+            on_device=takes_device_arrays(self._objective) and not known,
+        )
         found = self._objective(outputs, example)
         if self._wants_gradient:
             computer = self._computer(example)
             computer.backward({name: each.derivative for name, each in found.items()})
             self.gradient += self._device_nnet.direction
-        known = {io.name: io.supervision for io in example.outputs}
         result = {}
         for name, each in found.items():
             share = None
-            if isinstance(known.get(name), DenseTargets | SparsePosteriors):
+            if name in known:
                 share = accuracy(outputs[name], known[name])
                 before = self.accuracies.get(name)
                 self.accuracies[name] = share if before is None else before + share

@@ -42,7 +42,14 @@ class Objective:
 ObjectiveFunction = Callable[[Mapping[str, Array], TrainingExample], Mapping[str, Objective]]
 """From the outputs of the network, (rows, dim) by name, and the example, the objective at each
 output. It sees all outputs at once, as the objective at one may follow from another (the posteriors
-of a 'chain' numerator, which also train the cross-entropy output)."""
+of a 'chain' numerator, which also train the cross-entropy output). Outputs are of NumPy, unless the
+function has the attribute `takes_device_arrays` with the value True: then those of a network on a
+CUDA device are of CuPy."""
+
+
+def takes_device_arrays(function: ObjectiveFunction) -> bool:
+    """Whether outputs on a device are to stay there for an objective function."""
+    return bool(getattr(function, "takes_device_arrays", False))
 
 
 @runtime_checkable

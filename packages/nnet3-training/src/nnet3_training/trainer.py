@@ -28,6 +28,7 @@ from nnet3_training.objectives import (
     ObjectiveSum,
     PreparesExamples,
     as_objective_function,
+    takes_device_arrays,
 )
 from nnet3_training.options import TrainerOptions
 
@@ -410,7 +411,10 @@ class Trainer:
             example: The minibatch.
             suffix: Of the names under which objectives are counted and given.
         """
-        outputs = computer.forward({io.name: io.values for io in example.inputs})
+        outputs = computer.forward(
+            {io.name: io.values for io in example.inputs},
+            on_device=takes_device_arrays(self.objective),
+        )
         objectives = dict(self.objective(outputs, example))
         for name, objective in objectives.items():
             if not math.isfinite(objective.total):

@@ -14,53 +14,55 @@ the exponential of the output:
 Arcs that lead to the same state with the same pdf share x, and an HMM of a 'chain' model has few
 such pairs for each state. So a frame is one sparse product from states to these pairs, and the
 product with x is made on the pairs alone. The backward sums use the transposed product.
+
+All of it runs where the outputs are: with NumPy and SciPy, or with CuPy on a CUDA device.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
+from nnet3_training.chain.array_modules import ArrayModules, modules_of
 from nnet3_training.chain.fsts.files import read_fst
 from nnet3_training.chain.fsts.fst import Fst
 from nnet3_training.errors import ExampleError
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
-Array = npt.NDArray[Any]
 
 OUTPUT_LIMIT = 30.0
 """Outputs are cut to this size before their exponential is taken."""
 _ITERATIONS = 100
 """Frames over which the probabilities of states are averaged."""
 _BLOCK = 16
-"""So many sequences are computed at a time: what one frame of them needs stays in the cache."""
+"""The processor computes so many sequences at a time, so that what a frame needs stays in the
+cache. A device computes all of them at once."""
 
 
 @attrs.frozen(eq=False)
 class _Products:
-    """The sparse products of a frame, in one precision.
+    """The sparse products of a frame, in one precision, on one device.
 
     Attributes:
         pairs_from_states: (pairs, states), probabilities of arcs.
         states_from_pairs: Its transpose.
         states_of_pairs: (states, pairs), 1 where a pair leads to a state.
         pdfs_of_pairs: (pdfs, pairs), 1 where a pair has a pdf.
+        destinations: (pairs,) int32, the state of each pair.
+        pdfs: (pairs,) int32, the pdf of each.
         initial: (states, 1), the initial probabilities.
     """
 
-    pairs_from_states: csr_array
-    states_from_pairs: csr_array
-    states_of_pairs: csr_array
-    pdfs_of_pairs: csr_array
-    initial: Array
+    pairs_from_states: Any
+    states_from_pairs: Any
+    states_of_pairs: Any
+    pdfs_of_pairs: Any
+    destinations: Any
+    pdfs: Any
+    initial: Any
 
 
 class DenominatorGraph:
@@ -106,119 +108,139 @@ class DenominatorGraph:
         self._destinations = (pairs // num_pdfs).astype(np.int32)
         self._pdfs = (pairs % num_pdfs).astype(np.int32)
         self._arcs = probs, pair_of_arc.astype(np.int32), fst.sources.astype(np.int32)
-        self._memory: Array = np.empty(0, dtype=np.float32)
+        # By device and precision.
+        self._made: dict[tuple[int, np.dtype[Any]], _Products] = {}
+        self._memory: dict[tuple[int, np.dtype[Any]], Any] = {}
 
     @property
     def num_pairs(self) -> int:
         """Number of pairs of a state and a pdf that leads to it."""
         return len(self._pdfs)
 
-    @functools.lru_cache(maxsize=2)  # noqa: B019 - one entry for each precision
-    def _products(self, dtype: np.dtype[Any]) -> _Products:
+    def _products(self, modules: ArrayModules, dtype: np.dtype[Any]) -> _Products:
+        key = modules.device, dtype
+        if key not in self._made:
+            self._made[key] = self._make_products(modules, dtype)
+        return self._made[key]
+
+    def _make_products(self, modules: ArrayModules, dtype: np.dtype[Any]) -> _Products:
         from scipy.sparse import csr_array  # takes a while, and only 'chain' training needs it
 
         probs, pair_of_arc, sources = self._arcs
         pairs, states = self.num_pairs, self.num_states
         forward = csr_array((probs, (pair_of_arc, sources)), shape=(pairs, states)).astype(dtype)
         numbers, ones = np.arange(pairs, dtype=np.int32), np.ones(pairs, dtype=dtype)
+        entered = csr_array((ones, (self._destinations, numbers)), (states, pairs))
+        read = csr_array((ones, (self._pdfs, numbers)), (self.num_pdfs, pairs))
+        matrix = modules.sparse.csr_matrix
         return _Products(
-            pairs_from_states=forward,
-            states_from_pairs=forward.T.tocsr(),
-            states_of_pairs=csr_array((ones, (self._destinations, numbers)), (states, pairs)),
-            pdfs_of_pairs=csr_array((ones, (self._pdfs, numbers)), (self.num_pdfs, pairs)),
-            initial=self.initial_probs[:, None].astype(dtype),
+            pairs_from_states=matrix(forward),
+            states_from_pairs=matrix(forward.T.tocsr()),
+            states_of_pairs=matrix(entered),
+            pdfs_of_pairs=matrix(read),
+            destinations=modules.put(self._destinations),
+            pdfs=modules.put(self._pdfs),
+            initial=modules.put(self.initial_probs[:, None].astype(dtype)),
         )
 
     def forward_backward(
-        self, output: Array, num_sequences: int, leaky: float, *, derivative: bool = True
+        self, output: Any, num_sequences: int, leaky: float, *, derivative: bool = True
     ) -> DenominatorResult:
         """Computes the log-probability of all sequences, and its derivative.
 
         Args:
-            output: (frames * sequences, pdfs) float32 or float64, the rows of a frame side by side;
-                the precision is that of the computation.
+            output: (frames * sequences, pdfs) float32 or float64, the rows of a frame side by side,
+                of NumPy or CuPy; the precision is that of the computation.
             num_sequences: How many sequences there are.
             leaky: Kaldi's leaky-hmm-coefficient.
             derivative: Whether the derivative is wanted.
         """
-        products = self._products(output.dtype)
+        modules = modules_of(output)
+        products = self._products(modules, output.dtype)
         frames = output.reshape(-1, num_sequences, self.num_pdfs)
-        result = np.empty_like(frames) if derivative else None
-        total, is_sound = 0.0, True
+        result = modules.arrays.empty_like(frames) if derivative else None
+        size = _BLOCK if modules.is_host else num_sequences
+        found: list[Any] = []
         with np.errstate(all="ignore"):  # what is not finite is found in the results
-            for begin in range(0, num_sequences, _BLOCK):
-                block = slice(begin, min(begin + _BLOCK, num_sequences))
+            for begin in range(0, num_sequences, size):
+                block = slice(begin, min(begin + size, num_sequences))
                 part = None if result is None else result[:, block]
-                log_probs, sound = self._block(products, frames[:, block], leaky, part)
-                total += log_probs
-                is_sound &= sound
+                found += self._block(modules, products, frames[:, block], leaky, part)
+        numbers = modules.numbers(found)
+        total = sum(numbers[::2])
         return DenominatorResult(
             log_prob=total,
             derivative=None if result is None else result.reshape(output.shape),
-            is_sound=is_sound and math.isfinite(total),
+            is_sound=all(numbers[1::2]) and math.isfinite(total),
         )
 
     def _block(
-        self, products: _Products, output: Array, leaky: float, result: Array | None
-    ) -> tuple[float, bool]:
-        """The same for some sequences; fills `result`, (frames, sequences, pdfs).
+        self, modules: ArrayModules, products: _Products, output: Any, leaky: float, result: Any
+    ) -> tuple[Any, Any]:
+        """The same for some sequences; fills `result`, (frames, sequences, pdfs), if it is there.
 
         Returns:
-            The sum of log-probabilities; whether posteriors of each frame sum to one.
+            The sum of log-probabilities; whether posteriors of each frame sum to one. Each is an
+            array of one element, so that nobody waits for a device.
         """
+        xp = modules.arrays
         num_frames, num_sequences, _ = output.shape
-        initial, ones = products.initial, np.ones(self.num_states, dtype=output.dtype)
+        initial, ones = products.initial, xp.ones(self.num_states, dtype=output.dtype)
         # exponentials[t] is (pdfs, sequences), so that rows of it can be taken.
-        exponentials = np.exp(np.clip(output, -OUTPUT_LIMIT, OUTPUT_LIMIT).transpose(0, 2, 1))
-        exponentials = np.ascontiguousarray(exponentials)
-        entering, factors, weighted, leaks = self._workspace(num_frames, num_sequences, output)
-        alpha = np.repeat(initial, num_sequences, axis=1)
-        scales = np.empty((num_frames, num_sequences), dtype=output.dtype)
+        exponentials = xp.exp(xp.clip(output, -OUTPUT_LIMIT, OUTPUT_LIMIT).transpose(0, 2, 1))
+        exponentials = xp.ascontiguousarray(exponentials)
+        entering, factors, weighted, leaks = self._workspace(modules, output)
+        alpha = xp.repeat(initial, num_sequences, axis=1)
+        scales = xp.empty((num_frames, num_sequences), dtype=output.dtype)
         for frame in range(num_frames + 1):
             scale = ones @ alpha
-            np.multiply(initial, leaky * scale, leaks)
+            xp.multiply(initial, leaky * scale, leaks)
             alpha += leaks
             if frame == num_frames:
                 break
             scales[frame] = scale
             entering[frame] = products.pairs_from_states @ alpha
-            exponentials[frame].take(self._pdfs, axis=0, out=factors, mode="clip")
-            np.multiply(entering[frame], factors, weighted)
+            modules.take_rows(exponentials[frame], products.pdfs, factors)
+            xp.multiply(entering[frame], factors, weighted)
             alpha = products.states_of_pairs @ weighted
             alpha /= scale
         totals = ones @ alpha
-        log_prob = np.log(totals, dtype=np.float64).sum() + np.log(scales, dtype=np.float64).sum()
+        log_prob = xp.log(totals.astype(np.float64)).sum()
+        log_prob = log_prob + xp.log(scales.astype(np.float64)).sum()
         if result is None:
-            return float(log_prob), bool(np.isfinite(log_prob))
-        beta = np.repeat((1.0 / totals)[None], self.num_states, axis=0)
+            return log_prob, xp.isfinite(log_prob)
+        beta = xp.repeat((1.0 / totals)[None], self.num_states, axis=0)
         for frame in reversed(range(num_frames)):
             beta += leaky * (initial.T @ beta)
             beta /= scales[frame]
-            beta.take(self._destinations, axis=0, out=weighted, mode="clip")
-            exponentials[frame].take(self._pdfs, axis=0, out=factors, mode="clip")
+            modules.take_rows(beta, products.destinations, weighted)
+            modules.take_rows(exponentials[frame], products.pdfs, factors)
             weighted *= factors
             beta = products.states_from_pairs @ weighted
             weighted *= entering[frame]
             result[frame] = (products.pdfs_of_pairs @ weighted).T
         sums = result.sum(axis=2)
-        return float(log_prob), bool((np.abs(sums - 1.0) < 0.5).all())
+        return log_prob, (xp.abs(sums - 1.0) < 0.5).all()
 
-    def _workspace(
-        self, num_frames: int, num_sequences: int, like: Array
-    ) -> tuple[Array, Array, Array, Array]:
+    def _workspace(self, modules: ArrayModules, output: Any) -> tuple[Any, Any, Any, Any]:
         """Memory that is used again: (frames, pairs, n), twice (pairs, n), and (states, n).
 
         Fresh memory of this size costs more time than what is computed in it.
         """
+        num_frames, num_sequences, _ = output.shape
         rows = (num_frames + 2) * self.num_pairs + self.num_states
         needed = rows * num_sequences
-        if self._memory.dtype != like.dtype or len(self._memory) < needed:
-            self._memory = np.empty(needed, dtype=like.dtype)
-        values = self._memory[:needed].reshape(rows, num_sequences)
+        key = modules.device, output.dtype
+        if key not in self._memory or len(self._memory[key]) < needed:
+            self._memory[key] = modules.arrays.empty(needed, dtype=output.dtype)
+        values = self._memory[key][:needed].reshape(rows, num_sequences)
         stored = num_frames * self.num_pairs
         entering = values[:stored].reshape(num_frames, self.num_pairs, num_sequences)
-        pieces = np.split(values[stored:], [self.num_pairs, 2 * self.num_pairs])
-        return entering, pieces[0], pieces[1], pieces[2]
+        factors, weighted = (
+            values[stored + begin : stored + begin + self.num_pairs]
+            for begin in (0, self.num_pairs)
+        )
+        return entering, factors, weighted, values[stored + 2 * self.num_pairs :]
 
 
 @attrs.frozen(eq=False)
@@ -227,13 +249,13 @@ class DenominatorResult:
 
     Attributes:
         log_prob: The log-probability, summed over sequences.
-        derivative: Of it by the output, in the shape of the output: the posteriors of pdfs.
+        derivative: Of it by the output, in its shape and where it is: the posteriors of pdfs.
         is_sound: Whether the log-probability is finite, and the posteriors of each frame sum to
             one, up to rounding.
     """
 
     log_prob: float
-    derivative: Array | None
+    derivative: Any
     is_sound: bool
 
 

@@ -10,6 +10,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from nnet3_training.chain.array_modules import modules_of
 from nnet3_training.chain.fsts.fst import EPSILON
 from nnet3_training.chain.supervision import ChainSupervision, state_times
 from nnet3_training.errors import ExampleError
@@ -53,6 +54,12 @@ class _Plan:
     final_costs: npt.NDArray[np.float64]
     groups: list[_Integers]
 
+    @property
+    def bounds(self) -> list[int]:
+        """Where the arcs of a frame end and those of the next begin, all being in one list."""
+        sizes = [len(arcs.places) for arcs in self.frames]
+        return list(itertools.accumulate(sizes))[:-1]
+
 
 def _arcs_by_frame(frames: _Integers, arcs: _Arcs, num_frames: int) -> list[_Arcs]:
     """Arcs in any order, put into the order of frames and destinations, and cut at frames."""
@@ -79,29 +86,37 @@ class NumeratorResult:
 
     Attributes:
         log_prob: The log-probability, summed over sequences; -inf where no path is possible.
-        derivative: Of it by the output, in the shape of the output: the posteriors of pdfs.
+        derivative: Of it by the output, in its shape and where it is: the posteriors of pdfs.
     """
 
     log_prob: float
-    derivative: Array | None
+    derivative: Any
 
 
 def numerator(
-    supervision: ChainSupervision, output: Array, *, derivative: bool = True
+    supervision: ChainSupervision, output: Any, *, derivative: bool = True
 ) -> NumeratorResult:
     """Computes the log-probability of the paths that are right, and its derivative.
 
+    The paths read few elements of the output. These come to the processor, which sums over paths,
+    and the posteriors of these elements go back.
+
     Args:
         supervision: The paths.
-        output: (frames * sequences, pdfs), the rows of a frame side by side.
+        output: (frames * sequences, pdfs), the rows of a frame side by side, of NumPy or CuPy.
         derivative: Whether the derivative is wanted.
 
     Raises:
         ExampleError: the supervision is not epsilon-free, or its paths are of another length.
     """
     plan = _side_by_side(supervision)
-    flat = np.ascontiguousarray(output).reshape(-1)
-    scores = [flat[arcs.places] - arcs.costs for arcs in plan.frames]
+    modules = modules_of(output)
+    read, numbers = np.unique(
+        np.concatenate([arcs.places for arcs in plan.frames]), return_inverse=True
+    )
+    places, flat = modules.put(read), output.reshape(-1)
+    elements = np.split(modules.get(flat[places])[numbers], plan.bounds)
+    scores = [values - arcs.costs for values, arcs in zip(elements, plan.frames, strict=True)]
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         alphas = list(_forward(plan, scores))
         ends = [alphas[-1][group] - plan.final_costs[group] for group in plan.groups]
@@ -119,9 +134,9 @@ def numerator(
             ahead = score + beta[arcs.destinations]
             shares.append(np.exp(alpha[arcs.sources] + ahead))
             beta = _summed(ahead[arcs.from_source], arcs.sources[arcs.from_source], len(beta))
-    posteriors = np.zeros_like(flat)
-    places = np.concatenate([arcs.places for arcs in reversed(plan.frames)])
-    np.add.at(posteriors, places, np.concatenate(shares).astype(flat.dtype))
+    sums = np.bincount(numbers, np.concatenate(shares[::-1]), minlength=len(read))
+    posteriors = modules.arrays.zeros_like(flat)
+    posteriors[places] = modules.put(sums.astype(flat.dtype))
     return NumeratorResult(log_prob, posteriors.reshape(output.shape))
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 from nnet3_runtime_cuda import TrainingError
 
+from nnet3_training.chain.array_modules import ArrayModules, float_array, modules_of
 from nnet3_training.chain.denominator import OUTPUT_LIMIT, DenominatorGraph
 from nnet3_training.chain.fsts.fst import Fst
 from nnet3_training.chain.numerator import numerator
@@ -19,8 +19,6 @@ from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.errors import ExampleError
 
 _LOGGER = logging.getLogger(__name__)
-
-Array = npt.NDArray[Any]
 
 _FAILED = -10.0
 """The objective per frame that stands for one that is not finite, as Kaldi's."""
@@ -66,7 +64,7 @@ class ChainOptions:
 
 @attrs.frozen(kw_only=True, eq=False)
 class ChainResult:
-    """The objective for a minibatch, and its derivatives.
+    """The objective for a minibatch, and its derivatives, which are where the output is.
 
     Attributes:
         objective: Log-probability of the numerator minus that of the denominator, times the weight
@@ -84,13 +82,16 @@ class ChainResult:
     objective: float
     l2_term: float
     weight: float
-    derivative: Array | None
-    xent_derivative: Array | None
+    derivative: Any
+    xent_derivative: Any
     is_sound: bool
 
 
 class ChainObjective:
     """LF-MMI with a denominator graph; see Povey et al., Interspeech 2016.
+
+    The denominator is computed where the outputs are, with CuPy if that is a CUDA device. The
+    numerator is computed on the processor: its paths read few elements of the output.
 
     Attributes:
         graph: The denominator.
@@ -121,21 +122,34 @@ class ChainObjective:
         self.num_failed = 0
 
     def compute(
-        self, supervision: ChainSupervision, output: npt.ArrayLike, *, derivative: bool = True
+        self, supervision: ChainSupervision, output: Any, *, derivative: bool = True
     ) -> ChainResult:
         """The objective for a minibatch.
 
         Args:
             supervision: What is known about the sequences.
             output: (frames * sequences, pdfs), all sequences of the first frame, then those of the
-                second, and so on. float64 outputs are computed in double precision, all others in
-                single precision.
+                second, and so on: of NumPy, or on a CUDA device (CuPy's, or what has
+                `__cuda_array_interface__`), where derivatives will be, too. float64 outputs are
+                computed in double precision, all others in single precision.
             derivative: Whether derivatives are wanted.
 
         Raises:
             ExampleError: the supervision is of another shape, or its paths are of another length.
         """
         values = self._checked(supervision, output)
+        modules = modules_of(values)
+        with modules.current():
+            return self._computed(modules, supervision, values, derivative=derivative)
+
+    def _computed(
+        self,
+        modules: ArrayModules,
+        supervision: ChainSupervision,
+        values: Any,
+        *,
+        derivative: bool,
+    ) -> ChainResult:
         den = self.graph.forward_backward(
             values,
             supervision.num_sequences,
@@ -147,7 +161,10 @@ class ChainObjective:
         if not (den.is_sound and math.isfinite(total)):
             return self._failed(supervision, values, total, derivative=derivative)
         scale = supervision.weight * self.options.l2_regularize
-        l2_term = -0.5 * scale * float(np.vdot(values, values)) if scale else 0.0
+        xp = modules.arrays
+        squares, highest, lowest = modules.numbers(
+            [xp.vdot(values, values), values.max(), values.min()]
+        )
         result = posteriors = None
         if num.derivative is not None and den.derivative is not None:
             posteriors = num.derivative
@@ -157,21 +174,21 @@ class ChainObjective:
             result += posteriors
             if scale:
                 result -= values * values.dtype.type(scale)
-            self._pull_back(values, result)
+            factor = self.options.out_of_range_regularize
+            if factor and max(highest, -lowest) > OUTPUT_LIMIT:  # outputs there are pulled back
+                beyond = values - xp.clip(values, -OUTPUT_LIMIT, OUTPUT_LIMIT)
+                result -= beyond * values.dtype.type(factor)
         return ChainResult(
             objective=total,
-            l2_term=l2_term,
+            l2_term=-0.5 * scale * squares if scale else 0.0,
             weight=supervision.total_weight,
             derivative=result,
             xent_derivative=posteriors,
             is_sound=True,
         )
 
-    def _checked(self, supervision: ChainSupervision, output: npt.ArrayLike) -> Array:
-        values = np.asarray(output)
-        values = np.ascontiguousarray(
-            values, dtype=np.float64 if values.dtype == np.float64 else np.float32
-        )
+    def _checked(self, supervision: ChainSupervision, output: Any) -> Any:
+        values = float_array(output)
         expected = (
             supervision.num_sequences * supervision.frames_per_sequence,
             self.graph.num_pdfs,
@@ -185,17 +202,11 @@ class ChainObjective:
             )
         return values
 
-    def _pull_back(self, output: Array, result: Array) -> None:
-        """Adds the pull on outputs that are out of range."""
-        factor = self.options.out_of_range_regularize
-        if factor and max(float(output.max()), -float(output.min())) > OUTPUT_LIMIT:
-            beyond = output - np.clip(output, -OUTPUT_LIMIT, OUTPUT_LIMIT)
-            result -= output.dtype.type(factor) * beyond
-
     def _failed(
-        self, supervision: ChainSupervision, output: Array, total: float, *, derivative: bool
+        self, supervision: ChainSupervision, output: Any, total: float, *, derivative: bool
     ) -> ChainResult:
         self.num_failed += 1
+        zeros_like = modules_of(output).arrays.zeros_like
         _LOGGER.warning(
             "The objective of a minibatch is %g, or its posteriors do not sum to one: "
             "it counts as %g per frame, and its derivative as 0.", total, _FAILED
@@ -204,7 +215,7 @@ class ChainObjective:
             objective=_FAILED * supervision.total_weight,
             l2_term=0.0,
             weight=supervision.total_weight,
-            derivative=np.zeros_like(output) if derivative else None,
-            xent_derivative=np.zeros_like(output) if derivative else None,
+            derivative=zeros_like(output) if derivative else None,
+            xent_derivative=zeros_like(output) if derivative else None,
             is_sound=False,
         )

@@ -8,18 +8,17 @@ from typing import Any
 
 import attrs
 import numpy as np
-import numpy.typing as npt
 from nnet3_descriptors import Nnet
+from nnet3_runtime_cuda.cuda.platform import Platform
 
+from nnet3_training.chain.array_modules import ArrayModules, modules_of
 from nnet3_training.chain.fsts.fst import Fst
-from nnet3_training.chain.objective import ChainObjective, ChainOptions
+from nnet3_training.chain.objective import ChainObjective, ChainOptions, ChainResult
 from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.errors import ExampleError
 from nnet3_training.evaluation import Evaluator, in_test_mode
 from nnet3_training.examples import ExampleOutput, TrainingExample
 from nnet3_training.objectives import Objective, ObjectiveSum
-
-Array = npt.NDArray[Any]
 
 _OUTPUT = "output"
 _XENT = "-xent"
@@ -32,7 +31,10 @@ class ChainTraining:
 
     Attributes:
         objective: The objective at the outputs of examples.
+        takes_device_arrays: True: on a CUDA device, outputs and derivatives stay there.
     """
+
+    takes_device_arrays = True
 
     def __init__(
         self,
@@ -74,18 +76,15 @@ class ChainTraining:
         return attrs.evolve(example, outputs=outputs)
 
     def __call__(
-        self, outputs: Mapping[str, Array], example: TrainingExample
+        self, outputs: Mapping[str, Any], example: TrainingExample
     ) -> dict[str, Objective]:
         """The objective at each output of an example that is prepared.
+
+        Outputs are of NumPy, or of CuPy on a device; derivatives are where they are.
 
         Raises:
             ExampleError: an output has no `ChainSupervision`, or one that does not fit.
         """
-        return self._objectives(outputs, example, derivative=True)
-
-    def _objectives(
-        self, outputs: Mapping[str, Array], example: TrainingExample, *, derivative: bool
-    ) -> dict[str, Objective]:
         result: dict[str, Objective] = {}
         for io in example.outputs:
             if io.supervision is None:  # cross-entropy, which comes with its output
@@ -93,8 +92,8 @@ class ChainTraining:
             result |= self._at_output(io, outputs)
         return result
 
-    def _at_output(self, io: ExampleOutput, outputs: Mapping[str, Array]) -> dict[str, Objective]:
-        supervision, options = io.supervision, self.options
+    def _at_output(self, io: ExampleOutput, outputs: Mapping[str, Any]) -> dict[str, Objective]:
+        supervision = io.supervision
         if not isinstance(supervision, ChainSupervision):
             raise ExampleError(
                 f"output '{io.name}': expected a ChainSupervision, found "
@@ -104,14 +103,24 @@ class ChainTraining:
             found = self.objective.compute(supervision, outputs[io.name])
         except ExampleError as error:
             raise ExampleError(f"output '{io.name}': {error}") from error
-        assert found.derivative is not None
-        assert found.xent_derivative is not None
-        weights = None
+        modules = modules_of(found.derivative)
+        with modules.current():
+            return self._objectives_of(modules, io.name, supervision, found, outputs)
+
+    def _objectives_of(
+        self,
+        modules: ArrayModules,
+        name: str,
+        supervision: ChainSupervision,
+        found: ChainResult,
+        outputs: Mapping[str, Any],
+    ) -> dict[str, Objective]:
+        options, weights = self.options, None
         if options.apply_deriv_weights and len(supervision.deriv_weights):
-            weights = supervision.deriv_weights[:, None]
+            weights = modules.put(supervision.deriv_weights)[:, None]
         derivative = found.derivative if weights is None else found.derivative * weights
         result = {
-            io.name: Objective(
+            name: Objective(
                 total=found.objective,
                 weight=found.weight,
                 derivative=derivative,
@@ -120,10 +129,10 @@ class ChainTraining:
         }
         if options.xent_regularize:
             posteriors = found.xent_derivative
-            total = np.vecdot(outputs[io.name + _XENT], posteriors).sum(dtype=np.float64)
+            products = modules.arrays.einsum("ij,ij->i", outputs[name + _XENT], posteriors)
             share = posteriors if weights is None else posteriors * weights
-            result[io.name + _XENT] = Objective(
-                total=float(total),
+            result[name + _XENT] = Objective(
+                total=float(products.sum(dtype=np.float64)),
                 weight=found.weight,
                 derivative=share * np.float32(options.xent_regularize),
             )
@@ -134,7 +143,7 @@ def compute_chain_prob(
     nnet: Nnet,
     training: ChainTraining,
     examples: Iterable[TrainingExample],
-    device: str = "cpu",
+    device: str | Platform = "cpu",
     *,
     batchnorm_test_mode: bool = True,
     dropout_test_mode: bool = True,
@@ -145,7 +154,7 @@ def compute_chain_prob(
         nnet: The network.
         training: The objective.
         examples: Examples of one or several sequences.
-        device: Where to compute.
+        device: "cpu", "cuda", "cuda:<number>", or a platform that is open.
         batchnorm_test_mode: Whether batch-norm uses the statistics of the network; else those of
             each example, unless the network is in test mode already.
         dropout_test_mode: Whether dropout lets everything pass; else as the network says.

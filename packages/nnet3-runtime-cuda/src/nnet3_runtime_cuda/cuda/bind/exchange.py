@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from nnet3_runtime_cuda.arrays import is_on_cuda, on_host
 from nnet3_runtime_cuda.cuda.memory.shadow_memory import ShadowMemory
-from nnet3_runtime_cuda.cuda.platform.cupy_platform import CupyPlatform
+from nnet3_runtime_cuda.cuda.platform.platform import SharesArrays
 from nnet3_runtime_cuda.errors import RunError
 from nnet3_runtime_cuda.operations import Array
 from nnet3_runtime_cuda.program import Transfer
@@ -27,7 +27,7 @@ class Exchange(Transfer):
         """For a program whose matrices are in that memory."""
         self._memory = memory
         self._platform = memory.platform
-        self._cuda = self._platform if isinstance(self._platform, CupyPlatform) else None
+        self._cuda = self._platform if isinstance(self._platform, SharesArrays) else None
         # By the identity of a shadow, which is kept, so that no other has the same.
         self._views: dict[int, tuple[Array, Any]] = {}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import attrs
 import numpy.typing as npt
@@ -202,3 +202,32 @@ class Platform(Protocol):
 
     def synchronize(self) -> None:
         """Returns when all calls made so far are done; raises DeviceError if one failed."""
+
+
+@runtime_checkable
+class SharesArrays(Protocol):
+    """What a platform can do besides whose memory callers may have arrays in: CuPy's.
+
+    Attributes:
+        ordinal: Number of the device.
+    """
+
+    ordinal: int
+
+    def view(
+        self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: npt.DTypeLike
+    ) -> Any:
+        """An array of memory that was allocated here; strides in bytes, none negative."""
+
+    def adopt(self, value: Any) -> Any:
+        """An array of the memory of any array on a device; work on it may follow.
+
+        Raises:
+            BufferError: its owner does not give it.
+        """
+
+    def copy_from(self, array: Any, view: Any) -> None:
+        """Copies one array on the device to another of the same shape."""
+
+    def copy_of(self, view: Any) -> Any:
+        """A copy of an array on the device, in memory of its own."""
