@@ -152,8 +152,13 @@ def test_a_run_that_was_broken_off(folder: Path) -> None:
     ("arguments", "message"),
     [
         (["run"], "'run' holds no run: give --nnet-config or --nnet"),
-        ([DATA[0], "run"], "expected --features, which a new run needs"),
-        ([*DATA[:2], "run"], "expected either --alignments or --posteriors"),
+        ([DATA[0], "run"], "expected --features or --egs, which a new run needs"),
+        ([*DATA[:2], "run"], "--targets for labels of frames without --den-fst, got none of them"),
+        ([*DATA, "--targets=ark:x", "run"], "got --alignments and --targets"),
+        ([*DATA, "--egs=ark:x", "run"], "expected --egs or --features with labels, got both"),
+        ([*DATA, "--l2-regularize=1", "run"], "--l2-regularize is for chain models, which need"),
+        ([*DATA, "--dropout-schedule=2,0", "run"], "is no schedule of dropout"),
+        ([*DATA, *OPTIONS, "--device=abacus", "run"], "abacus"),
         ([*DATA, "--nnet=x", "run"], "expected --nnet-config or --nnet, got both"),
         ([*DATA, "--num-epochs=-1", "run"], "num_epochs must be above 0"),
         ([*DATA, "--frames-per-example=8,x", "run"], "expected numbers with commas between"),
@@ -168,6 +173,29 @@ def test_mistakes(folder: Path, arguments: list[str], message: str) -> None:
     assert done.returncode == 1
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_targets(folder: Path) -> None:
+    """Numbers to be reached, of examples that are made already, too; columns must fit."""
+    config = CONFIG.replace("input=log-softmax\n", "input=classes objective=quadratic\n")
+    (folder / "nnet.config").write_text(config)
+    rng = np.random.default_rng(3)
+    with MatrixWriter("ark:targets.ark") as targets, MatrixWriter("ark:wide.ark") as wide:
+        for number in range(12):
+            targets.write(f"u{number}", rng.standard_normal((40, 3), dtype=np.float32))
+            wide.write(f"u{number}", np.zeros((40, 4), np.float32))
+    arguments = (*DATA[:2], *OPTIONS, "--num-epochs=1")
+
+    done = tool(*arguments, "--targets=ark:targets.ark", "run")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"per frame at 'output' on held-out examples\n", done.stderr)
+    egs = "ark:cat run/archives/train.*.ark |"
+    again = tool(DATA[0], *OPTIONS, "--held-out-every=4", "--num-epochs=1", f"--egs={egs}", "egs")
+    assert again.returncode == 0, again.stderr
+    assert TrainingRun.read("egs").archives.utterances == 10
+    refused = tool(*arguments, "--targets=ark:wide.ark", "no")
+    assert refused.returncode == 1
+    assert "--targets: expected 3 columns, as the output has, found 4 for 'u0'" in refused.stderr
 
 
 def test_dask(folder: Path) -> None:

@@ -20,7 +20,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3_descriptors import Nnet, parse_config, read_nnet, vectorize
 from nnet3_descriptors.editing import weighted_sum
-from nnet3_training import Evaluator, RecipeError, minibatches, read_examples
+from nnet3_runtime_cuda import DeviceError
+from nnet3_training import (
+    DenseTargets,
+    Evaluator,
+    RecipeError,
+    TrainingExample,
+    minibatches,
+    read_examples,
+)
 from nnet3_training.egs import Utterance, posteriors
 from nnet3_training.recipes import (
     ArchivesRecord,
@@ -29,9 +37,11 @@ from nnet3_training.recipes import (
     JobRecord,
     RecipeOptions,
     TrainingRun,
+    run_tasks,
     schedule,
     train_recipe,
 )
+from nnet3_training.recipes.objectives import utterance_name
 from nnet3_training.workers import DaskWorkers, InProcess, Processes
 
 CONFIG = """
@@ -431,3 +441,175 @@ def test_damaged_records(
 
     assert f"{tmp_path}/run/{name}: " in str(raised.value)
     assert message in str(raised.value)
+
+
+# ---- other objectives, schedules, devices ----
+
+
+def test_dropout_schedules() -> None:
+    """Each iteration has the proportion of its place in the data, by pattern."""
+    options = attrs.evolve(OPTIONS, num_jobs_final=1, dropout_schedule="0,0.4@0.5,0 a*=0.1,0.1")
+
+    found = [iteration.dropout for iteration in schedule(options, 2)]
+
+    assert [each["*"] for each in found] == pytest.approx([0, 0.4 / 3, 0.8 / 3, 0.4, 0.8 / 3,
+                                                           0.4 / 3])  # fmt: skip
+    assert {each["a*"] for each in found} == {0.1}
+
+
+DROPOUT = """
+component name=dropout type=DropoutComponent dim=12 dropout-proportion=0.0
+component-node name=dropout component=dropout input=norm
+component-node name=classes component=classes input=dropout
+"""
+
+
+def test_dropout_is_scheduled(tmp_path: Path) -> None:
+    """Jobs train with the proportion of their iteration, which is in the record of it."""
+    config = CONFIG.replace("component-node name=classes component=classes input=norm\n", "")
+    nnet = parse_config(
+        config.replace("output-node", f"{DROPOUT}output-node"), rng=np.random.default_rng(1)
+    )
+    options = attrs.evolve(OPTIONS, num_epochs=1, dropout_schedule="0,0.5@0.5,0.1")
+
+    run = train_recipe(tmp_path / "run", nnet, utterances(), options)
+
+    wanted = [each.dropout["*"] for each in run.schedule]
+    assert len(set(wanted)) > 1
+    assert [record.dropout for record in run.iterations] == [{"*": each} for each in wanted]
+    last = read_nnet(run.network(len(wanted)))
+    assert last.components[last.component_index("dropout")].dropout_proportion == pytest.approx(
+        wanted[-1]
+    )
+    with pytest.raises(
+        RecipeError, match=r"dropout_schedule: expected components .* names like '\*', found none"
+    ):
+        train_recipe(tmp_path / "none", network(), utterances(), options)
+    assert not (tmp_path / "none").exists()
+
+
+def regression() -> tuple[Nnet, list[Utterance]]:
+    """A linear network, and utterances whose targets are such a function of their features."""
+    nnet = parse_config(
+        "input-node name=input dim=4\n"
+        "component name=out type=NaturalGradientAffineComponent input-dim=4 output-dim=2 "
+        "max-change=2\n"
+        "component-node name=out component=out input=input\n"
+        "output-node name=output input=out objective=quadratic\n",
+        rng=np.random.default_rng(3),
+    )
+    rng = np.random.default_rng(4)
+    matrix = rng.standard_normal((4, 2), dtype=np.float32)
+    found = []
+    for number in range(20):
+        features = rng.standard_normal((40, 4), dtype=np.float32)
+        targets = DenseTargets(values=features @ matrix)
+        found.append(Utterance(key=f"u{number}", features=features, supervision=targets))
+    return nnet, found
+
+
+def test_dense_targets(tmp_path: Path) -> None:
+    """A network learns numbers, and no accuracy is claimed of them."""
+    nnet, known = regression()
+    options = attrs.evolve(OPTIONS, num_epochs=10, num_jobs_final=2, initial_learning_rate=0.05)
+
+    run = train_recipe(tmp_path, nnet, known, options)
+
+    assert run.diagnostics[0].held_out["output"].per_frame < -1.0
+    assert run.final.diagnostics.held_out["output"].per_frame > -0.01
+    assert run.final.diagnostics.held_out["output"].accuracy is None
+
+
+def steady() -> Iterator[Utterance]:
+    """Noise that is louder in the column of the class, which is that of the whole utterance."""
+    rng = np.random.default_rng(5)
+    for number in range(30):
+        features = rng.standard_normal((36, 4), dtype=np.float32)
+        features[:, number % 3] += 2.0
+        known = posteriors([[(number % 3, 1.0)]] * 12, 3)
+        yield Utterance(key=f"u{number}", features=features, supervision=known)
+
+
+def test_outputs_at_a_third_of_the_frame_rate(tmp_path: Path) -> None:
+    """Examples have such outputs and context for moved inputs; jobs move them in turn."""
+    options = attrs.evolve(
+        OPTIONS, frame_subsampling_factor=3, frames_per_example=(12,), frames_per_archive=60
+    )
+
+    run = train_recipe(tmp_path, network(), steady(), options)
+
+    example = next(read_examples(run.folder / "archives" / "train.0.ark"))
+    assert example.outputs[0].indexes[:, 1].tolist() == [0, 3, 6, 9]
+    assert example.inputs[0].indexes[:, 1].tolist() == list(range(-2, 13))
+    used = [
+        (archive, shift)
+        for iteration in run.schedule
+        for archive, shift in zip(iteration.archives, iteration.frame_shifts, strict=True)
+    ]
+    archives = len(run.archives.frames)
+    assert sorted(used) == [(archive, shift) for archive in range(archives) for shift in range(3)]
+    assert run.final.diagnostics.held_out["output"].accuracy > 0.8
+
+
+def test_examples_that_are_made_already(done: TrainingRun, tmp_path: Path) -> None:
+    """Whole utterances of them are held out."""
+    paths = sorted((done.folder / "archives").glob("train.*.ark"))
+    examples = [example for path in paths for example in read_examples(path)]
+
+    run = train_recipe(tmp_path, network(), examples, OPTIONS)
+
+    archives = tmp_path / "archives"
+    names = [
+        {example.key.partition("-")[0] for path in archives.glob(pattern)
+         for example in read_examples(path)}
+        for pattern in ("train.*.ark", "diagnostic.held_out.ark")
+    ]  # fmt: skip
+    assert not names[0] & names[1]
+    assert run.archives.utterances == len({example.key.partition("-")[0] for example in examples})
+    assert run.final.diagnostics.held_out["output"].accuracy > 0.7
+
+
+@pytest.mark.parametrize(
+    ("key", "name"), [("a-b-0", "a-b"), ("a-b-30-8-30-8-v1", "a-b"), ("alone", "alone")]
+)
+def test_names_of_utterances(key: str, name: str) -> None:
+    """They are what keys of examples begin with."""
+    assert utterance_name(TrainingExample(key=key, inputs=[], outputs=[])) == name
+
+
+def test_devices(done: TrainingRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each job is handed its device, in turn, and the evaluation has the next."""
+    given: list[str] = []
+
+    def recorded(kind: type) -> object:
+        def make(nnet: Nnet, *arguments: object, **options: object) -> object:
+            rest = [each for each in arguments if isinstance(each, str)]
+            given.append(str(options.pop("device", None) or rest[0]))
+            return kind(nnet, *(each for each in arguments if each not in rest), **options)
+
+        return make
+
+    monkeypatch.setattr(run_tasks, "Trainer", recorded(run_tasks.Trainer))
+    monkeypatch.setattr(run_tasks, "Evaluator", recorded(run_tasks.Evaluator))
+    shutil.copytree(done.folder, tmp_path / "run")
+    last = len(done.schedule) - 1
+    for name in (f"iterations/{last}.json", f"diagnostics/{last}.json", "final.json"):
+        (tmp_path / "run" / name).unlink()
+
+    def stop(event: object) -> None:
+        if isinstance(event, IterationRecord):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_recipe(tmp_path / "run", devices=("cuda:0", "cuda:1"), on_event=stop)
+
+    assert len(done.schedule[-1].archives) == 2
+    assert given == ["cuda:0", "cuda:1", "cuda:0", "cuda:0"]  # two sets of examples are evaluated
+
+
+def test_no_devices(tmp_path: Path) -> None:
+    """There is one at least; one that is not there is named."""
+    with pytest.raises(RecipeError, match="expected a device at least, found none"):
+        train_recipe(tmp_path, network(), utterances(), OPTIONS, devices=())
+    with pytest.raises(DeviceError, match="abacus"):
+        train_recipe(tmp_path, network(), utterances(), OPTIONS, devices=("abacus",))

@@ -15,12 +15,13 @@ from nnet3_tools.streams import readable
 if TYPE_CHECKING:
     from nnet3_training import ChainOptions, Fst
 
-_NUMBERS = {
+CHAIN_NUMBERS = {
     "l2_regularize": "Factor of the l2 term of the output.",
     "out_of_range_regularize": "Factor of the penalty on outputs beyond -30 and 30.",
     "leaky_hmm_coefficient": "Probability of a jump from a state of the denominator to any other.",
     "xent_regularize": "Factor of cross-entropy at the output 'output-xent'; 0 for none.",
 }
+"""Options of `ChainOptions` that are numbers, and what help says of them."""
 
 
 class ObjectiveCommand(KaldiCommand):
@@ -56,14 +57,14 @@ def _only_zero(context: click.Context, parameter: click.Parameter, value: float)
 def chain_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options of the objective."""
     for field in attrs.fields(nnet3_training.ChainOptions):
-        if field.name in _NUMBERS:
+        if field.name in CHAIN_NUMBERS:
             name = f"--{field.name.replace('_', '-')}"
             function = click.option(
                 name,
                 type=float,
                 default=field.default,
                 show_default=True,
-                help=_NUMBERS[field.name],
+                help=CHAIN_NUMBERS[field.name],
             )(function)
     for name in ("--lwf-scale", "--lwf-den-scale"):
         function = click.option(
@@ -78,7 +79,7 @@ def taken(options: dict[str, Any]) -> ChainOptions:
     Raises:
         TrainingError: A number is out of range.
     """
-    return nnet3_training.ChainOptions(**{name: options.pop(name) for name in _NUMBERS})
+    return nnet3_training.ChainOptions(**{name: options.pop(name) for name in CHAIN_NUMBERS})
 
 
 def read_den_fst(name: str) -> Fst:

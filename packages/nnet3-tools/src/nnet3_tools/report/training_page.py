@@ -67,7 +67,7 @@ def training_page(name: str, run: TrainingRun) -> str:
         "training_page.html",
         name=name,
         run=run,
-        options=attrs.asdict(run.options),
+        options=run.options.values,
         num_iterations=len(run.schedule),
         frames=frames,
         seconds=seconds,
@@ -103,6 +103,13 @@ def _drawings(run: TrainingRun) -> list[tuple[str, str]]:
     ):
         curve = _series({record.number: value(record) for record in records})
         drawings.append((title, _drawn(title, {"": curve}, run)))
+    if records[0].dropout:
+        title = "Part of values that dropout drops"
+        found = {
+            pattern: _series({record.number: record.dropout[pattern] for record in records})
+            for pattern in records[0].dropout
+        }
+        drawings.append((title, _drawn(title, found, run)))
     return drawings
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,7 @@ import click
 import numpy as np
 from nnet3_descriptors import Nnet, parse_config, read_nnet
 from nnet3_descriptors.files import write_atomically
-from nnet3_training import SparsePosteriors
-from nnet3_training.egs import Utterance, posteriors, read_alignment, read_posterior
+from nnet3_training import ChainOptions
 from nnet3_training.recipes import (
     ArchivesRecord,
     FinalRecord,
@@ -24,11 +23,12 @@ from nnet3_training.recipes import (
     train_recipe,
 )
 
+from nnet3_tools.chain.options import CHAIN_NUMBERS, read_den_fst
 from nnet3_tools.chosen_workers import DASK, chosen_workers
-from nnet3_tools.egs.splitting import ExampleMaker, ObjectLookup
 from nnet3_tools.kaldi_command import KaldiCommand, common_options, log, run_tool
 from nnet3_tools.report import training_page
 from nnet3_tools.streams import read_text, readable
+from nnet3_tools.training.recipe_data import DataOptions, data_options
 
 NAME = "nnet3-train-recipe"
 
@@ -41,7 +41,8 @@ _HELP = {
     "momentum": "Part of the last change that the next one contains.",
     "max_param_change": "Largest change of all parameters in one step (2-norm).",
     "minibatch_size": "Sizes of minibatches, as for nnet3-merge-egs.",
-    "frames_per_example": "Frames of an example; several numbers with commas if wanted.",
+    "frames_per_example": "Frames of the input that the output of an example covers; several "
+    "numbers with commas if wanted.",
     "frames_per_archive": "Approximate number of frames in the archive of a job.",
     "shuffle_buffer_size": "Examples in memory, from which the next is drawn.",
     "compress": "Compress features that are not compressed yet.",
@@ -49,6 +50,9 @@ _HELP = {
     "diagnostic_examples": "Training examples, and as many held-out ones, for diagnostics.",
     "max_models_combine": "Greatest number of last networks to average at the end.",
     "seed": "Seed of the random numbers.",
+    "frame_subsampling_factor": "Frames of the input for each frame of the output.",
+    "dropout_schedule": "What dropout drops, by the part of the data that was used, as in Kaldi: "
+    "0,0@0.2,0.5@0.5,0.",
 }
 
 
@@ -60,19 +64,39 @@ def _lengths(context: click.Context, parameter: click.Parameter, text: str | Non
 
 
 def recipe_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds an option for each of `RecipeOptions`; None stands for what was not given."""
-    for field in reversed(attrs.fields(RecipeOptions)):
+    """Adds an option for each number of `RecipeOptions` and `ChainOptions`; None: not given."""
+    fields = [field for field in attrs.fields(RecipeOptions) if field.name in _HELP]
+    fields += [field for field in attrs.fields(ChainOptions) if field.name in CHAIN_NUMBERS]
+    for field in reversed(fields):
         usual: Any = field.default
         is_lengths = isinstance(usual, tuple)
         default = ",".join(map(str, usual)) if is_lengths else str(usual)
+        text = _HELP.get(field.name) or CHAIN_NUMBERS[field.name]
         function = click.option(
             f"--{field.name.replace('_', '-')}",
             type=str if is_lengths else type(usual),
             default=None,
             callback=_lengths if is_lengths else None,
-            help=f"{_HELP[field.name]}  [default: {default.lower()}]",
+            help=f"{text}  [default: {default.lower() or 'none'}]",
         )(function)
     return function
+
+
+def _wanted(folder: Path, *, has_den_fst: bool, given: dict[str, Any]) -> RecipeOptions | None:
+    """The options that the command line asks for; None to go on with those of the folder."""
+    chain = {name: given.pop(name) for name in CHAIN_NUMBERS if name in given}
+    if not (folder / "recipe.json").exists():
+        if chain and not has_den_fst:
+            name = next(iter(chain)).replace("_", "-")
+            raise click.UsageError(f"--{name} is for chain models, which need --den-fst")
+        options = ChainOptions(**chain) if has_den_fst else None
+        return RecipeOptions(**given, chain=options)
+    if not given and not chain:
+        return None
+    found = TrainingRun.read(folder).options
+    if chain:
+        given["chain"] = attrs.evolve(found.chain or ChainOptions(), **chain)
+    return attrs.evolve(found, **given)
 
 
 @click.command(cls=KaldiCommand)
@@ -81,15 +105,10 @@ def recipe_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--nnet", "nnet_in", metavar="FILE", help="The network to train, instead of --nnet-config."
 )
-@click.option("--features", metavar="RSPECIFIER", help="Features of the utterances.")
-@click.option("--alignments", metavar="RSPECIFIER", help="The class of each frame, a number.")
+@data_options
 @click.option(
-    "--posteriors",
-    metavar="RSPECIFIER",
-    help="Classes with weights of each frame, instead of --alignments.",
+    "--den-fst", metavar="FILE", help="The denominator; with it the network is a chain model."
 )
-@click.option("--online-ivectors", default="", metavar="RSPECIFIER", help="I-vectors, if any.")
-@click.option("--online-ivector-period", default=10, help="Frames for each i-vector.")
 @recipe_options
 @click.option(
     "--jobs",
@@ -98,6 +117,13 @@ def recipe_options(function: Callable[..., Any]) -> Callable[..., Any]:
     show_default=True,
     help="Number of processes that train.",
 )
+@click.option(
+    "--device",
+    default="cpu",
+    show_default=True,
+    metavar="NAMES",
+    help="Where jobs compute, in turn: 'cpu', 'cuda', or several as in 'cuda:0,cuda:1'.",
+)
 @DASK
 @click.option("--report", metavar="FILE", help="Write a page about the run after each iteration.")
 @common_options
@@ -105,58 +131,55 @@ def command(
     folder: str,
     nnet_config: str | None,
     nnet_in: str | None,
-    features: str | None,
-    alignments: str | None,
-    posteriors: str | None,
-    online_ivectors: str,
-    online_ivector_period: int,
+    den_fst: str | None,
     jobs: int,
+    device: str,
     dask: str | None,
     report: str | None,
     **options: Any,
 ) -> None:
     """Train a network from scratch in the folder DIR, or go on with the run there.
 
-    A new run needs --nnet-config or --nnet, --features, and --alignments or --posteriors; one that
+    A new run needs --nnet-config or --nnet, and data: --features with --alignments, --posteriors or
+    --targets; for a chain model --features with --supervisions, and --den-fst; or --egs. One that
     goes on needs DIR alone. The result is DIR/final.raw: the same, to the last bit, whatever --jobs
     and --dask say, and however often the run was broken off.
     """
-    is_new = not (Path(folder) / "recipe.json").exists()
+    path = Path(folder)
+    names = [field.name for field in attrs.fields(DataOptions)[1:]]
+    data = DataOptions(tool=NAME, **{name: options.pop(name) for name in names})
     given = {name: value for name, value in options.items() if value is not None}
-    wanted = RecipeOptions(**given) if is_new else None
-    if not is_new and given:
-        wanted = attrs.evolve(TrainingRun.read(folder).options, **given)
+    is_new = not (path / "recipe.json").exists()
     if is_new and not (nnet_config or nnet_in):
         raise click.UsageError(f"'{folder}' holds no run: give --nnet-config or --nnet")
     if nnet_config and nnet_in:
         raise click.UsageError("expected --nnet-config or --nnet, got both")
-    nnet = None
-    if nnet_config or nnet_in:
-        seed = (wanted or TrainingRun.read(folder).options).seed
-        nnet = _network(nnet_config, nnet_in, seed)
+    if is_new and not data.is_given:
+        raise click.UsageError("expected --features or --egs, which a new run needs")
+    wanted = _wanted(path, has_den_fst=den_fst is not None, given=given)
+    used = wanted or TrainingRun.read(folder).options
+    nnet = _network(nnet_config, nnet_in, used.seed) if nnet_config or nnet_in else None
     utterances = None
-    if features:
-        known = nnet or read_nnet(Path(folder) / "models" / "0.raw")
-        utterances = _utterances(
-            features,
-            _labels(alignments, posteriors, known.node_dim("output")),
-            {
-                "online_ivectors": online_ivectors,
-                "online_ivector_period": online_ivector_period,
-                "length_tolerance": 100,
-                "targets_length_tolerance": 2,
-                "frame_subsampling_factor": 1,
-            },
-        )
-    elif is_new:
-        raise click.UsageError("expected --features, which a new run needs")
-    with _Progress(Path(folder), report) as progress, chosen_workers(jobs, dask) as workers:
+    if data.is_given:
+        is_chain = used.chain is not None
+        data.check(is_chain=is_chain)
+        known = nnet or read_nnet(path / "models" / "0.raw")
+        step = used.frame_subsampling_factor
+        utterances = data.read(known.node_dim("output"), step, is_chain=is_chain)
+    with _Progress(path, report) as progress, chosen_workers(jobs, dask) as workers:
         run = train_recipe(
-            folder, nnet, utterances, wanted, workers=workers, on_event=progress.take
+            folder,
+            nnet,
+            utterances,
+            wanted,
+            den_fst=None if den_fst is None else read_den_fst(den_fst),
+            workers=workers,
+            devices=[name.strip() for name in device.split(",") if name.strip()],
+            on_event=progress.take,
         )
     log(NAME, f"the run in '{folder}' has ended; the network is {run.folder / 'final.raw'}")
     if report is not None:
-        write_report(Path(folder), report)
+        write_report(path, report)
 
 
 def _network(nnet_config: str | None, nnet_in: str | None, seed: int) -> Nnet:
@@ -165,38 +188,6 @@ def _network(nnet_config: str | None, nnet_in: str | None, seed: int) -> Nnet:
     assert nnet_in is not None
     with readable(nnet_in) as source:
         return read_nnet(source)
-
-
-Labels = Callable[[str], SparsePosteriors | None]
-
-
-def _labels(alignments: str | None, posteriors_in: str | None, dim: int) -> Labels:
-    """What is known of the frames of an utterance."""
-    if (alignments is None) == (posteriors_in is None):
-        raise click.UsageError("expected either --alignments or --posteriors")
-    if alignments is not None:
-        classes = ObjectLookup(alignments, read_alignment)
-
-        def of_alignment(key: str) -> SparsePosteriors | None:
-            found = classes.take(key)
-            if found is None:
-                return None
-            return posteriors([[(int(number), 1.0)] for number in found], dim)
-
-        return of_alignment
-    assert posteriors_in is not None
-    weighted = ObjectLookup(posteriors_in, read_posterior)
-
-    def of_posterior(key: str) -> SparsePosteriors | None:
-        frames = weighted.take(key)
-        return posteriors(frames, dim) if frames else None
-
-    return of_posterior
-
-
-def _utterances(features: str, labels: Labels, options: dict[str, Any]) -> Iterator[Utterance]:
-    maker = ExampleMaker(tool=NAME, what="label", supervision=labels, options=options)
-    return maker.utterances(features)
 
 
 def write_report(folder: Path, path: str) -> None:
@@ -260,7 +251,13 @@ class _Progress:
             )
 
     def _say_iteration(self, record: IterationRecord) -> None:
-        figures = [figure for job in record.jobs for figure in job.figures.values()]
+        # At the output itself; a chain model has cross-entropy beside it.
+        figures = [
+            figure
+            for job in record.jobs
+            for name, figure in job.figures.items()
+            if not name.endswith("-xent")
+        ]
         weight = sum(figure.frames for figure in figures)
         objective = sum(figure.per_frame * figure.frames for figure in figures) / max(weight, 1.0)
         if self._bar is not None:

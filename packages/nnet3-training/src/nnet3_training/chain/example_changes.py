@@ -27,11 +27,19 @@ def frame_step(output: ExampleOutput) -> int:
     return int(later[0] - times[0])
 
 
-def shifted(example: TrainingExample, frames: int) -> TrainingExample:
+def shifted(example: TrainingExample, frames: int, *, step: int | None = None) -> TrainingExample:
     """The example with inputs moved by some frames, i-vectors excepted.
 
     Outputs move by the nearest multiple of their step, so that frames of the input that lie between
     two of the output are trained, too.
+
+    Args:
+        example: An example of any kind.
+        frames: By how many frames.
+        step: The distance in time of the frames of its outputs; None if they tell.
+
+    Raises:
+        ExampleError: an output has one frame only, and no step is given.
     """
     if not frames:
         return example
@@ -41,8 +49,8 @@ def shifted(example: TrainingExample, frames: int) -> TrainingExample:
     ]
     outputs = []
     for io in example.outputs:
-        step = frame_step(io)
-        distance = step * math.floor(0.5 + frames / step)
+        each = frame_step(io) if step is None else step
+        distance = each * math.floor(0.5 + frames / each)
         outputs.append(attrs.evolve(io, indexes=moved(io.indexes, distance)))
     return attrs.evolve(example, inputs=inputs, outputs=outputs)
 

@@ -1,6 +1,7 @@
 """Whole runs of training, and what comes after: fine-tuning, combination.
 
 schedule.py            options of a run from scratch, and the iterations that follow from them
+objectives.py          what a run maximises, and how it makes and reads examples
 example_archives.py    the examples of a run
 run_tasks.py           what the workers of a run do
 records.py             what a run leaves on disk beside networks
@@ -11,6 +12,7 @@ fine_tuning.py         chain models trained on
 
 from nnet3_training.recipes.combination import Combination, Combined, combine
 from nnet3_training.recipes.fine_tuning import FineTuning, fine_tune
+from nnet3_training.recipes.objectives import TrainingData
 from nnet3_training.recipes.records import (
     ArchivesRecord,
     Diagnostics,
@@ -34,6 +36,7 @@ __all__ = [
     "IterationRecord",
     "JobRecord",
     "RecipeOptions",
+    "TrainingData",
     "TrainingRun",
     "combine",
     "fine_tune",

@@ -13,10 +13,9 @@ from nnet3_descriptors import Nnet, compute_context
 
 from nnet3_training.egs.archive import entries_of
 from nnet3_training.egs.chunks import SplitOptions, UtteranceSplitter
-from nnet3_training.egs.files import example_bytes, read_example
-from nnet3_training.egs.making import Utterance, make_examples
 from nnet3_training.errors import RecipeError
 from nnet3_training.examples import TrainingExample
+from nnet3_training.recipes.objectives import RunObjective, TrainingData, utterance_name
 from nnet3_training.recipes.records import ArchivesRecord, write_record
 from nnet3_training.recipes.schedule import RecipeOptions
 
@@ -50,18 +49,26 @@ class _Sample(Generic[T]):
 
 
 def make_archives(
-    utterances: Iterable[Utterance], nnet: Nnet, options: RecipeOptions, folder: Path
+    utterances: Iterable[TrainingData],
+    nnet: Nnet,
+    objective: RunObjective,
+    options: RecipeOptions,
+    folder: Path,
 ) -> None:
     """Makes examples of utterances and deals them out to archives, in memory that does not grow.
+
+    (Of examples that are made already it remembers the names of their utterances.)
 
     Args:
         utterances: Taken one at a time.
         nnet: Says how much context an example needs.
+        objective: Makes the examples.
         options: Of the run.
         folder: Where to; it is there when everything is in it, and not before.
 
     Raises:
-        RecipeError: there are too few utterances, or none is long enough.
+        RecipeError: there are too few utterances, or none is long enough; or they are not of the
+            kind that the objective needs.
         ExampleError: an utterance does not make sense.
         FileError: what utterances are read from cannot be read.
         OSError: the examples cannot be written.
@@ -70,22 +77,30 @@ def make_archives(
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
     left, right = compute_context(nnet)
+    step = options.frame_subsampling_factor
     split = SplitOptions(
-        num_frames=options.frames_per_example, left_context=left, right_context=right
+        num_frames=options.frames_per_example,
+        left_context=left + step // 2,  # inputs are moved by so much to either side
+        right_context=right + step // 2,
+        frame_subsampling_factor=step,
     )
     rng = np.random.default_rng(options.seed)
-    splitter = UtteranceSplitter(split, rng)
+    examples_of = objective.examples(nnet, UtteranceSplitter(split, rng), rng)
+    names: dict[str, int] = {}
     train = _Sample[bytes](options.diagnostic_examples, rng)
     held_out = _Sample[bytes](options.diagnostic_examples, rng)
     frames = utterance_count = too_short = 0
     everything = unfinished / "all.ark"
     with everything.open("wb") as file:
-        for number, utterance in enumerate(utterances, 1):
-            utterance_count = number
-            made = make_examples(utterance, splitter, rng, compress=options.compress)
+        for utterance in utterances:
+            number = utterance_count + 1
+            if isinstance(utterance, TrainingExample):
+                number = names.setdefault(utterance_name(utterance), len(names) + 1)
+            utterance_count = max(utterance_count, number)
+            made = examples_of(utterance)
             too_short += not made
             for example in made:
-                entry = f"{example.key} ".encode() + example_bytes(example)
+                entry = f"{example.key} ".encode() + objective.to_bytes(example)
                 if number % options.held_out_every == 0:
                     held_out.add(entry)
                     continue
@@ -103,7 +118,7 @@ def make_archives(
         options.num_jobs_final,
         round(frames / options.frames_per_archive),
     )
-    sizes = _deal(everything, unfinished, count, rng)
+    sizes = _deal(everything, unfinished, count, objective, rng)
     everything.unlink()
     (unfinished / "diagnostic.train.ark").write_bytes(b"".join(train.items))
     (unfinished / "diagnostic.held_out.ark").write_bytes(b"".join(held_out.items))
@@ -124,7 +139,7 @@ def _frames(example: TrainingExample) -> int:
 
 
 def _deal(
-    source: Path, folder: Path, count: int, rng: np.random.Generator
+    source: Path, folder: Path, count: int, objective: RunObjective, rng: np.random.Generator
 ) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
     """Deals examples out, in rounds of which each gives every archive one, in random order.
 
@@ -141,7 +156,7 @@ def _deal(
                 number: stack.enter_context(archive_path(folder, number).open("wb"))
                 for number in numbers
             }
-            entries = entries_of(source, read_example)
+            entries = entries_of(source, objective.decode)
             for number, entry in zip(_turns(count, rng), entries, strict=False):
                 if number in files:
                     files[number].write(f"{entry.key} ".encode() + entry.data)

@@ -70,6 +70,7 @@ class IterationRecord:
         changes: By component with parameters, how far they moved, relative to their norm before.
         saturation: By nonlinearity, the share of saturated units.
         seconds: How long it took.
+        dropout: By pattern of names, the part of values that was dropped, if there is a schedule.
     """
 
     number: int
@@ -78,6 +79,7 @@ class IterationRecord:
     changes: dict[str, float]
     saturation: dict[str, float]
     seconds: float
+    dropout: dict[str, float] = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)

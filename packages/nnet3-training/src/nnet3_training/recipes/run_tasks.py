@@ -15,8 +15,9 @@ from pathlib import Path
 import attrs
 import numpy as np
 from nnet3_descriptors import Nnet, read_nnet, write_nnet
+from nnet3_descriptors.editing import set_dropout_proportion
 
-from nnet3_training.egs.files import read_examples
+from nnet3_training.chain.example_changes import shifted
 from nnet3_training.egs.shuffling import shuffled
 from nnet3_training.evaluation import Evaluator, in_test_mode
 from nnet3_training.examples import TrainingExample
@@ -25,6 +26,7 @@ from nnet3_training.objectives import ObjectiveSum
 from nnet3_training.options import TrainerOptions
 from nnet3_training.recipes.combination import Combination, combine
 from nnet3_training.recipes.example_archives import archive_path
+from nnet3_training.recipes.objectives import RunObjective
 from nnet3_training.recipes.records import (
     Diagnostics,
     Figure,
@@ -51,6 +53,8 @@ class TrainingTask:
         iteration: The iteration.
         job: Which of its jobs.
         options: Of the run.
+        objective: What is maximised.
+        device: Where to compute, as for a `Trainer`.
     """
 
     folder: Path
@@ -59,6 +63,8 @@ class TrainingTask:
     iteration: Iteration
     job: int
     options: RecipeOptions
+    objective: RunObjective
+    device: str = "cpu"
 
     @property
     def record(self) -> Path:
@@ -80,6 +86,8 @@ def train_job(task: TrainingTask) -> JobRecord:
     # Jobs of a seed and an iteration have numbers of their own.
     rng = np.random.default_rng([options.seed, iteration.number, task.job])
     nnet = read_nnet(task.network)
+    for pattern, proportion in iteration.dropout.items():
+        nnet = set_dropout_proportion(nnet, proportion, pattern)
     trainer = Trainer(
         nnet,
         TrainerOptions(
@@ -89,8 +97,12 @@ def train_job(task: TrainingTask) -> JobRecord:
             l2_regularize_factor=1.0 / num_jobs,  # averaging leaves a part of the l2 of each job
             seed=int(rng.integers(1 << 31)),
         ),
+        task.device,
+        objective=task.objective.function(nnet),
     )
-    examples = read_examples(archive_path(task.folder, archive), nnet)
+    read = task.objective.read(archive_path(task.folder, archive), nnet)
+    frames, step = iteration.frame_shifts[task.job], options.frame_subsampling_factor
+    examples = (shifted(example, frames, step=step) for example in read)
     merger = ExampleMerger(MinibatchRules.parse(options.minibatch_size))
     for minibatch in merger.merged(shuffled(examples, rng, options.shuffle_buffer_size)):
         trainer.train_minibatch(minibatch)
@@ -121,10 +133,14 @@ class EvaluationTask:
     Attributes:
         folder: That of the archives.
         network: The network.
+        objective: What is measured.
+        device: Where to compute, as for an `Evaluator`.
     """
 
     folder: Path
     network: Path
+    objective: RunObjective
+    device: str = "cpu"
 
 
 def evaluate(task: EvaluationTask) -> Diagnostics:
@@ -135,7 +151,7 @@ def evaluate(task: EvaluationTask) -> Diagnostics:
     """
     nnet = in_test_mode(read_nnet(task.network), batchnorm=True, dropout=True)
     return Diagnostics(
-        **{name: _figures(nnet, path) for name, path in _diagnostic(task.folder).items()}
+        **{name: _figures(task, nnet, path) for name, path in _diagnostic(task.folder).items()}
     )
 
 
@@ -144,15 +160,19 @@ def _diagnostic(folder: Path) -> Mapping[str, Path]:
     return {name: folder / f"diagnostic.{name}.ark" for name in ("train", "held_out")}
 
 
-def _minibatches(nnet: Nnet, path: Path) -> Iterator[TrainingExample]:
-    return ExampleMerger(_EVALUATED).merged(read_examples(path, nnet))
+def _minibatches(objective: RunObjective, nnet: Nnet, path: Path) -> Iterator[TrainingExample]:
+    return ExampleMerger(_EVALUATED).merged(objective.read(path, nnet))
 
 
-def _figures(nnet: Nnet, path: Path) -> dict[str, Figure]:
-    evaluator = Evaluator(nnet)
-    for minibatch in _minibatches(nnet, path):
+def _figures(task: EvaluationTask, nnet: Nnet, path: Path) -> dict[str, Figure]:
+    evaluator = Evaluator(nnet, device=task.device, objective=task.objective.function(nnet))
+    for minibatch in _minibatches(task.objective, nnet, path):
         evaluator.add(minibatch)
-    shares = {name: found.per_frame for name, found in evaluator.accuracies.items()}
+    # Numbers to be reached are no classes, of which the largest is the right one.
+    classes = {node.name for node in nnet.output_nodes if node.objective != "quadratic"}
+    shares = {
+        name: found.per_frame for name, found in evaluator.accuracies.items() if name in classes
+    }
     return {name: _figure(total, shares.get(name)) for name, total in evaluator.objectives.items()}
 
 
@@ -164,11 +184,15 @@ class CombinationTask:
         folder: That of the archives.
         networks: The networks, the last one first.
         result: Where the average goes.
+        objective: What is measured.
+        device: Where to compute, as for an `Evaluator`.
     """
 
     folder: Path
     networks: tuple[Path, ...]
     result: Path
+    objective: RunObjective
+    device: str = "cpu"
 
 
 def combine_networks(task: CombinationTask) -> FinalRecord:
@@ -177,17 +201,32 @@ def combine_networks(task: CombinationTask) -> FinalRecord:
     Raises:
         ModelFileError, ExampleError, NetworkError: see `combine`.
     """
-    nnet = read_nnet(task.networks[0])
+    nnet, objective = read_nnet(task.networks[0]), task.objective
     paths = _diagnostic(task.folder).values()
-    examples = list(itertools.chain.from_iterable(_minibatches(nnet, path) for path in paths))
+    examples = list(
+        itertools.chain.from_iterable(_minibatches(objective, nnet, path) for path in paths)
+    )
     combined = combine(
-        map(read_nnet, task.networks), examples, Combination(), num_nnets=len(task.networks)
+        map(read_nnet, task.networks),
+        examples,
+        Combination(),
+        num_nnets=len(task.networks),
+        objective=objective.function(nnet),
+        stats_objective=objective.stats_function(nnet),
+        device=task.device,
     )
     write_nnet(combined.nnet, task.result)
     return FinalRecord(
         num_models=combined.num_models,
         objectives=combined.objectives,
-        diagnostics=evaluate(EvaluationTask(folder=task.folder, network=task.result)),
+        diagnostics=evaluate(
+            EvaluationTask(
+                folder=task.folder,
+                network=task.result,
+                objective=objective,
+                device=task.device,
+            )
+        ),
     )
 
 

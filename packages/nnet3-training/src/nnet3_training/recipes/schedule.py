@@ -4,6 +4,9 @@ In each iteration several jobs train the same network, each on another archive o
 network is the average of theirs. The number of jobs grows from iteration to iteration, and the
 learning rate falls with the archives that have been used (Povey et al., "Parallel training of DNNs
 with natural gradient and parameter averaging", 2014, https://arxiv.org/abs/1410.7455).
+
+Where outputs have a part of the frame rate, each pass over an archive moves its inputs by another
+number of frames, so that every frame of the input is trained at every place between two outputs.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ from typing import Any
 
 import attrs
 
+from nnet3_training.callbacks import DropoutFunction
+from nnet3_training.chain.objective import ChainOptions
 from nnet3_training.errors import RecipeError
 from nnet3_training.minibatch_rules import MinibatchRules
 
@@ -28,6 +33,11 @@ def _integer(least: int) -> Any:
 def _positive(_: object, field: attrs.Attribute[Any], value: float) -> None:
     if not 0.0 < value < math.inf:
         raise RecipeError(f"{field.name} must be above 0 and finite (got {value!r})")
+
+
+def _dropout(_: object, field: attrs.Attribute[Any], value: str) -> None:
+    for text in value.split():
+        DropoutFunction.parse(text)
 
 
 def _rules(_: object, field: attrs.Attribute[Any], value: str) -> None:
@@ -48,8 +58,10 @@ class RecipeOptions:
         momentum: See `TrainerOptions`.
         max_param_change: See `TrainerOptions`.
         minibatch_size: Rules for sizes of minibatches; see `MinibatchRules`.
-        frames_per_example: Frames of the output of an example; several lengths if given.
+        frames_per_example: Frames of the input that the output of an example covers; several
+            lengths if given.
         frames_per_archive: The approximate number of output frames in an archive.
+        frame_subsampling_factor: An output frame for so many input frames.
         shuffle_buffer_size: The number of examples of an archive to hold in memory; the job draws
             the next example from these.
         compress: Whether to compress features that are not, with some loss.
@@ -60,10 +72,16 @@ class RecipeOptions:
         max_models_combine: The largest number of last models to average at the end, at most half of
             all. The recipe averages the number of models that is best.
         seed: The seed for the order of examples and for the random numbers of training.
+        dropout_schedule: The part of values that dropout drops, by the part of the data that has
+            been used, as Kaldi writes it: "0,0@0.2,0.5@0.5,0"; see `DropoutFunction.parse`. The
+            recipe sets it for each iteration. Empty to leave the network as it is.
+        chain: How LF-MMI is computed, if the network is a 'chain' model; None for what the output
+            nodes ask for.
 
     Raises:
         RecipeError: a number is out of range.
         ExampleError: the rules for minibatches cannot be understood.
+        TrainingError: the schedule of dropout cannot be understood.
     """
 
     num_epochs: float = attrs.field(default=4.0, validator=_positive)
@@ -84,6 +102,25 @@ class RecipeOptions:
     diagnostic_examples: int = attrs.field(default=500, validator=_integer(1))
     max_models_combine: int = attrs.field(default=20, validator=_integer(1))
     seed: int = attrs.field(default=0, validator=_integer(0))
+    frame_subsampling_factor: int = attrs.field(default=1, validator=_integer(1))
+    dropout_schedule: str = attrs.field(default="", validator=_dropout)
+    chain: ChainOptions | None = None
+
+    @property
+    def values(self) -> dict[str, object]:
+        """All options by name; those of `chain` among them, if it is given."""
+        found = {name: value for name, value in _fields(self) if name != "chain"}
+        return found | dict(_fields(self.chain) if self.chain is not None else ())
+
+    @property
+    def dropout(self) -> tuple[DropoutFunction, ...]:
+        """The functions of `dropout_schedule`; where patterns fit a name, the last counts."""
+        return tuple(map(DropoutFunction.parse, self.dropout_schedule.split()))
+
+
+def _fields(value: attrs.AttrsInstance) -> list[tuple[str, object]]:
+    """The fields of a value, with their names."""
+    return [(field.name, getattr(value, field.name)) for field in attrs.fields(type(value))]
 
 
 @attrs.frozen(kw_only=True)
@@ -94,11 +131,15 @@ class Iteration:
         number: From 0; it makes network `number` + 1 of network `number`.
         archives: The numbers, from 0, of the archives of its jobs.
         learning_rate: The effective rate.
+        frame_shifts: For each job, by how many frames its inputs are moved.
+        dropout: By pattern of names, the part of values that is dropped.
     """
 
     number: int
     archives: tuple[int, ...]
     learning_rate: float
+    frame_shifts: tuple[int, ...]
+    dropout: dict[str, float]
 
 
 def schedule(options: RecipeOptions, num_archives: int) -> tuple[Iteration, ...]:
@@ -125,8 +166,17 @@ def schedule(options: RecipeOptions, num_archives: int) -> tuple[Iteration, ...]
         jobs = math.floor(0.5 + first + (last - first) * min(number / rounds, 1.0))
         jobs = min(jobs, total - done)
         rate = options.initial_learning_rate * math.exp(falls_by * done / total)
-        archives = tuple((done + job) % num_archives for job in range(jobs))
-        iterations.append(Iteration(number=number, archives=archives, learning_rate=rate))
+        places = [divmod(done + job, num_archives) for job in range(jobs)]
+        step = options.frame_subsampling_factor
+        iterations.append(
+            Iteration(
+                number=number,
+                archives=tuple(archive for _, archive in places),
+                learning_rate=rate,
+                frame_shifts=tuple((archive + passed) % step for passed, archive in places),
+                dropout={each.pattern: each(done / total) for each in options.dropout},
+            )
+        )
         done += jobs
     return tuple(iterations)
 

@@ -1,6 +1,7 @@
 """A run of training from scratch, in a folder that knows at any moment how far it is.
 
 recipe.json                what the run is of
+den.fst                    of a 'chain' model, the denominator
 archives/                  examples: train.NUMBER.ark, diagnostic.train.ark, ...
 models/NUMBER.raw          networks; 0 is the one to begin with. Old ones are removed
 jobs/NUMBER.JOB.raw        networks of the jobs of an iteration that is not done yet
@@ -13,19 +14,27 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import cast
 
 import attrs
 import numpy as np
 from nnet3_descriptors import Nnet, read_nnet, write_nnet
-from nnet3_descriptors.editing import weighted_sum
+from nnet3_descriptors.editing import set_dropout_proportion, weighted_sum
 
 from nnet3_training.activations.saturation import saturation
-from nnet3_training.egs.making import Utterance
+from nnet3_training.chain.fsts.files import read_fst, vector_bytes, write_fst
+from nnet3_training.chain.fsts.fst import Fst
+from nnet3_training.chain.training import ChainTraining
 from nnet3_training.errors import RecipeError
 from nnet3_training.recipes.example_archives import make_archives
+from nnet3_training.recipes.objectives import (
+    ChainRunObjective,
+    FrameObjective,
+    RunObjective,
+    TrainingData,
+)
 from nnet3_training.recipes.records import (
     ArchivesRecord,
     Diagnostics,
@@ -49,6 +58,8 @@ from nnet3_training.workers import InProcess, Workers
 
 Event = ArchivesRecord | JobRecord | IterationRecord | FinalRecord
 """What a run says of itself while it goes on."""
+
+_DEN_FST = "den.fst"
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
@@ -118,6 +129,14 @@ class TrainingRun:
         return () if self.archives is None else schedule(self.options, len(self.archives.frames))
 
     @property
+    def objective(self) -> RunObjective:
+        """What the run maximises, and the examples of it."""
+        options = self.options
+        if options.chain is None:
+            return FrameObjective(options.compress)
+        return ChainRunObjective(self.folder / _DEN_FST, options.chain, options.compress)
+
+    @property
     def num_frames(self) -> int:
         """Frames of the output that all jobs of the run train on."""
         if self.archives is None:
@@ -144,28 +163,40 @@ class TrainingRun:
 def train_recipe(
     folder: str | os.PathLike[str],
     nnet: Nnet | None = None,
-    utterances: Iterable[Utterance] | None = None,
+    utterances: Iterable[TrainingData] | None = None,
     options: RecipeOptions | None = None,
     *,
+    den_fst: Fst | str | os.PathLike[str] | None = None,
     workers: Workers | None = None,
+    devices: Sequence[str] = ("cpu",),
     on_event: Callable[[Event], object] | None = None,
 ) -> TrainingRun:
     """Trains a network on utterances, or goes on where a run in that folder was broken off.
 
     The result is the same network, to the last bit, whichever workers run the jobs and however
-    often the run is interrupted. The function does not change a run that has ended.
+    often the run is interrupted; CUDA devices give other last bits than processors. The function
+    does not change a run that has ended.
 
     Args:
         folder: The folder that keeps the run.
         nnet: The network to begin with; None to continue a run.
         utterances: The training data; read once, or not at all if the folder has the examples.
+            Utterances, of a 'chain' model `ChainUtterance`s; or examples that are made already,
+            with the context that the network needs, and half of the frame subsampling factor more.
         options: The options; None to continue a run, or for the defaults.
+        den_fst: The denominator of a 'chain' model, or the file that has it; None to continue.
         workers: What runs the jobs of an iteration; by default this process, one by one.
+        devices: Where jobs compute, in turn: "cpu", "cuda", "cuda:<number>", of the machine that
+            does the job.
         on_event: The function calls it with each event.
 
     Raises:
-        RecipeError: the folder holds a run of another network or with other options; or it holds
-            no run, and there is no network or no utterance to begin with.
+        RecipeError: the folder holds a run of another network or denominator or with other
+            options; or it holds no run, and there is no network, no denominator or no utterance to
+            begin with; or a pattern of the schedule of dropout is that of no component.
+        ExampleError: the network has not the outputs of a 'chain' model, or the denominator does
+            not fit it.
+        DeviceError: there is no such device.
         WorkerError: workers died at the same job three times.
         TrainingError: training has diverged.
         Nnet3Error: what utterances are read from, or a file of the run, cannot be read.
@@ -173,7 +204,9 @@ def train_recipe(
     path = Path(folder)
     say = on_event or (lambda event: None)
     workers = workers or InProcess()
-    _begin(path, nnet, options)
+    if not devices:
+        raise RecipeError("expected a device at least, found none")
+    _begin(path, nnet, options, den_fst)
     run = TrainingRun.read(path)
     if run.final is not None:
         return run
@@ -181,33 +214,46 @@ def train_recipe(
         if utterances is None:
             raise RecipeError(f"{path}: expected utterances to train on, found none")
         network = read_nnet(run.network(0))
-        make_archives(utterances, network, run.options, path / "archives")
+        make_archives(utterances, network, run.objective, run.options, path / "archives")
         run = TrainingRun.read(path)
     assert run.archives is not None
     say(run.archives)
     for iteration in run.schedule[len(run.iterations) :]:
-        _iterate(run, iteration, workers, say)
-    final = _finish(TrainingRun.read(path), workers)
+        _iterate(run, iteration, workers, devices, say)
+    final = _finish(TrainingRun.read(path), workers, devices)
     say(final)
     return TrainingRun.read(path)
 
 
-def _begin(folder: Path, nnet: Nnet | None, options: RecipeOptions | None) -> None:
+def _begin(
+    folder: Path,
+    nnet: Nnet | None,
+    options: RecipeOptions | None,
+    den_fst: Fst | str | os.PathLike[str] | None,
+) -> None:
     """Makes the folder, or checks that it holds the run that is asked for."""
     record, network = folder / "recipe.json", folder / "models" / "0.raw"
+    given = read_fst(den_fst) if isinstance(den_fst, str | os.PathLike) else den_fst
     if not record.exists():
         if nnet is None:
             raise RecipeError(
                 f"{folder}: expected a run to continue or a network to train, found neither"
             )
+        options = options or RecipeOptions()
+        _check_new(nnet, options, given)
         for name in ("models", "jobs", "iterations", "diagnostics"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         write_nnet(nnet, network)
-        write_record(RunRecord(options=options or RecipeOptions()), record)
+        if given is not None:
+            write_fst(given, folder / _DEN_FST)
+        write_record(RunRecord(options=options), record)
         return
     found = read_run_record(record).options
     if options is not None and options != found:
-        theirs, ours = attrs.asdict(found), attrs.asdict(options)
+        if (found.chain is None) != (options.chain is None):
+            what = "no chain model" if found.chain is None else "a chain model"
+            raise RecipeError(f"{folder}: the run there is of {what}; give another folder")
+        theirs, ours = found.values, options.values
         name = next(name for name in theirs if theirs[name] != ours[name])
         raise RecipeError(
             f"{folder}: the run there has {name} = {theirs[name]}, expected {ours[name]}; give "
@@ -215,10 +261,36 @@ def _begin(folder: Path, nnet: Nnet | None, options: RecipeOptions | None) -> No
         )
     if nnet is not None and nnet != read_nnet(network):
         raise RecipeError(f"{folder}: the run there is of another network")
+    if given is not None and found.chain is None:
+        raise RecipeError(f"{folder}: the run there is of no chain model, and has no denominator")
+    if given is not None and (folder / _DEN_FST).read_bytes() != vector_bytes(given):
+        raise RecipeError(f"{folder}: the run there has another denominator")
+
+
+def _check_new(nnet: Nnet, options: RecipeOptions, den_fst: Fst | None) -> None:
+    """Raises an error if what a new run is to be of does not fit together."""
+    if options.chain is None and den_fst is not None:
+        raise RecipeError("expected no denominator, because options.chain is None; found one")
+    if options.chain is not None:
+        if den_fst is None:
+            raise RecipeError("expected the denominator of a chain model (den_fst), found none")
+        ChainTraining(nnet, den_fst, options.chain)
+    for pattern in (function.pattern for function in options.dropout):
+        probed = set_dropout_proportion(nnet, 0.0, pattern)
+        pairs = zip(nnet.components, probed.components, strict=True)
+        if all(one is other for one, other in pairs):
+            raise RecipeError(
+                f"dropout_schedule: expected components with dropout with names like '{pattern}', "
+                "found none"
+            )
 
 
 def _iterate(
-    run: TrainingRun, iteration: Iteration, workers: Workers, say: Callable[[Event], object]
+    run: TrainingRun,
+    iteration: Iteration,
+    workers: Workers,
+    devices: Sequence[str],
+    say: Callable[[Event], object],
 ) -> None:
     """Makes the next network, and evaluates the one before."""
     start = time.perf_counter()
@@ -232,13 +304,22 @@ def _iterate(
             iteration=iteration,
             job=job,
             options=run.options,
+            objective=run.objective,
+            device=devices[job % len(devices)],
         )
         for job in range(len(iteration.archives))
     ]
     evaluated = run.folder / "diagnostics" / f"{number}.json"
     every_task: list[Task] = [*tasks]
     if not evaluated.exists():
-        every_task.append(EvaluationTask(folder=archives, network=network))
+        every_task.append(
+            EvaluationTask(
+                folder=archives,
+                network=network,
+                objective=run.objective,
+                device=devices[len(tasks) % len(devices)],
+            )
+        )
     jobs = []
     for result in workers.map(do, every_task):
         if isinstance(result, JobRecord):
@@ -256,6 +337,7 @@ def _iterate(
         changes=_relative_changes(read_nnet(network), average),
         saturation=saturation(average),
         seconds=time.perf_counter() - start,
+        dropout=iteration.dropout,
     )
     write_record(record, run.folder / "iterations" / f"{number}.json")
     say(record)
@@ -292,17 +374,24 @@ def _relative_changes(old: Nnet, new: Nnet) -> dict[str, float]:
     return changes
 
 
-def _finish(run: TrainingRun, workers: Workers) -> FinalRecord:
+def _finish(run: TrainingRun, workers: Workers, devices: Sequence[str]) -> FinalRecord:
     """Evaluates the last network, and averages the last ones."""
     last, archives = len(run.schedule), run.folder / "archives"
     evaluated = run.folder / "diagnostics" / f"{last}.json"
     first = first_combined(run.options, last)
     tasks: list[Task] = [
-        EvaluationTask(folder=archives, network=run.network(last)),
+        EvaluationTask(
+            folder=archives,
+            network=run.network(last),
+            objective=run.objective,
+            device=devices[0],
+        ),
         CombinationTask(
             folder=archives,
             networks=tuple(run.network(number) for number in range(last, first - 1, -1)),
             result=run.folder / "final.raw",
+            objective=run.objective,
+            device=devices[-1],
         ),
     ]
     diagnostics, final = workers.map(do, tasks)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import attrs
 import click
-from nnet3_descriptors.files import CompressedMatrix
-from nnet3_tables import ObjectWriter, VectorLookup, read_objects
-from nnet3_training import ChainSupervision, ExampleError, SparsePosteriors, read_fst
-from nnet3_training.chain import ChainExampleMaker, ChainUtterance, read_supervision
+from nnet3_tables import ObjectWriter, read_objects
+from nnet3_training import ExampleError, SparsePosteriors, read_fst
+from nnet3_training.chain import ChainExampleMaker, ChainUtterance
 from nnet3_training.chain.graphs import Normalization
 from nnet3_training.egs import (
     CRandom,
@@ -21,7 +19,8 @@ from nnet3_training.egs import (
 from nnet3_training.hmm import read_transitions
 
 from nnet3_tools.chain.egs.examples import check_files, write_example
-from nnet3_tools.egs.splitting import ObjectLookup, parse_split_options, split_options
+from nnet3_tools.chain.making.tables import ChainTables
+from nnet3_tools.egs.splitting import parse_split_options, split_options
 from nnet3_tools.kaldi_command import (
     KaldiCommand,
     boolean_option,
@@ -93,7 +92,7 @@ def command(
         length_tolerance=supervision_length_tolerance,
         has_long_keys=long_key,
     )
-    tables = _Tables.opened(supervisions_in, deriv_weights_rspecifier, options)
+    tables = ChainTables.opened(supervisions_in, deriv_weights_rspecifier, options)
     written = failed = 0
     with ObjectWriter(egs_out) as writer:
         for entry in read_objects(features_in, read_stored_matrix):
@@ -148,70 +147,6 @@ def _write(
     for example in found:
         write_example(writer, with_compression(example) if compress else example)
     return len(found)
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class _Tables:
-    """What is known of utterances beside their features.
-
-    Attributes:
-        supervisions: Supervisions.
-        ivectors: I-vectors, if there are any.
-        weights: Weights of derivatives, if there are any.
-        period: Frames for each i-vector.
-        tolerance: By how many frames features and i-vectors may differ.
-    """
-
-    supervisions: ObjectLookup[ChainSupervision]
-    ivectors: ObjectLookup[Any] | None
-    weights: VectorLookup | None
-    period: int
-    tolerance: int
-
-    @classmethod
-    def opened(cls, supervisions: str, weights: str, options: dict[str, Any]) -> _Tables:
-        """The tables that the options name."""
-        ivectors = options["online_ivectors"]
-        return cls(
-            supervisions=ObjectLookup(supervisions, read_supervision),
-            ivectors=ObjectLookup(ivectors, read_stored_matrix) if ivectors else None,
-            weights=VectorLookup(weights) if weights else None,
-            period=options["online_ivector_period"],
-            tolerance=options["length_tolerance"],
-        )
-
-    def utterance(self, key: str, features: Any) -> ChainUtterance:
-        """What is known of an utterance.
-
-        Raises:
-            ExampleError: something is missing, or there are too few or too many i-vectors.
-        """
-        supervision = self.supervisions.take(key)
-        if supervision is None:
-            raise ExampleError(f"No supervision for utterance {key}")
-        ivectors = weights = None
-        if self.ivectors is not None:
-            found = self.ivectors.take(key)
-            if found is None:
-                raise ExampleError(f"No iVectors for utterance {key}")
-            ivectors = found.decompressed() if isinstance(found, CompressedMatrix) else found
-            if abs(features.shape[0] - len(ivectors) * self.period) > self.tolerance:
-                raise ExampleError(
-                    f"utterance '{key}': {len(ivectors)} i-vectors, each for {self.period} frames, "
-                    f"do not fit {features.shape[0]} frames of features"
-                )
-        if self.weights is not None:
-            weights = self.weights.get(key)
-            if weights is None:
-                raise ExampleError(f"No deriv weights for utterance {key}")
-        return ChainUtterance(
-            key=key,
-            features=features,
-            supervision=supervision,
-            ivectors=ivectors,
-            ivector_period=self.period,
-            deriv_weights=weights,
-        )
 
 
 def main() -> None:

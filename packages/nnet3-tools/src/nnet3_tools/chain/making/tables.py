@@ -1,0 +1,78 @@
+"""What is known of the utterances of chain models, in tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+from nnet3_descriptors.files import CompressedMatrix
+from nnet3_tables import VectorLookup
+from nnet3_training import ChainSupervision, ExampleError
+from nnet3_training.chain import ChainUtterance, read_supervision
+from nnet3_training.egs import read_stored_matrix
+
+from nnet3_tools.egs.splitting import ObjectLookup
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class ChainTables:
+    """What is known of utterances beside their features.
+
+    Attributes:
+        supervisions: Supervisions.
+        ivectors: I-vectors, if there are any.
+        weights: Weights of derivatives, if there are any.
+        period: Frames for each i-vector.
+        tolerance: By how many frames features and i-vectors may differ.
+    """
+
+    supervisions: ObjectLookup[ChainSupervision]
+    ivectors: ObjectLookup[Any] | None
+    weights: VectorLookup | None
+    period: int
+    tolerance: int
+
+    @classmethod
+    def opened(cls, supervisions: str, weights: str, options: dict[str, Any]) -> ChainTables:
+        """The tables that the options name."""
+        ivectors = options["online_ivectors"]
+        return cls(
+            supervisions=ObjectLookup(supervisions, read_supervision),
+            ivectors=ObjectLookup(ivectors, read_stored_matrix) if ivectors else None,
+            weights=VectorLookup(weights) if weights else None,
+            period=options["online_ivector_period"],
+            tolerance=options["length_tolerance"],
+        )
+
+    def utterance(self, key: str, features: Any) -> ChainUtterance:
+        """What is known of an utterance.
+
+        Raises:
+            ExampleError: something is missing, or there are too few or too many i-vectors.
+        """
+        supervision = self.supervisions.take(key)
+        if supervision is None:
+            raise ExampleError(f"No supervision for utterance {key}")
+        ivectors = weights = None
+        if self.ivectors is not None:
+            found = self.ivectors.take(key)
+            if found is None:
+                raise ExampleError(f"No iVectors for utterance {key}")
+            ivectors = found.decompressed() if isinstance(found, CompressedMatrix) else found
+            if abs(features.shape[0] - len(ivectors) * self.period) > self.tolerance:
+                raise ExampleError(
+                    f"utterance '{key}': {len(ivectors)} i-vectors, each for {self.period} frames, "
+                    f"do not fit {features.shape[0]} frames of features"
+                )
+        if self.weights is not None:
+            weights = self.weights.get(key)
+            if weights is None:
+                raise ExampleError(f"No deriv weights for utterance {key}")
+        return ChainUtterance(
+            key=key,
+            features=features,
+            supervision=supervision,
+            ivectors=ivectors,
+            ivector_period=self.period,
+            deriv_weights=weights,
+        )

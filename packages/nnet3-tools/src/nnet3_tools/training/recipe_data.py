@@ -1,0 +1,180 @@
+"""What nnet3-train-recipe trains on, as its options name it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import attrs
+import click
+from nnet3_tables import read_objects
+from nnet3_training import DenseTargets, ExampleError, SparsePosteriors
+from nnet3_training.chain import ChainUtterance, read_chain_example
+from nnet3_training.egs import posteriors as make_posteriors
+from nnet3_training.egs import read_alignment, read_example, read_posterior, read_stored_matrix
+from nnet3_training.recipes import TrainingData
+
+from nnet3_tools.egs.splitting import ExampleMaker, Known, ObjectLookup
+from nnet3_tools.kaldi_command import one_line
+
+_LABELS = ("alignments", "posteriors", "targets", "supervisions")
+
+
+def data_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that name the data."""
+    options = (
+        click.option("--features", metavar="RSPECIFIER", help="Features of the utterances."),
+        click.option(
+            "--alignments", metavar="RSPECIFIER", help="The class of each frame, a number."
+        ),
+        click.option(
+            "--posteriors",
+            metavar="RSPECIFIER",
+            help="Classes with weights of each frame, instead of --alignments.",
+        ),
+        click.option(
+            "--targets", metavar="RSPECIFIER", help="Numbers to be reached, a row for each frame."
+        ),
+        click.option(
+            "--supervisions",
+            metavar="RSPECIFIER",
+            help="Supervisions of a chain model, as chain-get-supervision writes them.",
+        ),
+        click.option(
+            "--egs", metavar="RSPECIFIER", help="Examples, instead of features and labels."
+        ),
+        click.option(
+            "--online-ivectors", default="", metavar="RSPECIFIER", help="I-vectors, if any."
+        ),
+        click.option("--online-ivector-period", default=10, help="Frames for each i-vector."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@attrs.frozen(kw_only=True)
+class DataOptions:
+    """The options that name the data, and what the labels have to fit.
+
+    Attributes:
+        tool: Name of the tool, for warnings.
+        features: Table of features.
+        alignments: Table of classes.
+        posteriors: Table of classes with weights.
+        targets: Table of numbers to be reached.
+        supervisions: Table of supervisions of a chain model.
+        egs: Table of examples.
+        online_ivectors: Table of i-vectors; empty for none.
+        online_ivector_period: Frames for each i-vector.
+    """
+
+    tool: str
+    features: str | None
+    alignments: str | None
+    posteriors: str | None
+    targets: str | None
+    supervisions: str | None
+    egs: str | None
+    online_ivectors: str
+    online_ivector_period: int
+
+    @property
+    def is_given(self) -> bool:
+        """Whether there are any data."""
+        return bool(self.features or self.egs)
+
+    def check(self, *, is_chain: bool) -> None:
+        """Raises a click.UsageError if the options do not fit each other."""
+        given = [name for name in _LABELS if getattr(self, name) is not None]
+        if self.egs:
+            if self.features or given:
+                raise click.UsageError("expected --egs or --features with labels, got both")
+            return
+        expected = _LABELS[3:] if is_chain else _LABELS[:3]
+        if len(given) != 1 or given[0] not in expected:
+            options = " or ".join(f"--{name}" for name in expected)
+            found = " and ".join(f"--{name}" for name in given) or "none of them"
+            kind = "a chain model" if is_chain else "frames without --den-fst"
+            raise click.UsageError(f"expected {options} for labels of {kind}, got {found}")
+
+    def read(self, dim: int, step: int, *, is_chain: bool) -> Iterator[TrainingData]:
+        """The data; warns of utterances of which something is missing.
+
+        Args:
+            dim: Columns of the output.
+            step: Frames of the input for one of the output.
+            is_chain: Whether the network is a chain model.
+
+        Raises:
+            TableError, ModelFileError: a table cannot be read.
+            click.ClickException: targets have another number of columns.
+        """
+        if self.egs:
+            decode = read_chain_example if is_chain else read_example
+            for entry in read_objects(self.egs, decode):
+                yield attrs.evolve(entry.value, key=entry.key)
+            return
+        assert self.features is not None
+        options = {
+            "online_ivectors": self.online_ivectors,
+            "online_ivector_period": self.online_ivector_period,
+            "length_tolerance": 100,
+            "targets_length_tolerance": 2,
+            "frame_subsampling_factor": step,
+        }
+        if is_chain:
+            yield from self._chain_utterances(options)
+            return
+        maker = ExampleMaker(
+            tool=self.tool, what="label", supervision=self._labels(dim), options=options
+        )
+        yield from maker.utterances(self.features)
+
+    def _chain_utterances(self, options: dict[str, Any]) -> Iterator[ChainUtterance]:
+        from nnet3_tools.chain.making.tables import ChainTables
+
+        assert self.features is not None
+        assert self.supervisions is not None
+        tables = ChainTables.opened(self.supervisions, "", options)
+        for entry in read_objects(self.features, read_stored_matrix):
+            try:
+                yield tables.utterance(entry.key, entry.value)
+            except ExampleError as error:
+                click.echo(f"WARNING ({self.tool}) {one_line(error)}", err=True)
+
+    def _labels(self, dim: int) -> Callable[[str], Known | None]:
+        """What is known of the frames of an utterance."""
+        if self.alignments is not None:
+            classes = ObjectLookup(self.alignments, read_alignment)
+
+            def of_alignment(key: str) -> SparsePosteriors | None:
+                found = classes.take(key)
+                if found is None:
+                    return None
+                return make_posteriors([[(int(number), 1.0)] for number in found], dim)
+
+            return of_alignment
+        if self.posteriors is not None:
+            weighted = ObjectLookup(self.posteriors, read_posterior)
+
+            def of_posterior(key: str) -> SparsePosteriors | None:
+                frames = weighted.take(key)
+                return make_posteriors(frames, dim) if frames else None
+
+            return of_posterior
+        assert self.targets is not None
+        matrices = ObjectLookup(self.targets, read_stored_matrix)
+
+        def of_targets(key: str) -> Known | None:
+            matrix = matrices.take(key)
+            if matrix is None:
+                return None
+            if matrix.shape[1] != dim:
+                raise click.ClickException(
+                    f"--targets: expected {dim} columns, as the output has, found "
+                    f"{matrix.shape[1]} for '{key}'"
+                )
+            return matrix if isinstance(matrix, SparsePosteriors) else DenseTargets(values=matrix)
+
+        return of_targets
