@@ -1,9 +1,9 @@
 """One sequence stands for all: the shortcut through minibatches of equal sequences.
 
 Nothing in a network mixes sequences, so if a request asks the same (t, x) of every n, all stages
-up to the commands can work on the rows of one sequence, the *pattern*. Only the order in which a
-step holds the rows of the others has to be known: it is always regular, blocks of `block` pattern
-rows of sequence 0, then the same rows of sequence 1, and so on, then the next block:
+up to the commands can work on the rows of one sequence, the *pattern*. What remains is the order in
+which a step holds the rows of the other sequences. It is always regular: a block of `block` pattern
+rows of sequence 0, the same rows of sequence 1, and so on, then the next block:
 
     row(k, s) = (k // block) * block * S + s * block + k % block
 
@@ -29,8 +29,8 @@ class Minibatch:
     """The sequences that share a pattern.
 
     Attributes:
-        sequences: (S,) int32, the n of each, ascending. If there is only one, the pattern itself is
-            meant, whatever its n.
+        sequences: (S,) int32, the n of each, ascending. If there is only one, the rows are those of
+            the pattern, whatever its n.
     """
 
     sequences: IntArray = attrs.field(converter=frozen_array)
@@ -59,7 +59,7 @@ class Minibatch:
         return indexes
 
     def rows(self, source: IntArray, source_block: IntArray | int, block: int) -> IntArray:
-        """Returns a mapping of pattern rows as one of all rows.
+        """Extends a mapping of pattern rows to all rows.
 
         Args:
             source: (K,) int32, for each pattern row its row in the pattern of a source, or -1.

@@ -34,7 +34,7 @@ class FaultyOption:
         pass_name: The pass after which the computation is wrong, with only these options on; None
             if it was wrong before any pass.
         before: The passes that ran before that one.
-        error: What the pass or the judgement raised, or None.
+        error: The exception of the pass or of the judgement, or None.
     """
 
     options: tuple[str, ...]
@@ -70,9 +70,9 @@ def find_faulty_option(
     Args:
         nnet: The network that the computation was compiled for.
         computation: What the compiler made.
-        is_correct: Judges an optimized computation, which may also be that of the first few passes:
-            compares its results with those of `computation`, say, or checks and proves it. To raise
-            an exception is to judge it wrong.
+        is_correct: Judges a computation after all passes, or after the first few. It may compare
+            its results with the results of `computation`, or check and prove it. An exception
+            counts as a wrong computation.
         options: The options with which the result is wrong.
         passes: The passes in their order.
 
@@ -119,7 +119,7 @@ class _Trial:
     is_correct: Callable[[NnetComputation], bool]
 
     def judge(self, options: OptimizeOptions, passes: Sequence[Pass]) -> _Verdict:
-        """Judges what these passes, where wanted, make of the computation."""
+        """Judges the computation after these passes, as far as the options want them."""
         try:
             draft = Draft.of(self.nnet, self.computation)
             for each in passes:

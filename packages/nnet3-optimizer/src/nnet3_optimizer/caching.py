@@ -46,7 +46,7 @@ class SavedCache(Serialized):
         network_components: The digest of each component.
         compiler_options: The options that they were compiled with.
         optimize_options: The options that they were optimized with.
-        entries: The computations; the one that was used last comes last.
+        entries: The computations; the last one is the one used most recently.
     """
 
     FORMAT: ClassVar[str] = "nnet3.computation-cache"
@@ -70,8 +70,8 @@ class CachingCompiler:
         nnet: The network.
         compiler_options: How computations are compiled.
         optimize_options: How they are optimized.
-        capacity: The number of computations to remember; the one that nobody has used for longest
-            goes first.
+        capacity: The number of computations to remember. With more, the cache drops the least
+            recently used one.
 
     Raises:
         OptionError: The capacity is no positive integer.
@@ -124,7 +124,7 @@ class CachingCompiler:
                     own = self._remember(request, Future())
                     break
                 self._computations.move_to_end(request)
-            # A thread that was interrupted leaves the request to those that wait for it.
+            # If a thread is interrupted, one of the threads that wait takes over its request.
             with contextlib.suppress(CancelledError):
                 return promise.result()
         try:

@@ -1,4 +1,4 @@
-"""Debug info of matrices that passes make of others."""
+"""Debug info of matrices that passes make from others."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def concatenated(
 
 
 def by_sequence(info: MatrixDebugInfo) -> MatrixDebugInfo:
-    """Returns the debug info of the same rows with those of each sequence next to each other."""
+    """Returns the debug info of the same rows, with the rows of each sequence together."""
     return MatrixDebugInfo(
         is_deriv=info.is_deriv,
         pattern=info.pattern,
@@ -78,7 +78,7 @@ def rows_of(info: MatrixDebugInfo, begin: int, end: int) -> MatrixDebugInfo:
 
 
 def extended(info: MatrixDebugInfo, rows: int) -> MatrixDebugInfo:
-    """Returns the debug info of a matrix with so many rows more, which stand for nothing."""
+    """Returns the debug info of a matrix with so many more rows, which stand for nothing."""
     if info.node < 0:
         return info
     size = len(info.sequences)
@@ -88,7 +88,7 @@ def extended(info: MatrixDebugInfo, rows: int) -> MatrixDebugInfo:
 
 
 def _padded(cindexes: IntArray, rows: int) -> IntArray:
-    """Returns cindexes and so many more, which stand for nothing."""
+    """Returns cindexes, with so many more that stand for nothing."""
     padding = np.repeat(cindexes[-1:], rows, axis=0)
     padding[:, T] = NO_TIME
     return freeze(np.concatenate([cindexes, padding]))

@@ -31,15 +31,15 @@ _ONE = alpha_bits(1.0)
 
 @attrs.frozen(kw_only=True, eq=False)
 class Draft:
-    """What passes take and return.
+    """The argument and the result of a pass.
 
-    Passes make drafts of arrays that they no longer change. Unlike an NnetComputation a draft
-    is not validated: that is done once, when it becomes a computation again.
+    A pass makes a draft from arrays that it no longer changes. Unlike an NnetComputation a draft is
+    not validated; that happens once, when it becomes a computation again.
 
     Attributes:
         nnet: The network that the computation is for.
         component_properties: (components,) int32, bits of `ComponentProperties`.
-        origin: The computation it was made from, for everything that passes do not change.
+        origin: The computation that it was made from; it has everything that passes do not change.
         layout: The matrices and submatrices.
         table: (C, TABLE_WIDTH) int32, the commands.
         indexes: Lists of rows, -1 for none.
@@ -93,7 +93,7 @@ class Draft:
 
     @property
     def findings(self) -> Findings:
-        """What is known of the analysis so far; a pass may hand on what it left as it was."""
+        """The analysis so far; a pass may hand on the results that it did not change."""
         return self.analysis.findings
 
     def in_order(self, order: Ids) -> Self:

@@ -69,7 +69,7 @@ class Edit:
             places = np.full(len(commands), places)
         self._inserted.append((places, commands))
 
-    # -- what commands refer to ----------------------------------------------------------------
+    # -- matrices and lists --------------------------------------------------------------------
 
     def submatrices(self, rows: npt.NDArray[np.integer]) -> Ids:
         """Adds submatrices.
@@ -137,7 +137,7 @@ class Edit:
         return numbers, self.submatrices(whole)
 
     def debug_info(self, matrix: int, info: MatrixDebugInfo) -> None:
-        """Says what the rows of a matrix stand for now."""
+        """Sets what the rows of a matrix stand for now."""
         self._all_debug_info()[matrix] = info
 
     def indexes(self, values: Table | Ids) -> int:
@@ -196,7 +196,7 @@ class Edit:
             return self.table.take(kept, axis=0)
         table = np.concatenate([self.table, *(rows for _, rows in self._inserted)])
         places = np.concatenate([before for before, _ in self._inserted])
-        order = ordering(places)  # what goes to one position keeps its order
+        order = ordering(places)  # commands for one position keep their order
         inserted = splits_of(is_kept).take(places[order]) + np.arange(len(order))
         is_old = np.ones(len(kept) + len(order), dtype=np.bool_)
         is_old[inserted] = False

@@ -26,8 +26,8 @@ def derivatives_needed(
     """Returns which steps need a derivative: (S,) bool.
 
     A step needs one if it lies on a way from an input whose derivative is wanted, or from a
-    component that is updated, to an output whose derivative is given. The inputs and outputs on
-    such a way need one, too.
+    component that is updated, to an output whose derivative is given. Those inputs and outputs need
+    one in any case.
     """
     wanted = _wanted(network, requests, steps)
     given = _with_deriv(network, requests, steps, NodeKind.OUTPUT)

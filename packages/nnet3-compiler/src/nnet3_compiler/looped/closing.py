@@ -85,10 +85,10 @@ class _Boundaries:
         )
 
     def identified(self, first: int, second: int) -> list[tuple[int, int]] | None:
-        """Returns which matrices after one segment are those after another, shifted in time.
+        """Pairs the matrices after one segment with the matrices after another, shifted in time.
 
-        Matrices that stand for no such thing, but are alive after both, are themselves: values that
-        all chunks share, and states that passes have moved into one matrix.
+        A matrix that has no such partner, but is alive after both segments, is its own partner: it
+        holds values that all chunks share, or a state that passes have moved into one matrix.
 
         Returns:
             Pairs of matrices (after the first, after the second); None if not all find a partner.
@@ -107,7 +107,7 @@ class _Boundaries:
         return [(matrix, after.get(kind, matrix)) for kind, matrix in before.items()]
 
     def _kind(self, matrix: int, segment: int) -> tuple[object, ...]:
-        """Returns what tells matrices apart, times counted from the segment."""
+        """Returns a key that tells matrices apart, with times counted from the segment."""
         info = self.computation.matrix_debug_info[matrix]
         pattern = info.pattern.copy()
         pattern[pattern[:, T] != NO_TIME, T] -= segment * self.shift
@@ -130,8 +130,8 @@ def _do_the_same(
         first: Some of its commands.
         second: As many others.
         partners: Matrices of the first piece and of the second that have to stand in the same
-            places. Debug info says so, but of a matrix that was put together with another it tells
-            the cindexes of one alone: what the pieces read and write decides.
+            places. Debug info gives the first guess. It tells the cindexes of only one of several
+            matrices that were merged, so what the pieces read and write decides.
     """
     if len(first) != len(second) or not np.array_equal(first[:, :2], second[:, :2]):
         return False
@@ -165,7 +165,7 @@ def _submatrices(computation: NnetComputation, table: Table) -> NDArray[np.integ
 
 
 def _is_one_to_one(matrices: NDArray[np.integer], partners: list[tuple[int, int]]) -> bool:
-    """Whether pairs of matrices (P, 2) and partners say of each matrix which one other it is."""
+    """Whether pairs of matrices, (P, 2), and partners give each matrix exactly one other."""
     pairs = np.concatenate([matrices, np.array(partners, matrices.dtype).reshape(-1, 2)])
     pairs = np.unique(pairs, axis=0)
     return all(len(np.unique(column)) == len(pairs) for column in pairs.T)

@@ -2,10 +2,11 @@
 
 Three requests say what the first chunk, the second and the third are given and asked for; all
 further chunks are like the third, shifted in time. They are compiled as one computation in several
-segments. If what is alive after one segment equals, but for a shift in time, what is alive after a
-later one, then from there on everything repeats, and the computation is closed to a loop: after
-the later segment the matrices are handed back (SwapMatrix) and it goes on at the earlier place
-(GotoLabel). How many segments it takes depends on the network, so more are tried until it works.
+segments. Compare the matrices that are alive after one segment and after a later one. If they are
+equal but for a shift in time, everything repeats from there on, and the computation is closed to a
+loop: after the later segment the matrices are handed back (SwapMatrix), and the computation goes on
+at the earlier place (GotoLabel). The network decides how many segments this takes, so the compiler
+tries more and more.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def compile_looped(
     Raises:
         NotComputableError: An output can't be computed from the inputs so far.
         CompilationError: The requests have derivatives, or are not shifted against each other, or
-            no repetition was found, before a chunk has a t beyond 32 bits.
+            nothing repeats before a chunk has a t beyond 32 bits.
     """
     options = options or CompilerOptions()
     with_info = attrs.evolve(options, output_debug_info=True)
@@ -71,8 +72,8 @@ def first_num_segments(nnet: Nnet, requests: Sequence[ComputationRequest]) -> in
     """Returns how many segments are tried first.
 
     An optional term such as IfDefined(Offset(a, -8)) is left out while there are fewer than eight
-    frames. What comes before it joins in looks as if it repeated, so segments go on long enough
-    for the furthest term, and then as long again, for all that it reads to be seen as needed.
+    frames. Segments before that look as if they repeated. So the segments go on until the furthest
+    term joins in, and then as long again, so that all rows that it reads are known to be needed.
 
     Raises:
         CompilationError: The furthest term would not join in before the last segment.

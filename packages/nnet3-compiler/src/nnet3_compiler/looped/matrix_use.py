@@ -1,4 +1,4 @@
-"""The use of matrices: from the first command that uses one to the last."""
+"""The first and the last command that uses each matrix."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class MatrixUse:
 def with_tight_lifetimes(computation: NnetComputation) -> NnetComputation:
     """Moves every allocation right before the first use, every deallocation after the last.
 
-    Matrices that nothing uses are neither allocated nor freed any more.
+    Matrices that no command uses are neither allocated nor freed any more.
     """
     table = computation.command_table
     opcodes = table[:, OPCODE_COLUMN]

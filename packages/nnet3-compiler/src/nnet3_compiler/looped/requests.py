@@ -40,8 +40,7 @@ def looped_chunk_size(nnet: Nnet, advised: int, frame_subsampling_factor: int = 
 def with_ivector_period(nnet: Nnet, period: int) -> Nnet:
     """Returns the network with a new i-vector every `period` frames, instead of one for all.
 
-    ReplaceIndex(ivector, t, 0) becomes Round(ivector, period), in all descriptors and for all nodes
-    that are used so.
+    ReplaceIndex(node, t, 0) becomes Round(node, period), in all descriptors and for every node.
 
     Raises:
         Nnet3Error: The period is not positive.

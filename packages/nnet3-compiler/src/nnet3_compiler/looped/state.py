@@ -1,12 +1,12 @@
 """Looped computations without a loop: the state is an input and an output of every chunk.
 
 `compile_looped` makes one computation that keeps what later chunks read. Here each chunk is an
-ordinary request. Rows of component nodes that earlier chunks have computed, and this one reads, are
-inputs; those that later chunks read are outputs. Who runs the chunks holds the state: it can be
-kept, sent elsewhere, and put beside the states of other sequences.
+ordinary request. Its inputs include the rows of component nodes that earlier chunks have computed
+and this one reads. Its outputs include the rows that later chunks read. The caller holds the state
+between chunks, and can store it, send it elsewhere, or run it beside the states of other sequences.
 
-The graphs of the chunks, each with the ones before it as earlier segments, say what is computed
-when. They are those that `compile_looped` starts from, so the outputs are the same.
+The graphs of the chunks, each with the earlier chunks as earlier segments, tell what is computed
+when. `compile_looped` starts from the same graphs, so the outputs are the same.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Chunk:
 
     Attributes:
         request: Of one sequence. Inputs: the rows of input nodes that this chunk or a later one
-            reads and that came since the start; then, of component nodes, the state. Outputs: those
+            reads and that are new; then the state, as rows of component nodes. Outputs: the outputs
             of the request, then the state for the next chunk.
         state_outputs: For each component node in the state that the next chunk is given, the output
             that has its rows, in the same order.
@@ -131,14 +131,15 @@ def _check(requests: Sequence[ComputationRequest]) -> None:
             )
 
 
-# ---- what later chunks read of an input is computed once ----
+# ---- sums of inputs that later chunks read are computed once ----
 
 
 def _with_kept_inputs(nnet: Nnet) -> Nnet:
-    """Returns the network with a NoOp before components that splice what has optional terms.
+    """Returns the network with a NoOp before components that splice sums with optional terms.
 
-    The input of such a component is read again by later chunks. Put together anew, it would have
-    terms that were not there when an earlier chunk made it. Behind a NoOp it is part of the state.
+    Later chunks read the input of such a component again. If they summed it up anew, it would have
+    terms that were missing when an earlier chunk did. As the output of a NoOp it is part of the
+    state.
     """
     nodes = list(nnet.nodes)
     added: list[ComponentInputNode | ComponentNode] = []
@@ -182,7 +183,7 @@ def _unused(name: str, names: set[str]) -> str:
     return name
 
 
-# ---- what is handed on ----
+# ---- the state ----
 
 
 @attrs.frozen(kw_only=True, eq=False, slots=False)
@@ -195,7 +196,7 @@ class _Segments:
         shift: How many frames each chunk comes after the one before.
         cindexes: (cindexes, 4), columns node, n, t, x.
         segments: (cindexes,), the segment that has each of them.
-        last_readers: (cindexes,), the last segment that reads it; its own one if none does.
+        last_readers: (cindexes,), the last segment that reads each of them; its own if none does.
     """
 
     original: Nnet
@@ -225,7 +226,7 @@ class _Segments:
 
     @cached_property
     def nnet(self) -> Nnet:
-        """The network with an output for each component node whose rows are handed on."""
+        """The network with an output for each component node whose rows are part of the state."""
         return attrs.evolve(
             self.original,
             nodes=(
@@ -239,14 +240,14 @@ class _Segments:
 
     @cached_property
     def _is_handed_on(self) -> NDArray[np.bool_]:
-        """(cindexes,), whether later segments are given it."""
+        """(cindexes,), whether the cindex is part of the state for later segments."""
         holds = [isinstance(node, ComponentNode | InputNode) for node in self.original.nodes]
         is_held: NDArray[np.bool_] = np.array(holds)[self.cindexes[:, 0]]
         return is_held & (self.last_readers > self.segments)
 
     @cached_property
     def _state_outputs(self) -> dict[str, str]:
-        """The output for each component node whose rows are handed on."""
+        """The output for each component node whose rows are part of the state."""
         names = {*self.original.node_names}
         return {
             node.name: _unused(f"{node.name}{STATE_SUFFIX}", names)
@@ -285,7 +286,7 @@ class _Segments:
         )
 
     def _input(self, name: str, segment: int, read: IndexArray | None) -> IoSpecification:
-        """What a chunk is given of an input node: all rows from the first one that is read on."""
+        """The rows of an input node that a chunk is given: all, from the first that it reads."""
         come = np.concatenate(
             [
                 io.indexes
@@ -303,9 +304,10 @@ class _Segments:
         return _moved(io, -segment * self.shift)
 
     def chunks_until_they_repeat(self) -> tuple[Chunk, ...] | None:
-        """Returns the chunks up to the first of those that are all alike; None if there are none.
+        """Returns the chunks up to the first one that repeats; None if none does.
 
-        What the last chunks hand on is not known: nobody reads it here. So they do not count.
+        The states after the last chunks are not known, because no later chunk here reads them. So
+        the last chunks do not count.
         """
         reach = int((self.last_readers - self.segments).max())
         chunks = [self._chunk(number) for number in range(len(self.requests) - 1 - reach)]
@@ -323,8 +325,8 @@ def _last_readers(
 ) -> NDArray[np.int64]:
     """Returns the last segment that reads each cindex, (cindexes,).
 
-    Rows of component-input and dim-range nodes are put together again by whoever reads them: what
-    they are made of counts as read.
+    Each segment computes the rows of component-input and dim-range nodes again for itself. So the
+    rows that they are made of count as read.
     """
     counts = np.concatenate([np.diff(graph.dependency_splits) for graph in graphs])
     readers = np.repeat(np.arange(len(cindexes)), counts)

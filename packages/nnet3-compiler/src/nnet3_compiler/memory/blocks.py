@@ -11,7 +11,7 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 
 NEARLY_A_PEAK = 0.97
-"""The part of the lower bound that is about as much."""
+"""Bytes above this part of the lower bound count as the peak."""
 
 
 @attrs.frozen(kw_only=True, eq=False, slots=False)
@@ -33,9 +33,9 @@ class Blocks:
 
     @cached_property
     def _events(self) -> tuple[Ints, Ints]:
-        """What happens, in order: the span that begins, or ~span for one that ends; and when.
+        """Begins and ends of spans in order, as span and ~span, and their times.
 
-        What ends at a time is given back before what begins is taken.
+        At one time the ends come before the begins.
         """
         number = len(self.block)
         bits = number.bit_length()
@@ -49,10 +49,10 @@ class Blocks:
 
     @property
     def events_around_peak(self) -> tuple[Ints, Ints]:
-        """What happens after the peak, and what happened up to it, from there back.
+        """The begins and ends after the peak, and the ones before it, going back from the peak.
 
-        Both are int64: block for one that is needed from then on, in this direction, and ~block for
-        one that no longer is.
+        Both are int64: block if it is needed from then on, in this direction, and ~block if it no
+        longer is.
         """
         events, times = self._events
         blocks = np.concatenate([self.block, ~self.block[::-1]])[events]
@@ -61,7 +61,7 @@ class Blocks:
 
     @cached_property
     def moments(self) -> tuple[Ints, Ints]:
-        """When something begins or ends, and the bytes that are needed from then on; (T,) int64."""
+        """The times of begins and ends, and the bytes that are needed from then on; (T,) int64."""
         events, times = self._events
         sizes = self.sizes[self.block]
         load = np.cumsum(np.concatenate([sizes, -sizes[::-1]])[events])
@@ -76,16 +76,17 @@ class Blocks:
 
     @cached_property
     def peak(self) -> int:
-        """The first time at which so many bytes are needed."""
+        """The first time at which the peak is reached."""
         times, load = self.moments
         return int(times[load.argmax()])
 
     @property
     def stack(self) -> Ints:
-        """(S,) int64, the spans that the peak is in, in the order in which they are stacked.
+        """(S,) int64, the spans that include the peak, in the order in which they are stacked.
 
-        Those that end last come first. But those that began when about as many bytes were needed
-        come after all others: what they follow then is in one piece, too.
+        The spans that end last come first. But spans that began when nearly as many bytes were
+        needed come after all others, so that the memory that is free before they begin is in one
+        piece, too.
         """
         times, load = self.moments
         near = times[(load >= NEARLY_A_PEAK * self.lower_bound).argmax()]

@@ -15,16 +15,17 @@ _NO_GAP = -1
 class Gaps:
     """The free stretches of an arena, which grows only where nothing fits below its ceiling.
 
-    Most blocks are of few sizes. A stretch that was given back is kept by its size for the next
-    block of that size; only when one is missing are stretches joined with their neighbours.
+    Most blocks are of few sizes. A stretch that is given back is kept, under its size, for the next
+    block of that size. Stretches are joined with their neighbours only when a block finds none of
+    its size.
 
     From a gap under the ceiling the upper end is taken, from others the lower one: in a chain,
-    where each is needed until the next one is there, they lie at either end in turn, and the room
-    that is left is in one piece.
+    where each block is needed until the next one exists, blocks lie at either end in turn, and the
+    free room stays in one piece.
 
     Attributes:
-        kept: For each size where the stretches begin that were given back. To give one back is to
-            append it, and any may be taken.
+        kept: For each size the begins of the stretches that were given back. Append one to give it
+            back; take any.
     """
 
     def __init__(self, ceiling: int) -> None:
@@ -32,11 +33,11 @@ class Gaps:
         self.kept: defaultdict[int, list[int]] = defaultdict(list)
         self._ceiling = ceiling
         self._top = ceiling
-        """All is free from there on."""
+        """Everything above is free."""
         self._stop_of: dict[int, int] = {}
-        """Where the gaps below begin, and where each of them ends."""
+        """The gaps below: from their begin to their end."""
         self._start_of: dict[int, int] = {}
-        """The same the other way round: a neighbour is found without looking for it."""
+        """The same from end to begin, to find a neighbour without a search."""
 
     def take(self, size: int) -> int:
         """Takes a stretch, as tight as possible, and returns where it begins."""
@@ -52,7 +53,7 @@ class Gaps:
         return place
 
     def take_clear(self, size: int, clear_of: Sequence[Stretch]) -> int:
-        """Takes a stretch that meets none of others, as tight as possible.
+        """Takes a stretch, as tight as possible, that overlaps none of some others.
 
         Args:
             size: Its size.
@@ -116,7 +117,7 @@ class Gaps:
         self._top = start + size
 
     def _join(self) -> None:
-        """Puts what was given back among the gaps, joined with its neighbours."""
+        """Turns the stretches that were given back into gaps, joined with their neighbours."""
         stop_of, start_of = self._stop_of, self._start_of
         for size, kept in self.kept.items():
             for start in kept:
@@ -128,7 +129,7 @@ class Gaps:
 
 
 def _first_clear(start: int, size: int, clear_of: Sequence[Stretch]) -> int:
-    """Returns the first place from `start` on that meets none of these stretches."""
+    """Returns the first place from `start` on that overlaps none of these stretches."""
     for begin, end in clear_of:
         if begin < start + size and start < end:
             start = end

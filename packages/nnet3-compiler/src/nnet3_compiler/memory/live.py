@@ -136,7 +136,7 @@ def holdings(computation: NnetComputation) -> Holdings:
     round by the last SwapMatrix commands keep blocks of their own up to the end.
 
     Raises:
-        ComputationError: A matrix is given back, swapped or compressed that is not there.
+        ComputationError: A command frees, swaps or compresses a matrix that is not allocated.
     """
     commands = computation.command_table
     at = np.flatnonzero(_IS_MEMORY_COMMAND[commands[:, OPCODE_COLUMN]])
@@ -147,7 +147,7 @@ def holdings(computation: NnetComputation) -> Holdings:
     opcode, matrix = commands[at, OPCODE_COLUMN], matrix_of[commands[at, _OPERAND]]
     takes, gives = _IS_TAKING[opcode], opcode == DeallocMatrix.OPCODE
 
-    # Nearly all matrices are taken once, given back at most once, and nothing else.
+    # Nearly all matrices are only allocated once and freed at most once.
     is_plain = np.bincount(matrix[takes], minlength=number) == 1
     is_plain &= np.bincount(matrix[gives], minlength=number) <= 1
     is_plain[matrix[~takes & ~gives]] = False
@@ -209,7 +209,7 @@ class _Holder:
             elif opcode == DeallocMatrix.OPCODE:
                 self._give_back(matrix, at)
             else:
-                # One form is made of the other bit by bit, so both are there during the command.
+                # During the command both forms are there.
                 self.spans.append((*self._release(matrix, at), at + 1))
                 if opcode == CompressMatrix.OPCODE:
                     packed = compressed_bytes(matrices[matrix], second)

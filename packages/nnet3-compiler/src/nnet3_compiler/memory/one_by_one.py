@@ -10,10 +10,10 @@ _UNPLACED = -1
 
 
 def place_one_by_one(blocks: Blocks) -> Packing:
-    """Places each block in the tightest gap that those placed before it leave in all its spans.
+    """Places each block in the tightest gap that earlier blocks leave free in all its spans.
 
-    Blocks needed at the peak come first, stacked; then those that are needed when most bytes are,
-    and of those the ones that live longest.
+    Blocks that are needed at the peak come first, stacked. Then come the blocks that are needed
+    when the most bytes are, and among them the ones that live longest.
     """
     sizes: list[int] = blocks.sizes.tolist()
     offsets = [_UNPLACED] * len(sizes)
@@ -46,7 +46,7 @@ def _order(blocks: Blocks) -> Ints:
 
 
 def _neighbours(blocks: Blocks) -> list[list[int]]:
-    """Returns for each block those that are needed at some time when it is, and itself."""
+    """Returns for each block the blocks that share some time with it, and itself."""
     order = np.argsort(blocks.block, kind="stable")
     begin, end, block = blocks.begin[order], blocks.end[order], blocks.block[order]
     span, other = np.nonzero((begin[:, None] < end) & (end[:, None] > begin))

@@ -1,8 +1,8 @@
 """Packing of blocks that live for a while into one arena: dynamic storage allocation.
 
 The lower bound of any packing is the largest sum of live bytes. The problem is NP-complete, but
-computations are kind: some ways are tried, each slower than the one before, until the result is
-close enough to the bound. Nearly always the first one meets it.
+computations are easy cases. Several methods are tried, each slower than the one before, until the
+result is close enough to the bound. Nearly always the first method meets it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ GOOD_ENOUGH = 1.02
 """A packing within this factor of the lower bound is not improved any further."""
 
 FEW_BLOCKS = 400
-"""The number of blocks up to which the ways that are not linear in it are tried too."""
+"""Methods whose time is not linear in the number of blocks run up to this number."""
 
 
 def pack(blocks: Blocks) -> Packing:

@@ -25,7 +25,7 @@ def plan_memory(computation: NnetComputation, *, alignment: int = 64) -> MemoryP
 
     Raises:
         OptionError: The alignment is not positive.
-        ComputationError: A matrix is given back, swapped or compressed that is not there.
+        ComputationError: A command frees, swaps or compresses a matrix that is not allocated.
     """
     if alignment < 1:
         raise OptionError(f"alignment must be at least 1 byte (got {alignment})")

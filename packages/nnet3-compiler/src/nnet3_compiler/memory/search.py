@@ -1,9 +1,9 @@
 """Search for a packing of few blocks that fits into a given arena.
 
-Blocks are placed from the bottom up, each as low as those below it allow, and the next one is
-always one that no other block could still be put under (as in MiniMalloc; M. Moffitt, 2023). A
-choice is taken back as soon as at some time the blocks still to come no longer fit above what lies
-there. With a good order of choices hardly any has to be.
+Blocks are placed from the bottom up, each as low as the blocks below it allow. The next block is
+always one under which no other block could still be put (as in MiniMalloc; M. Moffitt, 2023). A
+choice is taken back as soon as, at some time, the remaining blocks no longer fit above the placed
+ones. With a good order, hardly any choice is taken back.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from nnet3_compiler.memory.blocks import Blocks, Packing
 
 STEPS_PER_BLOCK = 12
-"""So many times the number of blocks may one be placed, for each order of choices."""
+"""The search with one order of choices ends after so many placements per block."""
 
 
 def search(blocks: Blocks, capacity: int) -> Packing | None:
@@ -28,9 +28,9 @@ def search(blocks: Blocks, capacity: int) -> Packing | None:
 
 
 class _Moments:
-    """When blocks are needed, in terms of the moments at which no more of them could be.
+    """The times at which blocks are needed, reduced to moments with the most blocks.
 
-    Those are where a block has just begun and the next thing that happens is that one ends.
+    At such a moment a block has just begun, and the next event is the end of one.
 
     Attributes:
         sizes: The size of each block.
@@ -39,7 +39,7 @@ class _Moments:
     """
 
     def __init__(self, blocks: Blocks) -> None:
-        # At one command what ends does so before anything begins.
+        # At one command the ends come before the begins.
         times = np.unique(np.concatenate([blocks.begin * 2 + 1, blocks.end * 2]))
         is_begin = times % 2 == 1
         moments = times[:-1][is_begin[:-1] & ~is_begin[1:]] // 2
@@ -90,7 +90,7 @@ class _Search:
         starts = [max(lowest, *[floor[m] for m in self._moments[b]]) for b in blocks]
         limit = min(map(sum, zip(starts, [sizes[b] for b in blocks], strict=True)))
         for block, start in zip(blocks, starts, strict=True):
-            # Something else fits below a block that begins where another could end.
+            # Another block fits below one that begins where that one could end.
             if start < limit:
                 self._steps -= 1
                 if self._steps < 0:
@@ -114,9 +114,9 @@ class _Search:
         return False
 
     def _fits(self, start: int) -> bool:
-        """Returns whether the blocks still to come, none below `start`, have room at all times."""
+        """Returns whether the remaining blocks, none below `start`, have room at all times."""
         capacity = self._capacity
-        # Nearly all of the time of a search goes into this loop.
+        # A search spends nearly all of its time in this loop.
         for low, above in zip(self._floor, self._load, strict=True):
             if above and (low if low > start else start) + above > capacity:
                 return False

@@ -17,8 +17,8 @@ class SeveralSpans:
 
     Attributes:
         spans: Begin and end of each span, in order.
-        clear_of: The stretches in which it would meet what is stacked, by offset.
-        met: The other blocks with several spans that are needed at some time when it is.
+        clear_of: The stretches in which it would overlap stacked blocks, by offset.
+        met: The other blocks with several spans that share some time with it.
     """
 
     spans: list[tuple[int, int]]
@@ -52,7 +52,7 @@ def several_spans(blocks: Blocks, stack: Ints, edges: Ints) -> dict[int, Several
     meets = (begin[:, None] < blocks.end[stack]) & (end[:, None] > blocks.begin[stack])
     is_met = np.zeros((len(numbers), len(stack) + 2), dtype=np.bool_)
     is_met[:, 1:-1] = np.logical_or.reduceat(meets, firsts)
-    # Stretches begin and end where one is met and its neighbour is not.
+    # A stretch begins or ends where the block overlaps one of two neighbours.
     row, edge = np.nonzero(is_met[:, 1:] != is_met[:, :-1])
     ends = edges[edge].tolist()
     stretches = list(zip(ends[::2], ends[1::2], strict=True))

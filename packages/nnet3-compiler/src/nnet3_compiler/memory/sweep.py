@@ -1,9 +1,9 @@
 """Packing of blocks from the peak outwards.
 
-At the peak an arena has no room to spare, and everything else happens where it has. So what lives
-at the peak is stacked first, last to die at the bottom, and then the rest is placed in the gaps,
-going from the peak on to the end and from the peak back to the beginning. Events are sorted once;
-the time is that of going through them, and of looking for gaps.
+Only at the peak does an arena have no room to spare. So the blocks that are needed at the peak are
+stacked first, the ones needed longest at the bottom. The other blocks are then placed in the gaps,
+going from the peak on to the end, and from the peak back to the beginning. Events are sorted once;
+the rest of the time goes into following them and looking for gaps.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def from_the_peak(blocks: Blocks) -> Packing:
 class _Sweep:
     """Places blocks in the order in which they are needed, going away from the peak.
 
-    What a block with several spans needs later on is reserved for it.
+    The later spans of a block with several spans are reserved for it.
     """
 
     def __init__(
@@ -61,10 +61,10 @@ class _Sweep:
 
         Args:
             sizes: The size of each block.
-            offsets: Where some of them lie already, -1 for the others. Those that are met on the
-                way are added.
+            offsets: The offsets of blocks that are placed already, -1 for the others; the sweep
+                fills in the blocks that it meets.
             several: The blocks that have several spans.
-            ahead: Those of their spans that are on the way, in order.
+            ahead: The spans of these blocks that the sweep meets, in order.
             ends: For each of the other blocks when it is no longer needed.
         """
         self._sizes = sizes
@@ -80,11 +80,11 @@ class _Sweep:
         )
 
     def run(self, events: list[int], gaps: Gaps) -> int:
-        """Places all blocks that are met, and returns where the highest ends.
+        """Places all blocks that the sweep meets, and returns the end of the highest.
 
         Args:
             events: The block that is needed from then on, or ~block for one that no longer is.
-            gaps: What is free at the peak.
+            gaps: The free stretches at the peak.
         """
         offsets, sizes, several, ends = self._offsets, self._sizes, self._several, self._ends
         reserved, kept, top = self._reserved, gaps.kept, 0

@@ -39,7 +39,7 @@ class Graphs:
         return np.concatenate([graph.cindexes for graph in self.segments])
 
     def leaf_ids(self, segment: int, node: int) -> tuple[IntArray, ...]:
-        """Returns what `ComputationGraph.leaf_ids` does; remembered, as recurrences ask twice."""
+        """The result of `ComputationGraph.leaf_ids`, remembered, because recurrences ask twice."""
         found = self._leaf_ids.get((segment, node))
         if found is None:
             found = self._leaf_ids[segment, node] = self.segments[segment].leaf_ids(node)
@@ -62,7 +62,7 @@ class Graphs:
 def check_graph(nnet: Nnet, request: ComputationRequest, graph: ComputationGraph) -> None:
     """Checks that a graph is that of a network and a request.
 
-    It is taken to hold what its outputs depend on, as a pruned graph does.
+    The check trusts a pruned graph to hold the rows that its outputs depend on.
 
     Raises:
         CompilationError: It is of another network, is not pruned, or gives or wants other rows.

@@ -1,4 +1,4 @@
-"""What the compiler has to know of a network, as arrays over its nodes."""
+"""The facts about a network that the compiler needs, as arrays over its nodes."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class Network:
         nnet: The network.
         kind: (nodes,) int32, values of `NodeKind`.
         dim: (nodes,) int32, number of columns.
-        source: (nodes,) int32, the node of which a dim-range node shows columns; else -1.
+        source: (nodes,) int32, for a dim-range node the node whose columns it shows; else -1.
         dim_offset: (nodes,) int32, the first of those columns.
         component: (nodes,) int32, the component of a component node; else -1.
         properties: (nodes,) int32, its `ComponentProperties`.
         is_updated: (nodes,) bool, whether training changes the component: it has parameters, and
             a learning rate that is not 0.
         descriptors: The descriptor of component-input and output nodes; else None.
-        copied: (nodes,) int32, the node that the descriptor is, if it is no more than that, so that
+        copied: (nodes,) int32, the node that the descriptor names, if it is only a name, so that
             its value is a copy; else -1.
         part_begin: (nodes + 1,) int32, where the parts of each descriptor begin in `part_offset`.
         part_offset: (parts,) int32, the first column of each part.
@@ -91,7 +91,7 @@ class Network:
 
 @remembered
 def _columns(nnet: Nnet) -> dict[str, Any]:
-    """Returns the fields of a `Network` but for the network, which they would keep alive."""
+    """Returns the fields of a `Network` without the network, which a cache would keep alive."""
     size = len(nnet.nodes)
     names = ("source", "component", "kind", "dim", "dim_offset")
     source, used, kind, dim, dim_offset = ([0] * size for _ in names)
@@ -127,7 +127,7 @@ def _columns(nnet: Nnet) -> dict[str, Any]:
     return dict(
         descriptors=tuple(descriptors),
         copied=freeze(np.array([_copied(nnet, each) for each in descriptors], np.int32)),
-        # Nodes without component find the last, which stands for none.
+        # Nodes without component (-1) find the last entry, which stands for none.
         properties=freeze(np.append(component_properties(nnet), np.int32(0))[component]),
         is_updated=np.append(updated_components(nnet), np.False_)[component],
         part_begin=freeze(part_begin),
@@ -138,7 +138,7 @@ def _columns(nnet: Nnet) -> dict[str, Any]:
 
 
 def _copied(nnet: Nnet, descriptor: Descriptor | None) -> int:
-    """Returns the node that a descriptor is, if it is no more than that; else -1."""
+    """Returns the node that a descriptor names, if it is only a name; else -1."""
     if descriptor is None or len(descriptor.parts) > 1:
         return -1
     part = descriptor.parts[0]

@@ -88,7 +88,7 @@ def _find_levels(
 def _dependencies(
     network: Network, graphs: Graphs, segment: int, nodes: list[int]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Returns on which cindexes those of some nodes depend directly, maybe more than once.
+    """Returns the direct dependencies of the cindexes of some nodes, some maybe repeated.
 
     Returns:
         (arcs,) the cindex that depends on another, and (arcs,) that other one; -1 for none.

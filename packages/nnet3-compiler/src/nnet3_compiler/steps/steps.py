@@ -9,8 +9,8 @@ belong to one node make a step, with these rules:
 (c) a step of a dim-range node has the rows of a whole step of its source, so that it can be a
     range of that matrix's columns. This adds cindexes that the graph does not have.
 
-Everything is done for all steps at once: a Python loop runs only over inputs, outputs and the steps
-of components whose output rows do not need just the same rows of the input.
+Most steps are made all at once. Python loops run only over inputs, outputs, and the steps of
+components whose output rows need other rows of the input than the same ones.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from nnet3_compiler.steps.unordered_steps import Ids, UnorderedSteps
 class Steps:
     """The steps of a computation, in the order in which they are computed.
 
-    Rows of all steps are numbered through: first those of node 0, its steps in order, then those
+    Rows are numbered through all steps: first the rows of node 0, its steps in order, then the rows
     of node 1, and so on. If the request was reduced to one sequence, so are the rows.
 
     Attributes:
@@ -49,12 +49,12 @@ class Steps:
         begin: (S,) int32, the number of its first row.
         count: (S,) int32, how many rows it has; 0 for a component that needs no input.
         block: (S,) int32, the order of rows of several sequences; see `shortcut`.
-        source: (S,) int32, the step of which it is a range of columns, or -1.
+        source: (S,) int32, the step whose columns it is a range of, or -1.
         is_given: (S,) bool, whether the user gives its value.
         cindexes: (rows, 4) int32, columns node, n, t, x; padding has t = NO_TIME.
         cindex_ids: (rows,) int32; -1 for rows that the graph does not have.
-        row_of_cindex: (cindexes + 1,) int32, the row of each cindex id; -1 for the last, so that
-            looking up the id -1 (absent) gives -1.
+        row_of_cindex: (cindexes + 1,) int32, the row of each cindex id. The last entry is -1, so
+            that the id -1 (absent) finds -1.
         by_node: (S,) int32, the steps in the order of their rows.
         node_begin: (nodes + 1,) int32, where the steps of each node begin in `by_node`.
     """
@@ -87,7 +87,7 @@ class Steps:
 
     @cached_property
     def step_of_cindex(self) -> IntArray:
-        """The step of each cindex: (cindexes + 1,) int32; -1 for the last, as `row_of_cindex`."""
+        """The step of each cindex: (cindexes + 1,) int32; the last is -1, as in `row_of_cindex`."""
         step_of_row = np.append(self.step_of_row, np.int32(NONE))
         return step_of_row[self.row_of_cindex]
 
@@ -158,7 +158,7 @@ class StepsBuilder:
     # -- rule (b) ------------------------------------------------------------------------------
 
     def _is_plain(self, nodes: NDArray[np.int64], segment: int) -> NDArray[np.bool_]:
-        """Tells of which component nodes the steps are all rows in order: (nodes,) bool."""
+        """Tells which component nodes have steps of all their rows in order: (nodes,) bool."""
         graph = self.graphs.segments[segment]
         if graph.previous is not None:
             return np.zeros(len(nodes), np.bool_)
@@ -190,7 +190,7 @@ class StepsBuilder:
             )
 
     def _is_rowwise_recurrence(self, nodes: NDArray[np.int64], segment: int) -> NDArray[np.bool_]:
-        """Tells which component nodes of recurrences need just the same rows: (nodes,) bool."""
+        """Tells which component nodes of recurrences read only the same row: (nodes,) bool."""
         graph, network = self.graphs.segments[segment], self.network
         if graph.previous is not None:
             return np.zeros(len(nodes), np.bool_)
@@ -198,7 +198,7 @@ class StepsBuilder:
         is_rowwise: NDArray[np.bool_] = is_simple & self.phases.epochs.is_recurrent[nodes]
         for place in where(is_rowwise).tolist():
             node = int(nodes[place])
-            # Of what is given nothing is computed, and the input has fewer rows.
+            # Given rows are not computed, so the input has fewer rows than the component.
             is_rowwise[place] = (
                 graph.index_set(node) is graph.index_set(node - 1)
                 and not graph.given_sets[node].bits
@@ -242,7 +242,7 @@ class StepsBuilder:
             return
         graph = self.graphs.segments[segment]
         inputs: Ids = graph.node_range(node - 1)
-        if graph.previous is not None:  # some of the input may have been there in that segment
+        if graph.previous is not None:  # an earlier segment may have some of the input rows
             inputs = distinct(graph.component_inputs(node)[1])
         self._add_pair(unordered, node, segment, self._first_phase(segment, node), inputs, outputs)
 
@@ -281,8 +281,8 @@ class StepsBuilder:
     ) -> tuple[tuple[IntArray, IntArray], tuple[int, int]]:
         """Lets a component reorder and pad its rows; returns patterns and their blocks.
 
-        How it orders the rows of several sequences is seen from the first two, if the component
-        does not know it from one.
+        If one sequence does not show how the component orders the rows of several, the first two
+        sequences do.
         """
         component = self.network.nnet.components[int(self.network.component[node])]
         repeated = component.reorder_repeated_indexes(inputs, outputs)

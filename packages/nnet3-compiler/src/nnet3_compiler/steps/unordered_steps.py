@@ -1,4 +1,4 @@
-"""Steps in the making: collected in any order, then put in theirs, and their rows numbered."""
+"""Steps in the making: collected in any order, then sorted, and their rows numbered."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Ids = IntArray | slice
 """Cindex ids: an array, or a range of them."""
 
 COLUMNS = ("phase", "place", "node", "segment", "begin", "count", "block", "source", "is_given")
-"""What is known of a step: place orders the steps of a phase and node; begin and count are
-its rows in the pool; source is another of these steps; the others as in `Steps`."""
+"""The columns of a step: place orders the steps of a phase and node; begin and count are its
+rows in the pool; source is another of these steps; the others are as in `Steps`."""
 
 
 @attrs.define(eq=False)
@@ -65,7 +65,7 @@ class UnorderedSteps:
         block: int = 1,
         is_given: bool = False,
     ) -> None:
-        """Adds one step; `indexes` are those of its rows, needed if some ids are -1."""
+        """Adds one step; `indexes` are the indexes of its rows, needed if some ids are -1."""
         if isinstance(ids, slice):
             begin, count = ids.start, ids.stop - ids.start
         else:
@@ -76,7 +76,7 @@ class UnorderedSteps:
         self.pieces[-1].append(row)  # type: ignore[union-attr]
 
     def add_steps(self, **columns: NDArray[np.int64] | IntArray | int) -> None:
-        """Adds steps by their columns; a number stands for all of them, but where they begin."""
+        """Adds steps by their columns; except for `begin`, a number is the value of all of them."""
         piece = np.empty((np.size(columns["begin"]), len(COLUMNS)), np.int64)
         for number, name in enumerate(COLUMNS):
             piece[:, number] = columns[name]
@@ -106,7 +106,7 @@ class UnorderedSteps:
             places: (rows,) where they are in the pool.
 
         Returns:
-            (rows, 4) int32; the node of rows that the graphs lack is some other one.
+            (rows, 4) int32; for rows that the graphs lack the node is arbitrary.
         """
         cindexes = self.cindexes.take(ids, axis=0)
         if self.padding:

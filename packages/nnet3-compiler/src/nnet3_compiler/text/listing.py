@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
 
 NEIGHBOURS = 3
-"""How many commands a message shows before and after the one that it is about."""
+"""How many commands a message shows before and after the command in question."""
 
 
 def describe_submatrix(computation: NnetComputation, submatrix: int) -> str:
@@ -30,7 +30,7 @@ def command_lines(computation: NnetComputation, nnet: Nnet, positions: Iterable[
 
     try:
         names = operand_text(computation, nnet)
-    except ComputationError:  # it names what the network lacks, which may be what is wrong with it
+    except ComputationError:  # it names a node or component that the network lacks
         names = operand_text(computation, None)
     return [command_line(at, computation.commands[at], names) for at in positions]
 

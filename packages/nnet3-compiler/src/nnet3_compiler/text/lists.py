@@ -19,7 +19,7 @@ ITEM = rf"{NUMBER}(?::{NUMBER}(?::{NUMBER})?|x\d+)?"
 """One item of a list, as a regular expression."""
 
 LONGEST_RUN = 1 << 24
-"""A longer run is taken for a slip of the pen, before memory is asked for."""
+"""A longer run counts as a slip of the pen, and is refused before it takes memory."""
 
 _ITEM = re.compile(rf"({NUMBER})(?::({NUMBER})(?::({NUMBER}))?|x(\d+))?")
 

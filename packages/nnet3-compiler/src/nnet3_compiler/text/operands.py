@@ -14,7 +14,7 @@ from nnet3_compiler.commands import COMMAND_TYPES
 from nnet3_compiler.commands.declaration import Command, OperandKind
 
 ABSENT = "-"
-"""An operand that is not there."""
+"""A missing operand."""
 
 _RANGE = r"(?::|\d+:\d+)"
 SUBMATRIX = rf"m\d+(?:\({_RANGE}, {_RANGE}\))?(?:#\d+)?"
@@ -44,7 +44,7 @@ PREFIXES: Mapping[OperandKind, str] = {
 }
 _ALPHA = r"[-+.\w]+"
 _FIELD = re.compile(r"(?P<before><[^{>]*)?\{(?P<name>\w+)\}(?P<after>[^>{<]*>)?")
-"""A field of the TEXT of a command class, with what is left out together with it."""
+"""A field of the TEXT of a command class, with the text that is left out with it."""
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -103,7 +103,7 @@ _LINES = re.compile(
 
 @attrs.define(eq=False)
 class _Reader:
-    """What the lines so far have said."""
+    """The content of the lines so far."""
 
     begun: bool = False
     flags: dict[str, bool] = attrs.Factory(dict)

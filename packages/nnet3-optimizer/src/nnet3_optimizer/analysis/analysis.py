@@ -50,7 +50,7 @@ class CommandAttributes:
 
 @attrs.define(kw_only=True, eq=False)
 class Findings:
-    """What is known of an analysis so far; None for what is not. A pass may hand it on.
+    """The results of an analysis so far, None for the others. A pass may hand them on.
 
     Attributes:
         submatrix_accesses, uses, lifetimes, matrix_use, needs_zeros: See `Analysis`.
@@ -125,7 +125,7 @@ class Analysis(CommandAccesses):
         command = accesses.command.take(counts)
         matrix = self.layout.matrix_of.take(accesses.submatrix.take(counts))
         first, last = np.full((2, len(self.matrices)), -1, dtype=np.int64)
-        # Of several assignments to one element the last one holds.
+        # If NumPy assigns to one element several times, the last assignment holds.
         first[matrix[::-1]] = command[::-1]
         last[matrix] = command
         return first, last
@@ -164,12 +164,12 @@ class Analysis(CommandAccesses):
 
     @cached_property
     def flow(self) -> Flow:
-        """Who reads what another command wrote last."""
+        """Which command reads the result of which other command."""
         return Flow.of(self.table, self.variable_accesses)
 
     @cached_property
     def feeds(self) -> Bools:
-        """(C,) bool: whether a command writes what another one reads, or makes a memo for it."""
+        """(C,) bool: whether another command reads the result of a command, or uses its memo."""
         return feeding(self.table, self.variable_accesses)
 
     @cached_property
@@ -206,7 +206,7 @@ class Analysis(CommandAccesses):
     def needs_zeros(self) -> Bools:
         """(M,) bool: whether a command may read the zeros that the matrix is allocated with.
 
-        That is so if the first access to one of its variables is no pure write, or the user is
+        It does if the first access to one of its variables is no pure write, or if the user is
         given a variable that nothing accesses.
         """
         found = self.findings.needs_zeros
@@ -215,7 +215,7 @@ class Analysis(CommandAccesses):
         return found
 
     def needs_zeros_without(self, variables: Ids) -> Bools:
-        """Returns `needs_zeros`, (M,) bool, as if some variables were none of their matrices."""
+        """Returns `needs_zeros`, (M,) bool, without looking at some variables."""
         first_access = np.append(self.variable_accesses.access, 0).take(self.first_use)
         first_access[variables] = WRITE
         variable = where(first_access != WRITE)
@@ -241,9 +241,9 @@ class Analysis(CommandAccesses):
 
     @cached_property
     def writes_into_zeros(self) -> Bools:
-        """(C,) bool: whether all that a command writes to is as allocated with zeros.
+        """(C,) bool: whether a command writes only to elements that are still zero from allocation.
 
-        In a loop, where a command finds what an earlier round left, this is not claimed of any.
+        All False in a loop, where a command may find values of an earlier round.
         """
         if is_loop(self.table):
             return np.zeros(len(self.table), dtype=np.bool_)

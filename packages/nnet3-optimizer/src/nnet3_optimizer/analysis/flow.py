@@ -11,7 +11,7 @@ from nnet3_compiler.commands import OPCODE_COLUMN, Propagate, Table
 
 
 class Flow(NamedTuple):
-    """Who reads what another command wrote last.
+    """Pairs of commands: one reads the result of the other.
 
     Attributes:
         reader: (P,) int64, commands that read a variable, or use a memo.
@@ -30,7 +30,7 @@ class Flow(NamedTuple):
             lists: The accesses to each variable.
         """
         writes = (lists.access & WRITE) != 0
-        # The last write before each access; that of another variable if there is none.
+        # The last write before each access; it is of another variable if there is none.
         last_write = np.maximum.accumulate(np.where(writes, np.arange(len(writes)), 0))
         last_write = np.concatenate([last_write[:1], last_write[:-1]])
         thing = lists.thing
@@ -47,7 +47,7 @@ class Flow(NamedTuple):
 def feeding(table: Table, lists: AccessLists) -> Bools:
     """Returns which commands, (C,) bool, write something that another one reads, or make a memo.
 
-    They do if the next access to the elements that they write does not set all of them.
+    A result is read if the next access to its elements does not set all of them.
 
     Args:
         table: (C, TABLE_WIDTH) int32, the commands.

@@ -1,4 +1,4 @@
-"""Who uses which part of a matrix, looked up matrix by matrix."""
+"""The accesses to each matrix: which command, and which part of the matrix."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class RectangleLookup:
 
 
 class Reads(NamedTuple):
-    """What commands read and do not write; each array is (N,).
+    """Submatrices that commands read and do not write; each array is (N,).
 
     Attributes:
         command: The commands.
@@ -139,7 +139,7 @@ class Uses:
         return expand_ranges(begin, self.splits[matrices + 1] - begin)
 
     def around(self, matrices: Ids, command: int) -> tuple[Ids, Ids]:
-        """Returns the last commands before another, and the first from it on, that use matrices.
+        """Returns for matrices the last users before a command, and the first users from it on.
 
         Args:
             matrices: (N,) matrices that are used before and after the command.
@@ -168,7 +168,7 @@ class Uses:
         return self._users[matrix][writing]
 
     def reads_of(self, commands: Ids) -> Reads:
-        """Returns what commands read and do not write, one command after the other."""
+        """Returns the submatrices that commands read and do not write, command by command."""
         accesses = self._accesses
         begin = np.searchsorted(accesses.command, commands)
         count = np.searchsorted(accesses.command, commands, side="right") - begin
@@ -179,7 +179,7 @@ class Uses:
 
     def stay(self, reads: Reads, before: int) -> bool:
         """Returns whether all that was read is as it was when another command begins."""
-        # Most matrices are not written to again: only those that are have to be looked at.
+        # Most matrices are not written to again; only the others need a look.
         changed = where(self.last_write[reads.matrix] > reads.command)
         return all(
             self.is_unchanged(int(reads.submatrix[at]), int(reads.command[at]), before)
@@ -206,7 +206,8 @@ class Uses:
             before: The command before which they count.
 
         Returns:
-            (total,) for each row of the first part, then of the next; None if it is no row at all.
+            (total,) bool for each row of the first part, then of the next; None if no row is
+            written.
         """
         matrix, _, _, col, cols = parts[0].tolist()
         if int(self.last_write[matrix]) <= int(after.min()):

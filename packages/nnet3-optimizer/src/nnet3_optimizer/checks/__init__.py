@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
 
 Check = tuple[str, Callable[[Subject], None]]
-"""The name of a check, and what fails where a computation does not pass it."""
+"""The name of a check, and a function that fails if a computation does not pass it."""
 
 CHECKS: tuple[Check, ...] = (
     ("network", check_network),
@@ -57,13 +57,13 @@ CHECKS: tuple[Check, ...] = (
     ("debug info", check_debug_info),
     ("memory plan", check_memory_plan),
 )
-"""The checks of every computation, in order: later ones rely on what earlier ones found right."""
+"""The checks of every computation, in order: a check may rely on the checks before it."""
 
 UNUSED = ("unused", check_unused_results)
-"""Refuses what is sound but wasteful, such as what a pass leaves for a later one to remove."""
+"""Refuses sound but wasteful commands, such as the ones that a later pass would remove."""
 
 COMPILED = (("rewrite", check_rewrite_after_read), ("direction", check_direction))
-"""Hold only for the output of the compiler."""
+"""The checks that hold only for the output of the compiler."""
 
 
 def check_computation(

@@ -1,4 +1,4 @@
-"""What the checks of this package look at: a computation with its whole analysis."""
+"""The subject of the checks of this package: a computation with its whole analysis."""
 
 from __future__ import annotations
 

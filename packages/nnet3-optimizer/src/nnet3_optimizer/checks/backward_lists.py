@@ -1,7 +1,7 @@
-"""Lists of rows in the backward part: each row of a derivative goes to one row of what it adds to.
+"""Lists of rows in the backward part: each row of a derivative is added to one row.
 
-In the forward part a list may name a row many times; the backward command that belongs to it then
-has each row of its input once, since each row of a sum has one source in each list.
+In the forward part a list may name a row many times. The matching backward command then reads each
+row of its input once, because each row of a sum has one source in each list.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from nnet3_optimizer.checks.analysed import Subject
 def check_backward_lists(subject: Subject) -> None:
     """Checks AddRows, CopyRows and AddRowRanges after the marker that read derivatives.
 
-    Values may be read after the marker too: to be computed again, or gathered for model updates.
+    Commands after the marker may also read values: to compute others again, or to gather them for
+    model updates.
 
     1. `indexes` name no row twice.
-    2. `indexes_ranges` share no rows, and what is no range is (-1, -1).
+    2. `indexes_ranges` share no rows; a missing range is (-1, -1).
     """
     if len(subject.segment_ends) != 1:
         return
@@ -56,7 +57,7 @@ def _input_matrix(subject: Subject, at: Ids) -> Table:
 
 
 def _derivatives(subject: Subject, marker: int) -> Bools:
-    """Returns (M,) bool: which matrices hold derivatives, as some command says."""
+    """Returns (M,) bool: which matrices hold derivatives, according to the commands."""
     accepted = _after(subject.positions(AcceptInput), marker)
     backward = subject.positions(Backprop, BackpropNoModelUpdate)
     named = np.concatenate(

@@ -20,12 +20,12 @@ def check_balance(subject: Subject) -> None:
 
     Forward means before the marker.
 
-    1. Backward, for input derivatives, over no more rows than forward; and so for the update.
-    2. If statistics are stored at all, then for all components that have any, over as many rows as
-       they run forward.
-    3. Precomputed indexes are those of one component, and serve one Propagate in the forward part.
+    1. Backward for input derivatives, and backward for updates, over no more rows than forward.
+    2. If any component stores statistics, then every component that has statistics stores them,
+       over as many rows as it runs forward.
+    3. Precomputed indexes belong to one component, and serve one Propagate in the forward part.
 
-    Computations of several segments are not looked at: nothing runs backward in them.
+    The check skips computations of several segments: nothing runs backward in them.
     """
     if len(subject.segment_ends) != 1:
         return

@@ -35,8 +35,8 @@ def check_compression(subject: Subject) -> None:
     1. `truncate` is 0 or 1, the range is between 0 and 1000.
     2. A matrix is compressed in the forward part and decompressed in the backward part; between the
        two nothing accesses it, and nothing is decompressed that was not compressed.
-    3. Where only signs are kept, all that follows is one backward pass of a RectifiedLinear, which
-       asks for nothing else.
+    3. If only signs are kept, the only later access is one backward pass of a RectifiedLinear,
+       which needs only signs.
     """
     at = subject.positions(CompressMatrix, DecompressMatrix)
     if not len(at):

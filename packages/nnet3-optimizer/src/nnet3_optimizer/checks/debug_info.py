@@ -23,7 +23,7 @@ def check_debug_info(subject: Subject) -> None:
     infos = computation.matrix_debug_info[1:]
     if not infos:
         return
-    # There are thousands, so each is looked at as little as possible.
+    # There are thousands of entries, so the loop does as little as possible.
     patterns = [info.pattern for info in infos]
     node = np.array([each.item(0) if len(each) else -1 for each in patterns])
     count = np.array([len(each) for each in patterns])
@@ -34,14 +34,14 @@ def check_debug_info(subject: Subject) -> None:
     wrong |= count != rows
     wrong |= dims[np.where(wrong, 0, node)] != cols
     wrong |= _has_negative_n(infos)
-    wrong &= node >= 0  # nothing is known of the others
+    wrong &= node >= 0  # the others have no debug info
     if wrong.any():
         first = int(where(wrong)[0])
         _fail(subject, first + 1, infos[first], int(rows[first]), int(cols[first]))
 
 
 def _has_negative_n(infos: Sequence[MatrixDebugInfo]) -> Bools:
-    # Most share their sequences, and a look at all numbers at once costs less than one at each.
+    # Most share their sequences, and it costs less to check all numbers at once.
     numbers = [info.sequences if len(info.sequences) else info.pattern[:, N] for info in infos]
     distinct = {id(each): each for each in numbers}.values()
     if np.concatenate(list(distinct)).min(initial=0) >= 0:

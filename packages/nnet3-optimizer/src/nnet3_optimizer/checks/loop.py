@@ -24,7 +24,7 @@ def check_loop(subject: Subject) -> None:
     1. There is at most one GotoLabel; it is the last command, and its label comes before it.
     2. The matrices that are allocated when the round ends, and that the next round does not
        allocate anew (with AcceptInput, or because they are outputs that the user has taken), are
-       those that were allocated at the label.
+       the matrices that were allocated at the label.
     """
     gotos, labels = subject.positions(GotoLabel), subject.positions(NoOperationLabel)
     if not len(gotos):

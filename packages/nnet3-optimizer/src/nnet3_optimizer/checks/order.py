@@ -20,8 +20,8 @@ def check_order(subject: Subject) -> None:
 
     1. There is a marker.
     2. With one marker: Propagate and StoreStats come before it, both kinds of Backprop after it.
-       Components that have no parameters, make no memos and are not random may run forward once
-       more in the backward part, which is cheaper than to keep what they gave.
+       Components that have no parameters, make no memos and are not random may run forward again in
+       the backward part, which is cheaper than to keep their output.
     3. With several markers (a computation in several forward segments) nothing runs backward.
     """
     if not len(subject.segment_ends):
@@ -36,7 +36,7 @@ def check_order(subject: Subject) -> None:
     once_only = int(Property.UPDATABLE | Property.USES_MEMO | Property.RANDOM)
     properties = subject.analysis.component_properties
     component = subject.table[forward, FIRST_OPERAND_COLUMN]
-    # Numbers out of range are found elsewhere.
+    # Another check finds numbers out of range.
     again = properties[np.minimum(component, len(properties) - 1)] & once_only == 0
     again &= subject.opcodes[forward] == Propagate.OPCODE
     subject.require((forward < end) | again, forward, f"runs forward after the marker, c{end}")

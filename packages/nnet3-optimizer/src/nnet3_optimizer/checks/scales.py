@@ -37,8 +37,8 @@ _SETTING = CommandKinds.of(SetConst)
 def check_scales(subject: Subject) -> None:
     """Checks the scales of copies and sums, and what SetConst sets.
 
-    They are those of the network's descriptors; constants may be 0, too. After the marker scales
-    may be negated: a value that is computed again may be a sum less its other terms.
+    They are scales and constants of the network's descriptors; a constant may be 0, too. After the
+    marker scales may be negated: to make a term of a sum again, the other terms are subtracted.
     """
     for kinds, expected, what in (
         (SUMS, scales(subject.nnet), "the scales of the network's descriptors"),
@@ -118,7 +118,7 @@ def _constants_of(part: SumDescriptor) -> set[float]:
 
 @remembered
 def _parts(nnet: Nnet) -> tuple[SumDescriptor, ...]:
-    """Returns the parts of all descriptors that are more than the name of a node."""
+    """Returns the parts of all descriptors, except parts that only name a node."""
     with_descriptors = [
         node for node in nnet.nodes if isinstance(node, ComponentInputNode | OutputNode)
     ]

@@ -1,4 +1,4 @@
-"""Elements are set before they are read; what the compiler emits never changes them afterwards."""
+"""Elements are set before they are read; the compiler's commands do not change them afterwards."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _IDLE = CommandKinds.of(
 def check_undefined(subject: Subject) -> None:
     """Checks that no variable is read before it is written.
 
-    The first access to each variable must be a pure write. Undefined elements may be compressed
-    together with others: what matters is whether they are read afterwards.
+    The first access to each variable must be a pure write. A compression may include undefined
+    elements: only a later read of them matters.
     """
     lists = subject.analysis.variable_accesses
     begins = where(lists.is_accessed)
@@ -48,8 +48,9 @@ def check_undefined(subject: Subject) -> None:
 def check_unused(subject: Subject) -> None:
     """Checks that nothing is computed in vain.
 
-    1. A command without side effects writes something that another command reads, or makes a memo
-       that one uses.
+       1. A command without side effects writes something that another command reads, or makes a
+       memo
+          that another command uses.
     2. No value is overwritten before a command reads it.
 
     Loops are left out: a later round may read what an earlier one wrote.
@@ -86,7 +87,7 @@ def _check_overwritten(subject: Subject) -> None:
 def check_rewrite(subject: Subject) -> None:
     """Checks that no variable is written after it was only read.
 
-    This holds for what the compiler emits; optimized computations use memory again.
+    This holds for the output of the compiler; optimized computations use memory again.
     """
     lists = subject.analysis.variable_accesses
     reads = np.where(lists.access == READ, np.arange(len(lists.access)), len(lists.access))
@@ -111,11 +112,12 @@ def check_rewrite(subject: Subject) -> None:
 
 
 def check_direction(subject: Subject) -> None:
-    """Checks where copies and sums of the compiler's take values and derivatives to.
+    """Checks that the compiler's copies and sums keep values and derivatives apart.
 
-    1. Those after the marker read only what was written after it: derivatives. (Optimized
-       computations also gather values for model updates.)
-    2. Nothing is written into what the user gives.
+       1. After the marker they read only matrices that were written after it: derivatives.
+       (Optimized
+          computations also gather values for model updates.)
+    2. No command writes into a matrix that the user gives.
     """
     if len(subject.segment_ends) != 1:
         return
