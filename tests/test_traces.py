@@ -1,17 +1,30 @@
 """Traces of random networks: nothing is looked at that was not written, and nothing is changed."""
 
+import json
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from emulated_device import HostPlatform
 from example_generator import example_of_seed, random_arrays
+from nnet3_descriptors import parse_config, write_nnet
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, RunError, Tracer
 from nnet3_runtime_cuda.cpu.recorder import Recorder
+from nnet3_tools.training import nnet3_train
+from nnet3_training import ExampleInput, ExampleOutput, TrainingExample, write_examples
 from small_thresholds import thresholds
 
 COUNT = 30
+
+TRAINABLE = """
+input-node name=input dim=3
+component name=affine type=NaturalGradientAffineComponent input-dim=3 output-dim=2
+component-node name=affine component=affine input=input
+output-node name=output input=affine objective=quadratic
+"""
 
 
 def poisoned(self: Recorder, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -56,3 +69,28 @@ def test_a_device_is_refused() -> None:
 
     with pytest.raises(RunError, match=r"^a trace needs a network on the processor, device='cpu'$"):
         NnetComputer(example.nnet, computation, HostPlatform(), trace=Tracer())
+
+
+@pytest.mark.parametrize("profile", ["trace.json", "trained.raw"])
+def test_training_with_a_profile(tmp_path: Path, profile: str) -> None:
+    """nnet3-train --profile says what forward and backward passes took; it overwrites no model."""
+    write_nnet(parse_config(TRAINABLE, rng=np.random.default_rng(0)), tmp_path / "0.raw")
+    inputs = ExampleInput.from_sequences("input", [np.ones((5, 3), np.float32)])
+    targets = ExampleOutput.from_targets("output", [np.ones((5, 2), np.float32)])
+    write_examples([TrainingExample(key="e", inputs=[inputs], outputs=[targets])], tmp_path / "egs")
+    arguments = [f"{tmp_path}/0.raw", f"ark:{tmp_path}/egs", f"{tmp_path}/trained.raw"]
+
+    result = CliRunner().invoke(
+        nnet3_train.command, [f"--profile={tmp_path}/{profile}", *arguments]
+    )
+
+    if profile == "trained.raw":
+        assert result.exit_code == 2
+        message = f"Error: --profile={tmp_path}/{profile}: the tool reads or writes this file"
+        assert message in result.stderr
+        assert not (tmp_path / "trained.raw").exists()
+    else:
+        assert result.exit_code == 0, result.stderr
+        assert "affine.backprop" in result.stderr
+        events = json.loads((tmp_path / profile).read_text())["traceEvents"]
+        assert {"Propagate", "Backprop"} <= {each.get("cat") for each in events}

@@ -10,7 +10,7 @@ import pytest
 from nnet3_descriptors import Nnet, parse_config, set_test_mode
 from nnet3_graph import ComputationRequest, IoSpecification, NotComputableError
 from nnet3_optimizer import CachingCompiler
-from nnet3_runtime_cuda import DeviceNnet, NnetComputer, ParallelComputer, RunError
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer, ParallelComputer, RunError, Tracer
 from threadpoolctl import threadpool_info
 
 CONFIG = """
@@ -251,3 +251,22 @@ def test_several_callers() -> None:
         found = list(pool.map(lambda k: computers[k % 2].forward(given[k])["output"], range(20)))
 
     np.testing.assert_array_equal(found, expected)
+
+
+def test_a_trace_of_several_threads() -> None:
+    """A trace sees the commands of every thread, and changes no output."""
+    nnet, request, tracer = network(), ragged_request(), Tracer()
+    compile, inputs = CachingCompiler(nnet).compile, values(request)
+
+    plain = ParallelComputer(nnet, compile, request, threads=2)
+    traced = ParallelComputer(nnet, compile, request, threads=2, trace=tracer)
+    expected, found = plain.forward(inputs), traced.forward(inputs)
+
+    for name, output in expected.items():
+        np.testing.assert_array_equal(found[name], output)
+    trace = tracer.trace()
+    nodes = {command.node for _, command in trace.commands}
+    assert {"up", "relu", "norm", "last"} <= nodes
+    runs = sum(each.runs for _, each in trace.commands if "last.propagate" in each.text)
+    assert runs == len(traced.computers) == 2
+    assert trace.fault is None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 import attrs
 import numpy as np
 import pytest
 from emulated_device import HostPlatform, compiler
 from nnet3_descriptors import Nnet, parse_config, set_test_mode, vectorize
-from nnet3_runtime_cuda import DeviceError, DeviceNnet, TrainingError
+from nnet3_runtime_cuda import DeviceError, DeviceNnet, RunError, Tracer, TrainingError
 from nnet3_runtime_cuda.cpu import NumpyTape
 from nnet3_training import (
     DenseTargets,
@@ -649,3 +650,37 @@ def test_precision_that_the_device_lacks() -> None:
     """The processor has no TF32, and the error says so."""
     with pytest.raises(DeviceError, match="'cpu' computes in 'fp32', not in 'tf32'"):
         Trainer(network(), precision="tf32")
+
+
+@pytest.mark.parametrize("backstitch", [0.0, 0.3])
+def test_a_trace(tmp_path: Path, backstitch: float) -> None:
+    """A trace sees each pass, also after a checkpoint, and changes no parameter."""
+    nnet = parse_config(NETWORK_WITH_ALL, rng=np.random.default_rng(0))
+    options = TrainerOptions(
+        max_param_change=1.0, backstitch_training_scale=backstitch, backstitch_training_interval=1
+    )
+    tracer = Tracer()
+    plain, traced = Trainer(nnet, options), Trainer(nnet, options, trace=tracer)
+    for trainer in (plain, traced):
+        trainer.train_minibatch(example())
+        trainer.save(tmp_path / "checkpoint")
+    second = Tracer()
+    resumed = Trainer.load(tmp_path / "checkpoint", trace=second)
+    for trainer in (plain, traced, resumed):
+        trainer.train_minibatch(example(seed=1))
+
+    np.testing.assert_array_equal(vectorize(plain.nnet), vectorize(traced.nnet))
+    np.testing.assert_array_equal(vectorize(plain.nnet), vectorize(resumed.nnet))
+    passes = 2 if backstitch else 1
+    for trace, minibatches in ((tracer.trace(), 2), (second.trace(), 1)):
+        kinds = {command.kind for _, command in trace.commands}
+        assert {"Propagate", "Backprop", "StoreStats"} <= kinds
+        assert {command.runs for _, command in trace.commands} == {minibatches * passes}
+        assert trace.fault is None
+
+
+@needs_compiler
+def test_a_trace_on_a_device() -> None:
+    """It is refused before anything is compiled."""
+    with pytest.raises(RunError, match=r"^a trace needs a network on the processor, device='cpu'$"):
+        Trainer(network(), device=HostPlatform(), trace=Tracer())

@@ -72,8 +72,7 @@ class NnetComputer:
         self._computation = computation
         watch = None
         if trace is not None:
-            if nnet.machine.is_device:
-                raise RunError("a trace needs a network on the processor, device='cpu'")
+            nnet.check_traceable()
             watch = trace.watch(nnet.nnet, computation)
         with GATE.unforked():
             self._program = lower(self.device_nnet, computation, is_alone=threads == 1, watch=watch)

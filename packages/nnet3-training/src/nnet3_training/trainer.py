@@ -7,7 +7,7 @@ import math
 import os
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from nnet3_descriptors import Nnet, SerializationError, set_test_mode
 from nnet3_descriptors.editing import set_dropout_proportion, set_learning_rate
@@ -31,6 +31,9 @@ from nnet3_training.objectives import (
     takes_device_arrays,
 )
 from nnet3_training.options import TrainerOptions
+
+if TYPE_CHECKING:
+    from nnet3_runtime_cuda import Tracer
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -71,6 +74,7 @@ class Trainer:
         precision: str = "fp32",
         objective: GivenObjective | None = None,
         callbacks: Iterable[Callback] = (),
+        trace: Tracer | None = None,
     ) -> None:
         """Puts a network on a device, to be trained.
 
@@ -83,10 +87,13 @@ class Trainer:
                 "linear", "quadratic" or "cross-entropy"; or by output a name or a function of
                 arrays, see `OutputObjectives`. By default what the output nodes ask for.
             callbacks: What is done before and after each minibatch, in this order.
+            trace: Hears what each command of the computations takes and writes, on the processor;
+                see `Tracer`. Objectives and changes of parameters are no commands.
 
         Raises:
             DeviceError: there is no such device or precision, or what drives the device is missing.
-            RunError: an environment variable that says how products are computed has no such value.
+            RunError: an environment variable that says how products are computed has no such value;
+                or there is to be a trace on a device.
             TrainingError: the learning rate or l2 term of a component is infinite.
             ExampleError: there is no objective of that name, or no output.
         """
@@ -95,7 +102,7 @@ class Trainer:
             nnet = set_learning_rate(nnet, options.learning_rate)
         if options.zero_component_stats:
             nnet = zero_component_stats(nnet)
-        self._begin(nnet, options, device, precision, objective, callbacks)
+        self._begin(nnet, options, device, precision, objective, callbacks, trace)
 
     def _begin(
         self,
@@ -105,6 +112,7 @@ class Trainer:
         precision: str,
         objective: GivenObjective | None,
         callbacks: Iterable[Callback],
+        trace: Tracer | None,
     ) -> None:
         self.options = options
         self._given_objective = objective
@@ -126,6 +134,9 @@ class Trainer:
             natural_gradient=self.options.natural_gradient,
             seed=self.options.seed,
         )
+        if trace is not None:
+            self._device_nnet.check_traceable()
+        self._trace = trace
         self._update = ParameterUpdate(self._device_nnet, momentum=self.options.momentum)
         self._orthonormal = OrthonormalConstraints(self._device_nnet)
         self._forgetting = self._device_nnet.tape()
@@ -201,6 +212,7 @@ class Trainer:
         precision: str = "fp32",
         objective: GivenObjective | None = None,
         callbacks: Iterable[Callback] = (),
+        trace: Tracer | None = None,
     ) -> Self:
         """Goes on from a checkpoint.
 
@@ -214,13 +226,14 @@ class Trainer:
             objective: What the trainer had been given as objective; a single name is in the
                 checkpoint.
             callbacks: As for a new trainer; they are not in the checkpoint.
+            trace: As for a new trainer; it is not in the checkpoint.
 
         Raises:
             FileError: the file cannot be read; of one that is not there it is a FileNotFoundError.
             SerializationError: it is no checkpoint, or damaged.
             TrainingError: the run had an objective function of its own, and none is given; or there
                 is one, and it had none.
-            DeviceError: as for a new trainer.
+            DeviceError, RunError: as for a new trainer.
         """
         try:
             checkpoint = Checkpoint.load(path)
@@ -234,7 +247,7 @@ class Trainer:
                 )
             trainer = cls.__new__(cls)
             nnet, options = checkpoint.nnet, checkpoint.options
-            trainer._begin(nnet, options, device, precision, objective, callbacks)
+            trainer._begin(nnet, options, device, precision, objective, callbacks, trace)
             trainer._device_nnet.resume(checkpoint.state)
             trainer._update.resume(checkpoint.running_sum, checkpoint.sum_rates)
         except SerializationError as error:
@@ -396,7 +409,7 @@ class Trainer:
             computation = self._compiler.compile(request)
             if len(self._computers) >= self.options.max_computations:
                 self._computers.popitem(last=False)
-            computer = NnetComputer(self._device_nnet, computation)
+            computer = NnetComputer(self._device_nnet, computation, trace=self._trace)
             self._computers[request] = computer
         self._computers.move_to_end(request)
         return computer

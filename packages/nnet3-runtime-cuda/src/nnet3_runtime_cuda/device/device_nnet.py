@@ -182,6 +182,15 @@ class DeviceNnet:
             other._kernels = {}
         return other
 
+    def check_traceable(self) -> None:
+        """Checks that computations of this network can be traced.
+
+        Raises:
+            RunError: the network is on a device, where the processor sees no command run.
+        """
+        if self.machine.is_device:
+            raise RunError("a trace needs a network on the processor, device='cpu'")
+
     @property
     def parameters(self) -> Array:
         """(num_parameters,), the trainable parameters in Kaldi's order.

@@ -172,8 +172,8 @@ class Model:
         self._device_nnet = DeviceNnet(
             collapsed, device=device, precision=precision, threads=threads
         )
-        if trace is not None and self._device_nnet.machine.is_device:
-            raise RunError("a trace needs a network on the processor, device='cpu'")
+        if trace is not None:
+            self._device_nnet.check_traceable()
         self._trace = trace
         compiler = CachingCompiler(collapsed, capacity=capacity)
         self._pool = ComputerPool(

@@ -28,6 +28,7 @@ from nnet3_runtime_cuda.operations import Array
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda.cuda.platform.platform import Platform
+    from nnet3_runtime_cuda.tracing import Tracer
 
 Compile = Callable[[ComputationRequest], NnetComputation]
 
@@ -56,7 +57,8 @@ class ParallelComputer:
         UnsupportedComponentError: a component type has no arithmetic here.
         DeviceError: there is no such device or number of threads.
         DeviceMemoryError: it has not the memory; the message says what would fit.
-        RunError: an environment variable that says how products are computed has no such value.
+        RunError: an environment variable that says how products are computed has no such value; or
+            there is to be a trace on a device.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class ParallelComputer:
         device: str | Platform = "cpu",
         *,
         threads: int | None = None,
+        trace: Tracer | None = None,
     ) -> None:
         """Compiles a request, or its parts, and binds what comes of it.
 
@@ -78,15 +81,18 @@ class ParallelComputer:
             device: "cpu", "cuda", "cuda:<number>", or a platform that is open.
             threads: How many threads compute; None for as many as the BLAS library uses, but at
                 most 4. No more than 256 can be asked for.
+            trace: Hears what each command takes and writes, on the processor; see `Tracer`.
         """
         if not isinstance(nnet, DeviceNnet):
             nnet = DeviceNnet(nnet, device=device, threads=threads)
+        if trace is not None:
+            nnet.check_traceable()
         self._workers = nnet.machine.workers
         self._request = request
         self._dims = {
             io.name: nnet.nnet.node_dim(io.name) for io in (*request.inputs, *request.outputs)
         }
-        self._parts = _parts(nnet, compile, request)
+        self._parts = _parts(nnet, compile, request, trace)
         self.computers = tuple(part.computer for part in self._parts)
         self.memory_bytes = sum(computer.memory_bytes for computer in self.computers)
         self.num_calls = sum(computer.num_calls for computer in self.computers)
@@ -139,12 +145,14 @@ class _Part:
             outputs[name][self.group.output_rows[name]] = values
 
 
-def _parts(nnet: DeviceNnet, compile: Compile, request: ComputationRequest) -> list[_Part]:
+def _parts(
+    nnet: DeviceNnet, compile: Compile, request: ComputationRequest, trace: Tracer | None
+) -> list[_Part]:
     """What the threads of a network compute; the whole request if it cannot be split."""
     workers = nnet.machine.workers
     count = 1 if workers is None else min(workers.threads, num_sequences(request))
     if count == 1 or not _has_independent_sequences(nnet.nnet, request):
-        computer = NnetComputer(nnet, compile(request))
+        computer = NnetComputer(nnet, compile(request), trace=trace)
         return [_Part(group=SequenceGroup.whole(request), computer=computer)]
     try:
         groups = sequence_groups(request, count)
@@ -154,7 +162,7 @@ def _parts(nnet: DeviceNnet, compile: Compile, request: ComputationRequest) -> l
         raise
     with LIMIT.at_most(1):  # products may be timed to find their fastest way
         return [
-            _Part(group=group, computer=NnetComputer(nnet, computation, threads=1))
+            _Part(group=group, computer=NnetComputer(nnet, computation, threads=1, trace=trace))
             for group, computation in zip(groups, computations, strict=True)
         ]
 

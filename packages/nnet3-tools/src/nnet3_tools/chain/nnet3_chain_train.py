@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 import nnet3_descriptors
+import nnet3_tables
 import nnet3_training
 
 from nnet3_tools.chain.egs.examples import read_entries
@@ -21,6 +22,7 @@ from nnet3_tools.kaldi_command import (
     log,
     run_tool,
 )
+from nnet3_tools.profiles import PROFILE, check_overwrites_none, profiled
 from nnet3_tools.streams import readable, writable
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ def _warn(line: str) -> None:
 @boolean_option("--apply-deriv-weights", default=True, help="Multiply by the weights of frames.")
 @training_options
 @gpu_option("yes", "no", "wait")
+@PROFILE
 @common_options
 def command(
     nnet_in: str,
@@ -58,6 +61,7 @@ def command(
     srand: int,
     binary: bool,
     use_gpu: str,
+    profile: str,
     **options: Any,
 ) -> None:
     """Train the network NNET-IN on the minibatches of EGS-RSPECIFIER, and write it to NNET-OUT.
@@ -67,14 +71,18 @@ def command(
     """
     objective = attrs.evolve(taken(options), apply_deriv_weights=apply_deriv_weights)
     settings = trainer_options(srand, **options)
+    if profile:
+        read = [nnet_in, den_fst, *nnet3_tables.files_of(egs_in)]
+        check_overwrites_none(profile, [*read, nnet_out])
     with readable(nnet_in) as source:
         nnet = nnet3_descriptors.read_nnet(source)
     training = nnet3_training.ChainTraining(nnet, read_den_fst(den_fst), objective)
     device = chosen_device(use_gpu)
-    trainer = nnet3_training.Trainer(nnet, settings, device, objective=training)
     progress = ObjectiveLog(print_interval, _say)
-    for number, entry in enumerate(read_entries(egs_in)):
-        progress.add(number, trainer.train_minibatch(entry.value))
+    with profiled(profile) as tracer:
+        trainer = nnet3_training.Trainer(nnet, settings, device, objective=training, trace=tracer)
+        for number, entry in enumerate(read_entries(egs_in)):
+            progress.add(number, trainer.train_minibatch(entry.value))
     _say_all(trainer, training)
     _write(trainer.nnet, nnet_out, binary=binary)
     if not trainer.num_minibatches:

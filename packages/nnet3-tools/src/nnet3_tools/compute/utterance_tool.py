@@ -18,7 +18,6 @@ import nnet3_runtime_cuda.device
 import nnet3_tables
 from nnet3_runtime_cuda.device import MOST_THREADS
 
-from nnet3_tools.compute.profiles import PROFILE, check_overwrites_none, profiled
 from nnet3_tools.compute.utterances import compute_all, total_of
 from nnet3_tools.kaldi_command import (
     PRINT_ARGS,
@@ -27,6 +26,7 @@ from nnet3_tools.kaldi_command import (
     gpu_option,
     print_arguments,
 )
+from nnet3_tools.profiles import PROFILE, check_overwrites_none, profiled
 from nnet3_tools.progress import Progress
 from nnet3_tools.streams import readable
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 import nnet3_descriptors
+import nnet3_tables
 import nnet3_training
 
 from nnet3_tools.chain.objective_log import ObjectiveLog, say_change, say_limits, say_totals
@@ -19,6 +20,7 @@ from nnet3_tools.kaldi_command import (
     log,
     run_tool,
 )
+from nnet3_tools.profiles import PROFILE, check_overwrites_none, profiled
 from nnet3_tools.streams import readable, writable
 
 NAME = "nnet3-train"
@@ -34,6 +36,7 @@ def _say(line: str) -> None:
 @click.argument("nnet_out", metavar="NNET-OUT")
 @training_options
 @gpu_option()
+@PROFILE
 @common_options
 def command(
     nnet_in: str,
@@ -43,6 +46,7 @@ def command(
     srand: int,
     binary: bool,
     use_gpu: str,
+    profile: str,
     **options: Any,
 ) -> None:
     """Train the network NNET-IN on the minibatches of EGS-RSPECIFIER, and write it to NNET-OUT.
@@ -51,13 +55,16 @@ def command(
     'ark:nnet3-merge-egs --minibatch-size=64 ark:1.egs ark:- |'.
     """
     settings = trainer_options(srand, **options)
+    if profile:
+        check_overwrites_none(profile, [nnet_in, *nnet3_tables.files_of(egs_in), nnet_out])
     with readable(nnet_in) as source:
         nnet = nnet3_descriptors.read_nnet(source)
-    trainer = nnet3_training.Trainer(nnet, settings, chosen_device(use_gpu))
     progress = ObjectiveLog(print_interval, _say)
-    for number, entry in enumerate(form_for(nnet).entries(egs_in)):
-        progress.add(number, trainer.train_minibatch(entry.value))
-        say_change(trainer, _say)
+    with profiled(profile) as tracer:
+        trainer = nnet3_training.Trainer(nnet, settings, chosen_device(use_gpu), trace=tracer)
+        for number, entry in enumerate(form_for(nnet).entries(egs_in)):
+            progress.add(number, trainer.train_minibatch(entry.value))
+            say_change(trainer, _say)
     say_totals(dict(sorted(trainer.objectives.items())), _say)
     say_limits(trainer, _say)
     if trainer.num_skipped:
