@@ -16,6 +16,7 @@ from nnet3_compiler import (
     looped_requests,
 )
 from nnet3_descriptors import Nnet, component_class, component_types, parse_config
+from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_runtime_onnx import ExportError, OnnxComputer, to_onnx
 from nnet3_runtime_onnx.components import translated_types
 from onnx import shape_inference
@@ -86,6 +87,58 @@ output-node name=output input=both
         expected[t] = both.linear_params @ row + both.bias_params
     [actual] = session_of(model).run(["output"], {"input": given})
     np.testing.assert_allclose(actual, expected[:12], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("config", "frames"),
+    [
+        pytest.param(
+            """
+input-node name=input dim=8
+component name=lstm type=LstmNonlinearityComponent cell-dim=2
+component name=both type=BackpropTruncationComponent dim=4 scale=1.0
+component name=affine type=AffineComponent input-dim=2 output-dim=3
+dim-range-node name=c input-node=both dim-offset=0 dim=2
+component-node name=lstm component=lstm input=Append(input, IfDefined(Offset(c, -1)))
+component-node name=both component=both input=lstm
+dim-range-node name=m input-node=both dim-offset=2 dim=2
+component-node name=affine component=affine input=m
+output-node name=output input=affine
+""",
+            5,
+            id="cells",
+        ),
+        pytest.param(
+            """
+input-node name=input dim=8
+component name=statistics type=StatisticsExtractionComponent input-dim=8 include-variance=true
+component name=pooling type=StatisticsPoolingComponent input-dim=17 output-stddevs=true \
+  left-context=0 right-context=5 num-log-count-features=0
+component-node name=statistics component=statistics input=input
+component-node name=pooling component=pooling input=statistics
+output-node name=output input=Round(pooling, 6)
+""",
+            1,
+            id="statistics",
+        ),
+    ],
+)
+def test_columns_are_not_joined_to_be_cut_again(config: str, frames: int) -> None:
+    """Cells and outputs, sums and sums of squares stay tensors of their own till all are read."""
+    nnet = network(config)
+    wanted = ComputationRequest(
+        inputs=[IoSpecification.from_range("input", 0, 6)],
+        outputs=[IoSpecification.from_range("output", 0, frames)],
+    )
+
+    model = to_onnx(nnet, compile_computation(nnet, wanted))
+
+    joined = [
+        node.output[0]
+        for node in model.graph.node
+        if node.op_type == "Concat" and node.attribute[0].i == -1
+    ]
+    assert joined in ([], ["output"])
 
 
 def test_parameters_are_there_once() -> None:

@@ -20,21 +20,24 @@ def _why_not(component: Any) -> str:
 
 
 @translates(CompositeComponent, refuses=_why_not)
-def composite(call: Call) -> Tensor:
+def composite(call: Call) -> Tensor | Region:
     """y = f_n(... f_2(f_1(x))), of max_rows_process rows at a time if parts look at all rows."""
     rows, parts = call.region.rows, call.component.components
     step = call.component.max_rows_process
     if step <= 0 or not any(_depends_on_other_rows(part) for part in parts):
         step = rows
+    if step >= rows:
+        return _of_rows(call, call.region)
     pieces = [np.arange(begin, min(begin + step, rows)) for begin in range(0, rows, step)]
-    return concat([_of_rows(call, call.region.take(piece)) for piece in pieces], axis=-2)
+    outputs = [_of_rows(call, call.region.take(piece)) for piece in pieces]
+    return concat([call.matrices.tensor(each) for each in outputs], axis=-2)
 
 
 def _depends_on_other_rows(component: Any) -> bool:
     return isinstance(component, BatchNormComponent) and not component.test_mode
 
 
-def _of_rows(call: Call, region: Region) -> Tensor:
+def _of_rows(call: Call, region: Region) -> Region:
     """Returns the output of all parts, one after the other, for some rows."""
     for number, part in enumerate(call.component.components):
         this = attrs.evolve(
@@ -44,6 +47,5 @@ def _of_rows(call: Call, region: Region) -> Tensor:
             region=region,
             rows_out=region.rows,
         )
-        y = translate(this)
-        region = call.matrices.region_of(y)
-    return y
+        region = translate(this)
+    return region

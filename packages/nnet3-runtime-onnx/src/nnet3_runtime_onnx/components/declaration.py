@@ -106,6 +106,13 @@ class Call:
         first = int(self.indexes.row_offsets[offset])
         return np.arange(self.rows_out) * int(self.indexes.row_stride) + first
 
+    def side_by_side(self, *tensors: Tensor) -> Region:
+        """Tensors of (rows_out, ...), the columns of one behind those of the one before.
+
+        Nothing is copied: who reads only some columns reads only the tensors that have them.
+        """
+        return Region.side_by_side([self.matrices.region_of(each) for each in tensors])
+
     # ---- parameters ----
 
     def derived(self, name: str, make: Callable[[], NDArray[Any]]) -> Tensor:
@@ -144,7 +151,7 @@ class Call:
         return repeated(value, (self.rows_out, self.component.output_dim))
 
 
-Translation = Callable[[Call], Tensor]
+Translation = Callable[[Call], Tensor | Region]
 """Adds the nodes of a component, and returns its output, (rows_out, output_dim)."""
 
 Refusal = Callable[[Any], str]
@@ -187,6 +194,7 @@ def why_not(component: Component) -> str:
     return _TRANSLATIONS[type(component)][1](component)
 
 
-def translate(call: Call) -> Tensor:
+def translate(call: Call) -> Region:
     """Adds the nodes of a component, and returns its output, (rows_out, output_dim)."""
-    return _TRANSLATIONS[type(call.component)][0](call)
+    output = _TRANSLATIONS[type(call.component)][0](call)
+    return output if isinstance(output, Region) else call.matrices.region_of(output)

@@ -11,6 +11,7 @@ from nnet3_descriptors.components import (
 
 from nnet3_runtime_onnx.components.declaration import Call, translates
 from nnet3_runtime_onnx.graph import Tensor, constant
+from nnet3_runtime_onnx.matrices import Region
 
 REASON = "draws random numbers: set test mode"
 
@@ -26,9 +27,9 @@ def _if_random(*proportions: str) -> Any:
 
 
 @translates(DropoutComponent, refuses=_if_random("dropout_proportion"))
-def dropout(call: Call) -> Tensor:
+def dropout(call: Call) -> Region:
     """y = (1 - p) x, in test mode."""
-    return call.x * (1.0 - float(call.component.dropout_proportion))
+    return call.matrices.scaled(call.region, 1.0 - float(call.component.dropout_proportion))
 
 
 @translates(DropoutMaskComponent, refuses=_if_random("dropout_proportion"))
@@ -43,12 +44,12 @@ def dropout_mask(call: Call) -> Tensor:
     GeneralDropoutComponent,
     refuses=_if_random("dropout_proportion", "specaugment_max_proportion"),
 )
-def general_dropout(call: Call) -> Tensor:
+def general_dropout(call: Call) -> Region:
     """y = x, in test mode."""
-    return call.x
+    return call.region
 
 
 @translates(SpecAugmentTimeMaskComponent, refuses=_if_random("zeroed_proportion"))
-def time_mask(call: Call) -> Tensor:
+def time_mask(call: Call) -> Region:
     """y = x, in test mode."""
-    return call.x
+    return call.region

@@ -18,21 +18,22 @@ from nnet3_descriptors.components import (
 
 from nnet3_runtime_onnx.components.declaration import Array, Call, translates
 from nnet3_runtime_onnx.graph import Tensor
+from nnet3_runtime_onnx.matrices import Region
 
 LEAST_SCALE = 1e-4
 """ScaleAndOffsetComponent takes a scale nearer to 0 than this for this, with its sign."""
 
 
 @translates(ClipGradientComponent, NoOpComponent)
-def identity(call: Call) -> Tensor:
+def identity(call: Call) -> Region:
     """y = x."""
-    return call.x
+    return call.region
 
 
 @translates(BackpropTruncationComponent)
-def scaled(call: Call) -> Tensor:
+def scaled(call: Call) -> Region:
     """y = scale x."""
-    return call.x * float(call.component.scale)
+    return call.matrices.scaled(call.region, float(call.component.scale))
 
 
 @translates(FixedScaleComponent, NaturalGradientPerElementScaleComponent, PerElementScaleComponent)

@@ -9,11 +9,12 @@ from nnet3_descriptors.components import (
 )
 
 from nnet3_runtime_onnx.components.declaration import Call, translates
-from nnet3_runtime_onnx.graph import Tensor, concat
+from nnet3_runtime_onnx.graph import Tensor
+from nnet3_runtime_onnx.matrices import Region
 
 
 @translates(LstmNonlinearityComponent)
-def lstm_nonlinearity(call: Call) -> Tensor:
+def lstm_nonlinearity(call: Call) -> Region:
     """c = s_f f c' + s_i i g, m = s_o o tanh(c): the cell c and the output m of an LSTM.
 
     i = sigmoid(a_i + w_ic c'), f = sigmoid(a_f + w_fc c'), g = tanh(a_g),
@@ -31,7 +32,7 @@ def lstm_nonlinearity(call: Call) -> Tensor:
     o = (a_o + c * w_oc).apply("Sigmoid")
     if call.component.use_dropout:
         o = o * _mask(call, 2)
-    return concat([c, o * c.apply("Tanh")], axis=-1)
+    return call.side_by_side(c, o * c.apply("Tanh"))
 
 
 def _peephole(call: Call, row: int, name: str) -> Tensor:
@@ -45,14 +46,14 @@ def _mask(call: Call, number: int) -> Tensor:
     return call.columns(first, first + 1)
 
 
-def _gru_cell(z: Tensor, a: Tensor, c_prev: Tensor) -> Tensor:
+def _gru_cell(call: Call, z: Tensor, a: Tensor, c_prev: Tensor) -> Region:
     """h = tanh(a), c = (1 - z) h + z c'; h and c side by side."""
     h = a.apply("Tanh")
-    return concat([h, (1.0 - z) * h + z * c_prev], axis=-1)
+    return call.side_by_side(h, (1.0 - z) * h + z * c_prev)
 
 
 @translates(GruNonlinearityComponent)
-def gru_nonlinearity(call: Call) -> Tensor:
+def gru_nonlinearity(call: Call) -> Region:
     """h = tanh(p + W (r s)), c = (1 - z) h + z c'.
 
     The columns of x are z, r, p, c' and s; where s has as many columns as c', it is c' and not
@@ -62,11 +63,11 @@ def gru_nonlinearity(call: Call) -> Tensor:
     ends = list(itertools.accumulate((cell, recurrent, cell, cell), initial=0))
     z, r, p, c_prev = (call.columns(*both) for both in itertools.pairwise(ends))
     s = call.columns(call.region.columns - recurrent, call.region.columns)
-    return _gru_cell(z, p + (r * s) @ call.transposed("w_h"), c_prev)
+    return _gru_cell(call, z, p + (r * s) @ call.transposed("w_h"), c_prev)
 
 
 @translates(OutputGruNonlinearityComponent)
-def output_gru_nonlinearity(call: Call) -> Tensor:
+def output_gru_nonlinearity(call: Call) -> Region:
     """h = tanh(p + w c'), c = (1 - z) h + z c'; all element by element, of columns z, p and c'."""
     z, p, c_prev = call.blocks(3)
-    return _gru_cell(z, p + c_prev * call.parameter("w_h"), c_prev)
+    return _gru_cell(call, z, p + c_prev * call.parameter("w_h"), c_prev)

@@ -43,20 +43,19 @@ def restricted_attention(call: Call) -> Tensor:
 
 
 @translates(StatisticsExtractionComponent)
-def statistics_extraction(call: Call) -> Tensor:
+def statistics_extraction(call: Call) -> Region:
     """y = (n, sum of x, sum of x^2) over the n rows of a period; x^2 with include_variance only."""
     ranges = np.asarray(call.indexes.forward_indexes)
-    counts = call.numbers(ranges[:, 1] - ranges[:, 0])
-    parts = [sums_of_ranges(call.matrices, call.region, ranges)]
+    counts = call.matrices.region_of(call.numbers(ranges[:, 1] - ranges[:, 0]))
+    parts = [counts, sums_of_ranges(call.matrices, call.region, ranges)]
     if call.component.include_variance:
         squares = call.matrices.region_of(call.x * call.x)
         parts.append(sums_of_ranges(call.matrices, squares, ranges))
-    sums = call.matrices.tensor(Region.side_by_side(parts))
-    return concat([counts, sums], axis=-1)
+    return Region.side_by_side(parts)
 
 
 @translates(StatisticsPoolingComponent)
-def statistics_pooling(call: Call) -> Tensor:
+def statistics_pooling(call: Call) -> Region:
     """y = (log n, m, sqrt(max(q - m^2, floor))): the mean m and the standard deviation in a window.
 
     x has a count, sums and sums of squares. Without output_stddevs all columns of x behind the
@@ -64,14 +63,17 @@ def statistics_pooling(call: Call) -> Tensor:
     """
     c = call.component
     ranges = np.asarray(call.indexes.forward_indexes)
-    sums = call.matrices.tensor(sums_of_ranges(call.matrices, call.region, ranges))
+    sums = sums_of_ranges(call.matrices, call.region, ranges)
     columns = call.region.columns
-    n = sums.slice(range(1))
-    means = sums.slice(range(1, columns)) / n
-    parts = [n.apply("Log")] * c.num_log_count_features
+    n = call.matrices.tensor(sums.between(0, 1))
+
+    def mean(begin: int, end: int) -> Tensor:
+        return call.matrices.tensor(sums.between(begin, end)) / n
+
+    counts = [n.apply("Log")] * c.num_log_count_features
     if not c.output_stddevs:
-        return concat([*parts, means], axis=-1)
-    dim = (columns - 1) // 2
-    m, q = means.slice(range(dim)), means.slice(range(dim, 2 * dim))
+        return call.side_by_side(*counts, mean(1, columns))
+    middle = (columns + 1) // 2
+    m, q = mean(1, middle), mean(middle, columns)
     variance = (q - m * m).maximum(float(c.variance_floor))
-    return concat([*parts, m, variance.apply("Sqrt")], axis=-1)
+    return call.side_by_side(*counts, m, variance.apply("Sqrt"))

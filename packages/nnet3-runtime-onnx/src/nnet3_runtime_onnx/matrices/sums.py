@@ -27,7 +27,9 @@ def sums_of_ranges(matrices: Matrices, region: Region, ranges: NDArray[np.intege
     distinct, number = np.unique(ranges[lengths > 0], axis=0, return_inverse=True)
     of_row = np.full(len(ranges), -1)
     of_row[lengths > 0] = number.reshape(-1)
-    return matrices.region_of(_sums(matrices, region, distinct)).take(of_row)
+    strips = (Region((strip,)) for strip in region.merged().strips)
+    sums = [matrices.region_of(_sums(matrices, strip, distinct)) for strip in strips]
+    return Region.side_by_side(sums).take(of_row)
 
 
 def _sums(matrices: Matrices, region: Region, ranges: NDArray[np.integer]) -> Tensor:

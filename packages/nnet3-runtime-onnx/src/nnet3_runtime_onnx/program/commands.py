@@ -155,7 +155,7 @@ def _propagate(c: Propagate, to: Translator) -> None:
         indexes=to.computation.precomputed_indexes[c.precomputed_indexes],
     )
     with to.graph.named(call.name):
-        value = matrices.region_of(translate(call))
+        value = translate(call)
         if component.properties & ComponentProperties.PROPAGATE_ADDS and c.input != c.output:
             value = matrices.sum(matrices.read(c.output), value)
     matrices.write(c.output, value)
