@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_descriptors import Nnet3Error
-from nnet3_descriptors.files import BinaryReader, TextReader, compressed
+from nnet3_descriptors.files import BinaryReader, CompressedMatrix, TextReader, compressed
 from nnet3_training import (
     DenseTargets,
     ExampleError,
@@ -32,6 +33,7 @@ from nnet3_training.egs import (
     UtteranceSplitter,
     example_bytes,
     excised,
+    get_examples,
     make_examples,
     parse_ranges,
     posteriors,
@@ -229,6 +231,26 @@ def test_made_examples() -> None:
     assert second.inputs[1].values.tolist() in ([[1.0]], [[2.0]])
     assert first.outputs[0].supervision.classes.tolist() == [1, 4] * 3
     assert first.outputs[0].supervision.weights.tolist() == [0.5, 0.75] * 3
+
+
+def test_examples_of_utterances() -> None:
+    """Utterances are split in their order; those without room for a chunk give nothing."""
+    utterances = [
+        Utterance(
+            key=key,
+            features=np.full((length, 2), length, dtype=np.float32),
+            supervision=posteriors([[(0, 1.0)]] * length, 1),
+        )
+        for key, length in (("long", 6), ("short", 2), ("other", 3))
+    ]
+
+    made = list(get_examples(utterances, SplitOptions(num_frames=(3,), left_context=1)))
+    packed = list(get_examples(utterances, SplitOptions(num_frames=(3,)), compress=True))
+
+    assert [example.key for example in made] == ["long-0", "long-3", "other-0"]
+    assert [example.inputs[0].values[0, 0] for example in made] == [6.0, 6.0, 3.0]
+    assert isinstance(packed[0].inputs[0].matrix, CompressedMatrix)
+    assert isinstance(get_examples(iter(utterances), SplitOptions()), Iterator)
 
 
 def test_whole_utterances() -> None:

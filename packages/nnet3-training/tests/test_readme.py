@@ -44,6 +44,23 @@ def test_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not np.array_equal(vectorize(names["trainer"].nnet), vectorize(names["nnet"]))
 
 
+def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Utterances become an archive of examples."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    names: dict[str, Any] = {
+        "features_by_key": {"u": rng.normal(size=(81, 4)).astype(np.float32)},
+        "labels_of": {"u": [[(0, 0.5), (2, 0.5)]] * 81},
+        "num_classes": 3,
+        "left": 1,
+        "right": 0,
+    }
+    exec(BLOCKS[1], names)  # noqa: S102  the package's own README
+
+    written = nnet3_training.read_examples("egs.ark")
+    assert [len(example.outputs[0].indexes) for example in written] in ([50, 30], [30, 50])
+
+
 def test_chain_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The files of a chain system train a network, which is evaluated."""
     monkeypatch.chdir(tmp_path)
@@ -57,7 +74,7 @@ def test_chain_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         shutil.copy(digits / source, name)
 
     names: dict[str, Any] = {}
-    exec(BLOCKS[1], names)  # noqa: S102  the package's own README
+    exec(BLOCKS[2], names)  # noqa: S102  the package's own README
 
     assert names["trainer"].objectives["output"].weight == 80
     assert not np.array_equal(vectorize(names["trainer"].nnet), vectorize(names["nnet"]))
@@ -70,9 +87,9 @@ def test_chain_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         shutil.copy(CHAIN_REFERENCE / "digits" / name, name)
 
     names: dict[str, Any] = {}
-    exec(BLOCKS[2], names)  # noqa: S102  the package's own README
+    exec(BLOCKS[3], names)  # noqa: S102  the package's own README
 
-    assert len(BLOCKS) == 3
+    assert len(BLOCKS) == 4
     assert nnet3_training.read_fst("den.fst").equals(names["den_fst"])
     assert names["supervision"].frames_per_sequence == 44
 

@@ -40,7 +40,9 @@ if TYPE_CHECKING:
         write_chain_supervision,
     )
     from nnet3_training.chain.training import ChainTraining, compute_chain_prob
+    from nnet3_training.egs.chunks import SplitOptions
     from nnet3_training.egs.files import read_examples, write_examples
+    from nnet3_training.egs.making import Utterance, get_examples, posteriors
     from nnet3_training.errors import ExampleError, HmmError, RecipeError, WorkerError
     from nnet3_training.evaluation import Accuracy, Evaluation, Evaluator, in_test_mode
     from nnet3_training.examples import (
@@ -96,16 +98,20 @@ __all__ = [
     "OutputObjectives",
     "RecipeError",
     "SparsePosteriors",
+    "SplitOptions",
     "Trainer",
     "TrainerOptions",
     "TrainingError",
     "TrainingExample",
+    "Utterance",
     "WorkerError",
     "compute_chain_prob",
     "fine_tune",
+    "get_examples",
     "in_test_mode",
     "merge_examples",
     "minibatches",
+    "posteriors",
     "read_chain_examples",
     "read_chain_supervision",
     "read_examples",
@@ -155,6 +161,8 @@ if not TYPE_CHECKING:  # or any name would be one of this package
             ),
             "nnet3_training.activations.component_stats": ("zero_component_stats",),
             "nnet3_training.evaluation": ("Accuracy", "Evaluation", "Evaluator", "in_test_mode"),
+            "nnet3_training.egs.chunks": ("SplitOptions",),
+            "nnet3_training.egs.making": ("Utterance", "get_examples", "posteriors"),
             "nnet3_training.egs.files": (
                 "read_examples",
                 "write_examples",

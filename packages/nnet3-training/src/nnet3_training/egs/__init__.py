@@ -24,6 +24,7 @@ from nnet3_training.egs.labels import Posterior, read_alignment, read_posterior
 from nnet3_training.egs.making import (
     SpeakerChunk,
     Utterance,
+    get_examples,
     has_input_rows,
     make_examples,
     parse_ranges,
@@ -41,6 +42,7 @@ __all__ = [
     "UtteranceSplitter",
     "example_bytes",
     "excised",
+    "get_examples",
     "has_input_rows",
     "is_output_name",
     "make_examples",

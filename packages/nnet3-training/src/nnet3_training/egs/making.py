@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 import numpy as np
@@ -10,9 +10,9 @@ import numpy.typing as npt
 from nnet3_descriptors.files import CompressedMatrix
 from nnet3_descriptors.indexes import IndexArray, T
 
-from nnet3_training.egs.c_random import Random
+from nnet3_training.egs.c_random import CRandom, Random
 from nnet3_training.egs.changes import INPUT, IVECTOR, OUTPUT, with_compression
-from nnet3_training.egs.chunks import UtteranceChunk, UtteranceSplitter
+from nnet3_training.egs.chunks import SplitOptions, UtteranceChunk, UtteranceSplitter
 from nnet3_training.errors import ExampleError
 from nnet3_training.examples import (
     DenseTargets,
@@ -44,6 +44,34 @@ class Utterance:
     supervision: SparsePosteriors | DenseTargets
     ivectors: FloatArray | None = None
     ivector_period: int = 1
+
+
+def get_examples(
+    utterances: Iterable[Utterance],
+    options: SplitOptions,
+    *,
+    seed: int = 0,
+    compress: bool = False,
+) -> Iterator[TrainingExample]:
+    """Makes examples of utterances, one for each chunk, as `nnet3-get-egs` does.
+
+    Args:
+        utterances: Taken one at a time; those too short for a chunk give no example.
+        options: The lengths of chunks, their context, and the frames for each output frame. The
+            context that a network needs is `nnet3_graph.compute_context(nnet)`.
+        seed: Of the random choice of chunk lengths, and of i-vectors.
+        compress: Whether features and dense targets are compressed, as Kaldi does by default.
+
+    Yields:
+        Examples in the order of the utterances; see `make_examples`.
+
+    Raises:
+        ExampleError: an utterance has no frames, or numbers to be compressed are not finite.
+    """
+    rng = CRandom(seed)
+    splitter = UtteranceSplitter(options, rng)
+    for utterance in utterances:
+        yield from make_examples(utterance, splitter, rng, compress=compress)
 
 
 def make_examples(
