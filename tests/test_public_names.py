@@ -34,7 +34,8 @@ PUBLIC_NAMES = {
         read_tokens write_table""",
     "nnet3_training": """
         DenseTargets ExampleError ExampleInput ExampleOutput Objective SparsePosteriors Trainer
-        TrainerOptions TrainingError TrainingExample merge_examples minibatches read_examples
+        TrainerOptions TrainingError TrainingExample get_examples merge_examples minibatches
+        read_examples write_examples
         Callback Checkpoints DropoutSchedule LearningRateSchedule OutputObjectives
         ChainObjective ChainOptions read_chain_examples read_chain_supervision""",
 }

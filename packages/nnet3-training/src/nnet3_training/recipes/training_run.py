@@ -181,7 +181,7 @@ def train_recipe(
         folder: The folder that keeps the run.
         nnet: The network to begin with; None to continue a run.
         utterances: The training data; read once, or not at all if the folder has the examples.
-            Utterances, of a 'chain' model `ChainUtterance`s; or examples that are made already,
+            `Utterance` objects, for a 'chain' model `ChainUtterance` objects; or finished examples,
             with the context that the network needs, and half of the frame subsampling factor more.
         options: The options; None to continue a run, or for the defaults.
         den_fst: The denominator of a 'chain' model, or the file that has it; None to continue.
