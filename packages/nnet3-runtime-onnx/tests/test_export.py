@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from typing import Any
 
 import attrs
 import numpy as np
@@ -15,7 +17,7 @@ from nnet3_compiler import (
     compile_looped,
     looped_requests,
 )
-from nnet3_descriptors import Nnet, component_class, component_types, parse_config
+from nnet3_descriptors import Nnet, component_class, component_types, parse_config, set_test_mode
 from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_runtime_onnx import ExportError, OnnxComputer, to_onnx
 from nnet3_runtime_onnx.components import translated_types
@@ -139,6 +141,83 @@ def test_columns_are_not_joined_to_be_cut_again(config: str, frames: int) -> Non
         if node.op_type == "Concat" and node.attribute[0].i == -1
     ]
     assert joined in ([], ["output"])
+
+
+CONVOLUTIONS = """
+input-node name=input dim=4
+component name=first type=TimeHeightConvolutionComponent num-filters-in=1 num-filters-out=3 \
+  height-in=4 height-out=4 height-offsets=-1,0,1 time-offsets=-1,0,1 required-time-offsets=0
+component name=relu type=RectifiedLinearComponent dim=12
+component name=norm type=BatchNormComponent dim=12 block-dim=3 test-mode=true
+component name=second type=TimeHeightConvolutionComponent num-filters-in=3 num-filters-out=3 \
+  height-in=4 height-out=4 height-offsets=-1,0,1 time-offsets=-1,0,1 required-time-offsets=0
+component-node name=first component=first input=input
+component-node name=relu component=relu input=first
+component-node name=norm component=norm input=relu
+component-node name=second component=second input=norm
+component-node name=relu2 component=relu input=Sum(second, Scale(0.5, norm))
+component-node name=norm2 component=norm input=relu2
+output-node name=output input=norm2
+"""
+
+
+def convolved(component: Any, x: np.ndarray) -> np.ndarray:
+    """The output of a convolution for (frames, height x channels) with zeros around."""
+    frames = len(x)
+    padded = np.pad(x.reshape(frames, component.height_in, -1), [(1, 1), (1, 1), (0, 0)])
+    parts = np.split(component.linear_params, len(component.offsets), axis=1)
+    y = np.zeros((frames, component.height_out, component.num_filters_out))
+    for (time, height), part in zip(component.offsets, parts, strict=True):
+        y += padded[1 + time :, 1 + height :][:frames, : component.height_out] @ part.T
+    return (y + component.bias_params).reshape(frames, -1)
+
+
+def test_convolutions_in_a_row_are_images() -> None:
+    """Only before the first and behind the last are axes exchanged; no zeros are put around."""
+    nnet = network(CONVOLUTIONS)
+    norm = attrs.evolve(
+        nnet.component("norm"),
+        count=5.0,
+        stats_mean=np.float32([0.1, 0.2, 0.3]),
+        stats_var=np.float32([1.0, 2.0, 3.0]),
+    )
+    nnet = nnet.with_components({"norm": norm})
+    rows = np.random.default_rng(2).standard_normal((2, 6, 4), dtype=np.float32)
+
+    model = to_onnx(nnet, compile_computation(nnet, request(6, left=0)), sequences="n")
+
+    counts = Counter(node.op_type for node in model.graph.node)
+    assert counts["Conv"] == counts["BatchNormalization"] == counts["Transpose"] == 2
+    assert not counts["Concat"]
+
+    def normalized(x: np.ndarray) -> np.ndarray:
+        blocks = np.maximum(x, 0).reshape(len(x), -1, 3)
+        return ((blocks - norm.stats_mean) / np.sqrt(norm.stats_var + norm.epsilon)).reshape(
+            x.shape
+        )
+
+    [found] = session_of(model).run(["output"], {"input": rows})
+    for each, output in zip(rows, found, strict=True):
+        first = normalized(convolved(nnet.component("first"), each))
+        expected = normalized(convolved(nnet.component("second"), first) + 0.5 * first)
+        np.testing.assert_allclose(output, expected, rtol=0, atol=1e-5)
+
+
+def test_rows_of_a_convolution_beside_its_image() -> None:
+    """Who reads rows of what is an image gets them, though another convolution reads the image."""
+    nnet = network(CONVOLUTIONS + "output-node name=rows input=Offset(relu, 1)\n")
+    nnet = set_test_mode(nnet)
+    wanted = ComputationRequest(
+        inputs=[IoSpecification.from_range("input", 0, 6)],
+        outputs=[IoSpecification.from_range(name, 1, 4) for name in ("output", "rows")],
+    )
+    rows = np.random.default_rng(3).standard_normal((6, 4), dtype=np.float32)
+
+    model = to_onnx(nnet, compile_computation(nnet, wanted))
+
+    [found] = session_of(model).run(["rows"], {"input": rows})
+    expected = np.maximum(convolved(nnet.component("first"), rows), 0)[2:5]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
 def test_parameters_are_there_once() -> None:

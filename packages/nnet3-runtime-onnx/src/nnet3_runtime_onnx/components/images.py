@@ -11,6 +11,7 @@ from nnet3_descriptors.components import (
 
 from nnet3_runtime_onnx.components.declaration import Array, Call, translates
 from nnet3_runtime_onnx.graph import Tensor
+from nnet3_runtime_onnx.matrices import Region
 
 
 @translates(TimeHeightConvolutionComponent)
@@ -18,7 +19,8 @@ def time_height_convolution(call: Call) -> Tensor:
     """y(t, h) = b + sum over k of W_k x(t + time offset k, s h + height offset k).
 
     Rows are the first axis of an image and heights the second: a filter sees rows that are equally
-    far from each other, as times are. Where offsets leave gaps, the filter is 0.
+    far from each other, as times are. Where offsets leave gaps, the filter is 0. Rows of zeros
+    before the first and behind the last become padding.
     """
     c = call.component
     first, gap, taps = _progression(call.indexes.row_offsets)
@@ -35,18 +37,35 @@ def time_height_convolution(call: Call) -> Tensor:
         return w
 
     rows = gap * (taps - 1) + stride * (call.rows_out - 1) + 1
-    region = call.region.take(np.arange(first, first + rows))
-    x = call.matrices.tensor(region).as_image(rows, c.height_in, c.num_filters_in)
+    given, (before, behind) = _without_zeros_around(
+        call.region.take(np.arange(first, first + rows))
+    )
+    x = call.matrices.tensor(given)
+    image = x.image
+    if image is None or image.shape[1:] != (c.num_filters_in, given.rows, c.height_in):
+        image = x.as_image(given.rows, c.height_in, c.num_filters_in).transpose(0, 3, 1, 2)
     below = c.height_subsample_out * (c.height_out - 1) + lowest + heights - c.height_in
-    y = x.transpose(0, 3, 1, 2).convolve(
+    y = image.convolve(
         call.derived(f"filters.{first}.{gap}.{taps}", filters),
         call.parameter("bias_params"),
         strides=(stride, c.height_subsample_out),
         dilations=(gap, 1),
-        pads=(0, -lowest, 0, max(below, 0)),
+        pads=(before, -lowest, behind, max(below, 0)),
     )
-    y = y.slice(range(c.height_out))
-    return y.transpose(0, 2, 3, 1).as_rows(call.rows_out, c.output_dim)
+    return y.slice(range(c.height_out)).as_rows_of_image(call.rows_out, c.output_dim)
+
+
+def _without_zeros_around(region: Region) -> tuple[Region, tuple[int, int]]:
+    """Returns the rows between the first and the last that is not zero, and how many are not.
+
+    Returns:
+        The rows, all if there are only zeros; how many are before them, and how many behind.
+    """
+    rows = np.flatnonzero(~region.is_zero)
+    if not len(rows):
+        return region, (0, 0)
+    first, last = int(rows[0]), int(rows[-1])
+    return region.take(np.arange(first, last + 1)), (first, region.rows - 1 - last)
 
 
 def _progression(offsets: Array) -> tuple[int, int, int]:

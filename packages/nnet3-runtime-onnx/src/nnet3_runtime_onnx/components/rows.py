@@ -55,6 +55,9 @@ def batch_norm(call: Call) -> Tensor:
     c = call.component
     columns, blocks = call.region.columns, call.region.columns // c.block_dim
     if c.test_mode:
+        image = call.x.image
+        if image is not None and image.shape[1] == c.block_dim:
+            return _normalized_image(call, image)
         scale = c.target_rms / np.sqrt(np.maximum(call.double("stats_var"), 0) + c.epsilon)
         offset = -scale * call.double("stats_mean")
         y = call.x * call.derived("scale", lambda: np.tile(scale, blocks))
@@ -64,3 +67,16 @@ def batch_norm(call: Call) -> Tensor:
     variance = (centred * centred).reduce("ReduceMean", -2, keep=True)
     y = centred * float(c.target_rms) / (variance + float(c.epsilon)).apply("Sqrt")
     return y.reshape(call.rows_out, columns)
+
+
+def _normalized_image(call: Call, image: Tensor) -> Tensor:
+    """y = s (x - m) for an image; its channels are the columns of a block."""
+    c = call.component
+    y = image.normalize_channels(
+        mean=call.parameter("stats_mean"),
+        variance=call.derived("stats_var", lambda: np.maximum(c.stats_var, 0)),
+        scale=call.derived("target_rms", lambda: np.full(c.block_dim, c.target_rms)),
+        offset=call.derived("zeros", lambda: np.zeros(c.block_dim)),
+        epsilon=float(c.epsilon),
+    )
+    return y.as_rows_of_image(call.rows_out, call.region.columns)

@@ -22,18 +22,30 @@ class Tensor:
         name: Of the value or constant.
         shape: Without the leading axis.
         is_led: Whether it has the leading axis of the graph; constants have none.
+        image: The elements of (rows, columns) as (images, channels, rows, heights), where a column
+            is a channel of a height, and channels are next to each other. None if there is no such
+            tensor. What is done element by element is done with the image, and rows are made of it
+            where something reads rows: so neighbouring convolutions need no other order between.
     """
 
     graph: GraphBuilder
     name: str
     shape: tuple[int, ...]
     is_led: bool
+    image: Tensor | None = None
 
     # ---- element by element ----
 
     def _with(self, operator: str, other: Tensor | float, *, swapped: bool = False) -> Tensor:
         other = constant(self.graph, other) if isinstance(other, int | float) else other
         pair = (other, self) if swapped else (self, other)
+        if self.image is not None:
+            images = [each.image if each.shape else each for each in pair]
+            fits = (), self.image.shape
+            names = [each.name for each in images if each is not None and each.shape in fits]
+            if len(names) == len(pair):
+                image = attrs.evolve(self.image, name=self.graph.node(operator, names))
+                return image.as_rows_of_image(*self.shape)
         name = self.graph.node(operator, [each.name for each in pair])
         shape = np.broadcast_shapes(self.shape, other.shape)
         return Tensor(self.graph, name, shape, self.is_led or other.is_led)
@@ -61,9 +73,16 @@ class Tensor:
         return self._with("Max", other)
 
     def apply(self, operator: str, **attributes: int | float) -> Tensor:
-        """An operator of one operand that keeps the shape, such as Tanh."""
+        """An operator of one operand that keeps the shape, such as Tanh.
+
+        Args:
+            operator: Its type.
+            attributes: Those of an operator that is not element by element, such as `axis`.
+        """
+        if self.image is not None and not attributes:
+            return self.image.apply(operator).as_rows_of_image(*self.shape)
         name = self.graph.node(operator, [self.name], **attributes)
-        return attrs.evolve(self, name=name)
+        return attrs.evolve(self, name=name, image=None)
 
     # ---- products and sums ----
 
@@ -113,6 +132,22 @@ class Tensor:
             for axis, (size, taps, stride, dilation) in enumerate(sizes)
         )
         return Tensor(self.graph, name, (self.shape[0], filters.shape[0], *counts), is_led=False)
+
+    def normalize_channels(
+        self, mean: Tensor, variance: Tensor, scale: Tensor, offset: Tensor, epsilon: float
+    ) -> Tensor:
+        """Images (images, channels, ...) with scale (x - mean) / sqrt(variance + epsilon) + offset.
+
+        Args:
+            mean: (channels,), as are the others.
+            variance: At least 0.
+            scale: Of what is normalized.
+            offset: Added to it.
+            epsilon: Added to the variance.
+        """
+        operands = [each.name for each in (self, scale, offset, mean, variance)]
+        name = self.graph.node("BatchNormalization", operands, epsilon=epsilon)
+        return attrs.evolve(self, name=name)
 
     def pool_max(self, *, sizes: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
         """The greatest elements of blocks of images, (images, channels, ...)."""
@@ -182,6 +217,10 @@ class Tensor:
         sizes = self.graph.integers([-1] * is_led + [rows, columns])
         name = self.graph.node("Reshape", [self.name, sizes])
         return Tensor(self.graph, name, (rows, columns), is_led)
+
+    def as_rows_of_image(self, rows: int, columns: int) -> Tensor:
+        """Images (images, channels, rows, heights) as (rows, columns), which keep the image."""
+        return attrs.evolve(self.transpose(0, 2, 3, 1).as_rows(rows, columns), image=self)
 
 
 def constant(graph: GraphBuilder, value: float) -> Tensor:
