@@ -1,18 +1,18 @@
 """How much memory tools take for examples that are made on the fly, however many there are.
 
-    python benchmarks/example_stream.py --gigabytes 1
+    python benchmarks/example_stream.py --gigabytes 1 5 10
 
 A pipe of three tools: examples of noise are shuffled with a buffer, merged into minibatches, and
-copied. Printed is the largest memory of each when a quarter of the bytes has passed, and at the
-end: it must not grow.
+copied. Nothing is written to disk. Printed are the largest memory of each tool so far and the
+processor time of all tools when so many bytes have passed: memory must not grow.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,42 +53,49 @@ def peak(process_id: int) -> float:
     return int(status.partition("VmHWM:")[2].split()[0]) / 1000
 
 
-def main() -> None:
-    """Print the peaks."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--gigabytes", type=float, default=10.0)
-    total = int(1e9 * parser.parse_args().gigabytes)
+def processor_seconds(process_id: int) -> float:
+    """The processor time of a process so far."""
+    fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def started() -> list[subprocess.Popen[bytes]]:
+    """The tools, each reading what the one before writes."""
     processes: list[subprocess.Popen[bytes]] = []
-    source = subprocess.PIPE
     for name, arguments in TOOLS.items():
         tool = Path(sys.executable).with_name(name)
         is_last = len(processes) == len(TOOLS) - 1
         sink = subprocess.DEVNULL if is_last else subprocess.PIPE
-        before = processes[-1].stdout if processes else source
+        before = processes[-1].stdout if processes else subprocess.PIPE
         processes.append(
             subprocess.Popen(
                 [tool, *arguments], stdin=before, stdout=sink, stderr=subprocess.DEVNULL
             )
         )
-    start, written, early = time.perf_counter(), 0, {}
+    return processes
+
+
+def main() -> None:
+    """Print the peaks."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gigabytes", type=float, nargs="+", default=[1.0, 5.0, 10.0])
+    marks = sorted(parser.parse_args().gigabytes)
+    print("| passed | processor time | " + " | ".join(TOOLS) + " |")
+    print("|---|---|" + "---|" * len(TOOLS), flush=True)
+    processes, written = started(), 0
     pipe = processes[0].stdin
     assert pipe is not None
-    for entry in examples(np.random.default_rng(0)):
-        pipe.write(entry)
-        written += len(entry)
-        if not early and written > total / 4:
-            early = {process.pid: peak(process.pid) for process in processes}
-        if written > total:
-            break
-    late = {process.pid: peak(process.pid) for process in processes}
+    entries = examples(np.random.default_rng(0))
+    for mark in marks:
+        while written < 1e9 * mark:
+            entry = next(entries)
+            pipe.write(entry)
+            written += len(entry)
+        spent = sum(processor_seconds(process.pid) for process in processes)
+        peaks = " | ".join(f"{peak(process.pid):.1f} MB" for process in processes)
+        print(f"| {written / 1e9:.2f} GB | {spent:.0f} s | {peaks} |", flush=True)
     pipe.close()
-    seconds = time.perf_counter() - start
     assert all(process.wait() == 0 for process in processes)
-    print(f"{written / 1e9:.2f} GB in {seconds:.0f} s")
-    for name, process in zip(TOOLS, processes, strict=True):
-        print(
-            f"{name:18} {early[process.pid]:6.1f} MB after a quarter, {late[process.pid]:6.1f} MB"
-        )
 
 
 if __name__ == "__main__":

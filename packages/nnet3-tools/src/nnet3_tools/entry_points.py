@@ -4,6 +4,7 @@ Neither this module nor the package itself imports another one: what could be in
 is imported, such as NumPy, is imported by a tool's module.
 """
 
+import gc
 import importlib
 import os
 import signal
@@ -11,6 +12,10 @@ from collections.abc import Callable
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C: 128 and the number of the signal, as shells have it."""
+
+_OBJECTS_UNTIL_COLLECTION = 10_000
+"""So many objects are made before Python looks for garbage: by default 700 are, and modules that
+are imported make hundreds of thousands, none of which is garbage."""
 
 
 def entry_point(module: str) -> Callable[[], None]:
@@ -29,6 +34,7 @@ def entry_point(module: str) -> Callable[[], None]:
             os._exit(INTERRUPTED)
 
     def main() -> None:
+        gc.set_threshold(_OBJECTS_UNTIL_COLLECTION)
         usual = signal.getsignal(signal.SIGINT)
         if usual is signal.default_int_handler:  # not if Ctrl-C is ignored, as in the background
             signal.signal(signal.SIGINT, end)
@@ -39,6 +45,8 @@ def entry_point(module: str) -> Callable[[], None]:
             imported.main()
         except KeyboardInterrupt:  # just before the tool minds it, or when it has ended
             end()
+        finally:
+            gc.freeze()  # what there is goes with the process, and need not be looked through
 
     return main
 
