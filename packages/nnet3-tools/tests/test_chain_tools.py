@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import attrs
 import numpy as np
@@ -220,6 +222,16 @@ def test_shuffles(run: Run, buffer: int) -> None:
     assert keys("a") != keys("c")
     assert sorted(keys("a")) == sorted(keys("cegs8.ark"))
     assert keys("a") != keys("cegs8.ark")
+
+
+@pytest.mark.parametrize("case", json.loads((DIGITS / "draws.json").read_text()))
+def test_draws(run: Run, case: dict[str, Any]) -> None:
+    """What seeds decide, they decide as in Kaldi: which examples go where, and in which order."""
+    assert run(case["command"])[0] == 0
+
+    known = keys("cegs.ark")
+    for number, examples in enumerate(case["examples"], start=1):
+        assert keys(f"{number}.ark") == [known[example] for example in examples]
 
 
 def test_takes_a_subset(run: Run) -> None:

@@ -40,6 +40,7 @@ from nnet3_training.egs import (
     read_alignment,
     read_posterior,
     shifted,
+    shuffled,
     with_compression,
     with_context,
     with_frame,
@@ -367,3 +368,31 @@ def test_compression_of_numbers_that_hardly_differ() -> None:
 
     assert found.token == "CM"
     np.testing.assert_allclose(found.decompressed(), values, atol=1.0)
+
+
+@pytest.mark.parametrize(
+    ("seed", "numbers"),
+    [
+        (0, [1804289383, 846930886, 1681692777]),
+        (1, [1804289383, 846930886, 1681692777]),
+        (5, [590011675, 99788765, 2131925610]),
+        (-1, [254925627, 1205188300, 366127624]),
+        (-(2**31), [1336741213, 1210407648, 1447044896]),
+    ],
+)
+def test_random_numbers_of_the_c_library(seed: int, numbers: list[int]) -> None:
+    """They are those of the GNU C library, for negative seeds, too."""
+    random = CRandom(seed)
+
+    assert [random.rand() for _ in numbers] == numbers
+    assert sorted(random.permutation(5)) == list(range(5))
+
+
+@given(st.integers(0, 30), st.integers(0, 12), st.integers(-5, 5))
+def test_shuffled_with_a_buffer(count: int, buffer_size: int, seed: int) -> None:
+    """Every item comes once; with one place all come in their order."""
+    found = list(shuffled(range(count), CRandom(seed), buffer_size))
+
+    assert sorted(found) == list(range(count))
+    if buffer_size == 1:
+        assert found == list(range(count))

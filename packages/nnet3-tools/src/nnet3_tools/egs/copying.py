@@ -9,14 +9,14 @@ from typing import Any
 
 import attrs
 import click
-import numpy as np
 from nnet3_tables import ObjectWriter, read_tokens
 from nnet3_training import TrainingExample
+from nnet3_training.egs import CRandom
 
 from nnet3_tools.egs.forms import Entry, ExampleForm, check_files
 from nnet3_tools.kaldi_command import boolean_option, log
 
-Change = Callable[[TrainingExample, np.random.Generator], TrainingExample | None]
+Change = Callable[[TrainingExample, CRandom], TrainingExample | None]
 
 
 def _frames(given: int) -> int | None:
@@ -182,32 +182,32 @@ class Copying:
             TableError, ModelFileError: a table cannot be read or written.
         """
         check_files(egs_in, *egs_out)
-        rng = np.random.default_rng(abs(self.options.srand))
+        rng = CRandom(self.options.srand)  # what is drawn, and when, is as in Kaldi
         num_read = num_written = num_missing = 0
         with contextlib.ExitStack() as stack:
             writers = [stack.enter_context(ObjectWriter(name)) for name in egs_out]
             for entry in self.form.entries(egs_in):
                 num_read += 1
+                count = self._count(rng)
                 missing = self.options.relabelling.missing(entry.key)
                 if missing is not None:
                     click.echo(f"WARNING ({self.tool}) {missing}", err=True)
                     num_missing += 1
                     continue
-                for _ in range(self._count(rng)):
+                for _ in range(count):
+                    number = rng.rand() if self.options.random else num_written
                     changed = self.change(entry.value, rng)
                     if changed is None:
                         continue
-                    number = int(rng.integers(1 << 31)) if self.options.random else num_written
                     self._write(writers[number % len(writers)], entry, changed)
                     num_written += 1
         return num_read, num_written, num_missing
 
-    def _count(self, rng: np.random.Generator) -> int:
+    def _count(self, rng: CRandom) -> int:
         """How often an example is written: a number of this average, rounded up or down."""
         wanted = self.options.keep_proportion
         whole = math.floor(wanted)
-        more = wanted - whole
-        return whole + (bool(rng.random() < more) if more > 0.0 else 0)
+        return whole + rng.with_probability(wanted - whole)
 
     def _write(self, writer: ObjectWriter, entry: Entry, changed: TrainingExample) -> None:
         if changed is entry.value:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import click
-import numpy as np
 from nnet3_descriptors.indexes import T
 from nnet3_training import TrainingExample
 from nnet3_training.egs import (
+    CRandom,
     shifted,
     with_context,
     with_frame,
@@ -43,7 +43,7 @@ def command(
     options = CopyOptions.given(**given)
     number = _frame(frame)
 
-    def change(example: TrainingExample, rng: np.random.Generator) -> TrainingExample | None:
+    def change(example: TrainingExample, rng: CRandom) -> TrainingExample | None:
         weight, name = options.relabelled(example.key)
         if weight is not None and weight != 1.0:
             example = with_weight(example, weight)
@@ -77,7 +77,7 @@ def _frame(text: str) -> int | None:
         ) from None
 
 
-def _random_frame(example: TrainingExample, rng: np.random.Generator) -> int:
+def _random_frame(example: TrainingExample, rng: CRandom) -> int:
     """A t of "output" that is drawn, from its first to its last.
 
     Raises:
@@ -86,7 +86,7 @@ def _random_frame(example: TrainingExample, rng: np.random.Generator) -> int:
     for io in example.outputs:
         if io.name == "output":
             times = io.indexes[:, T]
-            return int(rng.integers(times.min(), times.max() + 1))
+            return rng.integers(int(times.min()), int(times.max()) + 1)
     raise click.ClickException(f"example '{example.key}' has no 'output'")
 
 

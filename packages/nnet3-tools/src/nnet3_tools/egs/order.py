@@ -28,7 +28,7 @@ def shuffle_command(tool: str, form: ExampleForm) -> click.Command:
     def command(egs_in: str, egs_out: str, srand: int, buffer_size: int) -> None:
         """Write the examples of EGS-RSPECIFIER to EGS-WSPECIFIER in random order."""
         check_files(egs_in, egs_out)
-        rng = np.random.default_rng(abs(srand))
+        rng = CRandom(srand)
         count = 0
         with ObjectWriter(egs_out) as writer:
             for entry in shuffled(form.entries(egs_in), rng, buffer_size):

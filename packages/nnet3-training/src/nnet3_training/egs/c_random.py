@@ -36,16 +36,20 @@ class CRandom:
     """`rand` of the GNU C library, as Kaldi uses it."""
 
     def __init__(self, seed: int = 1) -> None:
-        """Begins as after `srand(seed)`; without that the C library has the seed 1."""
-        state = [seed % (1 << 32) or 1]
+        """Begins as after `srand(seed)`; without that the C library has the seed 1.
+
+        Args:
+            seed: Its lowest 32 bits count, as a number with a sign; 0 is taken for 1.
+        """
+        state = [(seed + (1 << 31)) % (1 << 32) - (1 << 31) or 1]
+        # Kaldi shuffles with another generator, which takes no numbers from this one.
+        self._shuffling = np.random.default_rng(abs(state[0]))
         for _ in range(_DEGREE - 1):
             state.append(16807 * state[-1] % _MODULUS)
         self._state = deque(state, maxlen=_DEGREE)
         self._state.rotate(-_LAG)
         for _ in range(_WARM_UP):
             self._next()
-        # Kaldi shuffles with another generator, which takes no numbers from this one.
-        self._shuffling = np.random.default_rng(seed)
 
     def _next(self) -> int:
         value = (self._state[-_LAG] + self._state[0]) % (1 << 32)

@@ -1,4 +1,8 @@
-"""Examples, or anything else, in random order, with few of them held."""
+"""Examples, or anything else, in random order, with few of them held.
+
+With `CRandom`, which has Kaldi's numbers, the order is that of Kaldi's tools with a buffer. Without
+a buffer these take their seed from the system, so that no two orders are the same.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +20,20 @@ def shuffled(items: Iterable[T], rng: Random, buffer_size: int = 0) -> Iterator[
     Args:
         items: Any number of them.
         rng: Draws.
-        buffer_size: So many are held back, from which the next is drawn; 0 for all.
+        buffer_size: There are places for so many. Each item is put in a place that is drawn, and
+            the one that was there comes next; in the end those that are left, place by place. 0 for
+            places for all.
     """
-    held: list[T] = []
+    if not buffer_size:
+        held = list(items)
+        for number in rng.permutation(len(held)):
+            yield held[number]
+        return
+    places: dict[int, T] = {}
     for item in items:
-        held.append(item)
-        if buffer_size and len(held) > buffer_size:
-            yield held.pop(int(rng.integers(0, len(held))))
-    for number in rng.permutation(len(held)):
-        yield held[number]
+        place = int(rng.integers(0, buffer_size))
+        if place in places:
+            yield places[place]
+        places[place] = item
+    for place in sorted(places):
+        yield places[place]

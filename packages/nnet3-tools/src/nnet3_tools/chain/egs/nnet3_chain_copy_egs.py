@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import click
-import numpy as np
 from nnet3_training import TrainingExample
 from nnet3_training.chain import shifted, with_context, with_output_name, with_weight
+from nnet3_training.egs import CRandom
 
 from nnet3_tools.chain.egs.examples import CHAIN
 from nnet3_tools.egs.copying import Copying, CopyOptions, copy_options
@@ -29,7 +29,7 @@ def command(egs_in: str, egs_out: tuple[str, ...], **given: Any) -> None:
     """
     options = CopyOptions.given(**given)
 
-    def change(example: TrainingExample, rng: np.random.Generator) -> TrainingExample:
+    def change(example: TrainingExample, rng: CRandom) -> TrainingExample:
         weight, name = options.relabelled(example.key)
         if weight is not None:
             example = with_weight(example, weight)
