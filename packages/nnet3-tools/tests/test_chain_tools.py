@@ -234,6 +234,22 @@ def test_draws(run: Run, case: dict[str, Any]) -> None:
         assert keys(f"{number}.ark") == [known[example] for example in examples]
 
 
+@pytest.mark.parametrize("name", ["both", "max"])
+def test_derivatives_of_some_times(run: Run, name: str) -> None:
+    """Derivatives that are cut off in time change the parameters as Kaldi does, within 2e-4."""
+    folder = CHAIN_REFERENCE / "derivative_times"
+    commands = dict(
+        line.split(": ", 1) for line in (folder / "commands.txt").read_text().splitlines()
+    )
+    shutil.copy(folder / "initial.raw", "initial.raw")
+    before, wanted = (vectorize(read_nnet(folder / f"{each}.raw")) for each in ("initial", name))
+
+    assert run(commands[name].replace("../digits/", ""))[0] == 0
+
+    found = vectorize(read_nnet(f"{name}.raw"))
+    assert np.linalg.norm(found - wanted) < 2e-4 * np.linalg.norm(wanted - before)
+
+
 def test_takes_a_subset(run: Run) -> None:
     """So many different examples are chosen; all of them if there are no more."""
     status, _, errors = run("nnet3-chain-subset-egs --n=8 --srand=1 ark:cegs.ark ark:some")

@@ -27,7 +27,7 @@ class KaldiCommand(click.Command):
     line, and options on the command line go before them. `--version` is that of nnet3-tools.
 
     Attributes:
-        ignored: How options begin that are taken and change nothing.
+        ignored: How options begin that are taken and change nothing, unless the command has them.
     """
 
     ignored: ClassVar[tuple[str, ...]] = ()
@@ -53,6 +53,7 @@ class KaldiCommand(click.Command):
         return [*from_files, *given]
 
     def _normalized(self, args: list[str]) -> list[str]:
+        known = {option for parameter in self.params for option in parameter.opts}
         booleans = {
             name
             for parameter in self.params
@@ -67,7 +68,7 @@ class KaldiCommand(click.Command):
             if arg.startswith("--"):
                 name, equals, value = arg.partition("=")
                 name = name.replace("_", "-")
-                if name.startswith(self.ignored):
+                if name.startswith(self.ignored) and name not in known:
                     continue
                 if not equals and name in booleans:
                     equals, value = "=", "true"
@@ -100,13 +101,13 @@ def boolean_option(name: str, default: bool = False, **attributes: Any) -> Calla
 GPU_CHOICES = ("yes", "no", "optional", "wait")
 
 
-def gpu_option(*choices: str) -> Callable[[Any], Any]:
-    """The option `--use-gpu`, by default with Kaldi's choices; the command gets it as `use_gpu`."""
+def gpu_option() -> Callable[[Any], Any]:
+    """The option `--use-gpu`, with Kaldi's choices; the command gets it as `use_gpu`."""
     return click.option(
         "--use-gpu",
         default="no",
         show_default=True,
-        type=click.Choice(choices or GPU_CHOICES),
+        type=click.Choice(GPU_CHOICES),
         help="Whether to run on a CUDA device.",
     )
 

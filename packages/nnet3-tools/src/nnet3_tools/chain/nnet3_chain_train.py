@@ -48,7 +48,7 @@ def _warn(line: str) -> None:
 @chain_options
 @boolean_option("--apply-deriv-weights", default=True, help="Multiply by the weights of frames.")
 @training_options
-@gpu_option("yes", "no", "wait")
+@gpu_option()
 @PROFILE
 @common_options
 def command(

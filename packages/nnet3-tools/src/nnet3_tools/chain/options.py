@@ -27,7 +27,7 @@ CHAIN_NUMBERS = {
 class ObjectiveCommand(KaldiCommand):
     """A command that takes Kaldi's options for its optimizer, compiler and caches.
 
-    They say how Kaldi computes, not what.
+    They say how Kaldi computes, not what, but for those that a command of training has itself.
     """
 
     ignored: ClassVar[tuple[str, ...]] = (

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
+import nnet3_optimizer
 import nnet3_training
 from nnet3_training.egs import CRandom
 
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from nnet3_training import TrainerOptions
 
 _LARGEST_PHASE = 100_000
+
+_NO_TIME = 2**31 - 1
+"""A time that is no limit; so are times beyond it, such as the smallest of 32 bits."""
+_LIMITS = ("min_deriv_time", "max_deriv_time", "max_deriv_time_relative")
 
 _OPTIONS = (
     click.option(
@@ -66,12 +71,30 @@ _OPTIONS = (
         help="Minibatches between two log lines.",
     ),
     click.option("--srand", default=0, help="Seed of the random numbers."),
+    click.option(
+        "--optimization.min-deriv-time",
+        "min_deriv_time",
+        default=-_NO_TIME,
+        help="Derivatives are taken to be zero before this t.",
+    ),
+    click.option(
+        "--optimization.max-deriv-time",
+        "max_deriv_time",
+        default=_NO_TIME,
+        help="Derivatives are taken to be zero after this t.",
+    ),
+    click.option(
+        "--optimization.max-deriv-time-relative",
+        "max_deriv_time_relative",
+        default=_NO_TIME,
+        help="The same, counted from the last t of an output.",
+    ),
     boolean_option("--binary", default=True, help="Write the network in binary form."),
 )
 
 
 def training_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options of steps; those that are no fields of TrainerOptions are the last three."""
+    """Adds the options of steps; what `trainer_options` does not take is among them."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
@@ -85,5 +108,11 @@ def trainer_options(srand: int, **options: Any) -> TrainerOptions:
     Raises:
         TrainingError: an option is out of range.
     """
+    limits = {name: options.pop(name) for name in _LIMITS}
+    optimize_options = nnet3_optimizer.OptimizeOptions(
+        **{name: time for name, time in limits.items() if abs(time) < _NO_TIME}
+    )
     phase = CRandom(srand).integers(0, _LARGEST_PHASE + 1)
-    return nnet3_training.TrainerOptions(seed=abs(srand), backstitch_phase=phase, **options)
+    return nnet3_training.TrainerOptions(
+        seed=abs(srand), backstitch_phase=phase, optimize_options=optimize_options, **options
+    )

@@ -8,7 +8,7 @@ import click
 from nnet3_training import SparsePosteriors
 from nnet3_training.egs import posteriors, read_posterior
 
-from nnet3_tools.egs.splitting import ExampleMaker, ObjectLookup, split_options
+from nnet3_tools.egs.splitting import ExampleMaker, ObjectLookup, labels_option, split_options
 from nnet3_tools.kaldi_command import KaldiCommand, common_options, run_tool
 
 NAME = "nnet3-get-egs"
@@ -20,6 +20,7 @@ NAME = "nnet3-get-egs"
 @click.argument("egs_out", metavar="EGS-WSPECIFIER")
 @click.option("--num-pdfs", type=click.IntRange(min=1), required=True, help="Number of classes.")
 @split_options
+@labels_option
 @common_options
 def command(
     features_in: str, posteriors_in: str, egs_out: str, num_pdfs: int, **options: Any

@@ -8,7 +8,13 @@ import click
 from nnet3_training import DenseTargets, SparsePosteriors
 from nnet3_training.egs import read_stored_matrix
 
-from nnet3_tools.egs.splitting import ExampleMaker, Known, ObjectLookup, split_options
+from nnet3_tools.egs.splitting import (
+    ExampleMaker,
+    Known,
+    ObjectLookup,
+    labels_option,
+    split_options,
+)
 from nnet3_tools.kaldi_command import KaldiCommand, common_options, run_tool
 
 NAME = "nnet3-get-egs-dense-targets"
@@ -20,6 +26,7 @@ NAME = "nnet3-get-egs-dense-targets"
 @click.argument("egs_out", metavar="EGS-WSPECIFIER")
 @click.option("--num-targets", default=-1, help="Columns that targets must have; -1 for any.")
 @split_options
+@labels_option
 @common_options
 def command(
     features_in: str, targets_in: str, egs_out: str, num_targets: int, **options: Any

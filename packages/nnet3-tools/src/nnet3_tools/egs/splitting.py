@@ -54,6 +54,13 @@ class ObjectLookup(Generic[T]):
         return self._passed.pop(key)
 
 
+labels_option = click.option(
+    "--targets-length-tolerance",
+    default=2,
+    help="Frames by which labels may be shorter than features.",
+)
+
+
 def split_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options that say how utterances are split, and what belongs to them."""
     options = (
@@ -93,11 +100,6 @@ def split_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--length-tolerance",
             default=100,
             help="Frames by which i-vectors may be shorter than features.",
-        ),
-        click.option(
-            "--targets-length-tolerance",
-            default=2,
-            help="Frames by which labels may be shorter than features.",
         ),
         boolean_option(
             "--compress", default=True, help="Compress features that are not compressed yet."
