@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from exported_programs import identity, program_of, run
+from exported_programs import INPUT, OUTPUT, computation, identity, program_of, run
 from nnet3_compiler import (
+    AcceptInput,
     AddRowRanges,
     AddRows,
     AddRowsMulti,
@@ -20,6 +21,8 @@ from nnet3_compiler import (
     DecompressMatrix,
     MatrixAdd,
     MatrixCopy,
+    NoOperationMarker,
+    ProvideOutput,
     SetConst,
     SwapMatrix,
 )
@@ -163,6 +166,28 @@ def test_swap() -> None:
     ]
 
     assert_equal(run(GIVEN, [(6, 4), (6, 4)], commands), 1 + GIVEN)
+
+
+def test_a_second_segment_copies_rows_that_nothing_reads() -> None:
+    """A matrix of the first segment of which no row matters is no state, but it is there."""
+    program = [
+        AcceptInput(matrix=1, node=INPUT),
+        AllocMatrixZeroed(matrix=2),
+        MatrixCopy(output=2, input=1),
+        ProvideOutput(matrix=2, node=OUTPUT),
+        NoOperationMarker(),
+        AcceptInput(matrix=3, node=INPUT),
+        AllocMatrixZeroed(matrix=4),
+        MatrixCopy(output=4, input=2),
+        MatrixCopy(output=4, input=3),
+        ProvideOutput(matrix=4, node=OUTPUT),
+        NoOperationMarker(),
+    ]
+    computer = OnnxComputer(identity(2), computation([(3, 2)] * 4, program))
+
+    for number in range(2):
+        rows = GIVEN[:3, :2] + number
+        np.testing.assert_array_equal(computer.forward({"input": rows})["output"], rows)
 
 
 def test_what_is_no_forward_command() -> None:

@@ -44,8 +44,10 @@ class Ports:
         self.input_sizes: Mapping[str, tuple[int, int]] = sizes(AcceptInput)
         self.output_sizes: Mapping[str, tuple[int, int]] = sizes(ProvideOutput)
         names = state_names(nnet, computation)
-        self._given = {matrix: f"{STATE}.{names[matrix]}" for matrix in part.given}
-        self._handed_on = {matrix: f"{NEXT_STATE}.{names[matrix]}" for matrix in part.handed_on}
+        self._given, self._handed_on = (
+            {matrix: f"{prefix}.{names[matrix]}" for matrix, rows in state.items() if len(rows)}
+            for prefix, state in ((STATE, part.given), (NEXT_STATE, part.handed_on))
+        )
         self._columns = computation.matrices[:, 1].tolist()
         self._inputs = {name: self._input(name, size) for name, size in self.input_sizes.items()}
         self._rows_taken: dict[str, int] = defaultdict(int)
@@ -68,11 +70,13 @@ class Ports:
         self._provided[node].append(value)
 
     def take_state(self, matrices: Matrices) -> None:
-        """Sets the matrices that are given."""
-        for matrix, name in self._given.items():
-            rows = self._part.given[matrix]
-            size = len(rows), self._columns[matrix]
-            matrices.set_matrix(matrix, self._input(name, size), rows)
+        """Sets the matrices that are given, those without rows that matter to zeros."""
+        for matrix, rows in self._part.given.items():
+            if matrix in self._given:
+                tensor = self._input(self._given[matrix], (len(rows), self._columns[matrix]))
+                matrices.set_matrix(matrix, tensor, rows)
+            else:
+                matrices.clear(matrix)
 
     def hand_on(self, matrices: Matrices) -> None:
         """Makes the outputs, and what is handed on, outputs of the graph."""

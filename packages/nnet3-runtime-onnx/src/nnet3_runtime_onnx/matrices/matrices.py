@@ -36,9 +36,11 @@ class Matrices:
 
     def allocate(self, submatrix: int) -> None:
         """Makes the whole matrix that a submatrix names, of zeros."""
-        matrix = self.matrix_of(submatrix)
-        rows, columns = self._sizes[matrix]
-        self._regions[matrix] = Region.of_source(ZERO, rows, columns)
+        self.clear(self.matrix_of(submatrix))
+
+    def clear(self, matrix: int) -> None:
+        """Makes a matrix of zeros."""
+        self._regions[matrix] = Region.of_source(ZERO, *self._sizes[matrix])
 
     def free(self, submatrix: int) -> None:
         """Forgets the whole matrix that a submatrix names."""

@@ -37,7 +37,7 @@ Numbers = frozenset[int]
 
 
 State = Mapping[int, NDArray[np.intp]]
-"""Matrices, ascending, and for each the rows that matter, ascending."""
+"""Matrices, ascending, and for each the rows that matter, ascending; maybe none."""
 
 
 @attrs.frozen(eq=False)

@@ -77,5 +77,5 @@ def _before(use: RowUse, after: dict[int, Rows]) -> dict[int, Rows]:
 
 
 def _numbers(rows: dict[int, Rows]) -> dict[int, NDArray[np.intp]]:
-    """Returns the numbers of rows that matter, of matrices that have any."""
-    return {matrix: np.flatnonzero(each) for matrix, each in rows.items() if each.any()}
+    """Returns the numbers of rows that matter; none of a matrix whose rows are only copied."""
+    return {matrix: np.flatnonzero(each) for matrix, each in rows.items()}
