@@ -5,7 +5,12 @@ import itertools
 import pytest
 from example_generator import example_of_seed
 from graph_one_by_one import build_one_by_one
-from graph_strategies import MARGIN, STEP, networks_and_requests
+from graph_strategies import (
+    MARGIN,
+    STEP,
+    networks_and_requests,
+    networks_and_two_requests,
+)
 from hypothesis import assume, event, given, settings
 from nnet3_descriptors import InputNode, parse_config
 from nnet3_graph import (
@@ -16,6 +21,8 @@ from nnet3_graph import (
     IoSpecification,
     NotComputableError,
     RequestError,
+    UnboundedComputationError,
+    build_computation_graph,
 )
 
 UNKNOWN, COMPUTABLE, NOT_COMPUTABLE, WILL_NOT_COMPUTE = ComputableInfo
@@ -42,6 +49,15 @@ def named(nnet, graph):
     """The rows of a graph."""
     names = nnet.node_names
     return [(names[node], (n, t, x)) for node, n, t, x in graph.cindexes.tolist()]
+
+
+def rows_so_far(nnet, graph):
+    """The rows of a graph and of the segments before it."""
+    rows = set()
+    while graph is not None:
+        rows.update(named(nnet, graph))
+        graph = graph.previous
+    return rows
 
 
 def missing_frames(error):
@@ -76,10 +92,46 @@ def test_networks_of_all_kinds(seed):
     check_against_builder(example.nnet, example.request)
 
 
-def check_against_builder(nnet, request):
+@random_networks
+@given(networks_and_two_requests())
+def test_second_segment(example):
+    """So it is for the second of two segments, which reads what the first one has."""
+    nnet, first, second = example
+    try:
+        previous = build_computation_graph(nnet, first)
+    except (NotComputableError, UnboundedComputationError):
+        assume(False)
+    found = check_against_builder(nnet, second, previous)
+    read = {row for each in found.rows() for row in found.dependencies(*each)}
+    event("reads the first" if read & set(named(nnet, previous)) else "stands alone")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_three_segments_of_networks_of_all_kinds(seed):
+    """So it is for the segments of an utterance, up to the first that cannot be computed."""
+    nnet = example_of_seed(seed).nnet
+    context = 12
+    previous = None
+    for begin, end in ((0, 6), (6, 12), (12, 18)):
+        first = begin - context if previous is None else begin + context
+        request = ComputationRequest(
+            inputs=[
+                IoSpecification.from_range(node.name, first, end + context)
+                for node in nnet.input_nodes
+            ],
+            outputs=[
+                IoSpecification.from_range(node.name, begin, end) for node in nnet.output_nodes
+            ],
+        )
+        if check_against_builder(nnet, request, previous).missing_outputs:
+            return
+        previous = build_computation_graph(nnet, request, previous)
+
+
+def check_against_builder(nnet, request, previous=None):
     """Compares the final states and counts with what the builder has found; returns them."""
-    found = BreadthFirstExamination(nnet, request).run(max_hops=300)
-    builder = ComputationGraphBuilder(nnet, request)
+    found = BreadthFirstExamination(nnet, request, previous).run(max_hops=300)
+    builder = ComputationGraphBuilder(nnet, request, previous)
     builder.compute()
     examined = builder.examined
 
@@ -93,11 +145,14 @@ def check_against_builder(nnet, request):
     usable = {
         row: (state, count) for row, state, count in zip(rows, states, counts, strict=True) if count
     }
+    earlier = rows_so_far(nnet, previous)
     assert usable == {
         row: (found.info(*row), found.usable_count(*row))
         for row in found.rows()
-        if found.usable_count(*row)
+        if found.usable_count(*row) and row not in earlier
     }
+    assert not earlier & set(found.rows(UNKNOWN, NOT_COMPUTABLE, WILL_NOT_COMPUTE))
+    assert not any(found.dependencies(*row) for row in earlier)
     if not found.missing_outputs:
         builder.prune()
         assert set(named(nnet, builder.graph)) <= set(found.rows(COMPUTABLE))
@@ -168,6 +223,58 @@ def test_a_recurrence_ends_before_the_first_frame():
     assert found.chain("output", (0, 0, 0)) == []
     with pytest.raises(RequestError, match=r"^nothing is left to be examined$"):
         found.advance()
+
+
+def test_a_later_segment_ends_where_the_earlier_one_has_rows():
+    """The recurrence goes on from the last state of the first segment, which nothing examines."""
+    nnet = parse_config(RECURRENT)
+    previous = build_computation_graph(nnet, request_of({"input": (0, 2)}, (0, 2)))
+    second = request_of({"input": (2, 4)}, (2, 4))
+
+    found = BreadthFirstExamination(nnet, second, previous).run()
+
+    assert set(found.rows()) == {
+        (name, (0, t, 0)) for name in ("input", "state_input", "state", "output") for t in (2, 3)
+    } | {("state", (0, 1, 0))}
+    assert set(found.rows(COMPUTABLE)) == set(found.rows())
+    assert found.dependencies("state_input", (0, 2, 0)) == [
+        ("input", (0, 2, 0)),
+        ("state", (0, 1, 0)),
+    ]
+    assert found.dependencies("state", (0, 1, 0)) == []
+    assert found.usable_count("state", (0, 1, 0)) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted", "message"),
+    [
+        ((1, 3), (2, 3), "rows of 'input' that are given are in an earlier segment already, one "),
+        ((2, 3), (1, 3), "rows of 'output' that are requested are in an earlier segment already,"),
+    ],
+)
+def test_what_an_earlier_segment_has_is_not_given_or_wanted(given, wanted, message):
+    """The error names the node and a time, as that of the builder does."""
+    nnet = parse_config(RECURRENT)
+    previous = build_computation_graph(nnet, request_of({"input": (0, 2)}, (0, 2)))
+    second = request_of({"input": given}, wanted)
+
+    with pytest.raises(RequestError, match=f"^{message}.*t = 1$") as found:
+        BreadthFirstExamination(nnet, second, previous)
+    builder = ComputationGraphBuilder(nnet, second, previous)
+    with pytest.raises(RequestError) as expected:
+        builder.compute()
+    assert str(found.value) == str(expected.value)
+
+
+def test_earlier_segments_of_another_network():
+    """The graph of the earlier segments must be of the same nodes."""
+    nnet = parse_config(RECURRENT)
+    request = request_of({"input": (0, 2)}, (0, 2))
+    previous = build_computation_graph(nnet, request)
+    other = parse_config(RECURRENT.replace("state", "other"))
+
+    with pytest.raises(RequestError, match=r"^the graph of the earlier segments is of another net"):
+        BreadthFirstExamination(other, request_of({"input": (2, 4)}, (2, 4)), previous)
 
 
 def test_reasons():

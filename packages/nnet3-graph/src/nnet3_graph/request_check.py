@@ -91,7 +91,18 @@ def check_not_repeated(nnet: Nnet, reach: Reach) -> None:
         for role, rows in (("given", reach.given[node]), ("requested", reach.outputs.get(node, 0))):
             if rows & earlier:
                 _, t, _ = reach.layout.indexes(rows & earlier)[0].tolist()
-                raise RequestError(
-                    f"rows of '{nnet.node_names[node]}' that are {role} are in an earlier segment "
-                    f"already, one of them at t = {t}"
-                )
+                raise repeated(nnet.node_names[node], role, t)
+
+
+def repeated(name: str, role: str, t: int) -> RequestError:
+    """Returns the error for rows of a node that an earlier segment has.
+
+    Args:
+        name: of the node.
+        role: "given" or "requested".
+        t: of one of the rows.
+    """
+    return RequestError(
+        f"rows of '{name}' that are {role} are in an earlier segment already, one of them at "
+        f"t = {t}"
+    )

@@ -13,6 +13,9 @@ The documents leave two things open. If a cindex that is WILL_NOT_COMPUTE gets a
 the next hop examines it again. A cindex that is still UNKNOWN after the last hop depends only on
 itself, so it can't be computed.
 
+A request may be one segment of several. Rows that earlier segments have are COMPUTABLE from the
+beginning, as given ones are, and no hop examines what they read.
+
 The package does not build graphs in this way: see `nnet3_graph.builder`. This module shows how a
 request unfolds, and tests compare the builder with it.
 """
@@ -39,9 +42,10 @@ from nnet3_descriptors.indexes import INT32_MAX, LEAST_TIME, AnyIndexes, IndexAr
 
 from nnet3_graph.errors import RequestError, Row
 from nnet3_graph.examination.states import ComputableInfo
+from nnet3_graph.graph import ComputationGraph
 from nnet3_graph.indexes import BoolArray
-from nnet3_graph.request import ComputationRequest
-from nnet3_graph.request_check import check_request
+from nnet3_graph.request import ComputationRequest, IoSpecification
+from nnet3_graph.request_check import check_previous, check_request, repeated
 
 Cindex = tuple[int, int, int, int]
 """Node, n, t, x."""
@@ -100,31 +104,52 @@ class BreadthFirstExamination:
     Attributes:
         nnet: the network.
         request: what is given and wanted.
+        previous: the graph of the earlier segments, or None.
         hops: what each hop so far has done.
     """
 
-    def __init__(self, nnet: Nnet, request: ComputationRequest) -> None:
+    def __init__(
+        self, nnet: Nnet, request: ComputationRequest, previous: ComputationGraph | None = None
+    ) -> None:
         """Begins with the rows of the request.
 
+        Args:
+            nnet: the network.
+            request: what is given and wanted.
+            previous: the pruned graph of the segments before this one, whose rows can be read.
+
         Raises:
-            RequestError: the request does not fit the network.
+            RequestError: the request does not fit the network, or gives or wants what an earlier
+                segment has; or `previous` is the graph of another network.
         """
         check_request(nnet, request)
+        if previous is not None:
+            check_previous(nnet, previous)
         self.nnet = nnet
         self.request = request
+        self.previous = previous
+        self._earlier = _cindexes_of(previous)
         self.hops: list[Hop] = []
         self._records: list[_Record] = []
         self._ids: dict[Cindex, int] = {}
         self._queue: list[int] = []
         self._outputs: list[int] = []
         for io in request.inputs:
-            for cindex in _cindexes(nnet.node_index(io.name), io.indexes):
+            for cindex in self._new_rows(io, "given"):
                 self._records[self._add(cindex)].info = ComputableInfo.COMPUTABLE
         for io in request.outputs:
-            for cindex in _cindexes(nnet.node_index(io.name), io.indexes):
+            for cindex in self._new_rows(io, "requested"):
                 self._outputs.append(self._add(cindex))
                 self._records[self._outputs[-1]].usable_count = 1
         self._queue = list(self._outputs)
+
+    def _new_rows(self, io: IoSpecification, role: str) -> list[Cindex]:
+        """Returns the rows of an input or output, none of which an earlier segment has."""
+        cindexes = _cindexes(self.nnet.node_index(io.name), io.indexes)
+        for cindex in cindexes:
+            if cindex in self._earlier:
+                raise repeated(io.name, role, cindex[2])
+        return cindexes
 
     # -- going on ------------------------------------------------------------------------------
 
@@ -188,11 +213,14 @@ class BreadthFirstExamination:
         known = self._ids.get(cindex)
         if known is not None:
             return known
-        missing = isinstance(self.nnet.nodes[cindex[0]], InputNode)
-        info = ComputableInfo.NOT_COMPUTABLE if missing else ComputableInfo.UNKNOWN
+        info = ComputableInfo.UNKNOWN
+        if cindex in self._earlier:
+            info = ComputableInfo.COMPUTABLE
+        elif isinstance(self.nnet.nodes[cindex[0]], InputNode):
+            info = ComputableInfo.NOT_COMPUTABLE
         number = self._ids[cindex] = len(self._records)
         self._records.append(_Record(cindex, info))
-        if not missing:
+        if info == ComputableInfo.UNKNOWN:
             self._queue.append(number)
         return number
 
@@ -433,6 +461,15 @@ def _cindex(values: Iterable[int]) -> Cindex:
 
 def _cindexes(node: int, rows: IndexArray) -> list[Cindex]:
     return [(node, n, t, x) for n, t, x in rows.tolist()]
+
+
+def _cindexes_of(graph: ComputationGraph | None) -> frozenset[Cindex]:
+    """Returns the cindexes of a graph and of the segments before it."""
+    found: set[Cindex] = set()
+    while graph is not None:
+        found.update(map(_cindex, graph.cindexes.tolist()))
+        graph = graph.previous
+    return frozenset(found)
 
 
 def _with_node(node: int, rows: AnyIndexes) -> npt.NDArray[np.int64]:
