@@ -14,8 +14,8 @@ class EquivalenceError(ComputationError):
             update or of statistics.
         segment: The segment at whose end an output differs; None for anything else.
         row, column: The first element that differs; None for anything but an output.
-        commands: The positions of the commands, in the first and the second computation, that
-            compute something else from the same; empty if not known.
+        commands: The positions of the commands, in the first and the second computation, that give
+            different results from the same input; empty if not known.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class PassError(ComputationError):
 
 
 class CacheError(Nnet3Error):
-    """A saved cache that was made for another network, or with other options."""
+    """A saved cache belongs to another network, or to other options."""
 
 
 __all__ = [

@@ -18,21 +18,21 @@ class OptimizeOptions:
     several segments, which the compiler will close to a loop, accordingly, without an option.
 
     Attributes:
-        optimize: False turns off everything but what an option outside of this list asks for:
-            derivative times, memory compression.
+        optimize: False turns off all passes except limits of derivative times and memory
+            compression.
         convert_addition: The pass of that name, and `order_additions` before it.
         remove_assignments, propagate_in_place, backprop_in_place: What `merge_variables` merges.
         allow_left_merge, allow_right_merge: Which of two matrices `merge_variables` may keep.
-        allocate_from_other: Off: in a planned arena allocation costs nothing, and memory that goes
-            from hand to hand is held for longer than needed.
+        allocate_from_other: Off by default: in a planned arena an allocation costs nothing, and
+            memory that is passed on stays in use longer than needed.
         min_deriv_time, max_deriv_time: Derivatives at times t before the one and after the other
             are taken to be zero; None for no limit. See `limit_derivative_times`; `trim_matrices`
             then removes the rows that nothing uses.
         max_deriv_time_relative: Like max_deriv_time, counted from the last t of an output.
-        memory_compression_level: 0 for none, 1 for what loses nothing, 2 for 16-bit values too. See
-            `memory_compression`.
-        verify: Check the computation after each pass, and prove that it still does the same, where
-            the pass is meant to change nothing.
+        memory_compression_level: 0 for none, 1 for compression without loss, 2 for 16-bit values
+            too. See `memory_compression`.
+        verify: Check the computation after each pass, and prove that it still gives the same
+            results, unless the pass is meant to change them.
 
     Raises:
         OptionError: There is no such memory compression level.

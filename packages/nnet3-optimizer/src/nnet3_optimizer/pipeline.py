@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 
 @attrs.frozen
 class Pass:
-    """A pass and when it runs. It has one name: that of its function, its module and its option.
+    """A pass and when it runs. Its function, its module and its option have one name.
 
     Attributes:
-        function: What it does.
+        function: The function of the pass.
         condition: Whether the options ask for it.
-        arguments: What its function takes besides a draft, by name.
+        arguments: The arguments of its function besides the draft, by name.
         is_optimization: Whether `optimize=False` turns it off.
         preserves: Whether the result has to be equivalent.
         keeps_calls: Whether components have to be updated by the same calls in the same order.
@@ -71,7 +71,7 @@ class Pass:
 
     @property
     def summary(self) -> str:
-        """A sentence on what it does: the first line of its module; "" without docstrings."""
+        """A sentence about the pass: the first line of its module; "" without docstrings."""
         first = (sys.modules[self.function.__module__].__doc__ or "").partition("\n")[0]
         return first.removeprefix("Pass: ")
 
@@ -80,7 +80,7 @@ class Pass:
         return (options.optimize or not self.is_optimization) and self.condition(options)
 
     def run(self, draft: Draft, options: OptimizeOptions) -> Draft:
-        """Returns what it makes of a draft."""
+        """Returns the result for a draft."""
         return self.function(draft, **self.arguments(options))
 
 
@@ -144,7 +144,7 @@ PIPELINE: tuple[Pass, ...] = (
 
 
 OutsidePass = Callable[["Nnet", NnetComputation], NnetComputation]
-"""A pass of somebody else: returns a computation that does the same as the one that it is given."""
+"""A pass of somebody else: returns a computation that is equivalent to its argument."""
 
 
 def optimize(
@@ -160,17 +160,17 @@ def optimize(
         nnet: The network that the computation was compiled for.
         computation: What the compiler made.
         options: Which passes run.
-        passes: Passes of your own, which run after those of this package, in this order. What each
-            returns is checked and proven to be equivalent, whether or not `options.verify` is set;
-            matrices, submatrices and lists that it left unused are removed.
+        passes: Passes of your own, which run after those of this package, in this order. The result
+            of each is checked and proven to be equivalent, whether or not `options.verify` is set;
+            unused matrices, submatrices and lists are removed.
 
     Returns:
         The improved computation.
 
     Raises:
         ComputationError: The computation is of another network.
-        PassError: With `options.verify`, or among `passes`, a pass made a computation that fails a
-            check or is not equivalent, or something else; the message names the pass.
+        PassError: With `options.verify`, or among `passes`, the result of a pass fails a check, is
+            not equivalent, or is no computation; the message names the pass.
     """
     options = options or OptimizeOptions()
     draft = Draft.of(nnet, computation)
@@ -208,7 +208,7 @@ def _outside(function: OutsidePass) -> Pass:
             )
         if after == before:
             return draft
-        # It is still of the same network and requests: that is what the proof is about.
+        # The proof shows that it still serves the same network and requests.
         known = attrs.evolve(after, network=before.network, requests=before.requests)
         return Draft.of(draft.nnet, known)
 
@@ -219,7 +219,7 @@ def _outside(function: OutsidePass) -> Pass:
 def optimize_in_steps(
     nnet: Nnet, computation: NnetComputation, options: OptimizeOptions | None = None
 ) -> Iterator[tuple[str, NnetComputation]]:
-    """Does what `optimize` does, and shows what each pass made: to explain, and to look for faults.
+    """Optimizes as `optimize` does, and yields the result of each pass, to explain or to debug it.
 
     Args:
         nnet: The network that the computation was compiled for.
@@ -248,7 +248,7 @@ def _passed(draft: Draft, options: OptimizeOptions) -> Iterator[tuple[Pass, Draf
 
 
 class _Verification:
-    """Checks the result of each pass, and proves that it does the same as what it was made from."""
+    """Checks the result of each pass, and proves that it is equivalent to its argument."""
 
     def __init__(self, nnet: Nnet, computation: NnetComputation, options: OptimizeOptions) -> None:
         from nnet3_optimizer.equivalence import Prover  # most programs prove nothing
@@ -274,7 +274,7 @@ class _Verification:
 
     def _verify(self, each: Pass, draft: Draft) -> None:
         after = draft.computation()
-        # A pass may leave what a later one removes.
+        # A pass may leave commands that a later pass removes.
         check_computation(self._nnet, after, check_unused=False)
         if each.preserves(self._options):
             self._prover.verify(self._before, after, same_calls=each.keeps_calls)

@@ -1,4 +1,4 @@
-"""Commands with lists of rows: shared by the passes that make these smaller or do without."""
+"""Commands with lists of rows: code that the passes on such lists share."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def commands_with_lists(
     Args:
         draft: The draft.
         types: The types of commands to look at.
-        may_change: Whether there may be something to do for a list; a quick test. It is given the
-            name of its operand, too.
+        may_change: A quick test for whether a list may have to change; it gets the list and the
+            name of its operand.
     """
     lists = {
         "indexes": draft.indexes,
@@ -68,6 +68,6 @@ def list_operand(command_type: type[Command]) -> tuple[str, int]:
 
 
 def may_leave_out(draft: Draft, at: int, command: Command) -> bool:
-    """Whether rows for which the list names nothing can be left out."""
+    """Whether the command does nothing for rows without an entry, so that they can be left out."""
     sets_to_zero = isinstance(command, CopyRows | CopyRowsMulti)
     return not sets_to_zero or bool(draft.analysis.writes_into_zeros[at])

@@ -1,4 +1,4 @@
-"""Matrices that are allocated and freed, and nothing else: shared by the passes that leave them."""
+"""Matrices that are only allocated and freed: code that the passes that leave them share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nnet3_compiler.commands import (
 from nnet3_optimizer.draft import Draft
 
 SIZING = CommandKinds.of(AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix, SwapMatrix)
-"""Commands that give a matrix memory or take it away, and look at no element."""
+"""Commands that give a matrix memory or take it away, and access no element."""
 
 
 def sizing_without_use(draft: Draft, needed: Bools) -> Bools:

@@ -1,4 +1,4 @@
-"""Memos that nothing looks at: shared by the passes that leave them."""
+"""Memos that no command uses: code that the passes that leave them share."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ class Uses:
         return Reads(accesses.command[at], submatrix, self._matrix_of.take(submatrix))
 
     def stay(self, reads: Reads, before: int) -> bool:
-        """Returns whether all that was read is as it was when another command begins."""
+        """Returns whether all that was read is still unchanged when another command begins."""
         # Most matrices are not written to again; only the others need a look.
         changed = where(self.last_write[reads.matrix] > reads.command)
         return all(

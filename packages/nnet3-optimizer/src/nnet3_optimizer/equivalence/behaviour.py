@@ -1,4 +1,4 @@
-"""What a computation does that can be seen from outside, and how two of them are compared."""
+"""The effects of a computation that a user can observe."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Provided:
 
 @attrs.define
 class Contributions:
-    """What calls of a component add to its update or its statistics.
+    """The terms that calls of a component add to its update or its statistics.
 
     Attributes:
         total: The sum over all rows of all calls.
@@ -52,7 +52,7 @@ def _contributions() -> dict[int, Contributions]:
 
 @attrs.define
 class Behaviour:
-    """What a computation does that can be seen from outside.
+    """The effects of a computation that a user can observe.
 
     Attributes:
         provided: The matrices given to the user, by segment and node.

@@ -24,8 +24,8 @@ def compare_behaviour(
 
     Args:
         nnet: The network.
-        one: What the first computation does.
-        other: What the second does.
+        one: The behaviour of the first computation.
+        other: The behaviour of the second one.
         sequences: How many sequences each row stands for.
         same_calls: Whether components have to be updated by the same calls, in order.
     """
@@ -62,7 +62,7 @@ def _compare_provided(
     first: Provided, second: Provided, sequences: int, segment: int, name: str
 ) -> None:
     if first.block != second.block:
-        raise IrregularError  # rows with the same number are not the same rows
+        raise IrregularError  # equal row numbers stand for different rows
     one, other = (list(rows_of(each.content.keys())) for each in (first, second))
     if one == other:
         return

@@ -1,4 +1,4 @@
-"""Which commands computed what differs: for messages, and only when two computations differ."""
+"""The commands that computed a difference: for messages, only when two computations differ."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class _Element:
 
 @attrs.frozen(eq=False)
 class _Write:
-    """What a command wrote.
+    """A write of a command.
 
     Attributes:
         command: Its position.
-        submatrix: What it wrote to.
+        submatrix: The submatrix that it wrote to.
         adds: Whether it added.
         places: The rows that it wrote to, None for all.
-        reads: The submatrices that it read before, and what was in them.
+        reads: The submatrices that it read before, and their content.
     """
 
     command: int
@@ -92,7 +92,7 @@ class _Recorder(SymbolicState):
 
     def __init__(self, nnet: Nnet, computation: NnetComputation, unknowns: Unknowns) -> None:
         super().__init__(nnet, computation, unknowns, Pattern(computation, 1), thorough=True)
-        self.row_blocks = [0] * len(self.row_blocks)  # so that all is read and written below
+        self.row_blocks = [0] * len(self.row_blocks)  # so that the methods below see all accesses
         self.writes: list[_Write] = []
         self._reads: list[tuple[int, Stretches]] = []
         self._reader = -1
@@ -130,7 +130,7 @@ class _Recorder(SymbolicState):
     # -- back from an element ------------------------------------------------------------------
 
     def sources(self, element: _Element, copies: tuple[int, ...] = ()) -> Iterator[_Source]:
-        """Yields what set and added to an element, the last first; copies are followed.
+        """Yields the origins that set and added to an element, the last first; follows copies.
 
         Args:
             element: The element.
@@ -188,10 +188,11 @@ def commands_behind(
     provided: tuple[int, int],
     place: tuple[int, int],
 ) -> Commands:
-    """Returns the commands, in either computation, that first compute something else.
+    """Returns the commands, in either computation, where the difference begins.
 
-    From the element that differs it goes back to what computed it, and as long as a component is
-    called in both with arguments that differ, to the first of these.
+    The search goes back from an element that differs to the command that computed it. While both
+    computations call a component there with arguments that differ, it goes on to the first such
+    argument.
 
     Args:
         nnet: The network.
@@ -235,8 +236,8 @@ def _first_of(
 ) -> tuple[tuple[int, int], int, tuple[int, int], int] | None:
     """Returns the first calls of a component that differ in an argument, and the argument.
 
-    What both computations call with the same arguments is not looked at. None if nothing is left:
-    then it is what copies and sums make of it that differs.
+    Calls with the same arguments in both computations are left out. None if no call is left: then
+    copies and sums make the difference.
     """
     left, differing = list(other), []
     for mine in one:
@@ -270,7 +271,7 @@ def _is_same_call(runs: list[_Recorder], calls: list[_Write]) -> bool:
 
 
 def _without_zeros(run: _Recorder, element: _Element) -> list[_Source]:
-    """Returns what an element comes from; zeros that something was added to say nothing."""
+    """Returns the origins of an element, without zeros to which something was added."""
     sources = list(run.sources(element))
     opcodes = run.computation.command_table[:, OPCODE_COLUMN]
     others = [s for s in sources if opcodes[s.commands[-1]] != AllocMatrixZeroed.OPCODE]

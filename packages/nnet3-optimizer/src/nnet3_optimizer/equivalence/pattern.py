@@ -1,17 +1,17 @@
 """One sequence stands for all: a computation reduced to the rows of one sequence.
 
-Nothing in a network mixes sequences, and where all sequences of a minibatch have the same frames a
-computation treats them alike: it is enough to follow the first. The rows of a matrix are blocks of
-`block` rows of sequence 0, then the same rows of sequence 1, and so on, then the next block:
+Nothing in a network mixes sequences. If all sequences of a minibatch have the same frames, a
+computation treats them alike, and it is enough to follow the first. The rows of a matrix are blocks
+of `block` rows of sequence 0, then the same rows of sequence 1, and so on, then the next block:
 
     row(k, s) = (k // block) * block * S + s * block + k % block
 
-for pattern row k, sequence s of S. The debug info of a computation says what S and the blocks could
-be. That is taken as a guess: whether a command really does the same with all sequences is looked at
-for each command, and `IrregularError` raised where it does not. Then all rows have to be followed.
+for pattern row k, sequence s of S. The debug info of a computation tells what S and the blocks
+could be. This is only a guess. Each command is checked for whether it really treats all sequences
+alike; if not, it raises `IrregularError`, and all rows have to be followed.
 
-A matrix, or a submatrix of one that has its sequences one after the other, may also hold some of
-the sequences only: a part. Commands that treat part after part alike are followed for each; see
+A matrix may also hold only some of the sequences: a part. So may a submatrix, if the matrix holds
+sequence after sequence. Commands that treat part after part alike are followed for each part; see
 `SymbolicState.write`.
 """
 
@@ -39,14 +39,15 @@ _NO_PADDING = (0, 0)
 
 
 class IrregularError(Exception):
-    """A computation that treats sequences differently, as far as can be seen."""
+    """A computation seems to treat sequences differently."""
 
 
 class Rectangles:
-    """Where submatrices lie: five lists of numbers, since thousands of tuples take time to make.
+    """Where submatrices lie: five lists of numbers, because thousands of tuples take too long.
 
     Attributes:
-        matrix, row, rows, col, cols: Of each its matrix, first row, rows, first column and columns.
+        matrix, row, rows, col, cols: For each its matrix, first row, rows, first column and
+            columns.
     """
 
     __slots__ = ("col", "cols", "matrix", "row", "rows")
@@ -63,7 +64,7 @@ class Rectangles:
 
 
 def num_sequences(computation: NnetComputation) -> int:
-    """Returns how many sequences the debug info tells of; 1 if it tells nothing."""
+    """Returns the number of sequences in the debug info; 1 without debug info."""
     sequences = [info.sequences for info in computation.matrix_debug_info]
     return max(map(len, sequences), default=0) or 1
 
@@ -80,10 +81,10 @@ class Pattern:
     Attributes:
         sequences: The number of sequences, S; with one, all rows are followed.
         matrix_rows, matrix_cols: The rows and columns of each matrix.
-        submatrices: The submatrices; the rows are those of the blocks that each is part of.
+        submatrices: The submatrices, extended to the whole blocks that each is part of.
         blocks: The block of the matrix of each submatrix.
-        padding: How many rows before and after it these blocks have besides, for each submatrix
-            that is not just blocks of all sequences.
+        padding: For each submatrix that is not just blocks of all sequences: how many more rows
+            these blocks have before and after it.
         parts: The first sequence, and how many there are, for each submatrix that holds some of the
             sequences. The first is -1 if the whole matrix holds no more: it depends on what is
             written to it.
@@ -109,7 +110,7 @@ class Pattern:
         self.blocks: list[int] = self._block_of.tolist()
         self.parts: dict[int, tuple[int, int]] = {}
         if sequences > 1:
-            # One block of each sequence, and some sequences in full.
+            # Submatrices of one block of each sequence, and of some whole sequences.
             is_part = (before + after > 0) & (matrices[matrix, 0] == group) & (held == sequences)
             is_part &= (first % self._block_of == 0) & (rows % self._block_of == 0)
             before[is_part] = after[is_part] = 0
@@ -189,7 +190,7 @@ class Pattern:
         return by_submatrix(*self._pairs[key])
 
     def scatters(self, number: int, source: int) -> list[tuple[int, Rows, Rows]]:
-        """Returns the same list where rows go to submatrices: places in it, and the rows."""
+        """Returns `indexes_multi[number]` by target submatrix: places in the list, and rows."""
         return [(each, places, rows) for each, rows, places in self.gathers(number, source)]
 
     def ranges(self, number: int, target: int, source: int) -> Ranges:
@@ -221,7 +222,7 @@ class Pattern:
         return self._first(rows, self.blocks[target], self.blocks[source], self.count(target))
 
     def _blocked(self, values: IntArray, block: int, count: int = 0) -> IntArray:
-        """Returns what is given for each row of `count` sequences as (blocks, count, block)."""
+        """Returns values for each row of `count` sequences in the shape (blocks, count, block)."""
         count = count or self.sequences
         if len(values) % (count * block):
             raise IrregularError
@@ -241,7 +242,7 @@ class Pattern:
         blocked = self._blocked(rows, block, count)
         first = blocked[:, 0].ravel()
         is_row = first >= 0
-        # As wide as the rows themselves: there may be hundreds of thousands.
+        # The dtype of the rows, since there may be hundreds of thousands.
         distance = (is_row * source_block).astype(rows.dtype).reshape(-1, 1, block)
         expected = np.arange(count, dtype=rows.dtype)[:, None] * distance
         expected += first.reshape(-1, 1, block)
@@ -268,7 +269,7 @@ def _blocks(computation: NnetComputation, sequences: int) -> npt.NDArray[np.int6
 
 
 def _block(info: MatrixDebugInfo, sequences: int) -> int:
-    """Returns so many rows as there are of the first sequence before another one follows."""
+    """Returns the number of rows of the first sequence before another sequence follows."""
     if len(info.sequences) == sequences:
         return info.block
     n = info.pattern[:, N]
@@ -297,7 +298,7 @@ def by_submatrix(submatrices: list[int], rows: Rows) -> list[tuple[int, Rows, Ro
     found: dict[int, tuple[int, Rows, Rows]] = {}
     for place, (each, row) in enumerate(zip(submatrices, rows, strict=True)):
         if each > 0:
-            if each not in found:  # most are named once
+            if each not in found:  # most submatrices are named once
                 found[each] = each, [row], [place]
             else:
                 found[each][1].append(row)

@@ -1,4 +1,4 @@
-"""Comparison of what two computations do."""
+"""Comparison of the behaviour of two computations."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def verify_equivalent(nnet: Nnet, before: NnetComputation, after: NnetComputatio
     Arguments of components are compared exactly, sums as elements of a field of 128 bits: a wrong
     "equal" has a probability below 2**-80, for computations of any size that fits into memory.
 
-    A loop is compared with a straight line over the segments of the latter, and with another loop
-    over some rounds.
+    A loop is compared with a straight line over the segments of the straight line, and with another
+    loop over some rounds.
 
     Args:
         nnet: The network.
@@ -51,8 +51,8 @@ def verify_equivalent(nnet: Nnet, before: NnetComputation, after: NnetComputatio
     Raises:
         EquivalenceError: They differ; the message names the first result that does, and the
             commands that computed it. Or they were compiled for different requests.
-        CheckError: A command of one of them cannot be done: sizes or lists do not fit. Or it was
-            compiled for another network.
+        CheckError: A command of one of them cannot run, because sizes or lists do not fit; or a
+            computation was compiled for another network.
     """
     for computation in (before, after):
         check_fitting(nnet, computation)
@@ -74,11 +74,12 @@ class Prover:
         """Proves that two computations give the same results.
 
         Args:
-            before: A computation. If it was `after` the last time, it is not executed again.
+            before: A computation. If it was `after` in the previous call, it is not executed again.
             after: Another one.
             same_calls: Whether each component has to be updated by the same calls, in the same
-                order. It makes no difference to a plain gradient, which is a sum over all rows, but
-                it does where updates are preconditioned by what was seen so far.
+                order. It makes no difference to a plain gradient, which is a sum over all rows. It
+                does if updates are preconditioned, because the preconditioning depends on earlier
+                calls.
 
         Raises:
             EquivalenceError: They differ.
@@ -107,13 +108,14 @@ class Prover:
         Args:
             before: A computation.
             after: Another one.
-            sequences: How many sequences are taken to be treated alike; 1 to follow all rows.
+            sequences: The number of sequences that are assumed to be treated alike; 1 to follow all
+                rows.
             segments: How many segments to run; None to run all commands once.
             same_calls: See `verify`.
 
         Raises:
             EquivalenceError: They differ.
-            IrregularError: It could not be seen that they treat so many sequences alike.
+            IrregularError: They may not treat so many sequences alike.
         """
         for thorough in (False, True):
             way = sequences, segments, thorough
@@ -135,16 +137,16 @@ class Prover:
         return execute(state, segments)
 
     def _last_behaviour(self, computation: NnetComputation, way: _Way) -> Behaviour | None:
-        """Returns what was found for `after` the last time, if this is the same run."""
+        """Returns the result for `after` of the previous call, if this is the same run."""
         if self._last is None or self._last[0] is not computation or self._last[1] != way:
             return None
         return self._last[2]
 
 
 def _compare_requests(before: NnetComputation, after: NnetComputation) -> None:
-    """Raises an EquivalenceError if it is known that they were compiled for different requests.
+    """Raises an EquivalenceError if the fingerprints of their requests differ.
 
-    A loop may have been compiled from more segments than what it is compared with.
+    A loop may come from more segments than the computation that it is compared with.
     """
     one, other = before.requests, after.requests
     if not one or not other:
@@ -170,7 +172,7 @@ def _explained(
     computations: tuple[NnetComputation, NnetComputation],
     segments: int | None,
 ) -> EquivalenceError:
-    """Returns the error with the commands that it comes from, as far as they can be found."""
+    """Adds to the error the commands where the difference begins, if they can be found."""
     commands = error.commands
     if error.segment is not None and error.row is not None and error.column is not None:
         provided = error.segment, nnet.node_index(error.what)

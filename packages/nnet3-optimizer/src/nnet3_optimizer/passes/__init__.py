@@ -1,7 +1,7 @@
-"""One pass a module, or a subpackage where it takes several; `pipeline` has their order.
+"""The passes: each is a module or a subpackage; `pipeline` has their order.
 
 rows/      commands that name rows
 sums/      sums
-matrices/  which matrices there are, in how many rows, from when to when
-backward/  the backward part, and what waits for it
+matrices/  matrices: which exist, their rows, and their lifetimes
+backward/  the backward part, and the values that are kept for it
 """

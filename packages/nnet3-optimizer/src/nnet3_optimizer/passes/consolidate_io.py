@@ -21,8 +21,7 @@ from nnet3_optimizer.editing import with_label_found
 def consolidate_io(draft: Draft) -> Draft:
     """Moves AcceptInput to the beginning of its segment and ProvideOutput to its end.
 
-    Whoever runs the computation can then hand over all inputs of a segment at once, and take all
-    outputs at once.
+    The caller can then give all inputs of a segment at once, and take all outputs at once.
 
     1. AcceptInput moves if nothing accesses the matrix before it in its segment.
     2. ProvideOutput moves if nothing writes to the matrix, or takes its memory, after it in its
@@ -85,7 +84,7 @@ _BORDERS = CommandKinds.of(NoOperationMarker, NoOperationLabel)
 
 
 def _is_border(draft: Draft) -> Bools:
-    """Which commands nothing moves past: the ends of segments, and the label of a loop."""
+    """The commands that no command moves past: the ends of segments, and the label of a loop."""
     return _BORDERS.among(draft.opcodes)
 
 
@@ -100,7 +99,7 @@ def _is_in_order(draft: Draft) -> bool:
 
 
 def _movable(draft: Draft, segment: Ids) -> tuple[Ids, Ids]:
-    """Returns the positions of what may move to the beginning, and to the end, of its segment."""
+    """Returns the commands that may move to the beginning, and to the end, of their segments."""
     deallocate = draft.analysis.lifetimes.deallocate
     movable: dict[int, list[int]] = {AcceptInput.OPCODE: [], ProvideOutput.OPCODE: []}
     positions = draft.positions(*movable)

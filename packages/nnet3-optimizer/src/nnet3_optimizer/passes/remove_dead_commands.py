@@ -14,11 +14,12 @@ from nnet3_optimizer.unused_memos import drop_unused_memos
 
 
 def remove_dead_commands(draft: Draft) -> Draft:
-    """Removes commands that only compute what is never used, and matrices without use.
+    """Removes commands whose results are never used, and unused matrices.
 
     1. A command is needed if it has side effects, or if a needed command reads a variable that it
        wrote before anything else wrote it as a whole, or uses a memo that it made.
-    2. Allocation, deallocation and the like are needed while any needed command names the matrix.
+    2. Allocation, deallocation and other sizing commands are needed if a needed command names the
+    matrix.
     3. A Backprop that is needed for its model update alone does not compute an input derivative.
     4. Nothing is removed from loops, in which a later round may read what an earlier one wrote.
 
@@ -74,7 +75,7 @@ def _needed(draft: Draft) -> Bools:
 
 
 def _with_what_leads_to(in_vain: list[int], flow: Flow, candidates: Bools) -> list[int]:
-    """Returns these commands, and the candidates of which only they read the results."""
+    """Returns these commands, and the candidates whose results only these commands read."""
     apart = flow.reader != flow.writer
     reader, writer = flow.reader[apart], flow.writer[apart]
     order = ordering(reader)
@@ -92,7 +93,7 @@ def _with_what_leads_to(in_vain: list[int], flow: Flow, candidates: Bools) -> li
 
 
 def _without_unused_derivatives(draft: Draft) -> Draft:
-    """Returns the draft with input_deriv = 0 where a Backprop computes it for nobody."""
+    """Returns the draft with input_deriv = 0 in each Backprop whose input derivative is unused."""
     at = draft.positions(Backprop.OPCODE)
     column = columns(Backprop)["input_deriv"]
     at = at[draft.analysis.has_side_effects[at] & (draft.table[at, column] > 0)]

@@ -20,10 +20,10 @@ def renumber(draft: Draft) -> Draft:
 
     1. A submatrix is used if a command or a used list of (submatrix, row) pairs names it, a matrix
        if a used submatrix is a part of it.
-    2. Of equal submatrices, and of equal lists, the first is kept and stands for all.
-    3. What is kept stays in its order; 0 stays 0.
+    2. The first of equal submatrices, or of equal lists, is kept and stands for all.
+    3. The rest keeps its order; 0 stays 0.
 
-    The commands are the same as before but for the numbers.
+    Commands change only in these numbers.
 
     Before::
 
@@ -124,7 +124,7 @@ def _keep_lists(lists: Sequence[Table], cells: Table, places: Ids) -> tuple[Tabl
     new = np.zeros(len(lists), dtype=np.int32)
     for number in distinct(numbers).tolist():
         values = lists[number]
-        # Lists are long, and few are equal: only those that look alike are compared.
+        # Lists are long, and few are equal: only lists that look alike are compared.
         similar = alike.setdefault((len(values), values[:: 1 + len(values) // 32].tobytes()), [])
         for place in similar:
             if np.array_equal(kept[place], values):
@@ -143,7 +143,7 @@ def _renamed(lists: PairLists, new_submatrix: Ids) -> tuple[Table, ...]:
     if not lists.lists:
         return ()
     pairs = lists.pairs.copy()
-    # The number -1, for none, finds the last.
+    # The number -1, for none, finds the last entry.
     pairs[:, 0] = np.append(new_submatrix, -1).take(pairs[:, 0])
     pairs.flags.writeable = False
     return tuple(pairs[begin:end] for begin, end in itertools.pairwise(lists.splits.tolist()))
@@ -157,7 +157,7 @@ def _first_of_equal(submatrices: Table, used: Bools) -> tuple[Ids, Ids]:
     ordered = columns.take(order, axis=1)
     is_first = np.ones(len(order), dtype=np.bool_)
     is_first[1:] = (ordered[:, 1:] != ordered[:, :-1]).any(axis=0)
-    # Equal ones keep their order: the first is the one to keep, and stands for all of its group.
+    # Equal submatrices keep their order, so the first of each group is the one to keep.
     first = order[is_first]
     is_kept = np.zeros(len(candidates), dtype=np.bool_)
     is_kept[first] = True

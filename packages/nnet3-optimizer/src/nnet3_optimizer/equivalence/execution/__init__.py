@@ -1,1 +1,1 @@
-"""A computation run on symbols: what its commands do, and the state that they change."""
+"""A computation that runs on symbols: its commands, and the state that they change."""

@@ -1,4 +1,4 @@
-"""The facts about components that running them on symbols needs."""
+"""The facts about components that symbolic execution needs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 _RELU = "RectifiedLinearComponent"
 _COPIES = "NoOpComponent", "BackpropTruncationComponent"
-"""What gives its input times a scale."""
+"""The components whose output is a scale times their input."""
 
-# As plain numbers: operations on flags take several times as long.
+# Plain numbers, because operations on flags take several times as long.
 _SIMPLE, _MEMO, _RANDOM = int(Property.SIMPLE), int(Property.USES_MEMO), int(Property.RANDOM)
 _PROPAGATE_ADDS, _BACKPROP_ADDS = int(Property.PROPAGATE_ADDS), int(Property.BACKPROP_ADDS)
 _NEEDS_INPUT = int(Property.BACKPROP_NEEDS_INPUT)
@@ -24,16 +24,16 @@ _UPDATABLE = int(Property.UPDATABLE)
 
 @attrs.frozen
 class ComponentKind:
-    """The facts about a component that running it on symbols needs.
+    """The facts about a component that symbolic execution needs.
 
     Attributes:
         works_by_rows: Whether it is an unknown function of each row, not of all rows together.
         propagate_adds, backprop_adds: Whether it adds to its output and its input derivative.
         backprop_needs_input, backprop_needs_output: The values that it reads when it runs backward.
-        is_random: Whether it gives something else each time.
+        is_random: Whether its output differs each time.
         is_updatable: Whether it has parameters.
         scale: Its output is its input times this; None for components that compute.
-        is_relu: Whether it looks only at which of its outputs are positive when it runs backward.
+        is_relu: Whether its backward pass only needs to know which of its outputs are positive.
     """
 
     works_by_rows: bool

@@ -1,8 +1,8 @@
-"""Symbolic execution of what components do.
+"""Symbolic execution of components.
 
-NoOp and BackpropTruncation are copies forward. Other components are unknown functions: of each row
-where they are simple, have no memo and are not random, else of all rows together. What they add to
-their update, and to their statistics, is a sum over rows in the first case. Statistics over time
+Forward, NoOp and BackpropTruncation are copies. Other components are unknown functions. If a
+component is simple, has no memo and is not random, it is a function of each row, and its updates
+and statistics are sums over rows; else it is a function of all rows together. Statistics over time
 are functions of ranges of rows; see `statistics`.
 """
 
@@ -60,7 +60,7 @@ def _propagate(state: SymbolicState, command: Command) -> None:
 def _write_whole(
     state: SymbolicState, output: int, about: tuple[Hashable, ...], *, adds: bool
 ) -> None:
-    """Writes what was computed from all rows together."""
+    """Writes a result that was computed from all rows together."""
     name = state.unknowns.number(about), state.pattern.blocks[output]
     if state.row_blocks[output]:
         state.write_row(output, state.unknowns.block(name, 1)[0], adds=adds)
@@ -70,7 +70,7 @@ def _write_whole(
 
 
 def _store_stats(state: SymbolicState, command: Command) -> None:
-    # Statistics are of the output, or of what the memo holds: the input says nothing more.
+    # Statistics depend on the output or the memo; the input adds nothing.
     component, _, output, memo = command[2:6]
     function = state.unknowns.function(("stats", component))
     if state.components[component].works_by_rows:
@@ -140,7 +140,7 @@ def _backward_by_rows(
     """Writes an unknown for each row of the operands, which may be missing.
 
     Returns:
-        What they add to the update of the component.
+        The term that they add to the update of the component.
     """
     input_value, output_value, output_deriv = values
     function = state.backward[component]
@@ -155,7 +155,7 @@ def _backward_by_rows(
             if input_deriv:
                 state.write_row(input_deriv, value, adds=adds)
             return state.total_of_block(value, output_deriv) if updates else 0
-    # A rectified linear unit looks at its output only to see whether it is positive.
+    # A rectified linear unit reads its output only to see whether it is positive.
     is_relu = state.components[component].is_relu
     arguments = []
     for each in (*values, input_deriv):
@@ -176,4 +176,4 @@ COMPONENT_CALLS = {
     Backprop.OPCODE: _backprop,
     BackpropNoModelUpdate.OPCODE: _backprop_no_update,
 }
-"""What each of these commands does, by opcode."""
+"""The function that executes each of these commands, by opcode."""

@@ -93,7 +93,7 @@ def _sources(state: SymbolicState, command: Command) -> list[tuple[Stretches, li
     """Returns the rows that are taken from submatrices, and the places where they go."""
     alpha, output, indexes = command[1:4]
     parts: list[tuple[Stretches, list[int]]] = []
-    # What is split at the same columns is put together: there may be hundreds of sources.
+    # Sources that are split at the same columns are joined: there may be hundreds of them.
     rows_by_starts: dict[tuple[int, ...], tuple[list[tuple[int, ...]], list[int]]] = {}
     for submatrix, rows, places in state.pattern.gathers(indexes, output):
         is_row = state.row_blocks[submatrix] and not any(rows)
@@ -151,4 +151,4 @@ COPIES = {
     AddToRowsMulti.OPCODE: _add_to_rows,
     AddRowRanges.OPCODE: _add_ranges,
 }
-"""What each of these commands does, by opcode."""
+"""The function that executes each of these commands, by opcode."""

@@ -1,4 +1,4 @@
-"""Symbolic execution of a computation: what the user gets, in terms of how it was computed."""
+"""Symbolic execution of a computation: how the results that the user gets were computed."""
 
 from __future__ import annotations
 
@@ -35,26 +35,25 @@ if TYPE_CHECKING:
 
 _Action = Callable[[SymbolicState, Command], None]
 _ActionAtOnce = Callable[[SymbolicState, int, list[int]], None]
-"""Does a run of commands, given the position of the first and their operands."""
+"""Executes a run of commands, given the position of the first and their operands."""
 
 _PIECE = 1024
-"""No more commands of different kinds than these are a piece."""
+"""The largest number of commands of different kinds in a piece."""
 
 _LONG = 16
-"""So many commands of a kind are a run: what is compiled begins and ends with one of thousands."""
+"""The least number of commands of one kind that make a run; some runs have thousands."""
 
 
 def execute(state: SymbolicState, segments: int | None) -> Behaviour:
-    """Runs a computation on symbols and returns what was seen from outside.
+    """Runs a computation on symbols and returns its behaviour.
 
     Args:
         state: A state made for the computation.
-        segments: How many segments to run, which a loop may do any number of times; None to run all
-            commands once.
+        segments: How many segments to run; a loop can run any number. None runs all commands once.
 
     Raises:
-        EquivalenceError: A command uses a matrix or memo that is not there.
-        IrregularError: It treats the sequences differently.
+        EquivalenceError: A command uses a matrix or memo that does not exist.
+        IrregularError: The computation treats the sequences differently.
     """
     begin: int | None = 0
     while begin is not None:
@@ -63,10 +62,11 @@ def execute(state: SymbolicState, segments: int | None) -> Behaviour:
 
 
 def _run(state: SymbolicState, segments: int | None, begin: int) -> int | None:
-    """Runs commands from some position on, and returns where to go on; None if nowhere."""
+    """Runs commands from a position on; returns the position to go on from, None at the end."""
     table = state.computation.command_table
     for first, last, at_once in _pieces(table[:, OPCODE_COLUMN], begin):
-        # Lists of a piece, and tuples one at a time: many of them keep the garbage collector busy.
+        # Lists live for one piece, tuples for one command: many of them keep the garbage collector
+        # busy.
         columns: list[list[int]] = table[first:last].T.tolist()
         if at_once is not None:
             at_once(state, first, columns[FIRST_OPERAND_COLUMN])
@@ -84,7 +84,7 @@ def _run(state: SymbolicState, segments: int | None, begin: int) -> int | None:
 
 
 def _pieces(opcodes: IntArray, begin: int) -> Iterator[tuple[int, int, _ActionAtOnce | None]]:
-    """Yields begin and end of pieces, and what does all commands of one at once."""
+    """Yields begin and end of each piece, and the function that executes the piece."""
     if begin == len(opcodes):
         return
     ends = np.append(np.flatnonzero(np.diff(opcodes[begin:])) + begin + 1, len(opcodes))
@@ -175,10 +175,10 @@ _ACTIONS: dict[int, _Action] = {
     **COPIES,
     **COMPONENT_CALLS,
 }
-"""What each command does; the others do nothing that matters here."""
+"""The function that executes each command; the other commands do nothing that matters here."""
 
 _AT_ONCE: dict[int, _ActionAtOnce] = {
     AllocMatrixZeroed.OPCODE: _alloc_all_zeroed,
     DeallocMatrix.OPCODE: _dealloc_all,
 }
-"""What many commands of a kind do, one after the other."""
+"""The function that executes many commands of a kind, one after the other."""

@@ -1,4 +1,4 @@
-"""Symbolic execution of statistics over time: each row depends on a range of rows, not on all."""
+"""Symbolic execution of statistics over time: each row depends on a range of rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nnet3_optimizer.equivalence.symbols.stretches import Stretches
 
 
 def ranges_of(state: SymbolicState, precomputed: int) -> Any:
-    """Returns the precomputed indexes of statistics, or None for those of other components."""
+    """Returns the precomputed indexes of statistics, or None for another component."""
     indexes = state.computation.precomputed_indexes[precomputed]
     known = StatisticsExtractionPrecomputedIndexes, StatisticsPoolingPrecomputedIndexes
     return indexes if isinstance(indexes, known) else None
@@ -44,14 +44,14 @@ def backward(
     values: tuple[int, int, int],
     input_deriv: int,
 ) -> Stretches:
-    """Returns an unknown for each input row: a function of the output rows that it goes into.
+    """Returns an unknown for each input row: a function of the output rows that it adds to.
 
     Args:
         state: The state.
         component: The component.
         indexes: Its precomputed indexes.
-        values: The input and the output, 0 if it does not look at them, and the derivative of the
-            output.
+        values: The input and the output, 0 if the component does not read them, and the derivative
+            of the output.
         input_deriv: The derivative of the input.
     """
     function = state.unknowns.function(("statistics, backward", component))

@@ -1,4 +1,4 @@
-"""The state of a symbolic execution: matrices, memos, and what was seen from outside."""
+"""The state of a symbolic execution: matrices, memos, and the behaviour so far."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ _NOT_KNOWN = -1
 
 
 class SymbolicState:
-    """What commands read and write while a computation runs on symbols.
+    """The values that commands read and write in a symbolic execution.
 
     Attributes:
         nnet: The network.
         computation: The computation.
         unknowns: The functions that stand for components.
         pattern: The rows that are followed.
-        behaviour: What was seen from outside so far.
-        components: What the components of the network are like.
-        forward, backward: For each component what it gives for a row, forward and backward.
-        contents: What each matrix holds; None while it is not allocated.
+        behaviour: The observable effects so far.
+        components: The facts about the components of the network.
+        forward, backward: For each component its unknown functions of a row.
+        contents: The content of each matrix; None while it is not allocated.
         row_blocks: For each submatrix of a single row, which stands for all sequences, the block of
             its matrix; 0 for the other submatrices.
-        memos: What each memo holds: the number of what it was made from.
+        memos: For each memo the number of the input that it was made from.
         draws: How often each random component ran.
         segment: The number of the segment.
         command: The position of the command that runs.
@@ -112,11 +112,11 @@ class SymbolicState:
         return self._submatrices.rows[submatrix]
 
     def height(self, submatrix: int) -> int:
-        """Returns the number of rows that stand for a submatrix, those that it lacks included."""
+        """Returns the number of rows that stand for a submatrix, including rows that it lacks."""
         return self._submatrices.rows[submatrix]
 
     def same_place(self, one: int, other: int) -> bool:
-        """Whether two submatrices are the same elements, so that a component works in place."""
+        """Whether two submatrices have the same elements, so that a component works in place."""
         if one == other:
             return True
         if self._matrix_of[one] != self._matrix_of[other]:
@@ -126,7 +126,7 @@ class SymbolicState:
         return self.pattern.parts.get(one) == self.pattern.parts.get(other)
 
     def require_same_order(self, one: int, other: int) -> None:
-        """Raises an IrregularError unless row by row two submatrices are of one sequence."""
+        """Raises an IrregularError unless row by row two submatrices belong to one sequence."""
         if self.pattern.sequences == 1:
             return
         if self.pattern.blocks[one] != self.pattern.blocks[other]:
@@ -134,7 +134,7 @@ class SymbolicState:
         self.require_same_sequences(one, other)
 
     def require_same_sequences(self, one: int, other: int) -> None:
-        """Raises an IrregularError unless two submatrices are of the same sequences."""
+        """Raises an IrregularError unless two submatrices belong to the same sequences."""
         parts = self.pattern.parts
         if not parts or not (one in parts or other in parts):
             return
@@ -179,7 +179,7 @@ class SymbolicState:
         return self._rows[self._matrix_of[submatrix]]
 
     def content(self, submatrix: int) -> Content:
-        """Returns what the matrix of a submatrix holds.
+        """Returns the content of the matrix of a submatrix.
 
         Raises:
             EquivalenceError: It is not allocated.
@@ -233,7 +233,7 @@ class SymbolicState:
         return content.read(row, rows, begin, cols, only_signs=only_signs)
 
     def read_for(self, output: int, submatrix: int) -> Stretches:
-        """Returns the elements of a submatrix, as those of the rows of another one."""
+        """Returns the elements of a submatrix, for the rows of another one."""
         self.require_same_order(output, submatrix)
         return self.read(submatrix)
 
@@ -247,7 +247,7 @@ class SymbolicState:
         return block > 0
 
     def read_row(self, submatrix: int) -> Row | None:
-        """Returns the elements of a submatrix of a single row: None if not only unknowns."""
+        """Returns the elements of a submatrix of a single row; None if they include constants."""
         matrix, cols = self._matrix_of[submatrix], self._cols_of[submatrix]
         content = self.contents[matrix]
         if type(content) is Content:
@@ -306,9 +306,9 @@ class SymbolicState:
     ) -> None:
         """Sets or adds to the elements of some sequences.
 
-        They are written when the same has come for all sequences; nothing may be done to the matrix
-        before. What is written for some sequences is a function of what is known of each of them,
-        so if it is the same for all parts it is for all sequences.
+        The elements are written when all sequences have got the same; no command may touch the
+        matrix before. The elements are a function of the symbols of each sequence, so if they are
+        equal for all parts they are equal for all sequences.
         """
         matrix, row, _, begin, cols = self._submatrices[submatrix]
         first, count = self.pattern.parts.get(submatrix, (_NOT_KNOWN, 0))
@@ -338,7 +338,7 @@ class SymbolicState:
     def write_listed(
         self, submatrix: int, given: Stretches, *, adds: bool, places: list[int] | None = None
     ) -> None:
-        """The same with rows from a list, in whole blocks: zeros where a submatrix lacks rows."""
+        """Writes rows from a list, in whole blocks, with zeros where a submatrix lacks rows."""
         content = self.content(submatrix)
         _, row, _, begin, cols = self._submatrices[submatrix]
         if submatrix in self.pattern.parts:
@@ -354,20 +354,20 @@ class SymbolicState:
             raise IrregularError
 
     def call(self, function: Function, *values: Stretches | None) -> Stretches:
-        """Returns what a function gives for each row of its arguments, None for missing ones."""
+        """Returns the values of a function for each row of its arguments, None for missing ones."""
         keys = [ABSENT if each is None else each.keys(thorough=self.thorough) for each in values]
         return Stretches([0], [function.of_rows(*keys)])
 
     def total(self, rows: Stretches, submatrix: int) -> int:
-        """Returns the sum of what a function gives for each row of a submatrix."""
+        """Returns the sum of the values of a function over the rows of a submatrix."""
         return self.pattern.total(rows.columns[0], submatrix)
 
     def total_of_block(self, contribution: int, submatrix: int) -> int:
-        """Returns the sum of what a function of all rows gives for each sequence."""
+        """Returns the sum over sequences of the value of a function of all rows."""
         return self.pattern.total([contribution], submatrix)
 
     def provided(self, submatrix: int) -> Stretches:
-        """Returns the rows of a submatrix, to be kept."""
+        """Returns a copy of the rows of a submatrix."""
         return self.read(submatrix).copy()
 
     def write_unknowns(self, submatrix: int, column: Column, *, adds: bool) -> None:

@@ -1,1 +1,1 @@
-"""What stands for numbers: unknown functions of unknown arguments, and matrices of them."""
+"""Symbols for numbers: unknown functions of unknown arguments, and matrices of them."""

@@ -1,13 +1,13 @@
-"""Values that are equal for equal rows of matrices, and only for those.
+"""Keys of rows of matrices: equal for equal rows, and only for equal rows.
 
-The key of one row is its element where it is one stretch of columns, else the starts of all and
-then the elements of all its stretches, neighbours that are one stretch joined. The key of several
-rows is a tuple of
+A row that is one stretch of columns has its element as key. Other rows have the starts of all
+stretches, then their elements, where neighbours that make one stretch are joined. The key of
+several rows is a tuple of
 
-- where stretches begin, and then for each stretch the elements of all rows, in a tuple; or
+- the starts of the stretches, and then for each stretch the elements of all rows, in a tuple; or
 - None, and the keys of the rows in a tuple, where rows do not have their stretches alike.
 
-The first form is kept as long as possible, since it is made and compared by whole columns.
+The first form is used as long as possible, since it is made and compared by whole columns.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ Keys = tuple[Any, ...]
 """The key of several rows."""
 
 ABSENT: Keys = ()
-"""Stands for rows that are not there."""
+"""Stands for missing rows."""
 
 ABSENT_ROW = -1
-"""Stands for each of them: no key of a row."""
+"""Stands for each missing row; it differs from the key of any row."""
 
 _OF_ONE_STRETCH, _OF_TWO_STRETCHES = 2, 4
 """Lengths of rows as tuples."""
@@ -61,8 +61,8 @@ def keys_of_columns(starts: list[int], columns: list[Column], *, thorough: bool)
     Args:
         starts: Where stretches begin.
         columns: The elements of each.
-        thorough: Whether to look in each row for stretches that are one with the next. If not,
-            only some are looked at first, and equal rows may have different keys.
+        thorough: Whether to join stretches in each row. If not, only a few rows are tried first,
+            and equal rows may have different keys.
     """
     if len(columns) == 1:
         return _WHOLE, tuple(columns[0])

@@ -2,7 +2,8 @@
 
 Each row of a matrix is a function of the column: a sum of scaled unknown rows, each shifted by some
 columns. An unknown row with the random element g, shifted by d columns to the left, is written as
-g * w**d with a random w. What stands for a stretch of columns is counted from where it begins: so
+g * w**d with a random w. The symbol of a stretch of columns counts columns from the begin of the
+stretch. So
 
 - it stays the same when the stretch is copied to other columns;
 - where a stretch is split, the second part is the first times w to the power of its length;
@@ -24,7 +25,7 @@ from nnet3_optimizer.equivalence.symbols.stretches import Stretches, rows_taken
 from nnet3_optimizer.equivalence.symbols.unknowns import Unknowns
 
 SIGN = "sign"
-"""The rounding of what is kept only as whether each element is positive."""
+"""The rounding of elements of which only the sign is kept."""
 
 _ONE_STRETCH = [0]
 
@@ -35,8 +36,8 @@ class Content:
 
     Attributes:
         splits: Columns at which stretches begin, and the number of columns.
-        columns: For each stretch the sums of unknown rows, one element a row. Empty for stretches
-            that nothing has been written to or read from: undefined, and equal to nothing.
+        columns: For each stretch the sums of unknown rows, one element a row. Empty for a stretch
+            without any access yet: it is undefined, and equal to nothing.
         constants: For each stretch the constants added to them; None for zeros.
         rounding: What the elements lost by compression; None if nothing.
     """
@@ -118,8 +119,8 @@ class Content:
             rows: The number of its rows.
             begin: Its first column.
             cols: The number of its columns.
-            only_signs: Whether nothing is looked at but which elements are positive, so that it
-                does not matter if no more was kept.
+            only_signs: Whether the reader only needs to know which elements are positive, so that a
+                matrix that keeps only signs is enough.
         """
         if self.rounding is not None and not (only_signs and self.rounding == SIGN):
             return self._rounded().read(row, rows, begin, cols)
@@ -155,13 +156,13 @@ class Content:
         return not any(column[row] for column in columns for row in rows)
 
     def _rounded(self) -> Content:
-        """Returns it with unknowns in the place of rounded elements."""
+        """Returns the content with unknowns in place of rounded elements."""
         self._define(0, len(self.columns))
         result = Content(self._unknowns, self.columns[0], self._rows, self.splits[-1])
         result.splits, result.columns = self.splits, []
         constants = self.constants or [[0] * len(column) for column in self.columns]
         rounded = self._unknowns.function(("rounded", self.rounding))
-        # What is rounded does not depend on where stretches begin.
+        # Rounding does not depend on where stretches begin.
         for begin, column, constant in zip(self.splits, self.columns, constants, strict=False):
             values = zip(shifted(column, -begin), constant, strict=True)
             result.columns.append(shifted(rounded.of_each(values), begin))
@@ -234,7 +235,7 @@ class Content:
                 _put(self.constants, stretch, row, constant, places, adds)
 
     def _replace(self, begin: int, cols: int, starts: list[int], columns: list[Column]) -> None:
-        """Sets all rows: stretches that were there before are forgotten."""
+        """Sets all rows, and forgets the old stretches."""
         first, end = self._split(begin), begin + cols
         last = len(self.columns) if end == self.splits[-1] else self._split(end)
         self.splits[first:last] = [begin + start for start in starts]
@@ -262,7 +263,7 @@ class Content:
         return at
 
     def _define(self, first: int, last: int) -> None:
-        """Makes elements that nothing else has for stretches that have none."""
+        """Makes new elements, equal to no other, for stretches that have none."""
         if self._has_undefined:
             for stretch in range(first, last):
                 if not self.columns[stretch]:

@@ -35,7 +35,7 @@ def scaled(values: list[int], factor: int) -> list[int]:
 
 
 def shifted(values: list[int], columns: int) -> list[int]:
-    """Returns what stands for stretches from so many columns on."""
+    """Returns the symbols of the rest of stretches, from a number of columns on."""
     return scaled(values, shift(columns)) if columns else values
 
 

@@ -1,8 +1,8 @@
-"""The symbolic content of matrices of a single row: what most of a recurrent network consists of.
+"""The symbolic content of matrices of a single row, the most common ones in recurrent networks.
 
-The same as `matrices.Content`, without lists of rows, constants and rounding. Rows are values: the
-sum of unknown rows where they are one stretch of columns, else one flat tuple, so that neither
-making them nor comparing them takes more than one object.
+It is `matrices.Content` without lists of rows, constants and rounding. Rows are values: the sum of
+unknown rows where they are one stretch of columns, else one flat tuple, so that neither making them
+nor comparing them takes more than one object.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def row_scaled(row: Row, factor: int) -> Row:
 
 
 def value_at(row: Row, column: int) -> int:
-    """Returns what stands for the columns of a stretch from some column on."""
+    """Returns the symbol of the columns of a stretch from some column on."""
     starts, values = stretches_of(row)
     stretch = bisect_right(starts, column) - 1
     skipped = column - starts[stretch]

@@ -1,4 +1,4 @@
-"""Rows and columns of symbolic matrices, as they are read and written; see `matrices`."""
+"""Parts of symbolic matrices, in the form in which commands read and write them."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Stretches:
         return cls(list(starts), [[value] for value in values])
 
     def copy(self) -> Stretches:
-        """Returns a copy that may be kept."""
+        """Returns a copy that shares no list with a matrix."""
         return self.mapped(list)
 
     def mapped(self, change: Callable[[Column], Column]) -> Stretches:
-        """Returns what a linear function of columns makes of each, of constants too."""
+        """Applies a linear function to each column, and to the constants."""
         constants = None if self.constants is None else list(map(change, self.constants))
         return Stretches(self.starts, list(map(change, self.columns)), constants)
 
@@ -50,7 +50,7 @@ class Stretches:
         return mine == (*its, other.constants)
 
     def at(self, row: int, column: int) -> tuple[int, int]:
-        """Returns what stands for a row at a column: unknowns, and the constant."""
+        """Returns the symbol of a row at a column: unknowns, and the constant."""
         constant = 0
         if self.constants is not None:
             constant = self.constants[bisect_right(self.starts, column) - 1][row]

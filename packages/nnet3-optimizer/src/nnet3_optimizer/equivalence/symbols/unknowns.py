@@ -1,9 +1,9 @@
-"""Unknown functions: what a component computes, said only to be the same for the same arguments.
+"""Unknown functions: all that is known of a component is that equal arguments give equal values.
 
 Arguments are compared exactly, as Python values; only sums are compared as elements of the field.
 Unknown number i is the power a**i of one random element: a linear combination of unknowns, with
-shifts, is then a polynomial in a and in the element of a shift, and if it is not zero it vanishes
-for few of their values, at most its degree divided by the size of the field.
+shifts, is then a polynomial in a and in the element of a shift. If the polynomial is not zero, it
+vanishes for few of their values: at most its degree divided by the size of the field.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _BASE = 0xC2B2AE3D27D4EB4F9FB21C651E98DF25
 """A random element."""
 
 _POWERS = [1]
-"""The powers of the base, as many as were needed so far."""
+"""The powers of the base that were needed so far."""
 
 
 _FEW, _MANY = 4, 1000
-"""Products of fewer elements are not worth remembering, of more take too much memory."""
+"""Products of fewer elements are not worth remembering; products of more take too much memory."""
 
 
 class _Supply:
-    """Elements that are handed out once."""
+    """Elements that are all different."""
 
     __slots__ = ("_count",)
 
@@ -45,13 +45,13 @@ class _Supply:
         self._count = 0
 
     def one(self) -> int:
-        """Returns an element that nothing else has."""
+        """Returns an element that was never returned before."""
         count = self._count
         self._count = count + 1
         return _POWERS[count] if count < len(_POWERS) else self._powers(count, count + 1)[0]
 
     def fresh(self, count: int) -> Column:
-        """Returns elements that nothing else has."""
+        """Returns elements that were never returned before."""
         begin = self._count
         self._count = end = begin + count
         return self._powers(begin, end)
@@ -65,8 +65,8 @@ class _Supply:
 class Function:
     """An unknown function of rows, by the arguments that it was asked for so far.
 
-    Computations to be compared mostly make the same calls. So a call is looked up as a whole, and
-    taken to rows only when there is one that is not the same as another.
+    Computations that are compared mostly make the same calls. So a call is looked up as a whole,
+    and split into rows only if it was not made before.
     """
 
     __slots__ = ("_calls", "_rows", "_supply", "_whole")
@@ -78,7 +78,7 @@ class Function:
         self._whole: list[tuple[tuple[Keys, ...], Column]] = []
 
     def of_row(self, argument: Hashable) -> int:
-        """Returns what it gives for one argument, the key of a row or a tuple of several."""
+        """Returns the value for one argument, the key of a row or a tuple of several."""
         if self._whole:
             self._take_apart()
         value = self._rows.get(argument)
@@ -87,7 +87,7 @@ class Function:
         return value
 
     def of_rows(self, *arguments: Keys) -> Column:
-        """Returns what it gives for each row of the arguments: not to be changed.
+        """Returns the values for each row of the arguments. Do not change the list.
 
         Raises:
             ValueError: They do not have the same number of rows.
@@ -106,11 +106,11 @@ class Function:
     def of_call(
         self, call: tuple[Hashable, ...], arguments: Callable[[], Iterable[Hashable]]
     ) -> Column:
-        """Returns what it gives for each argument: not to be changed.
+        """Returns the values for each argument. Do not change the list.
 
         Args:
-            call: What all arguments are made of.
-            arguments: Makes them, if it was not called so before.
+            call: The values that all arguments are made of.
+            arguments: Makes the arguments, if this call was not made before.
         """
         found = self._calls.get(call)
         if found is None:
@@ -118,7 +118,7 @@ class Function:
         return found
 
     def of_each(self, arguments: Iterable[Hashable]) -> Column:
-        """Returns what it gives for each argument."""
+        """Returns the value for each argument."""
         if self._whole:
             self._take_apart()
         arguments, known = list(arguments), self._rows
@@ -153,7 +153,7 @@ def _by_row(arguments: tuple[Keys, ...]) -> Iterable[Hashable]:
 
 
 class Unknowns:
-    """All unknowns that computations to be compared have in common."""
+    """The unknowns that are common to the computations that are compared."""
 
     def __init__(self) -> None:
         self._supply = _Supply()
@@ -179,7 +179,7 @@ class Unknowns:
         return column[:rows]
 
     def shifted(self, column: Column, columns: int) -> Column:
-        """Returns what stands for stretches from so many columns on: not to be changed."""
+        """Returns the symbols of the rest of stretches. Do not change the list."""
         if not columns or not _FEW < len(column) < _MANY:
             return shifted(column, columns)
         key = columns, *column
@@ -196,13 +196,13 @@ class Unknowns:
         """Returns the number of an array, number, tuple or attrs value, by its content."""
         found = self._objects.get(id(value))
         if found is None:
-            # The value is kept, so that its id stays its own.
+            # A reference to the value keeps its id from being used again.
             found = self._objects[id(value)] = value, self.number(_content(value))
         return found[1]
 
 
 def _content(value: Any) -> Hashable:
-    """Returns something hashable that says all that an immutable value holds."""
+    """Returns a hashable form of an immutable value, with all of its content."""
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape, value.tobytes()
     if isinstance(value, tuple | list):

@@ -1,4 +1,4 @@
-"""What is written to some sequences of a matrix, until the same has come for all of them."""
+"""Writes to some sequences of a matrix, until all of them have got the same."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from nnet3_optimizer.equivalence.symbols.stretches import Stretches
 
 @attrs.frozen(eq=False)
 class Written:
-    """What was written for some sequences of a matrix so far.
+    """The elements that some sequences of a matrix have got so far.
 
     Attributes:
-        content: What the matrix held before.
+        content: The content of the matrix before.
         rectangle: First row, first column and columns, and whether to add.
-        given: What was written, the same for all of them.
+        given: The elements, the same for all of the sequences.
         sequences: The sequences.
     """
 

@@ -1,1 +1,1 @@
-"""Passes for the backward part: what is derived, and what waits for it in which form."""
+"""Passes for the backward part: derivatives, and the values that are kept for them."""

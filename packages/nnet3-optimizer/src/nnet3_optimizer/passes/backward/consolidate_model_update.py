@@ -32,17 +32,17 @@ from nnet3_optimizer.editing import Edit
 
 
 def consolidate_model_update(draft: Draft) -> Draft:
-    """Gathers what the Backprop commands of a component need for one update at the end.
+    """Gathers the operands of the Backprop commands of a component for one update at the end.
 
     In recurrent networks a component runs once for each time; the update of its parameters is a sum
     over all rows of all times, and one product of large matrices is faster than many of small ones.
 
     1. The component is updatable and simple (its update is a sum over rows), and has no memo.
-    2. It has more than one Backprop. Each becomes BackpropNoModelUpdate, and goes away if it was
-       there for the update alone; before each, the rows that it reads are copied into matrices that
-       hold those of all of them, one below the other.
-    3. One Backprop on these matrices, without input derivative, follows the last of them, so that
-       what was gathered can be freed before the backward pass goes on.
+    2. It has more than one Backprop. Each becomes BackpropNoModelUpdate, or goes away if it only
+       made the update. Before each, the rows that it reads are copied into common matrices, one
+       below the other.
+    3. One Backprop on these matrices, without input derivative, follows the last of the commands,
+       so that the matrices can be freed before the backward pass goes on.
 
     `merge_variables` then removes most of the copies: values are written where they are gathered.
     With natural gradient the rows of all times are preconditioned together.
@@ -117,7 +117,7 @@ _ARGUMENTS = (
     ("input_value", Property.BACKPROP_NEEDS_INPUT),
     ("output_value", Property.BACKPROP_NEEDS_OUTPUT),
 )
-"""Operands that an update may look at, and the property of components for which it does."""
+"""Operands that an update may read, and the property of the components that read them."""
 
 
 class _Update(NamedTuple):
@@ -140,11 +140,11 @@ class _Update(NamedTuple):
         return cls(component, at, [name for name, of in _ARGUMENTS if properties & int(of)])
 
     def make(self, edit: Edit, gathered: list[tuple[int, Table]]) -> None:
-        """Copies the operands before each command, and updates after the last.
+        """Copies the operands before each command, and updates after the last command.
 
         Args:
             edit: The changes.
-            gathered: What `_gather` returned for each operand.
+            gathered: The result of `_gather` for each operand.
         """
         for _, copies in gathered:
             edit.insert(self.at, copies)
@@ -156,7 +156,7 @@ class _Update(NamedTuple):
 
 
 def _gather(draft: Draft, edit: Edit, operands: list[tuple[Ids, str]]) -> list[tuple[int, Table]]:
-    """Adds a matrix for each operand, in which it is gathered.
+    """Adds a matrix for each operand, to gather it in.
 
     Args:
         draft: The draft.
@@ -164,7 +164,7 @@ def _gather(draft: Draft, edit: Edit, operands: list[tuple[Ids, str]]) -> list[t
         operands: Positions of Backprop commands, and the name of one of their operands.
 
     Returns:
-        For each the submatrix that is all of its matrix, and the commands that copy into it.
+        For each operand the submatrix that covers its matrix, and the commands that copy into it.
     """
     parts = np.concatenate([draft.table[at, columns(Backprop)[name]] for at, name in operands])
     sizes = np.array([len(at) for at, _ in operands])

@@ -41,22 +41,22 @@ from nnet3_optimizer.editing import Edit
 _OUTPUT, _INPUT = (columns(MatrixCopy)[name] for name in ("output", "input"))
 _ONE = alpha_bits(1.0)
 _WORTH_IT = 0.75
-"""The largest part of the memory of what is copied from that the copies may need."""
+"""The copies may need at most this part of the memory of their sources."""
 
 
 def gather_early(draft: Draft) -> Draft:
     """Copies parts of matrices before the marker that would be copied after it.
 
     A recurrent component has one matrix for each time; for the update of a model, parts of them are
-    gathered in the backward part. Until then each matrix is kept as a whole. If its part is
-    gathered at once, it need not be.
+    gathered in the backward part. Until then each matrix is kept as a whole. If the part is
+    gathered early, the matrix can be freed.
 
     1. The target is used in the backward part alone, and written by MatrixCopy commands with scale
        1, each from a matrix of its own to rows of its own, of which it sets all columns. All of
        them come before anything reads the target.
-    2. The sources are neither inputs nor outputs, are not written after the marker, and nothing but
-       what was copied of them is used there. Those uses look at the target instead, which is what
-       the copy was made of.
+    2. The sources are neither inputs nor outputs, and are not written after the marker. After the
+       marker only the copied parts of them are read. These reads then go to the target instead,
+       which has the same elements.
     3. The target is smaller than 3/4 of the sources.
     4. The target is allocated just before the first copy, and each source freed after its last use.
 
@@ -132,9 +132,9 @@ def gather_early(draft: Draft) -> Draft:
 
 
 def _targets(draft: Draft, marker: int) -> Ids:
-    """Returns the matrices that may be targets: each is written by copies of what may be a source.
+    """Returns the matrices that may be targets: each is written by copies of possible sources.
 
-    What a source is after the marker, and who reads a target, is left to `_copies`.
+    `_copies` checks what happens to the sources after the marker, and who reads a target.
     """
     first, last = draft.analysis.matrix_use
     lifetimes = draft.analysis.lifetimes
@@ -185,7 +185,7 @@ class _Gathering(NamedTuple):
 
 
 def _copies(draft: Draft, marker: int, target: int) -> _Gathering | None:
-    """Returns the copies that make a target; None if rule 1 or 2 fails."""
+    """Returns the copies that make a target; None if they break rule 1 or 2."""
     uses, table = draft.analysis.uses, draft.table
     at = uses.of_matrix(target)
     writes, users = uses.writes[at], uses.command[at]
@@ -236,7 +236,7 @@ def _move(draft: Draft, edit: Edit, found: list[_Gathering]) -> None:
     is_free = draft.opcodes == DeallocMatrix.OPCODE
     others = where(~is_free)
     last_forward = np.concatenate([copies.last_forward for copies in found])
-    # Behind what is freed there anyhow.
+    # After the matrices that are freed there already.
     place = np.append(others, len(table))[others.searchsorted(last_forward + 1)]
     order = ordering(place)
     place = place[order]
@@ -251,7 +251,7 @@ def _move(draft: Draft, edit: Edit, found: list[_Gathering]) -> None:
     moved = np.stack([allocated, command, freed], axis=1)
     edit.insert(np.repeat(place, 3)[wanted.ravel()], table[moved[wanted]])
     edit.delete(moved[wanted])
-    # Who read sources may come after the last one to read a target until now.
+    # A reader of sources may come after the present last reader of the target.
     ends = sorted(
         (int(lifetimes.deallocate[copies.target]), int(copies.reader.max(initial=-1)))
         for copies in found
@@ -273,7 +273,7 @@ def _are_first(values: Ids) -> Bools:
 
 
 def _read_copies(draft: Draft, edit: Edit, copies: _Gathering) -> None:
-    """Lets those that read sources later read what was copied of them."""
+    """Lets later readers of sources read the copies instead."""
     rows = draft.table[copies.command]
     made, taken = (draft.submatrices[rows[copies.copy, at]] for at in (_OUTPUT, _INPUT))
     parts = draft.submatrices[copies.submatrix]

@@ -46,19 +46,18 @@ def limit_derivative_times(
     max_deriv_time: int | None = None,
     max_deriv_time_relative: int | None = None,
 ) -> Draft:
-    """Leaves out what would only compute derivatives outside of a range of times.
+    """Leaves out commands and rows that only compute derivatives outside of a range of times.
 
     Recurrent networks are trained on chunks with context on both sides; derivatives need not go far
     into the context. Results change: a derivative at such a time counts as zero.
 
     1. The draft is as the compiler made it: matrices are allocated with zeros, and their debug
        info says which rows have which t, and which matrices hold derivatives.
-    2. A derivative row outside of the range is neither read nor written, so it stays zero. Commands
-       are narrowed to the stretch of rows from the first to the last that is kept; entries of lists
-       become -1 where they name a row that is not.
+    2. A derivative row outside of the range is neither read nor written, so it stays zero. A
+       command is narrowed to the rows from its first to its last row inside the range; an entry of
+       a list becomes -1 if it names a row outside.
     3. A Backprop is narrowed like its output derivative if the component is simple and has no memo;
-       if nothing is left of the output derivative it is removed, with its memo if StoreStats does
-       not use that too. Else it stays.
+       without rows it is removed, and so is its memo unless StoreStats uses it. All others stay.
     4. Inputs, outputs and values keep their size; derivative matrices may then be made smaller by
        `trim_matrices`.
 
@@ -102,8 +101,8 @@ def limit_derivative_times(
         draft: The draft.
         min_deriv_time: The first t of derivatives, or None.
         max_deriv_time: The last t of derivatives, or None.
-        max_deriv_time_relative: The last t, counted from the largest t of what is provided
-            in the forward part; used instead of max_deriv_time if it is not None.
+        max_deriv_time_relative: The last t, counted from the largest t of the outputs; used instead
+            of max_deriv_time if it is not None.
 
     Raises:
         ComputationError: There is no debug info, or the range is empty.
@@ -182,7 +181,7 @@ class _Limiter:
         return submatrix > 0 and self.draft.debug_info[matrix].is_deriv
 
     def _kept_rows(self, submatrix: int) -> Bools:
-        """Returns which rows of a submatrix are kept: of values all."""
+        """Returns which rows of a submatrix are inside the range; for values all rows."""
         matrix, row, rows, _, _ = self.draft.submatrices[submatrix].tolist()
         if not self._is_deriv(submatrix):
             return np.ones(rows, dtype=np.bool_)
@@ -192,7 +191,7 @@ class _Limiter:
         return self._kept[matrix][row : row + rows]
 
     def _stretch(self, submatrix: int) -> _Stretch:
-        """Returns the rows from the first to the last that is kept."""
+        """Returns the rows from the first to the last row inside the range."""
         kept = np.flatnonzero(self._kept_rows(submatrix))
         return _Stretch(int(kept[0]), int(kept[-1]) + 1) if len(kept) else _Stretch(0, 0)
 

@@ -1,4 +1,4 @@
-"""Pass: values of the forward part wait for the backward part in fewer bits."""
+"""Pass: values that the backward part needs are kept in fewer bits until then."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
 
 LOSSY_RANGE = 10.0
-"""Values are kept between -10 and 10 where precision may be lost."""
+"""Level 2 keeps values between -10 and 10."""
 
 
 RELU = "RectifiedLinearComponent"
@@ -131,12 +131,12 @@ _NONE_IDLE = Idle(*np.zeros((3, 0), dtype=np.int64))
 
 
 def kept_as_bits(draft: Draft, marker: int) -> Idle:
-    """Returns the matrices of which the backward part needs only the signs: rule 1."""
+    """Returns the matrices whose signs are all that the backward part needs: rule 1."""
     candidates = _outputs_of_relus(draft)
     if not len(candidates):
         return _NONE_IDLE
     before, after, is_read = _last_two(draft, candidates)
-    # The last access is the only one of the backward part, and no more than a look.
+    # The last access is the only one of the backward part, and only reads.
     fits = (before >= 0) & (before < marker) & (after > marker) & is_read
     fits &= draft.opcodes[before] != AllocMatrixZeroed.OPCODE
     fits &= ~draft.analysis.lifetimes.is_output[candidates]
@@ -145,7 +145,7 @@ def kept_as_bits(draft: Draft, marker: int) -> Idle:
 
 
 def _last_two(draft: Draft, matrices: Ids) -> tuple[Ids, Ids, Bools]:
-    """Returns the last command but one to access each matrix, or -1, and the last one.
+    """Returns the second last command that accesses each matrix, or -1, and the last command.
 
     Allocation with zeros is an access.
 
@@ -199,7 +199,7 @@ def _outputs_of_relus(draft: Draft) -> Ids:
 
 
 def _is_looked_at_by_relu(draft: Draft, matrices: Ids, commands: Ids) -> Bools:
-    """Whether commands run rectified linear units backward, with a matrix as output value only.
+    """Whether commands run rectified linear units backward and read a matrix only as output value.
 
     Args:
         draft: The draft.

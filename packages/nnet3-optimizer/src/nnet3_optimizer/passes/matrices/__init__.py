@@ -1,1 +1,1 @@
-"""Passes on matrices: which of them there are, in how many rows, from when to when."""
+"""Passes on matrices: which exist, their rows, and their lifetimes."""

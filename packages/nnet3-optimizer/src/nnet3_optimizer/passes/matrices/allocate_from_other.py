@@ -24,7 +24,7 @@ def allocate_from_other(draft: Draft) -> Draft:
     """Replaces freeing one matrix and allocating another of the same size by SwapMatrix.
 
     1. The two matrices have the same number of rows and of columns.
-    2. The allocation comes after the deallocation; of several the nearest, so that memory is not
+    2. The allocation comes after the deallocation. The nearest one is taken, so that memory is not
        held for longer than needed.
     3. The new matrix has undefined elements: SetConst follows if it was allocated with zeros that
        something may look at.
@@ -89,7 +89,7 @@ def allocate_from_other(draft: Draft) -> Draft:
 
 
 def _nearest(frees: list[int], takes: list[int]) -> list[tuple[int, int]]:
-    """Pairs each deallocation, last one first, with the next allocation that is still to be had."""
+    """Pairs each deallocation, the last one first, with the next allocation that is still free."""
     pairs = []
     left = list(takes)
     for free in reversed(frees):

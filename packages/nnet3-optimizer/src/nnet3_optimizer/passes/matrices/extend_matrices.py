@@ -29,7 +29,7 @@ from nnet3_optimizer.passes.matrices.merge_variables.legality import (
 )
 
 WORTH_EXTENDING = 0.8
-"""The least part of the rows of the source that has to be copied anyway."""
+"""The least part of the rows of the source that the command copies already."""
 
 _ONE = alpha_bits(1.0)
 
@@ -38,7 +38,7 @@ _OF_WHOLES = CommandKinds.of(AllocMatrixUndefined, AllocMatrixZeroed, DeallocMat
 
 
 def extend_matrices(draft: Draft) -> Draft:
-    """Copies all rows of a matrix where nearly all were copied, into a matrix made larger for it.
+    """Copies all rows of a matrix, where nearly all were copied, into a matrix made larger.
 
     By itself this copies more; but a copy of all of a matrix can often be removed by
     `merge_variables`, while a copy of a part can't.
@@ -47,8 +47,7 @@ def extend_matrices(draft: Draft) -> Draft:
        rows of the source, at least 0.8 of them but not all.
     2. It ends at the last row of the destination as it was; the destination is neither input nor
        output. Nothing but allocation, deallocation and setting to a constant names the new rows.
-    3. All rows of the source are defined by what first writes to it, also those that are copied
-       only now.
+    3. The first write to the source sets all of its rows, also the rows that are copied only now.
     4. The copy of all rows is one that `merge_variables` can remove, by its rules.
     5. Loops, and computations in several segments that are to become loops, stay as they are.
 
@@ -139,9 +138,9 @@ def _source_is_defined(draft: Draft, at: np.ndarray) -> np.ndarray:
 
 
 def _removable(draft: Draft, at: Ids) -> Ids:
-    """Returns those of these copies that could be merged away if all rows were copied, ascending.
+    """Returns the copies, ascending, that could be merged away if they copied all rows.
 
-    The new rows of the destination change nothing for that: nothing looks at them.
+    The new rows of the destination do not matter for that: no command reads them.
     """
     matrix = draft.layout.matrix_of[draft.table[at, FIRST_OPERAND_COLUMN + 1]]
     allocate = draft.analysis.lifetimes.allocate[matrix]
@@ -175,10 +174,10 @@ def _is_removable(
 
     Args:
         draft: The draft.
-        accesses: Those to the matrices of s1 and s2, and perhaps more.
+        accesses: The accesses to the matrices of s1 and s2, and perhaps more.
         command: The copy.
-        s1: What it reads.
-        s2: What it writes.
+        s1: The submatrix that it reads.
+        s2: The submatrix that it writes.
     """
     layout = draft.layout
     matrix = layout.matrix_of.take(accesses.submatrix)
@@ -226,7 +225,7 @@ def _extended(draft: Draft, at: np.ndarray) -> Draft:
 
 
 def _use_whole(draft: Draft, table: Table, new_whole: Table) -> None:
-    """Lets the commands that are about all of a matrix name all of it again."""
+    """Lets the commands that name whole matrices name all rows of the larger matrices."""
     at = _OF_WHOLES.positions(draft.opcodes)
     named = table[at, FIRST_OPERAND_COLUMN]
     is_constant = draft.opcodes[at] == SetConst.OPCODE

@@ -15,7 +15,7 @@ from nnet3_optimizer.draft import Draft
 
 
 def move_sizing_commands(draft: Draft) -> Draft:
-    """Moves allocation to just before the first use, and deallocation to just after the last.
+    """Moves allocation to just before the first use, and deallocation to just after the last use.
 
     1. Only AllocMatrixUndefined, AllocMatrixZeroed and DeallocMatrix move, and none of them past an
        access to its matrix. Nothing else of the matrix changes between the two places.
@@ -69,6 +69,6 @@ def move_sizing_commands(draft: Draft) -> Draft:
     moved = draft.in_order(order)
     new = np.empty(len(order) + 1, dtype=np.int64)
     new[order] = np.arange(len(order))
-    new[-1] = -1  # what no command uses stays so
+    new[-1] = -1  # for matrices without a use
     moved.findings.matrix_use = new.take(first), new.take(last)
     return moved

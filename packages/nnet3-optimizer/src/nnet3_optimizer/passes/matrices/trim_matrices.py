@@ -20,8 +20,8 @@ def trim_matrices(draft: Draft) -> Draft:
 
     1. No command but allocation and deallocation names these rows.
     2. The matrix is neither input nor output, and some of its rows are used.
-    3. No command but allocation and deallocation names all of the matrix as such (such as those
-       that compress it or hand it over): this follows from rule 1.
+    3. No command but allocation and deallocation names the matrix as a whole, for example to
+       compress it or hand it over: this follows from rule 1.
     4. Loops stay as they are.
 
     Before::
@@ -56,7 +56,7 @@ def trim_matrices(draft: Draft) -> Draft:
     """
     if is_loop(draft.table) or not _is_trimmed(draft, *_used_rows(draft)).any():
         return draft
-    draft = renumber(draft)  # what nothing names any more may refer to rows that go
+    draft = renumber(draft)  # an unused submatrix may include rows that are cut off
     begin, end = _used_rows(draft)
     trimmed = _is_trimmed(draft, begin, end)
     new_matrices = draft.matrices.copy()

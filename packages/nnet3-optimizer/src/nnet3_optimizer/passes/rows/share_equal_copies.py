@@ -23,9 +23,9 @@ _OUTPUT, _SECOND, _THIRD = range(FIRST_OPERAND_COLUMN, FIRST_OPERAND_COLUMN + 3)
 
 
 def share_equal_copies(draft: Draft) -> Draft:
-    """Lets all that reads a second copy of the same rows read the first one.
+    """Lets the readers of a second copy of the same rows read the first copy.
 
-    Two branches of a network that look at one recurrent layer each gather its output of all times.
+    If two branches of a network read one recurrent layer, each gathers its outputs of all times.
 
     1. Two CopyRows, or two CopyRowsMulti, set all of a matrix each, with the same scale, the same
        rows and the same sources. Nothing else writes to these matrices, so they stay equal; neither
@@ -81,7 +81,7 @@ def share_equal_copies(draft: Draft) -> Draft:
     for command in at.tolist():
         alike, rows = _what(draft, command)
         others = firsts.setdefault(alike, [])
-        # Lists are long: only those of copies that are alike otherwise are compared.
+        # Lists are long: they are compared only for copies that are otherwise alike.
         earlier = next((other for other, theirs in others if np.array_equal(theirs, rows)), None)
         if earlier is None:
             others.append((command, rows))
@@ -92,7 +92,7 @@ def share_equal_copies(draft: Draft) -> Draft:
 
 
 def _what(draft: Draft, command: int) -> tuple[tuple[int, ...], Table]:
-    """What a command copies: its kind, scale and source, and the list of rows."""
+    """The kind, scale, source and list of rows of a copy."""
     row = draft.table[command].tolist()
     if row[OPCODE_COLUMN] == CopyRows.OPCODE:
         source = draft.submatrices[row[_SECOND]].tolist()
@@ -127,7 +127,7 @@ def _is_in_lists(draft: Draft, matrix: int) -> bool:
 
 
 def _share(draft: Draft, edit: Edit, one: int, other: int) -> None:
-    """Removes a copy, and names the first one where it was named."""
+    """Removes a copy, and lets commands name the first copy instead."""
     kept, dropped = draft.submatrices[draft.table[[one, other], _OUTPUT], MATRIX].tolist()
     at = where(draft.submatrices[:, MATRIX] == dropped)
     places = draft.submatrices[at]
@@ -136,7 +136,7 @@ def _share(draft: Draft, edit: Edit, one: int, other: int) -> None:
     numbers[at] = edit.submatrices(places)
     uses = draft.analysis.uses
     users = uses.command[uses.of_matrix(dropped)]
-    before, rows = draft.table[users], edit.table[users]  # which may name another kept matrix
+    before, rows = draft.table[users], edit.table[users]  # may already name another copy
     named = SCHEMA.is_matrix[before[:, OPCODE_COLUMN]] & np.isin(before, at)
     rows[named] = numbers[before[named]]
     edit.table[users] = rows

@@ -1,4 +1,4 @@
-"""Pass: lists of rows lose the rows at both ends with which nothing is done."""
+"""Pass: lists of rows lose the entries at both ends for which nothing is done."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.row_lists import WITH_LISTS, commands_with_lists, list_operand, may_leave_out
 
 _FROM_ROWS = (CopyToRowsMulti, AddToRowsMulti)
-"""Commands whose list says where each row of the input goes."""
+"""Commands whose list gives the target of each row of the input."""
 
 
 def snip_row_ops(draft: Draft) -> Draft:
-    """Leaves out rows at the beginning and the end of a list for which nothing is done.
+    """Leaves out entries at the beginning and the end of a list for which nothing is done.
 
     1. Commands that add, and CopyToRowsMulti, do nothing for an entry -1 (or an empty range).
     2. CopyRows and CopyRowsMulti set rows to zero for -1. They are snipped if the rows are zero

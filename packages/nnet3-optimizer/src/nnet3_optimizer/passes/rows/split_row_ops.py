@@ -22,7 +22,7 @@ from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.row_lists import MULTI, commands_with_lists
 
 WORTH_SPLITTING = 2
-"""A piece of a list is split off if the rows it names are at least one in so many."""
+"""A piece of a list is split off if it names at least one in so many rows of its stretch."""
 
 _NOTHING = -1
 
@@ -30,9 +30,9 @@ _NOTHING = -1
 def split_row_ops(draft: Draft) -> Draft:
     """Turns commands on rows of several matrices into one or two on rows of one matrix each.
 
-    1. The list names one submatrix, or one submatrix and after that another, and has no -1.
+    1. The list names one submatrix, or one submatrix and then another, and has no -1.
     2. The rows named in a submatrix are not fewer than one in two of the stretch they lie in.
-    3. CopyToRowsMulti sets exactly the rows that it names, so that stretch must be named in full.
+    3. CopyToRowsMulti sets exactly the rows that it names, so it must name each row of the stretch.
 
     Before::
 

@@ -1,1 +1,1 @@
-"""Passes on sums: what they begin with, and sums over times in parts."""
+"""Passes on sums: the term that a sum begins with, and sums over time in parts."""

@@ -78,7 +78,7 @@ def convert_addition(draft: Draft) -> Draft:
         return draft
     table = draft.table.copy()
     table[convertible, OPCODE_COLUMN] = _COPY_OF[table[convertible, OPCODE_COLUMN]]
-    # What is added row by row to other matrices may still leave rows of them as they are.
+    # A command that adds rows to other matrices may leave some of their rows unchanged.
     sets = adds & (draft.opcodes != AddToRowsMulti.OPCODE)
     after = attrs.evolve(draft, table=table)
     after.findings.submatrix_accesses = draft.analysis.submatrix_accesses.setting(sets)

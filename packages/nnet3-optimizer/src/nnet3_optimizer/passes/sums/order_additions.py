@@ -22,24 +22,25 @@ from nnet3_optimizer.draft import Draft
 _SUMS = CommandKinds.of(MatrixAdd, AddRows, AddRowsMulti, AddRowRanges)
 
 _NEVER_FIRST, _OF_A_PART = -2, -1
-"""Ranks of additions that may not begin a sum, and of those that add a part of a matrix."""
+"""Ranks of additions that may not begin a sum, and of additions of a part of a matrix."""
 
 
 def order_additions(draft: Draft) -> Draft:
-    """Adds first what is not needed afterwards, so that `merge_variables` can sum up in its place.
+    """Adds a term first that is not needed afterwards, so that the sum can take its memory.
 
     1. Only additions to the same submatrix that follow one another directly change places. They
        commute, up to rounding: none of them reads what another one writes.
-    2. The one that comes first is a MatrixAdd with scale 1 of a matrix that is neither input nor
-       output, and that it is the last command to access; one of source and target is whole, both
-       if the target is the computation's input or output.
+    2. The addition that comes first is a MatrixAdd with scale 1. Its matrix is neither input nor
+       output, and no later command accesses it. Source or target is a whole matrix; both are if the
+       target is an input or output of the computation.
     3. The draft is no loop, in which a later round may access the matrix.
 
-    Of several that may come first, one wins whose source is a part of a matrix all of which could
-    take such sums, as the output of a layer for all times to which a recurrent one adds time by
-    time: no sum then needs memory of its own. Next come whole sources, of these the one that is
-    used last for the first time (a sum that is merged into a part of a larger matrix needs that
-    matrix from then on), and last other parts, which keep all of their matrix in use.
+    If several additions may come first, the best source is a part of a matrix whose parts could all
+    take such sums: for example the output of a layer for all times, to which a recurrent layer adds
+    time by time. Then no sum needs memory of its own. Next come whole sources; among these the one
+    whose first use is latest wins, because a sum that is merged into a part of a larger matrix
+    needs that matrix from its first use on. Other parts come last: they keep all of their matrix in
+    use.
 
     Before::
 
@@ -101,9 +102,9 @@ def order_additions(draft: Draft) -> Draft:
 def _rank(draft: Draft) -> Ids:
     """Returns how well it would be to begin a sum with each command, (C,).
 
-    It is `_NEVER_FIRST` for those that do not satisfy rule 2, and the first use of the source for
-    those that add a whole one; parts of matrices all of which such commands add rank above these,
-    other parts below.
+    The rank is `_NEVER_FIRST` for commands that break rule 2, and the first use of the source for
+    commands that add a whole matrix. Parts rank higher if such commands add all parts of their
+    matrix, and lower if not.
     """
     at = draft.positions(MatrixAdd.OPCODE)
     at = at[draft.table[at, ALPHA_COLUMN] == alpha_bits(1.0)]

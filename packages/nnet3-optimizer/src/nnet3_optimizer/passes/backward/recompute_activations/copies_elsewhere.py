@@ -1,4 +1,4 @@
-"""Matrices that are copied back from where they were copied to."""
+"""Matrices that are made again from their own copies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FROM_ONE_MATRIX = CommandKinds.of(MatrixCopy, CopyRows)
 
 
 class CopiesElsewhere:
-    """Matrices all rows of which were copied to one other matrix."""
+    """Matrices whose rows were all copied to one other matrix."""
 
     def __init__(self, kept: Kept) -> None:
         self._kept, self._draft, self._uses = kept, kept.draft, kept.uses
@@ -106,7 +106,7 @@ class CopiesElsewhere:
         given = [source, int(rows[0]), len(rows), column, cols]
         if isinstance(rows, range) or count_up(rows):
             return copy_of(whole, int(self._kept.edit.submatrices(np.array([given]))[0]))
-        # No further than the rows that are read: the others may not be written yet.
+        # Only up to the rows that are read: the others may not be written yet.
         first, last = int(rows.min()), int(rows.max())
         given[ROW_OFFSET], given[NUM_ROWS] = first, last + 1 - first
         row = copy_of(whole, int(self._kept.edit.submatrices(np.array([given]))[0]))

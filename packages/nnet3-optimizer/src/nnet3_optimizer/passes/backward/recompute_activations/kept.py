@@ -22,7 +22,7 @@ from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
 
 OUTPUT, INPUT, INDEXES = range(FIRST_OPERAND_COLUMN, FIRST_OPERAND_COLUMN + 3)
-"""The columns of what commands that copy or add write, of what they read, and of lists."""
+"""The columns of the table for the output, the input and the list of copies and additions."""
 
 NOTHING = 0
 _ONE = alpha_bits(1.0)
@@ -38,10 +38,10 @@ class Recipe:
         matrix: The matrix.
         last_forward, first_backward: The last command of the forward part and the first of the
             backward part that use it; between the two its memory is free.
-        steps: (N, TABLE_WIDTH) the commands that write all that is looked at later.
+        steps: (N, TABLE_WIDTH) the commands that write all elements that are read later.
         sources: The matrices that they read, other than the matrix itself.
-        part: The submatrix that is kept in a matrix of its own, from which the rest is copied; 0 if
-            nothing is. The steps name it where they read it.
+        part: The submatrix that is kept in a matrix of its own, from which the rest is copied; 0
+            for none. The steps that read it name it.
     """
 
     matrix: int
@@ -53,7 +53,7 @@ class Recipe:
 
 
 class Kept:
-    """Matrices that both parts look at, and that nothing writes to after the forward part.
+    """Matrices that both parts access, and that no command writes to after the forward part.
 
     Attributes:
         draft: The draft.
@@ -83,7 +83,7 @@ class Kept:
         at = at[uses.command[at] < marker]
         self.writes = at[uses.writes[at]]
         rows = draft.table[uses.command[at]]
-        # With scale 1, and not before the last write.
+        # With scale 1, and after the last write.
         self._reads = at[
             ~uses.writes[at]
             & (rows[:, ALPHA_COLUMN] == _ONE)
@@ -92,7 +92,7 @@ class Kept:
         self._kinds = draft.opcodes[uses.command[self._reads]]
 
     def reads_by(self, kinds: CommandKinds) -> Ids:
-        """Returns the accesses of commands of some kinds that read what is kept, as it is."""
+        """Returns the accesses of commands of some kinds that read candidates unscaled."""
         found: Ids = self._reads[kinds.among(self._kinds)]
         return found
 

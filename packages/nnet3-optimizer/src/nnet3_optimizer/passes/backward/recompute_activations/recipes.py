@@ -1,4 +1,4 @@
-"""How the content of a matrix can be had again, at little cost, from others that are kept."""
+"""Ways to make the content of a matrix again, at little cost, from matrices that are kept."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from nnet3_optimizer.passes.backward.recompute_activations.terms_of_sums import 
 class RecipeBook:
     """Finds recipes.
 
-    Lists of rows and submatrices that recipes need are added to the edit; `renumber` removes those
-    without a use.
+    Lists of rows and submatrices that recipes need are added to the edit; `renumber` removes the
+    unused ones.
     """
 
     def __init__(
         self, draft: Draft, marker: int, edit: Edit, candidates: Ids, as_bits: Ids
     ) -> None:
-        """Looks at all candidates at once for what may serve to make them again.
+        """Prepares the three ways for all candidates at once.
 
         Args:
             draft: The draft.
             marker: The command between the two parts.
             edit: Gets what recipes need.
             candidates: Matrices that both parts use.
-            as_bits: Matrices that will not be kept as they are, but as bits.
+            as_bits: Matrices that `memory_compression` will keep as bits.
         """
         kept = Kept(draft, marker, edit, candidates)
         self._ways = RepeatedCopies(kept), CopiesElsewhere(kept), TermsOfSums(kept)

@@ -33,18 +33,19 @@ def recompute_activations(draft: Draft) -> Draft:
     A matrix may go if it is neither input nor output, and the backward part only reads it. There
     are three ways to make it again:
 
-    1. All of it was copied, row by row, from matrices that are kept (the arguments of an Append, a
-       change of the order of rows), and what was copied is still there. The copies are repeated:
-       the result is the same bit for bit. Copies may also be of one part of the matrix itself; that
-       part then is kept in a matrix of its own.
+    1. All of it was copied, row by row, from matrices that are kept and unchanged (the arguments of
+       an Append, a change of the order of rows). The copies are repeated: the result is the same
+       bit for bit. Copies may also read one part of the matrix itself; this part is then kept in a
+       matrix of its own.
     2. All rows of it were copied to a matrix that is kept: they are copied back, bit for bit.
-    3. It is a term of a sum, as the output of a layer with a bypass: the sum less the other terms,
-       equal but for rounding. Scales of the other terms are at most 1, so that it is rounded no
-       more often than the sum was. A NoOp in place changes nothing. Not so what the backward pass
-       of a rectifier, or another that tells zeros from what is nearly zero, looks at.
+    3. It is a term of a sum, such as the output of a layer with a bypass: it is the sum less the
+       other terms, up to rounding. The scales of the other terms are at most 1, so the rounding
+       errors are no larger than those of the sum. A NoOp in place changes nothing. This way is not
+       used for a matrix that is read by the backward pass of a rectifier, or of another component
+       for which a small value differs from zero.
 
-    Nothing is made again that does not lower the peak, and nothing small; what frees most goes
-    first. What it is made of is freed later where needed. Components are not run twice.
+    The pass takes only large matrices that lower the peak, the one that frees most first. If
+    needed, their sources are freed later. No component runs twice.
 
     Before::
 

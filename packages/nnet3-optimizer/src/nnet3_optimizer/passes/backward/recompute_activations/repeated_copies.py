@@ -20,10 +20,10 @@ class _Copies(NamedTuple):
 
     Attributes:
         command: (N,) the commands.
-        submatrix: (N,) what they write to.
+        submatrix: (N,) the submatrices that they write to.
         is_copy: (N,) bool, whether they are copies.
-        reads: What the copies read.
-        sources: The matrices of that.
+        reads: The reads of the copies.
+        sources: The matrices that the copies read.
         is_changed: Whether anything writes to one of these matrices later.
     """
 
@@ -36,14 +36,14 @@ class _Copies(NamedTuple):
 
 
 class RepeatedCopies:
-    """Matrices all of which were copied from elsewhere, or from one part of themselves."""
+    """Matrices that were copied as a whole from elsewhere, or from one part of themselves."""
 
     def __init__(self, kept: Kept) -> None:
         self._kept, self._draft, self._uses = kept, kept.draft, kept.uses
         self._made = self._written_by_copies(kept.writes)
 
     def _written_by_copies(self, writes: Ids) -> dict[int, _Copies]:
-        """By matrix what writes to it, where that are copies, and nothing else as a whole."""
+        """By matrix its writes, if they are copies and no other command writes all of it."""
         uses = self._uses
         is_copy = _COPIES.among(self._draft.opcodes.take(uses.command.take(writes)))
         otherwise = ~is_copy & self._draft.layout.is_whole.take(uses.submatrix.take(writes))
@@ -111,7 +111,7 @@ class RepeatedCopies:
         )
 
     def _common_part(self, others: Ids, copied: Ids) -> int | None:
-        """The submatrix that all but the copies write to; None if it won't do."""
+        """The submatrix that all other commands write to; None if it does not serve as the part."""
         part = int(others[0])
         parts = self._uses.rectangles
         if not all(parts[part].contains(parts[each]) for each in set(others.tolist())):

@@ -1,4 +1,4 @@
-"""Puts recipes into a draft: the matrix is freed, and another one takes its place later."""
+"""Puts recipes into a draft: the matrix is freed, and a new one takes its place later."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Rewriting:
         self.recipes = recipes
         self._uses = draft.analysis.uses
         num_matrices = len(draft.matrices)
-        # By matrix: what stands for it, from which command on, and for which part of it.
+        # By matrix: the matrix in its place, from which command on, and for which part.
         self._later, self._kept = np.zeros((2, num_matrices), dtype=np.int64)
         self._first_backward = np.full(num_matrices, len(draft.table), dtype=np.int64)
         self._part = np.zeros((num_matrices, 5), dtype=np.int64)
@@ -54,7 +54,7 @@ class Rewriting:
         self._later_whole, self._kept_whole = self._replacements()
 
     def _replacements(self) -> tuple[Ids, Ids]:
-        """Makes for each recipe a matrix for later, and one for its part.
+        """Makes for each recipe a matrix for the backward part, and one for its part.
 
         Returns:
             The submatrices that cover them, (recipes,) each; 0 for no part.
@@ -101,7 +101,7 @@ class Rewriting:
     # -- names ---------------------------------------------------------------------------------
 
     def _rename(self) -> None:
-        """Lets commands name what stands for matrices now."""
+        """Lets commands name the new matrices."""
         draft, lifetimes = self.draft, self.draft.analysis.lifetimes
         used = self._uses.command[self._uses.of_matrices(self._matrices)]
         sizing = lifetimes.allocate[self._matrices], lifetimes.deallocate[self._matrices]
@@ -116,7 +116,7 @@ class Rewriting:
             self._rename_in_list(command)
 
     def _renamed(self, submatrices: Table | Ids, command: Ids) -> Ids:
-        """Returns what commands name instead of submatrices.
+        """Returns the submatrices that commands now name.
 
         Args:
             submatrices: (N,) submatrices of the draft.
@@ -131,7 +131,7 @@ class Rewriting:
         own[:, MATRIX] = np.where(is_kept, self._kept[matrix], self._later[matrix])
         renamed = np.array(submatrices, dtype=np.int64)
         changed = is_kept | is_later
-        # Those that are equal become one again when they are numbered in the end.
+        # `renumber` makes equal submatrices one again.
         renamed[changed] = self.edit.submatrices(own[changed])
         return renamed
 
@@ -157,7 +157,7 @@ class Rewriting:
         self.edit.insert(last_forward + 1, command_rows(DeallocMatrix, len(whole), matrix=whole))
 
     def _make_again(self) -> None:
-        """Makes what is read after the marker again before it is read for the first time."""
+        """Inserts the recipes after the marker, each before the first read of its matrix."""
         draft, lifetimes = self.draft, self.draft.analysis.lifetimes
         first_backward = self._first_backward[self._matrices]
         counts = [len(each.steps) for each in self.recipes]
@@ -169,7 +169,7 @@ class Rewriting:
         is_read, part_is_read = are_read[: len(steps)], are_read[len(steps) :]
         part_is_read &= self._kept_whole > 0
         named = SCHEMA.is_matrix[steps[:, OPCODE_COLUMN]] & (steps > 0)
-        named &= steps < len(draft.submatrices)  # others were made for the recipe
+        named &= steps < len(draft.submatrices)  # the rest was made for the recipe
         step, column = named.nonzero()
         place = np.repeat(first_backward, counts)
         steps[step, column] = self._renamed(steps[step, column], place[step])
@@ -204,17 +204,17 @@ class Rewriting:
         all_of_it[reads[is_whole, MATRIX]] = True
         are_read: Bools = all_of_it.take(written[:, MATRIX])
         rest = where(~are_read)
-        if len(rest) and len(reads):  # few, since most of what is read again is read as a whole
+        if len(rest) and len(reads):  # rare: most matrices are read as a whole
             one, other = (each.ravel() for each in np.indices((len(rest), len(reads))))
             pairs = overlap(written.take(rest.take(one), axis=0), reads.take(other, axis=0))
             are_read[rest] = pairs.reshape(len(rest), -1).any(axis=1)
         return are_read
 
     def _keep_part(self, recipe: Recipe, kept: int) -> None:
-        """Makes the part first, in a matrix of its own; it is copied when others are needed."""
+        """Makes the part first, in a matrix of its own; the rest is copied from it when needed."""
         part, uses = self._uses.rectangles[recipe.part], self._uses
         allocated = int(self.draft.analysis.lifetimes.allocate[recipe.matrix])
-        allocation = self.draft.table[[allocated]]  # with zeros, if something adds to them
+        allocation = self.draft.table[[allocated]]  # zeroed if a command adds to it
         allocation[:, FIRST_OPERAND_COLUMN] = kept
         self.edit.insert(allocated, allocation)
         at = uses.of_matrix(recipe.matrix)
@@ -229,7 +229,7 @@ class Rewriting:
         self.edit.insert(end, command_rows(DeallocMatrix, 1, matrix=kept))
 
     def _keep_sources(self, end: Ids) -> None:
-        """Frees what recipes read no earlier than that."""
+        """Frees the matrices that recipes read only after their last recipe."""
         sources = list(dict.fromkeys(each for recipe in self.recipes for each in recipe.sources))
         freed = self.draft.analysis.lifetimes.deallocate[sources]
         early = (freed >= 0) & (freed < end[sources])

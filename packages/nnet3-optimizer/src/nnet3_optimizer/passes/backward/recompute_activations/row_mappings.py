@@ -1,4 +1,4 @@
-"""Lists of rows of one matrix that go to rows of another, as ranges where they are some."""
+"""Lists of rows of one matrix that go to rows of another; ranges where possible."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ NO_ROW = -1
 
 
 def inverted(sources: Rows, targets: Rows, count: int) -> Rows | None:
-    """Returns to where each of the first `count` rows of a matrix was copied.
+    """Returns the target of each of the first `count` rows of a matrix that was copied.
 
     Args:
-        sources: (N,) the rows that were copied; those that are NO_ROW do not count.
+        sources: (N,) the rows that were copied; NO_ROW does not count.
         targets: (N,) the rows of the other matrix that they were copied to.
-        count: The number of rows that are looked for.
+        count: The number of rows.
 
     Returns:
         (count,) rows of the other matrix; None if some row was copied nowhere.
     """
     if isinstance(sources, range) and sources == range(count):
         return targets
-    rows = np.full(count + 1, NO_ROW, np.int32)  # what comes from no row goes to the end
+    rows = np.full(count + 1, NO_ROW, np.int32)  # the last entry takes targets of NO_ROW
     rows[as_array(sources)] = as_array(targets)
     return rows[:-1] if rows[:-1].min(initial=0) >= 0 else None
 

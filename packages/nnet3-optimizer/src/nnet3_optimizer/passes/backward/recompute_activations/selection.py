@@ -1,4 +1,4 @@
-"""Which matrices are worth computing again: those that are in the way at the peak."""
+"""The choice of matrices that are worth making again: large ones that live at the peak."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LiveBytes:
     """
 
     def __init__(self, draft: Draft, as_bits: Idle) -> None:
-        """Works them out.
+        """Computes the bytes.
 
         Args:
             draft: The draft.
@@ -57,7 +57,7 @@ class LiveBytes:
         self.bytes: Ids = np.cumsum(change.astype(np.int64))[:-1]
 
     def part_bytes(self, recipe: Recipe) -> int:
-        """Returns the bytes of what is kept in a matrix of its own."""
+        """Returns the bytes of the part that is kept in a matrix of its own."""
         part = self._draft.submatrices[recipe.part].astype(np.int64)
         return int(part[NUM_ROWS] * part[NUM_COLS]) * FLOAT_BYTES
 
@@ -82,7 +82,8 @@ class LiveBytes:
     def while_following(self, recipe: Recipe, after: Ids) -> int:
         """Returns the bytes in use when the steps of a recipe run.
 
-        What they read is there then, and what the backward part uses next is not there yet.
+        The matrices that they read exist then; the ones that the backward part uses next do not
+        yet.
 
         Args:
             recipe: The recipe.
@@ -96,7 +97,7 @@ class LiveBytes:
 
 
 class _Gains:
-    """What recipes free, worked out for all of them at once."""
+    """The memory that recipes free, computed for all of them at once."""
 
     def __init__(self, live: LiveBytes, recipes: list[Recipe]) -> None:
         self._live = live
@@ -113,13 +114,13 @@ class _Gains:
         self._is_open = np.ones(len(recipes), dtype=np.bool_)
 
     def close(self, matrix: int) -> None:
-        """Counts no recipe for a matrix any more."""
+        """Drops the recipes for a matrix."""
         self._is_open &= self._matrix != matrix
 
     def at(self, command: int) -> npt.NDArray[np.float64]:
         """Returns how many bytes fewer are in use during a command with each recipe, (R,).
 
-        For those that do not free anything then it is NOT_NOW.
+        It is NOT_NOW for a recipe that frees nothing then.
         """
         longer = self._source_bytes * (self._live.end[self._source] < command)
         counts = self._is_open & (self._last_forward < command) & (command < self._first_backward)
@@ -134,7 +135,7 @@ def select(book: RecipeBook, live: LiveBytes, candidates: Ids, least: float) -> 
         book: Finds the recipes.
         live: The bytes in use; afterwards with the recipes that were chosen.
         candidates: The matrices that may be computed again.
-        least: So many bytes have to be freed.
+        least: The least number of bytes that a recipe has to free.
 
     Returns:
         The recipes.

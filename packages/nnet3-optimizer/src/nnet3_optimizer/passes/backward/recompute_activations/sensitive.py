@@ -1,4 +1,4 @@
-"""Matrices of which the backward part must see the very same numbers."""
+"""Matrices that the backward part must read without any rounding error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def is_looked_at_closely(draft: Draft) -> Bools:
-    """Which matrices, (matrices,), backward passes look at that need exact values."""
+    """Which matrices, (matrices,), are read by backward passes that need exact values."""
     at = draft.positions(Backprop.OPCODE, BackpropNoModelUpdate.OPCODE)
     at = at[_need_exact_values(draft.nnet)[operand(draft.table, at, Backprop, "component")]]
     found = np.zeros(len(draft.matrices), dtype=np.bool_)
@@ -27,5 +27,5 @@ def is_looked_at_closely(draft: Draft) -> Bools:
 
 @remembered
 def _need_exact_values(nnet: Nnet) -> Bools:
-    """The backward passes of which components, (components,), do."""
+    """Which components, (components,), need exact values in their backward pass."""
     return np.array([each.BACKPROP_NEEDS_EXACT_VALUES for each in nnet.components], dtype=np.bool_)

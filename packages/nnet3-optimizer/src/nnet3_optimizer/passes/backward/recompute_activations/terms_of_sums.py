@@ -36,13 +36,13 @@ _ADDITIONS = {
     CopyRows.OPCODE: AddRows.OPCODE,
     AddRows.OPCODE: AddRows.OPCODE,
 }
-"""What adds the term that a command contributes to a sum."""
+"""By opcode of a copy or an addition, the opcode of the addition of the same rows."""
 
 _PROPAGATE, _OF_PROPAGATE = columns(Propagate), ("component", "input", "output")
 
 
 class TermsOfSums:
-    """Matrices that were added to others, where the sum and its other terms are kept."""
+    """Matrices that were added to a sum that is kept, as are its other terms."""
 
     def __init__(self, kept: Kept) -> None:
         self._kept, self._draft, self._uses = kept, kept.draft, kept.uses
@@ -63,7 +63,7 @@ class TermsOfSums:
         return by_key(matrix[fits], values)
 
     def _writes_to(self, matrices: Ids) -> dict[int, list[tuple[int, bool, list[int]]]]:
-        """By matrix the commands that write to it, whether to all of it, and their rows."""
+        """By matrix the commands that write to it, whether they write all of it, and their rows."""
         uses = self._uses
         at = uses.of_matrices(matrices)
         at = at[uses.writes[at]]

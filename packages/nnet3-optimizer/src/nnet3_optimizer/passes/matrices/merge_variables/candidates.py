@@ -89,7 +89,7 @@ def find_candidates(draft: Draft, options: OptimizeOptions) -> Candidates:
 
 
 def _values_lie_elsewhere(draft: Draft, rows: Table) -> Bools:
-    """Returns which Backprop commands read no values that overlap the derivatives."""
+    """Returns which Backprop commands read no values in the memory of the derivatives."""
     named = {name: rows[:, column].astype(np.int64) for name, column in columns(Backprop).items()}
     apart = np.ones(len(rows), np.bool_)
     for value in ("input_value", "output_value"):

@@ -32,7 +32,7 @@ _CONTIGUOUS_OPERANDS: tuple[tuple[Property, tuple[type[Command], ...], str], ...
     (Property.OUTPUT_CONTIGUOUS, BACKWARD, "output_value"),
     (Property.OUTPUT_CONTIGUOUS, BACKWARD, "output_deriv"),
 )
-"""Operands whose rows have to follow each other without a gap, by what the component needs."""
+"""Operands whose rows must have no gaps, and the properties of the components that need it."""
 
 _CONTIGUOUS = int(Property.INPUT_CONTIGUOUS | Property.OUTPUT_CONTIGUOUS)
 
@@ -51,12 +51,12 @@ _SECOND = FIRST_OPERAND_COLUMN + 1
 
 
 def legal_by_place(draft: Draft, c: Candidates, contiguous: Bools) -> Candidates:
-    """Applies rules 1 to 3 and 7; what remains knows which of its matrices may be kept.
+    """Applies rules 1 to 3 and 7; returns the legal candidates, with the matrices they may keep.
 
     Args:
         draft: The draft.
         c: The candidates.
-        contiguous: (M,) bool, what `contiguous_matrices` returns.
+        contiguous: (M,) bool, the result of `contiguous_matrices`.
     """
     layout = draft.layout
     m1, m2 = layout.matrix_of[c.s1], layout.matrix_of[c.s2]
@@ -76,7 +76,7 @@ def legal_by_place(draft: Draft, c: Candidates, contiguous: Bools) -> Candidates
 
 
 def _tied_matrices(draft: Draft) -> Ids:
-    """The matrices that are compressed or handed over, and so have to stay what they are."""
+    """The matrices that no merge may change, because they are compressed or handed over."""
     at = _TYING.positions(draft.opcodes)
     swaps = at[draft.opcodes[at] == SwapMatrix.OPCODE]
     first, second = draft.table[at, FIRST_OPERAND_COLUMN], draft.table[swaps, _SECOND]
@@ -85,7 +85,7 @@ def _tied_matrices(draft: Draft) -> Ids:
 
 
 def contiguous_matrices(draft: Draft) -> Bools:
-    """Which matrices have rows that a component needs to follow each other without a gap."""
+    """Which matrices have rows that must have no gaps, because a component needs it."""
     wanted = np.zeros(len(draft.matrices), np.bool_)
     if np.bitwise_or.reduce(draft.component_properties) & _CONTIGUOUS:
         at = where(_RUNS.take(draft.opcodes))
@@ -104,7 +104,7 @@ def legal_by_time(draft: Draft, c: Candidates) -> tuple[Candidates, Bools]:
     """Applies rules 4 to 6.
 
     Returns:
-        What remains, and for which of it C is the last access to s1.
+        The candidates that remain, and for which of them C is the last access to s1.
     """
     analysis = draft.analysis
     of_s1, of_s2 = (analysis.variables.of_submatrices(s) for s in (c.s1, c.s2))
@@ -122,17 +122,17 @@ def legal_by_time(draft: Draft, c: Candidates) -> tuple[Candidates, Bools]:
 def may_be_legal_later(
     draft: Draft, c: Candidates, merges: Candidates, placed: Placement
 ) -> Candidates:
-    """Returns those of some candidates that rules 5 and 6 may allow once others are merged.
+    """Returns the candidates that rules 5 and 6 may still allow once others are merged.
 
-    Both sides must be in two matrices still; and rule 6 forbids what reads all of a matrix that is
-    then used after C. That is so for most that could not be merged with the others: what they read
-    lives on in another matrix.
+    The two sides must still be in two matrices. Rule 6 forbids a candidate that reads all of a
+    matrix which is then used after C. This holds for most candidates that were put off: the matrix
+    that they read becomes part of another one, which lives longer.
 
     Args:
         draft: The draft.
         c: Candidates that are legal now, but not merged.
-        merges: Those that are merged.
-        placed: Where these put all matrices.
+        merges: The candidates that are merged.
+        placed: The places of all matrices after these merges.
     """
     accesses, matrix_of = draft.analysis.submatrix_accesses, draft.layout.matrix_of
     is_gone = np.zeros(len(draft.table), dtype=np.bool_)
@@ -175,7 +175,7 @@ def _stay_equal(draft: Draft, c: Candidates, of_s1: Csr, of_s2: Csr) -> Bools:
         last_use = _greatest(lists.last(), of_lasting)
         freed = analysis.lifetimes.deallocate[matrix]
         may_be = may_be & ((last_use < freed) | (freed < 0))
-        # Only where the other side is written to again it is asked when.
+        # Only if the other side is written to again, the time of its writes matters.
         again = where(may_be & (changes1 | changes2))
         if len(again):
             written = _written_after(draft, c.command[again], changing[again])
@@ -185,7 +185,7 @@ def _stay_equal(draft: Draft, c: Candidates, of_s1: Csr, of_s2: Csr) -> Bools:
 
 
 def _written_after(draft: Draft, commands: Ids, submatrices: Ids) -> Ids:
-    """The first command after each of some that writes to a submatrix; their number if none."""
+    """The first command after each command that writes to a submatrix; C if there is none."""
     num_commands = len(draft.table)
     analysis = draft.analysis
     writes = analysis.variable_accesses.only((analysis.variable_accesses.access & WRITE) != 0)

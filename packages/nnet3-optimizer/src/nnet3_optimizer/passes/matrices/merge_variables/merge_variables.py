@@ -51,12 +51,13 @@ def merge_variables(draft: Draft, options: OptimizeOptions | None = None) -> Dra
 
     1. m1 and m2 are not both inputs, nor both outputs, of the computation;
     2. if one of them is an input or output, s1 is all of m1 and s2 is all of m2;
-    3. if a component needs rows of the matrix that goes away to have no gaps, the submatrix that it
-       moves into is as wide as its matrix;
+    3. if a component needs rows without gaps in the matrix that goes away, the submatrix that this
+       matrix moves into is as wide as its own matrix;
     4. nothing but allocation with zeros accessed s2 before C; and
-    5. for a copy with scale 1: m1 is no output, and one of s1 and s2 is not written from C on
-       (if s1 is, m2 is no output), the other one not while that one is still used;
-    6. for all others: C is the last access to s1.
+    5. for a copy with scale 1: m1 is no output; from C on, one of s1 and s2 is not written at all,
+       and the other one is not written while the first one is still used (if s1 is written, m2 is
+       no output);
+    6. for all other candidates: C is the last access to s1.
     7. Neither matrix is compressed, nor handed over with SwapMatrix.
     8. The draft is no loop, in which a later round may read what is overwritten.
 
@@ -64,10 +65,10 @@ def merge_variables(draft: Draft, options: OptimizeOptions | None = None) -> Dra
     matrix is allocated where the first of the two was (with zeros if one of them was), or accepted
     where the input was, and freed where the last of the two was, unless it is an output.
 
-    Merges are made in rounds: all that leave each other legal at once (see `selection`). A merge
-    never makes another one legal, so a later round looks only at what was legal and put off. Where
-    not all can be made, copies with scale 1 come first: a copy that is merged goes away, and what
-    does not run in place needs no more memory than the copy would.
+    Merges are made in rounds. A round makes all merges that leave each other legal (see
+    `selection`). A merge never makes another one legal, so a later round tries only the legal
+    merges that were put off. If not all can be made, copies with scale 1 come first: a merged copy
+    goes away, and a component that does not run in place needs no more memory than the copy would.
 
     Before::
 
@@ -124,7 +125,7 @@ def merge_variables(draft: Draft, options: OptimizeOptions | None = None) -> Dra
 
 
 def _merged(draft: Draft, merges: Candidates, placed: Placement) -> tuple[Draft, Ids]:
-    """Returns the draft with these merges made, and where each command of before is, (C,)."""
+    """Returns the draft with these merges, and the new position of each old command, (C,)."""
     sizes = np.bincount(placed.root)
     members = where(sizes[placed.root] > 1)
     table = draft.table.copy()
@@ -143,7 +144,7 @@ def _merged(draft: Draft, merges: Candidates, placed: Placement) -> tuple[Draft,
 def _select(
     draft: Draft, legal: Candidates, is_last: Bools, contiguous: Bools
 ) -> tuple[Bools, Placement]:
-    """Returns what `select` does, but nothing in place where that is in the way of assignments."""
+    """Returns the result of `select`, without merges in place that would prevent assignments."""
     is_chosen, placed = select(draft, legal, is_last, contiguous)
     fails = where(legal.is_assignment & ~is_chosen)
     if not len(fails):
@@ -161,11 +162,11 @@ def _select(
 
 
 def _needs_zeros(draft: Draft, merges: Candidates, placed: Placement) -> Bools:
-    """Returns what `Analysis.needs_zeros`, (M,) bool, is once merges are made.
+    """Returns `Analysis.needs_zeros`, (M,) bool, as it is after merges.
 
-    What s2 finds when C runs is then what s1 has, so that only the rest of its matrix counts. A
-    copy that goes away still counts as a look at zeros: unless it is a dead command, there are
-    others who look at what it copied.
+    When C runs, s2 then has the elements of s1, so only the rest of the matrix of s2 counts. A copy
+    that goes away still counts as a read of zeros: unless the copy is dead, another command reads
+    the elements that it copied.
     """
     analysis = draft.analysis
     own = analysis.needs_zeros_without(analysis.variables.of_submatrices(merges.s2).values)

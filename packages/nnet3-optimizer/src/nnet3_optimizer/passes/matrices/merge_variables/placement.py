@@ -36,14 +36,14 @@ class Placement(NamedTuple):
 
 
 def equal_matrices(draft: Draft, c: Candidates) -> Ids:
-    """Returns for each matrix, (M,), the first of those that become the same as a whole.
+    """Returns for each matrix, (M,), the first of the whole matrices that it is merged with.
 
-    Where either matrix could be kept, they are merged as a whole, and it makes no difference which
-    one is: both then lie where the other one goes.
+    If either matrix of a merge could be kept, they are merged as a whole, and it does not matter
+    which one is kept: both lie at the same place.
     """
     either = c.left & c.right
     equal = np.arange(len(draft.matrices))
-    # Each matrix is written by at most one candidate, so these are chains.
+    # At most one candidate writes each matrix, so the merges form chains.
     matrix_of = draft.layout.matrix_of
     equal[matrix_of[c.s2[either]]] = matrix_of[c.s1[either]]
     while True:
@@ -54,7 +54,7 @@ def equal_matrices(draft: Draft, c: Candidates) -> Ids:
 
 
 def first_of_each_matrix(draft: Draft, c: Candidates) -> Bools:
-    """Returns which candidates, (candidates,) bool, do not move what an earlier one moves."""
+    """Returns which candidates, (candidates,) bool, move a matrix that no earlier one moves."""
     equal = equal_matrices(draft, c)
     one_way = (c.left != c.right).nonzero()[0]
     gone = equal[_gone(draft, c)[one_way]]
@@ -67,7 +67,7 @@ def first_of_each_matrix(draft: Draft, c: Candidates) -> Bools:
 
 
 def placement(draft: Draft, c: Candidates) -> Placement:
-    """Returns where all matrices lie after these merges, no two of which move the same."""
+    """Returns where all matrices lie after these merges, each of which moves another matrix."""
     equal = equal_matrices(draft, c)
     one_way = c.where(c.left != c.right)
     place = draft.submatrices.take(np.where(one_way.left, one_way.s1, one_way.s2), axis=0)

@@ -19,10 +19,10 @@ def select(
 ) -> tuple[Bools, Placement]:
     """Chooses legal candidates that stay legal when all of them are merged.
 
-    If C is the last access to s1, one life ends where another begins. Merging such candidates
-    changes nothing for each other, so whole chains are merged at once. A copy whose source is used
-    later on lets two lives overlap: it may end such a chain, but of candidates that read what it
-    reads or writes the earliest wins. No matrix moves to two places. A chain in which the merged
+    If C is the last access to s1, the life of s1 ends where the life of s2 begins. Such merges do
+    not affect each other, so whole chains are merged at once. A copy whose source is used later
+    lets two lives overlap. It may end such a chain; but among candidates that read the source or
+    the target of the copy, the earliest wins. No matrix moves to two places. A chain whose merged
     matrix would break rules 1 to 3 or 5 is merged in pieces.
 
     Args:
@@ -32,7 +32,7 @@ def select(
         contiguous: (M,) bool, matrices with rows that have to follow each other without a gap.
 
     Returns:
-        Which candidates are chosen, (candidates,) bool, and where their merges put all matrices.
+        Which candidates are chosen, (candidates,) bool, and the places of all matrices after them.
     """
     chosen = np.arange(len(c.command))
     if not is_last.all():
@@ -52,7 +52,7 @@ def select(
 
 
 def _broken(draft: Draft, c: Candidates, root: Ids, contiguous: Bools) -> Bools:
-    """Returns which candidates belong to several that break a rule together, (candidates,) bool."""
+    """Returns which candidates, (candidates,) bool, belong to a chain that breaks a rule."""
     lifetimes = draft.analysis.lifetimes
     m1 = draft.layout.matrix_of[c.s1]
     group = root[m1]
@@ -77,8 +77,8 @@ def _broken(draft: Draft, c: Candidates, root: Ids, contiguous: Bools) -> Bools:
 def _without_conflicts(draft: Draft, c: Candidates, alone: Bools) -> Ids:
     """Chooses candidates, earlier ones first, such that lives overlap in one of them at most.
 
-    A candidate needs the variables of s1, and one that is to be alone those of s2 too; no variable
-    is needed by two.
+    A candidate takes the variables of s1; if it is to be alone, it takes the variables of s2, too.
+    No variable is taken twice.
 
     Args:
         draft: The draft.
@@ -100,8 +100,8 @@ def _without_conflicts(draft: Draft, c: Candidates, alone: Bools) -> Ids:
     is_chosen = np.zeros(count, dtype=np.bool_)
     taken = np.zeros(len(variables), dtype=np.bool_)
     while is_open.any():
-        # Each variable goes to the first candidate that still wants it (of several assignments
-        # to one element the last one holds); candidates that get all of theirs are chosen.
+        # Each variable goes to the first candidate that still wants it (NumPy keeps the last of
+        # several assignments to one element). A candidate that gets all of its variables is chosen.
         first = np.full(len(variables), count, dtype=np.int64)
         first[variable[::-1]] = candidate[::-1]
         loses = np.zeros(count, dtype=np.bool_)

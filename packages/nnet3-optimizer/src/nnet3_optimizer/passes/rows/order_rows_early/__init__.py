@@ -1,6 +1,6 @@
-"""The order of rows that the user wants, made where it costs least.
+"""Rows are brought into the order that the user wants where this costs least.
 
-`path` finds what rows go through on the way to an output, `order_rows_early` is the pass with its
+`path` finds the commands between this place and an output; `order_rows_early` is the pass with its
 rules.
 """
 

@@ -37,12 +37,12 @@ def order_rows_early(draft: Draft) -> Draft:
 
     1. The output is a copy of all rows of a matrix in another order, each once; its derivative, if
        the user gives one, is copied back into the first order and used for nothing else.
-    2. What the rows go through are copies of whole matrices and simple components, which work row
-       by row, without memo and not at random. Their updates and statistics are sums over rows.
+    2. On the way are only copies of whole matrices, and simple components, which work row by row,
+       without memo and not at random. Their updates and statistics are sums over rows.
        Nothing else reads or writes the matrices on the way, neither values nor derivatives.
-    3. The order is changed by the commands that copy values to the input of the first of these
-       components, and those that take its input derivative elsewhere: they get other lists of rows.
-       Of several places the one with the fewest columns is taken.
+    3. The commands that copy values to the input of the first of these components, and the commands
+       that read its input derivative, change the order: they get other lists of rows. The place
+       with the fewest columns is taken.
 
     Before::
 
@@ -102,7 +102,7 @@ def order_rows_early(draft: Draft) -> Draft:
     if not edit:
         return draft
     after = edit.draft()
-    # Only lists of rows change, and copies become copies of rows: accesses stay what they were.
+    # Only lists of rows change, and copies become copies of rows: accesses stay the same.
     after.findings.submatrix_accesses = draft.findings.submatrix_accesses
     after.findings.uses = draft.findings.uses
     after.findings.lifetimes = draft.findings.lifetimes
@@ -145,7 +145,7 @@ class _Reordering:
         return self._lists[key]
 
     def _gather(self, command: int, order: Ids | Rows) -> None:
-        """Row i becomes what row order[i] was."""
+        """Row i becomes the old row order[i]."""
         row = self.edit.table[command]
         if row[OPCODE_COLUMN] == CopyRowsMulti.OPCODE:
             self._multi(command, order)
@@ -157,7 +157,7 @@ class _Reordering:
         row[THIRD] = self._list(indexes)
 
     def _take(self, command: int) -> None:
-        """Row j of what was read is now row places[j]."""
+        """Old row j of the matrix that is read is now row places[j]."""
         row = self.edit.table[command]
         indexes: Rows = self.places
         if row[OPCODE_COLUMN] in (CopyRows.OPCODE, AddRows.OPCODE):

@@ -39,7 +39,7 @@ GATHERING = {
     MatrixAdd.OPCODE: AddRows.OPCODE,
     AddRows.OPCODE: AddRows.OPCODE,
 }
-"""What does the same as a command to rows in another order."""
+"""The command that does the same to rows in another order."""
 
 _SCATTERING = (CopyToRowsMulti.OPCODE, AddToRowsMulti.OPCODE)
 NONE = 0
@@ -55,7 +55,7 @@ class Stage:
         columns: Columns of its input.
         sources: Commands that write its input.
         targets: Commands that read its input derivative.
-        steps: How many pairs of matrices are on the way from here on.
+        steps: The number of pairs of matrices on the way from here on.
     """
 
     columns: int
@@ -65,15 +65,15 @@ class Stage:
 
 
 class Path:
-    """What rows go through on the way to an output.
+    """The way of rows to an output.
 
     Attributes:
-        order: Row i of the output is row order[i] of what it is copied from.
-        places: The inverse: row i of that is row places[i] of the output.
+        order: Row i of the output is row order[i] of the matrix that it is copied from.
+        places: The inverse: row i of this matrix is row places[i] of the output.
         last_copy, first_copy: The command that copies to the output, and the one that copies from
             its derivative (NONE if there is no derivative).
         matrices: The matrices on the way whose rows change places.
-        start: Where the order is changed instead.
+        start: The component at whose input the order is changed instead.
     """
 
     def __init__(self, draft: Draft, uses: Uses, output: int, marker: int) -> None:
@@ -173,7 +173,7 @@ class Path:
                 ),
                 matrices,
             )
-            # On to what is copied here as a whole.
+            # On to the matrix that is copied here as a whole.
             if len(sources) != 1 or not self.draft.copies_whole(sources[0], MatrixCopy.OPCODE):
                 return
             value, deriv = self.uses.matrix_of(self.draft.row(sources[0])[SECOND]), NONE
@@ -256,7 +256,7 @@ class Path:
         return not (self.draft.layout.matrix_of.take(read) == given).any()
 
     def _can_take(self, command: int, deriv: int) -> bool:
-        """Whether a command takes rows of a derivative elsewhere, one by one."""
+        """Whether a command copies or adds rows of a derivative to another matrix, one by one."""
         row = self.draft.row(command)
         if row[OPCODE_COLUMN] in GATHERING:
             return self._all_rows(row[SECOND]) and self.uses.matrix_of(row[SECOND]) == deriv

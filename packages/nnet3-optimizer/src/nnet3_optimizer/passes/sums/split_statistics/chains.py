@@ -52,7 +52,7 @@ class StatisticsChain:
 
     @property
     def between(self) -> list[int]:
-        """The submatrices that none but its commands use: statistics and their derivatives."""
+        """The submatrices that only its commands use: statistics and their derivatives."""
         forward = [self.extract.output, self.pool.input]
         if self.pool_back is None:
             return forward
@@ -60,7 +60,7 @@ class StatisticsChain:
 
 
 class Finder:
-    """Looks for what rule 1 of `split_statistics` asks for."""
+    """Finds chains that satisfy rule 1 of `split_statistics`."""
 
     def __init__(self, draft: Draft, uses: Uses) -> None:
         self.draft = draft

@@ -1,4 +1,4 @@
-"""Where statistics over time can be cut into parts, and what each part precomputes."""
+"""The cuts of statistics over time, and the precomputed indexes of each part."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ MOST_PARTS = 8
 
 
 class StatisticsParts(NamedTuple):
-    """Rows that belong together: those of part i are borders[i] <= r < borders[i + 1].
+    """Rows that belong together: part i has the rows borders[i] <= r < borders[i + 1].
 
     Attributes:
-        frames: (parts + 1,) the borders of what statistics are extracted from.
-        statistics: (parts + 1,) those of the statistics.
-        pooled: (parts + 1,) those of what is pooled.
+        frames: (parts + 1,) the borders of the input of the extraction.
+        statistics: (parts + 1,) the borders of the statistics.
+        pooled: (parts + 1,) the borders of the output of the pooling.
     """
 
     frames: Ids
@@ -39,7 +39,7 @@ class StatisticsParts(NamedTuple):
 
 
 def find_parts(draft: Draft, chain: StatisticsChain, least_bytes: int) -> StatisticsParts | None:
-    """Returns the parts, two at least; None if it is not worth it or rule 2 fails."""
+    """Returns the parts, at least two; None if they save too little or rule 2 fails."""
     pool: Any = draft.precomputed_indexes[chain.pool.precomputed_indexes]
     extract: Any = draft.precomputed_indexes[chain.extract.precomputed_indexes]
     if not isinstance(pool, StatisticsPoolingPrecomputedIndexes) or not isinstance(
@@ -52,7 +52,7 @@ def find_parts(draft: Draft, chain: StatisticsChain, least_bytes: int) -> Statis
     if worth_it < 2:
         return None
     begin, end = pool.forward_indexes.T
-    # All ranges before row i of the output end at reach[i - 1], those from i on begin at ahead[i].
+    # The ranges of output rows before i end by reach[i - 1]; the others begin from ahead[i] on.
     reach = np.maximum.accumulate(end)
     ahead = np.minimum.accumulate(begin[::-1])[::-1]
     cuts = where(reach[:-1] == ahead[1:]) + 1
@@ -75,7 +75,7 @@ def find_parts(draft: Draft, chain: StatisticsChain, least_bytes: int) -> Statis
 def extraction_indexes(
     indexes: StatisticsExtractionPrecomputedIndexes, parts: StatisticsParts
 ) -> list[StatisticsExtractionPrecomputedIndexes]:
-    """Returns what extraction precomputes for each part, given what it does for all."""
+    """Returns the precomputed indexes of the extraction of each part, given those of all rows."""
     forward = _by_part(indexes.forward_indexes, parts.statistics, parts.frames)
     backward = _by_part(indexes.backward_indexes, parts.frames, parts.statistics)
     return [
@@ -87,7 +87,7 @@ def extraction_indexes(
 def pooling_indexes(
     indexes: StatisticsPoolingPrecomputedIndexes, parts: StatisticsParts
 ) -> list[StatisticsPoolingPrecomputedIndexes]:
-    """Returns what pooling precomputes for each part, given what it does for all."""
+    """Returns the precomputed indexes of the pooling of each part, given those of all rows."""
     forward = _by_part(indexes.forward_indexes, parts.pooled, parts.statistics)
     backward = _by_part(indexes.backward_indexes, parts.statistics, parts.pooled)
     return [
@@ -97,7 +97,7 @@ def pooling_indexes(
 
 
 def _by_part(indexes: Table, own: Ids, named: Ids) -> list[Table]:
-    """Cuts indexes into parts, and counts what they name from where its part begins.
+    """Cuts indexes into parts, and counts the rows that they name from the begin of the part.
 
     Args:
         indexes: (rows, ...) the numbers of rows; empty if there are none, as without derivatives.

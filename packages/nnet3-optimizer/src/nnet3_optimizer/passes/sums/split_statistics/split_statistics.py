@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
 
 LEAST_BYTES = 1 << 20
-"""Statistics are not split into parts smaller than this."""
+"""The smallest size of a part, in bytes."""
 
 
 def split_statistics(draft: Draft, least_bytes: int = LEAST_BYTES) -> Draft:
     """Extracts statistics from some sequences, pools them, and goes on to the next sequences.
 
-    Extracted statistics have more than twice as many columns as what they are of, and one row for
-    each frame, but are only there to be summed up. In the backward part they are extracted again,
-    sequences by sequences, and their derivatives go straight on to the frames.
+    Extracted statistics have more than twice as many columns as their input, and one row for each
+    frame, but are only needed for sums. In the backward part they are extracted again, for some
+    sequences at a time, and their derivatives are added to the frames at once.
 
     1. A StatisticsExtraction feeds a StatisticsPooling and nothing else, directly or as a copy;
-       their derivatives likewise. What is extracted from does not change in between.
-    2. Both have the rows of a sequence next to each other, so that each output row is made of a
-       range of rows. Cuts are where no range reaches across, and at least every row belongs to a
-       part. A row of either component depends on its own range alone, so results are the same, bit
-       for bit.
+       their derivatives likewise. The input of the extraction does not change in between.
+    2. Both have the rows of a sequence next to each other, so that each output row is a sum over a
+       range of rows. A cut lies where no range reaches across it, and every row belongs to a part.
+       A row of either component depends on its own range alone, so results are the same, bit for
+       bit.
     3. Parts have at least 1 MiB of statistics, and there are no more than eight.
 
     Before::

@@ -1,4 +1,4 @@
-"""Puts commands for parts of statistics in the place of those for all of them."""
+"""Replaces commands for all statistics by commands for parts of them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Splitting:
             self._backward(self.chain.pool_back, self.chain.extract_back)
 
     def _all_commands(self) -> Ids:
-        """The commands of the chain, and those that allocate and free what only they use."""
+        """The commands of the chain, and the ones that allocate and free its own matrices."""
         draft, matrix_of = self.draft, self.draft.layout.matrix_of
         is_gone = np.zeros(len(draft.matrices), dtype=np.bool_)
         is_gone[matrix_of[self.chain.between]] = True
@@ -68,7 +68,7 @@ class Splitting:
         return np.concatenate([self.chain.commands, sizing[is_gone.take(matrix)]])
 
     def _matrices(self) -> tuple[Ids, Ids, Ids]:
-        """Adds matrices for the statistics of each part, their derivatives, and once more for them.
+        """Adds matrices for each part: statistics, their derivatives, and statistics made again.
 
         Returns:
             The submatrices that cover them, (parts,) each; empty without backward part.
@@ -131,7 +131,7 @@ class Splitting:
         )
 
     def _backward(self, pool_back: Any, extract_back: Any) -> None:
-        """Extracts again where need be, and takes derivatives from pooled rows to frames."""
+        """Extracts again if needed, and takes derivatives from pooled rows to frames."""
         chain, table, parts = self.chain, self.draft.table, self.parts
         pooling: dict[str, _Operand] = {
             "precomputed_indexes": self._pooling,
@@ -162,7 +162,7 @@ class Splitting:
 
     @cached_property
     def _frames(self) -> _Operand:
-        """What the statistics of each part are extracted from."""
+        """The input of the extraction of each part."""
         return self._rows(self.chain.extract.input, self.parts.frames)
 
     def _extract(self, output: Ids) -> _Commands:
