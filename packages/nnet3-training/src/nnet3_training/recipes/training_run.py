@@ -207,6 +207,7 @@ def train_recipe(
     if not devices:
         raise RecipeError("expected a device at least, found none")
     _begin(path, nnet, options, den_fst)
+    path = path.absolute()  # workers may be in other folders
     run = TrainingRun.read(path)
     if run.final is not None:
         return run
