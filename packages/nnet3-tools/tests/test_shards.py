@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import signal
@@ -15,6 +16,7 @@ from nnet3_descriptors import parse_config, write_nnet
 from nnet3_tables import MatrixWriter, read_table
 from nnet3_tools.compute import shards
 from nnet3_tools.progress import Progress
+from nnet3_training import ExampleInput, ExampleOutput, TrainingExample, write_examples
 from nnet3_training.workers import Processes
 
 CONFIG = """
@@ -42,9 +44,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def tool(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs nnet3-compute in a process of its own."""
-    program = "from nnet3_tools.entry_points import nnet3_compute as run\nrun()"
+def tool(*arguments: str, name: str = "nnet3_compute") -> subprocess.CompletedProcess[str]:
+    """Runs nnet3-compute, or another tool, in a process of its own."""
+    program = f"from nnet3_tools.entry_points import {name} as run\nrun()"
     command = [sys.executable, "-c", program, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -64,6 +66,69 @@ def test_numbers_of_processes() -> None:
         np.testing.assert_allclose(found[key], values, rtol=1e-5, atol=1e-5)
 
 
+XVECTOR = """
+input-node name=input dim=4
+component name=stats type=StatisticsExtractionComponent input-dim=4 include-variance=false
+component name=pool type=StatisticsPoolingComponent input-dim=5 left-context=500 right-context=500 \
+num-log-count-features=0 output-stddevs=false
+component name=affine type=AffineComponent input-dim=4 output-dim=3
+component-node name=stats component=stats input=input
+component-node name=pool component=pool input=stats
+component-node name=affine component=affine input=Round(pool, 1)
+output-node name=output input=affine
+"""
+
+
+def test_xvectors() -> None:
+    """So are the tables of x-vectors."""
+    write_nnet(parse_config(XVECTOR, rng=np.random.default_rng(1)), "pool.raw")
+    for jobs in ("0", "1", "3"):
+        done = tool(f"--jobs={jobs}", "--min-chunk-size=5", "pool.raw", "ark:feats.ark",
+                    f"ark:{jobs}.ark", name="nnet3_xvector_compute")  # fmt: skip
+        assert f"Done {NUM_UTTERANCES - 1} utterances, failed for 1" in done.stderr
+
+    assert Path("1.ark").read_bytes() == Path("3.ark").read_bytes()
+    wanted, found = (dict(read_table(f"ark:{name}.ark")) for name in "03")
+    assert list(found) == list(wanted)
+    for key, values in wanted.items():
+        np.testing.assert_allclose(found[key], values, rtol=1e-5, atol=1e-5)
+
+
+def test_outputs_for_examples() -> None:
+    """So are the outputs for examples; the model must be in a file."""
+    rng = np.random.default_rng(3)
+    write_examples(
+        [
+            TrainingExample(
+                key=f"e{number}",
+                inputs=[
+                    ExampleInput.from_sequences(
+                        "input", [rng.standard_normal((7, 4), dtype=np.float32)], t_start=-1
+                    )
+                ],
+                outputs=[ExampleOutput.from_labels("output", [[0, 1, 2, 0]], 3)],
+            )
+            for number in range(70)
+        ],
+        "egs.ark",
+    )
+    for jobs in ("0", "1", "2"):
+        done = tool(f"--jobs={jobs}", "final.raw", "ark:egs.ark", f"ark:{jobs}.ark",
+                    name="nnet3_compute_from_egs")  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "Processed 70 examples." in done.stderr
+    refused = tool("--jobs=2", "cat final.raw |", "ark:egs.ark", "ark:x.ark",
+                   name="nnet3_compute_from_egs")  # fmt: skip
+
+    assert Path("1.ark").read_bytes() == Path("2.ark").read_bytes()
+    wanted, found = (dict(read_table(f"ark:{name}.ark")) for name in "02")
+    assert list(found) == list(wanted)
+    for key, values in wanted.items():
+        np.testing.assert_allclose(found[key], values, rtol=1e-5, atol=1e-5)
+    assert "--jobs and --dask need a model in a file" in refused.stderr
+    assert not Path("x.ark").exists()
+
+
 def test_a_process_that_is_killed() -> None:
     """Its shard is computed by another one, and nothing is missing."""
     written = {}
@@ -78,7 +143,13 @@ def test_a_process_that_is_killed() -> None:
 
             progress = Progress("nnet3-compute")
             shards.compute_in_shards(
-                "final.raw", "ark:feats.ark", f"ark:{name}.ark", ivectors, {}, progress, workers
+                "final.raw",
+                "ark:feats.ark",
+                functools.partial(MatrixWriter, f"ark:{name}.ark"),
+                ivectors,
+                functools.partial(shards.outputs_of, options={}),
+                progress,
+                workers,
             )
             assert (progress.done, progress.failed) == (NUM_UTTERANCES - 1, 1)
         written[name] = Path(f"{name}.ark").read_bytes()

@@ -11,6 +11,15 @@ import click
 if TYPE_CHECKING:
     from nnet3_training.workers import Workers
 
+JOBS = click.option(
+    "--jobs",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="COUNT",
+    help="Processes that compute shards of the table, each entry by itself; 0 for none.",
+)
+
 DASK = click.option(
     "--dask",
     metavar="ADDRESS",

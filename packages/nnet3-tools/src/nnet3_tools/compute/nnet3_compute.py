@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,8 @@ import click
 import nnet3_runtime_cuda
 import nnet3_tables
 
-from nnet3_tools.chosen_workers import DASK, chosen_workers
+from nnet3_tools.chosen_workers import DASK, JOBS
 from nnet3_tools.compute.utterance_tool import MEMORY, UtteranceRun, utterance_tool
-from nnet3_tools.compute.utterances import num_utterances
 from nnet3_tools.kaldi_command import boolean_option, run_tool
 
 if TYPE_CHECKING:
@@ -143,15 +143,6 @@ CHUNK_OPTIONS = (
     *SCORE_OPTIONS,
 )
 
-JOBS = click.option(
-    "--jobs",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    metavar="COUNT",
-    help="Processes that compute shards of the table, each utterance by itself; 0 for none.",
-)
-
 OPTIONS = (*CHUNK_OPTIONS, MEMORY, JOBS, DASK)
 
 
@@ -182,7 +173,7 @@ def command(
     chunk_options = nnet3_runtime_cuda.ChunkOptions(**chunk)
     if jobs or dask:
         tables = ivectors, online_ivectors, utt2spk
-        return compute_by_workers(run, tables, score_options, chunk_options, max(jobs, 1), dask)
+        return compute_by_workers(run, tables, score_options, chunk_options, jobs, dask)
     return compute_chunks(
         run,
         ivectors,
@@ -220,33 +211,26 @@ def compute_by_workers(
         TableError: a table cannot be opened or written.
         RunError: priors are wanted that are not there.
     """
-    from nnet3_tools.compute.shards import compute_in_shards
+    from nnet3_tools.compute.shards import outputs_of
 
     check_ivector_options(tables[0], tables[1], chunk_options.online_ivector_period)
-    if run.use_gpu != "no" or run.profile or run.num_threads != 1:
-        raise click.UsageError(
-            "--jobs and --dask do not go with --use-gpu, --profile and --num-threads"
-        )
-    if run.model_in in ("", "-") or run.model_in.rstrip().endswith("|"):
-        raise click.UsageError("--jobs and --dask need a model in a file, which all workers read")
+    run.check_shards(filter(None, tables))
     model = run.load_model()
     score_options.check(model.priors)
-    run.check_files(filter(None, tables))
     options = {
         name: getattr(each, name)
         for each in (score_options, chunk_options)
         for name in attrs.fields_dict(type(each))
     }
-    total = num_utterances(run.features)
-    with (
-        run.progress.reporting(model, total),
-        IvectorSource.open(*tables) as source,
-        chosen_workers(jobs, dask) as workers,
-    ):
-        compute_in_shards(
-            run.model_in, run.features, run.output, source.of, options, run.progress, workers
+    with IvectorSource.open(*tables) as source:
+        return run.write_by_workers(
+            model,
+            nnet3_tables.MatrixWriter,
+            functools.partial(outputs_of, options=options),
+            jobs,
+            dask,
+            ivectors=source.of,
         )
-    return run.progress.status
 
 
 def compute_chunks(

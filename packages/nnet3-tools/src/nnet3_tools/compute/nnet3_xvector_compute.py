@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+from typing import TYPE_CHECKING, Any
 
 import click
 import nnet3_runtime_cuda
 import nnet3_tables
 
+from nnet3_tools.chosen_workers import DASK, JOBS
 from nnet3_tools.compute.utterance_tool import MEMORY, UtteranceRun, utterance_tool
 from nnet3_tools.kaldi_command import boolean_option, log, run_tool
 
@@ -54,6 +56,8 @@ OPTIONS = (
         help="How many compiled computations to keep, one for each number of frames.",
     ),
     MEMORY,
+    JOBS,
+    DASK,
 )
 
 
@@ -66,6 +70,8 @@ def command(
     pad_input: bool,
     cache_capacity: int,
     memory: int,
+    jobs: int,
+    dask: str | None,
 ) -> int:
     """Extract one vector (x-vector) for each utterance.
 
@@ -73,9 +79,19 @@ def command(
     layer; the output at time 0 is the vector. With --chunk-size an utterance is cut into chunks,
     and the mean of their vectors is written, weighted by their numbers of frames.
     """
-    options = nnet3_runtime_cuda.SegmentOptions(
-        chunk_size=chunk_size, min_chunk_size=min_chunk_size, pad_input=pad_input
-    )
+    given: dict[str, Any] = {
+        "chunk_size": chunk_size,
+        "min_chunk_size": min_chunk_size,
+        "pad_input": pad_input,
+    }
+    options = nnet3_runtime_cuda.SegmentOptions(**given)
+    if jobs or dask:
+        from nnet3_tools.compute.shards import xvector_of
+
+        run.check_shards()
+        compute = functools.partial(xvector_of, options=given)
+        model = run.load_model()
+        return run.write_by_workers(model, nnet3_tables.VectorWriter, compute, jobs, dask)
     model = run.load_model(capacity=cache_capacity)
 
     def prepare(utterance: str, frames: FloatArray) -> Work:

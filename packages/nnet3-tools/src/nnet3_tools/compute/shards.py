@@ -23,7 +23,7 @@ from nnet3_tools.kaldi_command import one_line
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda import Model
-    from nnet3_tables import FloatArray
+    from nnet3_tables import FloatArray, TableWriter
     from nnet3_training.workers import Workers
 
     from nnet3_tools.progress import Progress
@@ -34,6 +34,23 @@ MOST_UTTERANCES, MOST_FRAMES = 32, 20_000
 Ivectors = tuple["FloatArray | None", "FloatArray | None"]
 """The i-vector of an utterance and its online i-vectors."""
 
+Compute = Callable[["Model", "FloatArray", Ivectors], "FloatArray"]
+"""From a model, features (frames, dim) and i-vectors, what is written of an utterance."""
+
+
+def outputs_of(
+    model: Model, frames: FloatArray, ivectors: Ivectors, *, options: dict[str, Any]
+) -> FloatArray:
+    """The outputs (rows, dim), with keyword arguments of `Model.compute`."""
+    return model.compute(frames, ivectors[0], online_ivectors=ivectors[1], **options)
+
+
+def xvector_of(
+    model: Model, frames: FloatArray, ivectors: Ivectors, *, options: dict[str, Any]
+) -> FloatArray:
+    """The x-vector (dim,), with keyword arguments of `Model.xvector`."""
+    return model.xvector(frames, **options)
+
 
 @attrs.frozen(kw_only=True, eq=False)
 class Shard:
@@ -42,13 +59,13 @@ class Shard:
     Attributes:
         model: The file of the model.
         version: When it was written, so that no other one is taken for it.
-        options: Keyword arguments of `Model.compute`.
+        compute: Computes an utterance; it can be sent to a process.
         utterances: Keys, features (frames, dim), and i-vectors.
     """
 
     model: str
     version: int
-    options: dict[str, Any]
+    compute: Compute
     utterances: list[tuple[str, FloatArray, Ivectors]] = attrs.field(repr=False)
 
 
@@ -68,10 +85,10 @@ def compute_shard(shard: Shard) -> list[tuple[str, int, FloatArray | str]]:
     """
     model = _loaded(shard.model, shard.version)
     results: list[tuple[str, int, FloatArray | str]] = []
-    for key, frames, (ivector, online) in shard.utterances:
+    for key, frames, ivectors in shard.utterances:
         result: FloatArray | str
         try:
-            result = model.compute(frames, ivector, online_ivectors=online, **shard.options)
+            result = shard.compute(model, frames, ivectors)
         except nnet3_descriptors.Nnet3Error as error:
             result = one_line(error)
         results.append((key, len(frames), result))
@@ -81,9 +98,9 @@ def compute_shard(shard: Shard) -> list[tuple[str, int, FloatArray | str]]:
 def compute_in_shards(
     model: str,
     features: str,
-    output: str,
+    open_writer: Callable[[], TableWriter],
     ivectors: Callable[[str], Ivectors],
-    options: dict[str, Any],
+    compute: Compute,
     progress: Progress,
     workers: Workers,
 ) -> None:
@@ -94,9 +111,9 @@ def compute_in_shards(
     Args:
         model: The file of the model.
         features: The table of features.
-        output: The table to write.
+        open_writer: Opens the table to write.
         ivectors: Gives the i-vectors of an utterance.
-        options: Keyword arguments of `Model.compute`.
+        compute: Computes an utterance; it can be sent to a process.
         progress: Hears how each utterance went.
         workers: Who computes.
 
@@ -122,12 +139,12 @@ def compute_in_shards(
                 continue
             num_frames = sum(len(frames) for _, frames, _ in held)
             if len(held) == MOST_UTTERANCES or num_frames >= MOST_FRAMES:
-                yield Shard(model=path, version=version, options=options, utterances=held)
+                yield Shard(model=path, version=version, compute=compute, utterances=held)
                 held = []
         if held:
-            yield Shard(model=path, version=version, options=options, utterances=held)
+            yield Shard(model=path, version=version, compute=compute, utterances=held)
 
-    with nnet3_tables.MatrixWriter(output) as writer:
+    with open_writer() as writer:
         for results in workers.map(compute_shard, shards()):
             for key, num_frames, result in results:
                 if isinstance(result, str):

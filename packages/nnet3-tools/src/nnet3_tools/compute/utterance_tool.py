@@ -18,7 +18,8 @@ import nnet3_runtime_cuda.device
 import nnet3_tables
 from nnet3_runtime_cuda.device import MOST_THREADS
 
-from nnet3_tools.compute.utterances import compute_all, total_of
+from nnet3_tools.chosen_workers import chosen_workers
+from nnet3_tools.compute.utterances import compute_all, num_utterances, total_of
 from nnet3_tools.kaldi_command import (
     PRINT_ARGS,
     VERBOSE,
@@ -33,6 +34,8 @@ from nnet3_tools.streams import readable
 if TYPE_CHECKING:
     from nnet3_runtime_cuda import BatchOptions, Model, Tracer, Work
     from nnet3_tables import FloatArray, TableWriter
+
+    from nnet3_tools.compute.shards import Compute, Ivectors
 
     Prepare = Callable[[str, FloatArray], Work]
     """From an utterance and its features, what is to be done for what is to be written."""
@@ -207,6 +210,68 @@ class UtteranceRun:
                     if batches is None
                     else model.utterance_queue(self.num_threads, step, batches)
                 ),
+            )
+        return self.progress.status
+
+    def check_shards(self, tables: Iterable[str] = ()) -> None:
+        """Raises an error if other processes cannot compute what the options ask for.
+
+        Raises:
+            click.UsageError: options do not go together.
+            TableError: the output is one of the files that are read.
+        """
+        if self.use_gpu != "no" or self.profile or self.num_threads != 1:
+            raise click.UsageError(
+                "--jobs and --dask do not go with --use-gpu, --profile and --num-threads"
+            )
+        if self.model_in in ("", "-") or self.model_in.rstrip().endswith("|"):
+            raise click.UsageError(
+                "--jobs and --dask need a model in a file, which all workers read"
+            )
+        self.check_files(tables)
+
+    def write_by_workers(
+        self,
+        model: Model,
+        writer: Callable[[str], TableWriter],
+        compute: Compute,
+        jobs: int,
+        dask: str | None,
+        *,
+        ivectors: Callable[[str], Ivectors] = lambda _: (None, None),
+    ) -> int:
+        """Has processes compute shards of the table, and writes the results; see `check_shards`.
+
+        Args:
+            model: The model, for the report of the time spent compiling.
+            writer: Opens a table to write.
+            compute: Computes an utterance; it can be sent to a process.
+            jobs: How many processes.
+            dask: The scheduler of a Dask cluster; None for processes beside this one.
+            ivectors: Gives the i-vectors of an utterance.
+
+        Returns:
+            The exit status.
+
+        Raises:
+            TableError: a table cannot be opened or written.
+            WorkerError: workers died at the same shard three times.
+        """
+        from nnet3_tools.compute.shards import compute_in_shards
+
+        total = num_utterances(self.features)
+        with (
+            self.progress.reporting(model, total),
+            chosen_workers(max(jobs, 1), dask) as workers,
+        ):
+            compute_in_shards(
+                self.model_in,
+                self.features,
+                lambda: writer(self.output),
+                ivectors,
+                compute,
+                self.progress,
+                workers,
             )
         return self.progress.status
 
