@@ -23,7 +23,8 @@ from emulated_device import HostPlatform, compiler
 from nnet3_compiler import NnetComputation, compile_computation, format_computation
 from nnet3_compiler import parse_computation
 from nnet3_descriptors import Nnet, parse_config, read_nnet, write_nnet
-from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
+from nnet3_graph import BreadthFirstExamination, ComputableInfo, ComputationRequest
+from nnet3_graph import IoSpecification, build_computation_graph
 from nnet3_optimizer import OptimizeOptions, optimize
 from nnet3_runtime_cuda import NnetComputer
 from nnet3_runtime_onnx import OnnxComputer
@@ -47,7 +48,11 @@ request = ComputationRequest(
     outputs=[IoSpecification.from_range("output", 0, 8, 3, has_deriv=True)],
     need_model_derivative=True,
 )
-assert build_computation_graph(nnet, request).counts_by_node()["affine"] == 36
+graph = build_computation_graph(nnet, request)
+assert graph.counts_by_node()["affine"] == 36
+examination = BreadthFirstExamination(nnet, request).run()  # asks the class about each row
+rows = {(nnet.node_names[node], (n, t, x)) for node, n, t, x in graph.cindexes.tolist()}
+assert rows == set(examination.rows(ComputableInfo.COMPUTABLE))
 compiled = compile_computation(nnet, request)
 optimized = optimize(nnet, compiled, OptimizeOptions(verify=True))
 assert len(optimized.commands) < len(compiled.commands)

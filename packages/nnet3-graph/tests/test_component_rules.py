@@ -6,11 +6,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nnet3_descriptors import parse_config
+from nnet3_descriptors import NetworkError, parse_config
+from nnet3_descriptors.components import TdnnComponent
+from nnet3_descriptors.components.index_rules import AnyWithin, AtOffsets
 from nnet3_descriptors.indexes import as_indexes
-from nnet3_graph import ComputationGraphBuilder, ComputationRequest, IoSpecification
+from nnet3_graph import (
+    ComputationGraphBuilder,
+    ComputationRequest,
+    IoSpecification,
+    RequestError,
+)
 from nnet3_graph.nodes.component_rules import component_rule
-from nnet3_graph.rules import Asked
+from nnet3_graph.rules import NEVER, All, Asked, ByTime, Optional, Shift
 
 NETWORK = """
 input-node name=input dim={input_dim}
@@ -74,6 +81,82 @@ def test_closed_form(config, input_dim, data, inputs, outputs):
         expected = build(nnet, request)
 
     assert expected == build(nnet, request)
+
+
+class OnlyOdd(TdnnComponent):
+    """A type that inherits a closed form, but has other index rules."""
+
+    def input_dependencies(self, output_indexes):
+        """Returns nothing for even times."""
+        return super().input_dependencies(output_indexes[output_indexes[:, 1] % 2 == 1])
+
+
+class WithClosedForm(OnlyOdd):
+    """A type that says a closed form of its own."""
+
+    form = (None, AtOffsets((-1, 2), optional=(2,)))
+
+    @property
+    def modulus(self):
+        """Every other row is alike."""
+        return 2
+
+    def closed_form(self):
+        """Returns what the class says."""
+        return self.form
+
+
+def component_of(cls, **changes):
+    """A component of a class that is derived from that of TDNN layers."""
+    tdnn = parse_config(
+        NETWORK.format(
+            config="type=TdnnComponent input-dim=1 output-dim=1 time-offsets=-1,2", input_dim=1
+        ),
+        rng=np.random.default_rng(0),
+    ).component("c")
+    return cls(**{spec.name: getattr(tdnn, spec.name) for spec in cls.FIELDS}, **changes)
+
+
+def test_a_closed_form_is_that_of_the_class_that_says_it() -> None:
+    """Who overrides the index rules alone is asked, and no longer has the form that it inherits."""
+    assert component_rule(component_of(TdnnComponent), 1) == All((Shift(1, -1, 0), Shift(1, 2, 0)))
+    assert isinstance(component_rule(component_of(OnlyOdd), 1), Asked)
+    assert component_rule(component_of(WithClosedForm), 1) == ByTime(
+        (NEVER, All((Shift(1, -1, 0), Optional(Shift(1, 2, 0)))))
+    )
+
+
+def test_no_closed_form_for_a_configuration() -> None:
+    """Where closed_form returns None, the component is asked."""
+    with mock.patch.object(WithClosedForm, "form", None):
+        assert isinstance(component_rule(component_of(WithClosedForm), 1), Asked)
+
+
+@pytest.mark.parametrize("form", [(), (AtOffsets((0,)),) * 3])
+def test_a_closed_form_of_another_modulus(form) -> None:
+    """The error names the type and both numbers."""
+    message = (
+        f"^WithClosedForm: the closed form must have a divisor of the modulus 2 .* {len(form)}$"
+    )
+    with (
+        mock.patch.object(WithClosedForm, "form", form),
+        pytest.raises(RequestError, match=message),
+    ):
+        component_rule(component_of(WithClosedForm), 1)
+
+
+def test_offsets_that_are_none() -> None:
+    """Closed forms refuse what says nothing, when they are made."""
+    for make, message in (
+        (lambda: AtOffsets((1, 1)), r"^offsets must differ, got \(1, 1\)$"),
+        (lambda: AtOffsets((1,), optional=(2,)), "^optional offsets must be among .*, got 2$"),
+        (lambda: AtOffsets((0.5,)), r"^offsets must be integers, got \(0\.5,\)$"),
+        (lambda: AnyWithin(range(3, 3)), "^offsets must be an ascending range that is not empty"),
+        (lambda: AnyWithin(range(3, 0, -1)), "^offsets must be an ascending range"),
+        (lambda: AnyWithin((1, 2)), "^offsets must be an ascending range"),
+    ):
+        with pytest.raises(NetworkError, match=message):
+            make()
 
 
 def test_types_that_are_asked() -> None:

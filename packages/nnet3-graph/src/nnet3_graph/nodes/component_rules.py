@@ -1,19 +1,18 @@
 """The rules of component nodes.
 
 Most components compute each row from the same row of their input. The types that look along time
-have closed forms here, which give the same answers as the index rules of their classes but cost
-nothing for each row; any other type is asked about arrays of indexes.
+have closed forms, which give the same answers as the index rules of their classes but cost nothing
+for each row; any other type is asked about arrays of indexes.
 """
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 from nnet3_descriptors import check_limit
-from nnet3_descriptors.components import (
-    Component,
-    StatisticsExtractionComponent,
-    StatisticsPoolingComponent,
-)
-from nnet3_descriptors.components.index_rules import NoInputRules, TimeOffsetRules
+from nnet3_descriptors.components import Component
+from nnet3_descriptors.components.index_rules import AnyWithin, AtOffsets
 
 from nnet3_graph.errors import RequestError
 from nnet3_graph.rules import ALWAYS, NEVER, All, AnyOf, Asked, ByTime, Optional, Rule, Shift
@@ -25,37 +24,53 @@ def component_rule(component: Component, source: int) -> Rule:
     Args:
         component: the component.
         source: the number of the component-input node.
+
+    Raises:
+        RequestError: the component's modulus is above the limit, or its closed form is for times
+            that do not divide it.
     """
-    if type(component).input_dependencies is Component.input_dependencies:
+    component_type: Any = type(component)
+    if not _has_closed_form(component_type):
+        return Asked(source, component)
+    if component_type.closed_form is Component.closed_form:  # most components: the same row
         return Shift(source, 0, 0)
-    match component:
-        case TimeOffsetRules():
-            return _at_offsets(component, source)
-        case StatisticsExtractionComponent():
-            _check_period(component.output_period, component)
-            return _in_period(component.output_period, component.input_period, source)
-        case StatisticsPoolingComponent(input_period=period):
-            _check_period(period, component)
-            window = range(-component.left_context, component.right_context + 1, period)
-            return ByTime((AnyOf(source, window), *[NEVER] * (period - 1)))
-        case NoInputRules():
-            return ALWAYS
-    return Asked(source, component)
-
-
-def _check_period(period: int, component: Component) -> None:
+    modulus = component.modulus
     what = f"{component.type}: the frames after which its reads are the same"
-    check_limit("modulus", period, what, RequestError)
+    check_limit("modulus", modulus, what, RequestError)
+    form = component.closed_form()
+    if form is None:
+        return Asked(source, component)
+    if not form or modulus % len(form):
+        raise RequestError(
+            f"{component.type}: the closed form must have a divisor of the modulus {modulus} as "
+            f"its length, found {len(form)}"
+        )
+    rules = tuple(_rule(reads, source) for reads in form)
+    return rules[0] if len(rules) == 1 else ByTime(rules)
 
 
-def _at_offsets(component: TimeOffsetRules, source: int) -> Rule:
-    """Returns the rule of rows that read several times, some of which may be missing."""
-    required = set(component.required_time_offsets)
-    reads = ((Shift(source, offset, 0), offset in required) for offset in component.time_offsets)
-    return All(tuple(read if is_required else Optional(read) for read, is_required in reads))
+@functools.cache
+def _has_closed_form(component_type: type[Any]) -> bool:
+    """Returns whether no class overrides index rules below the one that says the closed form."""
+    names = ("closed_form", "input_dependencies", "is_computable")
+    definers = [
+        next(place for place, each in enumerate(component_type.__mro__) if name in vars(each))
+        for name in names
+    ]
+    return definers[0] == min(definers)
 
 
-def _in_period(length: int, step: int, source: int) -> Rule:
-    """Returns the rule of rows that read all rows of the period that they lie in."""
-    periods = (range(-time, length - time, step) for time in range(length))
-    return ByTime(tuple(AnyOf(source, period) for period in periods))
+def _rule(reads: AtOffsets | AnyWithin | None, source: int) -> Rule:
+    match reads:
+        case None:
+            return NEVER
+        case AnyWithin(offsets=window):
+            return AnyOf(source, window)
+        case AtOffsets(offsets=(), optional=()):
+            return ALWAYS
+        case AtOffsets(offsets=(offset,), optional=()):
+            return Shift(source, offset, 0)
+    shifts = ((offset, Shift(source, offset, 0)) for offset in reads.offsets)
+    return All(
+        tuple(Optional(shift) if each in reads.optional else shift for each, shift in shifts)
+    )

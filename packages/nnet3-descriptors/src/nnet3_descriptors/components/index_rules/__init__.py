@@ -1,5 +1,6 @@
 """Which rows of the input a row of the output depends on: rules that component types share."""
 
+from nnet3_descriptors.components.declaration.closed_form import AnyWithin, AtOffsets, ClosedForm
 from nnet3_descriptors.components.index_rules.no_input import NoInputRules
 from nnet3_descriptors.components.index_rules.precomputed import (
     RowArray,
@@ -15,6 +16,9 @@ from nnet3_descriptors.components.index_rules.precomputed import (
 from nnet3_descriptors.components.index_rules.time_offsets import TimeOffsetRules
 
 __all__ = [
+    "AnyWithin",
+    "AtOffsets",
+    "ClosedForm",
     "NoInputRules",
     "RowArray",
     "TimeOffsetRules",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from nnet3_descriptors.components.declaration.closed_form import AtOffsets, ClosedForm
 from nnet3_descriptors.indexes.arrays import IndexArray
 
 
@@ -21,3 +22,7 @@ class NoInputRules:
     ) -> tuple[NDArray[np.int64], IndexArray]:
         """Returns no index for any row."""
         return np.zeros(len(output_indexes) + 1, dtype=np.int64), output_indexes[:0]
+
+    def closed_form(self) -> ClosedForm:
+        """Returns that no row reads anything."""
+        return (AtOffsets(()),)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnet3_descriptors.components.declaration.base import IndexesType, PrecomputedIndexes
+from nnet3_descriptors.components.declaration.closed_form import AtOffsets, ClosedForm
 from nnet3_descriptors.components.index_rules.precomputed import (
     no_such_row,
     precomputed,
@@ -138,6 +139,12 @@ class TimeOffsetRules:
         is_required = np.isin(self.time_offsets, self.required_time_offsets)
         computable: NDArray[np.bool_] = np.logical_and.reduce(at_offsets[:, is_required], axis=1)
         return computable, (at_offsets & computable[:, None]).ravel()
+
+    def closed_form(self) -> ClosedForm:
+        """Returns the offsets; all but the required ones are optional."""
+        required = set(self.required_time_offsets)
+        optional = tuple(offset for offset in self.time_offsets if offset not in required)
+        return (AtOffsets(self.time_offsets, optional=optional),)
 
     def reorder_indexes(
         self, input_indexes: IndexArray, output_indexes: IndexArray

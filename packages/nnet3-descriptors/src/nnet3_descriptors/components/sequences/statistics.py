@@ -13,6 +13,7 @@ from nnet3_descriptors.components.declaration.base import (
     PrecomputedIndexes,
     component_family,
 )
+from nnet3_descriptors.components.declaration.closed_form import AnyWithin, ClosedForm
 from nnet3_descriptors.components.declaration.fields import boolean, integer, real
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 from nnet3_descriptors.components.declaration.registry import component
@@ -214,6 +215,11 @@ class StatisticsExtractionComponent(StatisticsFamily):
         splits = np.arange(len(output_indexes) + 1, dtype=np.int64) * len(offsets)
         return splits, as_rows(needed, reader)
 
+    def closed_form(self) -> ClosedForm:
+        """Returns, for each place of a row in its period, where all of the period lies."""
+        length, step = self.output_period, self.input_period
+        return tuple(AnyWithin(range(-place, length - place, step)) for place in range(length))
+
     def precompute_indexes(
         self, input_indexes: IndexArray, output_indexes: IndexArray, need_backprop: bool
     ) -> StatisticsExtractionPrecomputedIndexes:
@@ -325,6 +331,11 @@ class StatisticsPoolingComponent(StatisticsFamily):
         reader = f"{self.type} with a window from {-self.left_context} to {self.right_context}"
         splits = np.concatenate([[0], np.cumsum(on_grid)]) * len(offsets)
         return splits.astype(np.int64), as_rows(needed, reader)
+
+    def closed_form(self) -> ClosedForm:
+        """Returns the window, of rows at multiples of input_period."""
+        window = range(-self.left_context, self.right_context + 1, self.input_period)
+        return (AnyWithin(window), *[None] * (self.input_period - 1))
 
     def precompute_indexes(
         self, input_indexes: IndexArray, output_indexes: IndexArray, need_backprop: bool

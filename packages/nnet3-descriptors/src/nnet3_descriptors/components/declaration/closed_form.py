@@ -1,0 +1,67 @@
+"""Closed forms: what all rows of a component read, told by offsets instead of row by row.
+
+A graph of many frames asks index rules about every row. Where a row reads rows of the same n and x
+at times that depend on its own t alone, the class can say so once; then large requests cost no more
+than small ones. Either answer must be the same.
+"""
+
+from __future__ import annotations
+
+import operator
+
+import attrs
+
+from nnet3_descriptors.errors import NetworkError
+
+
+def _as_range(value: object) -> range:
+    if not isinstance(value, range) or not value or value.step < 1:
+        raise NetworkError(f"offsets must be an ascending range that is not empty, got {value!r}")
+    return value
+
+
+def _as_offsets(values: tuple[int, ...]) -> tuple[int, ...]:
+    try:
+        return tuple(map(operator.index, values))
+    except TypeError as error:
+        raise NetworkError(f"offsets must be integers, got {values!r}") from error
+
+
+@attrs.frozen
+class AtOffsets:
+    """A row reads the rows at some distances in t.
+
+    Attributes:
+        offsets: The distances, in frames; each once. None at all for rows that read nothing.
+        optional: Those of them at which a row may be missing: it is read where it can be computed.
+            At the others it is required.
+    """
+
+    offsets: tuple[int, ...] = attrs.field(converter=_as_offsets)
+    optional: tuple[int, ...] = attrs.field(default=(), converter=_as_offsets, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        """Checks that the offsets differ, and that the optional ones are among them."""
+        if len(set(self.offsets)) != len(self.offsets):
+            raise NetworkError(f"offsets must differ, got {self.offsets}")
+        others = [offset for offset in self.optional if offset not in self.offsets]
+        if others:
+            raise NetworkError(
+                f"optional offsets must be among the offsets {self.offsets}, got {others[0]}"
+            )
+
+
+@attrs.frozen
+class AnyWithin:
+    """A row reads all rows that can be computed of a window in t; it needs at least one.
+
+    Attributes:
+        offsets: The window: distances in frames, ascending in equal steps.
+    """
+
+    offsets: range = attrs.field(converter=_as_range)
+
+
+ClosedForm = tuple[AtOffsets | AnyWithin | None, ...]
+"""What rows read whose t, divided by the length of the tuple, leaves the remainder 0, 1, and so on;
+None for rows that cannot be computed. The length divides the modulus of the component."""
