@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 
 __all__ = ["ExportError", "OnnxComputer", "RunError", "to_onnx"]
 
-if not TYPE_CHECKING:  # or any name would be one of this package
+if not TYPE_CHECKING:  # else a type checker would take any name for one of this package
     __getattr__, __dir__ = on_first_use(
         __name__,
         {

@@ -28,7 +28,7 @@ class _Session:
     """A segment, ready to run.
 
     Attributes:
-        session: Of ONNX Runtime.
+        session: The session of ONNX Runtime.
         shapes: (rows, columns) of the inputs, by node.
         state: The names of its inputs that are state.
         outputs: The names of all its outputs.
@@ -57,7 +57,7 @@ class OnnxComputer:
 
         Args:
             nnet: The network, in test mode where it has components that draw random numbers.
-            computation: What is to be run; its backward pass, if it has one, is left out.
+            computation: The computation to run, without its backward pass.
             options: Of ONNX Runtime, such as the number of threads.
 
         Raises:
@@ -138,7 +138,7 @@ def _is_silent(segment: _Session) -> bool:
 
 
 def _checked(segment: _Session, given: Mapping[str, ArrayLike]) -> dict[str, Array]:
-    """Returns what a segment is given, as arrays.
+    """Returns the inputs of a segment as arrays.
 
     Raises:
         RunError: see `OnnxComputer.forward`.

@@ -63,7 +63,7 @@ def to_onnx(
 
 
 def parts_of(nnet: Nnet, computation: NnetComputation) -> Parts:
-    """Returns the segments of a computation, with the rows of the state that matter.
+    """Returns the segments of a computation, with the rows of the state that are used.
 
     Raises:
         ExportError: standard operators cannot express it; see `to_onnx`.
@@ -83,7 +83,7 @@ def parts_of(nnet: Nnet, computation: NnetComputation) -> Parts:
 
 
 def _refuse(nnet: Nnet, computation: NnetComputation, part: Part) -> None:
-    """Raises an ExportError that names all that cannot be expressed, if there is any."""
+    """Raises an ExportError that names everything that cannot be expressed, if anything."""
     reasons = list(refusals(nnet, computation, part.commands))
     if reasons:
         raise ExportError(f"ONNX cannot express this computation: {'; '.join(reasons)}")
@@ -93,7 +93,7 @@ def _chosen(parts: Parts, name: PartName) -> Part:
     """Returns the part of this name.
 
     Raises:
-        ExportError: there is none.
+        ExportError: there is no such part.
     """
     is_loop = parts.loop_start is not None
     if name not in ("whole", "start", "round"):

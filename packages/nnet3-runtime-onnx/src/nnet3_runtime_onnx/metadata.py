@@ -1,4 +1,4 @@
-"""What a model says of itself."""
+"""The properties that a model states."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _MEANINGS = {
     "LogSoftmaxComponent": "log-probabilities",
     "SoftmaxComponent": "probabilities",
 }
-"""What an output is that a component of this type gives; others give what is not normalized."""
+"""The kind of output of each component type; the output of other types is not normalized."""
 
 
 def description(nnet: Nnet, ports: Ports) -> dict[str, str]:
-    """Returns the properties that follow from the network, and from what is given and wanted."""
+    """Returns the properties that follow from the network and the request."""
     inputs = {name: {"rows": rows, "dim": dim} for name, (rows, dim) in ports.input_sizes.items()}
     outputs = {
         name: {"rows": rows, "dim": dim, "values": _meaning(nnet, name)}
@@ -30,7 +30,7 @@ def description(nnet: Nnet, ports: Ports) -> dict[str, str]:
 
 
 def _meaning(nnet: Nnet, name: str) -> str:
-    """Returns what the values of an output are, as far as its last component says."""
+    """Returns the kind of the values of an output, according to its last component."""
     nodes = {node.name: node for node in nnet.nodes}
     node = nodes[name]
     if isinstance(node, OutputNode) and str(node.descriptor) in nodes:

@@ -13,7 +13,7 @@ from nnet3_runtime_onnx.matrices import Matrices
 from nnet3_runtime_onnx.program.parts import Part
 
 STATE, NEXT_STATE = "state", "next_state"
-"""How the names of inputs and outputs begin that are state."""
+"""The prefixes of the names of inputs and outputs that are state."""
 
 
 class Ports:
@@ -79,7 +79,7 @@ class Ports:
                 matrices.clear(matrix)
 
     def hand_on(self, matrices: Matrices) -> None:
-        """Makes the outputs, and what is handed on, outputs of the graph."""
+        """Makes the outputs and the next state outputs of the graph."""
         for node, tensors in self._provided.items():
             self._output(node, concat(tensors, axis=-2))
         for matrix, name in self._handed_on.items():
@@ -92,7 +92,7 @@ class Ports:
 
 
 def state_names(nnet: Nnet, computation: NnetComputation) -> list[str]:
-    """Returns a name for each matrix: that of its node with its number, as far as it is known."""
+    """Returns a name for each matrix: the name of its node, if it is known, and its number."""
     names = []
     for matrix in range(len(computation.matrices)):
         node = -1

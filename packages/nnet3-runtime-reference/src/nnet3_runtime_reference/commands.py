@@ -1,4 +1,4 @@
-"""The commands: what each does, as its definition in nnet3_compiler says."""
+"""The commands: the execution of each, as its definition in nnet3_compiler says."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def execute(command: Command, state: State) -> None:
     """Runs a command.
 
     Raises:
-        ComputationError: it cannot be run in this state.
+        ComputationError: the command cannot run in this state.
     """
     _EXECUTE[type(command)](command, state)
 
@@ -60,7 +60,7 @@ def execute(command: Command, state: State) -> None:
 def _runs(
     *command_types: type[_C],
 ) -> Callable[[Callable[[_C, State], None]], Callable[[_C, State], None]]:
-    """Registers what runs commands of these types."""
+    """Registers the function that runs commands of these types."""
 
     def register(function: Callable[[_C, State], None]) -> Callable[[_C, State], None]:
         for command_type in command_types:
@@ -109,12 +109,12 @@ def _decompress(c: DecompressMatrix, state: State) -> None:
 
 
 def _call(state: State, c: Any, **operands: int) -> Call:
-    """Returns what a command gives its component.
+    """Returns the arguments that a command gives its component.
 
     Args:
         state: Where the matrices are.
         c: The command.
-        operands: The submatrices x, y, dy and dx; 0, or left out, for those that there are none of.
+        operands: The submatrices x, y, dy and dx; 0, or left out, for a missing one.
     """
     component = state.components[c.component]
     matrices, shape = state.matrices, state.matrices.shape
@@ -292,4 +292,4 @@ def _provide_output(c: ProvideOutput, state: State) -> None:
 
 @_runs(NoOperation, NoOperationMarker, NoOperationLabel, GotoLabel)
 def _nothing(c: Command, state: State) -> None:
-    """Does nothing: which command is next is the computer's to say."""
+    """Does nothing: the computer decides which command is next."""

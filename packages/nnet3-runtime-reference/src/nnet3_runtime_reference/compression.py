@@ -1,4 +1,4 @@
-"""What CompressMatrix and DecompressMatrix make of a matrix together."""
+"""The joint effect of CompressMatrix and DecompressMatrix on a matrix."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ UINT8, ONE_BIT = 2, 5
 def round_trip(values: Array, kind: int, limit: float, *, truncate: bool) -> Array:
     """Returns values as they are after compression and decompression.
 
-    With a unit of u = limit / (largest integer), v becomes u times the integer nearest to v / u (of
-    two equally near ones the even one), at least the smallest and at most the largest integer.
+    With a unit of u = limit / (largest integer), v becomes u times the integer nearest to v / u
+    (the even one if two are equally near), limited to the smallest and the largest integer.
     One bit, or uint8 with the limit 0, tells whether v is positive: v becomes 1 or 0.
 
     Args:
@@ -26,7 +26,7 @@ def round_trip(values: Array, kind: int, limit: float, *, truncate: bool) -> Arr
         truncate: Whether values may lie beyond the range. If not, such values become NaN.
 
     Raises:
-        ComputationError: the type is unknown, or the limit does not serve.
+        ComputationError: the type is unknown, or the limit is not valid.
     """
     if kind == ONE_BIT or (kind == UINT8 and limit == 0.0):
         return (values > 0.0).astype(values.dtype)

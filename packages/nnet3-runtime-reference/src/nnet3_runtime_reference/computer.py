@@ -28,13 +28,13 @@ from nnet3_runtime_reference.state import State
 
 @attrs.frozen(kw_only=True, eq=False)
 class _Segment:
-    """The commands up to a NoOperationMarker, or those after the last one.
+    """The commands up to a NoOperationMarker, or the commands after the last marker.
 
     Attributes:
         first: The position of the first command.
         commands: The commands.
-        accepted: The shape, (rows, columns), of what it is given for each node.
-        is_silent: Whether it takes and gives nothing, and so belongs to the segment before.
+        accepted: For each node the shape, (rows, columns), of the matrix that it is given.
+        is_silent: Whether it takes and gives nothing; it then belongs to the segment before.
     """
 
     first: int
@@ -64,7 +64,7 @@ class _Segment:
 class ReferenceComputer:
     """A computation that is run command by command, each as it is defined.
 
-    Every matrix is an array of its own; what is undefined is NaN.
+    Every matrix is an array of its own; undefined elements are NaN.
     """
 
     def __init__(
@@ -79,8 +79,8 @@ class ReferenceComputer:
 
         Args:
             nnet: The network.
-            computation: What is to be run.
-            dtype: In which everything is computed: float64 or float32.
+            computation: The computation to run.
+            dtype: The precision of all arithmetic: float64 or float32.
             draws: Source of random masks, and of decisions on statistics and self-repair;
                 `Draws(seed=0)` if None.
 
@@ -208,7 +208,7 @@ class ReferenceComputer:
         )
 
     def _run_next(self, given: Mapping[str, Array]) -> dict[str, Array]:
-        """Runs the next forward segment; at the end of a loop, what leads back to its label too."""
+        """Runs the next forward segment; at the end of a loop, also the way back to its label."""
         outputs = self._run(self._forward[self._next], given)
         self._next += 1
         if self._next == len(self._forward) and self._loops_to is not None:
@@ -218,7 +218,7 @@ class ReferenceComputer:
     def _run(self, segment: _Segment, given: Mapping[str, Array]) -> dict[str, Array]:
         """Runs the commands of a segment, and returns what they provide."""
         self._state.exchange(given)
-        with np.errstate(all="ignore"):  # what comes of undefined values is undefined, too
+        with np.errstate(all="ignore"):  # the result of undefined values is undefined, too
             for position, command in enumerate(segment.commands, segment.first):
                 try:
                     execute(command, self._state)
@@ -229,7 +229,7 @@ class ReferenceComputer:
 
 
 def _checked(segment: _Segment, given: Mapping[str, ArrayLike], what: str) -> dict[str, Array]:
-    """Returns what a segment is given, as arrays.
+    """Returns the inputs of a segment as arrays.
 
     Raises:
         RunError: see `ReferenceComputer.forward`.

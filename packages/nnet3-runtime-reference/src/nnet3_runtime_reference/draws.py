@@ -1,4 +1,4 @@
-"""What is random in a run: masks, and decisions about statistics and self-repair."""
+"""Random numbers in a run: masks, and decisions about statistics and self-repair."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nnet3_runtime_reference.errors import RunError
 Array = NDArray[np.floating[Any]]
 
 MakeMask = Callable[[np.random.Generator], Array]
-"""The definition of a mask: what a component makes of a random generator."""
+"""The definition of a mask: a function of a random generator."""
 
 
 def uniform(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
@@ -22,10 +22,10 @@ def uniform(rng: np.random.Generator, shape: tuple[int, int]) -> Array:
 
 
 class Draws:
-    """Draws masks, and decides; a subclass may do both in another way.
+    """Draws masks and makes decisions; a subclass may do both in another way.
 
     Masks come from `numpy.random.default_rng(seed)`, in the order of the commands. Decisions come
-    from a generator of their own, the first that this one spawns.
+    from a second generator, the first one that this generator spawns.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -54,9 +54,9 @@ class Draws:
 
 
 class GivenMasks(Draws):
-    """Hands out masks that were drawn before, such as those of another runtime.
+    """Hands out masks that were drawn before, for example by another runtime.
 
-    Components that none are given for draw theirs as `Draws` does.
+    A component without given masks draws its masks as `Draws` does.
     """
 
     def __init__(self, masks: Mapping[str, Iterable[Array]], seed: int = 0) -> None:
@@ -64,7 +64,7 @@ class GivenMasks(Draws):
 
         Args:
             masks: For each component, by name, its masks in the order of its Propagate commands.
-            seed: Of decisions, and of other masks.
+            seed: The seed for decisions, and for other masks.
         """
         super().__init__(seed)
         self._given = {name: iter(arrays) for name, arrays in masks.items()}
@@ -73,7 +73,7 @@ class GivenMasks(Draws):
         """Returns the next mask of the component.
 
         Raises:
-            RunError: none is left, or it has another shape.
+            RunError: no mask is left, or it has another shape.
         """
         if component not in self._given:
             return super().mask(component, shape, make)

@@ -15,10 +15,10 @@ Rows = NDArray[np.int32]
 
 
 class Matrices:
-    """The matrices of a computation, by number. What is read is copied, what is undefined is NaN.
+    """The matrices of a computation, by number. Reads return copies; undefined elements are NaN.
 
     Attributes:
-        dtype: Of all elements.
+        dtype: The type of all elements.
     """
 
     def __init__(self, computation: NnetComputation, dtype: np.dtype[Any]) -> None:
@@ -42,9 +42,9 @@ class Matrices:
         del self._arrays[matrix]
 
     def move(self, source: int, destination: int) -> None:
-        """Hands the whole matrix of one submatrix to that of another.
+        """Hands the memory of the matrix of one submatrix to the matrix of another.
 
-        That one had none, or one that the user was given and that nothing reads any more.
+        The other matrix had no memory, or was given to the user and is not read any more.
         """
         source, destination = self._submatrices[source][0], self._submatrices[destination][0]
         self._arrays[destination] = self._array(source)
@@ -109,7 +109,7 @@ class Matrices:
             self._view(submatrix)[rows] = values[chosen]
 
     def compress(self, submatrix: int, values: Array) -> None:
-        """Replaces a whole matrix by what is left of it, out of reach until `decompress`."""
+        """Replaces a whole matrix by its compressed values, out of reach until `decompress`."""
         self.write(submatrix, values)
         self._compressed.add(self._submatrices[submatrix][0])
 
@@ -139,7 +139,7 @@ class Matrices:
 
 
 def _by_submatrix(places: Rows) -> Sequence[tuple[int, NDArray[np.intp], Rows]]:
-    """Returns for each submatrix that is named: it, at which places, and the rows there."""
+    """Returns for each submatrix that is named: its number, its places, and the rows there."""
     numbers = places[:, 0]
     return [
         (submatrix, chosen := np.flatnonzero(numbers == submatrix), places[chosen, 1])

@@ -1,4 +1,4 @@
-"""What commands read and change: matrices, components with their statistics, memos, gradients."""
+"""The state that commands change: matrices, components with statistics, memos, gradients."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ class State:
     """The state of a computation between two commands.
 
     Attributes:
-        nnet: The network as it was given.
+        nnet: The network.
         computation: The computation.
-        dtype: In which all is computed.
+        dtype: The precision of all arithmetic.
         draws: Source of masks and decisions.
         components: The components, with the statistics that were stored so far.
         gradients: For each component by number, the plain gradient of each of its parameters.
         matrices: The matrices.
-        memos: What Propagate commands hand to later ones, by the number of the memo.
-        given: What AcceptInput commands take, by node.
-        provided: What ProvideOutput commands gave, by node.
+        memos: The memos that Propagate commands have made, by number.
+        given: The matrices for AcceptInput commands, by node.
+        provided: The matrices of ProvideOutput commands, by node.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class State:
         self.exchange({})
 
     def forget_matrices(self) -> None:
-        """Drops what a run has computed; statistics and gradients stay."""
+        """Drops the matrices and memos of a run; statistics and gradients stay."""
         self.matrices = Matrices(self.computation, self.dtype)
         self.memos: dict[int, Any] = {}
 
@@ -58,6 +58,6 @@ class State:
         ]
 
     def exchange(self, given: Mapping[str, Array]) -> None:
-        """Begins a segment: what it is given, and nothing provided yet."""
+        """Begins a segment, with its inputs and no outputs yet."""
         self.given = dict(given)
         self.provided: dict[str, Array] = {}

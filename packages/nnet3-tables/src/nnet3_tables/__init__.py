@@ -1,9 +1,8 @@
 """Kaldi's tables: archives and script files, read and written with clear errors.
 
-Tables are read by Python's own streams: a line of data must not be able to run a command, other
-threads compute while one waits for what a command writes, and Ctrl-C ends that. What is written
-goes through kaldi_native_io; every failure becomes a TableError, also those that the library only
-logs (a disk that is full).
+Tables are read by Python's own streams. So no line of data can run a command, other threads compute
+while one waits for a command, and Ctrl-C ends the wait. Tables are written by kaldi_native_io.
+Every failure becomes a TableError, even if the library only logs it (a full disk).
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ __all__ = [
     "write_table",
 ]
 
-if not TYPE_CHECKING:  # or any name would be one of this package
+if not TYPE_CHECKING:  # else a type checker would take any name for one of this package
     __getattr__, __dir__ = on_first_use(
         __name__,
         {

@@ -36,23 +36,23 @@ _LONGEST_TOKEN = 4
 _BLANKS_BEFORE = 64
 """Blanks before the bracket of a value in text: one, as Kaldi writes them."""
 _PIECE = 1 << 24
-"""Bytes that are read at a time, as a damaged header may name any number."""
+"""Bytes that are read at a time, because a damaged header may name any number."""
 
 
 _SHAPES = {
     b"M": (struct.Struct("<bibi"), "a number of rows and columns"),
     b"V": (struct.Struct("<bi"), "a size"),
 }
-"""By the end of a token, how a shape lies there (for each axis the byte 4, and the length), and
-what it is called."""
+"""By the end of a token: the layout of the shape (for each axis the byte 4, and the length), and
+what messages call it."""
 
 
 @attrs.frozen(eq=False)
 class Kind:
-    """What the values of a table are.
+    """The kind of the values of a table.
 
     Attributes:
-        name: One of them, for messages.
+        name: The name of one value, for messages.
         value_sizes: By the token that a binary value begins with, the bytes of a number.
         decode: Takes a value from a reader.
         is_compressible: Whether there are compressed ones.
@@ -169,7 +169,7 @@ def _decoded(reader: Reader, place: str, kind: Kind) -> FloatArray:
 
 
 class _DamageError(Exception):
-    """Something else is found than what an archive should have at an offset."""
+    """An archive has something unexpected at an offset."""
 
     def __init__(self, message: str, offset: int) -> None:
         super().__init__(message)

@@ -9,6 +9,6 @@ def shell(command: str) -> list[str]:
 
 
 def is_cut_off(status: int) -> bool:
-    """Returns whether a command, or its shell, ended so since its output is no longer read."""
+    """Returns whether a command, or its shell, ended because nobody reads its output any more."""
     # Looked up here, as there are systems without this signal (and without commands).
     return status in (-signal.SIGPIPE, 128 + signal.SIGPIPE)

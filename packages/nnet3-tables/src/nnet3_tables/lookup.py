@@ -17,11 +17,11 @@ _Read = Callable[[], FloatArray]
 
 
 class _Archive:
-    """The values of an archive by key, which is read as far as it has to be.
+    """The values of an archive by key. The archive is read only as far as needed.
 
-    What was read is kept, unless the options say that it will not be asked for: `o` (each key is
-    asked for once), `s` and `cs` (the archive is sorted, and keys are asked for in that order). A
-    sorted archive is not read to its end for a key that it lacks.
+    Values that were read are kept, unless the options say that nobody will ask for them again: `o`
+    (each key is asked for once), `s` and `cs` (the archive is sorted, and keys are asked for in
+    that order). A sorted archive is not read to its end for a key that it lacks.
     """
 
     def __init__(self, specifier: Specifier, kind: Kind) -> None:

@@ -1,4 +1,4 @@
-"""What kaldi_native_io leaves to be done: its log, and its way of closing."""
+"""Additions to kaldi_native_io: its log becomes errors, and closing reports failures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STANDARD_ERROR = 2
 
 
 class Log:
-    """What the library writes to standard error, held in a file instead of being shown."""
+    """The library's writes to standard error, held in a file instead of being shown."""
 
     @functools.cached_property
     def _file(self) -> IO[bytes]:
@@ -26,9 +26,9 @@ class Log:
 
     @contextlib.contextmanager
     def capture(self, *, enabled: bool = True) -> Iterator[None]:
-        """Holds what is written within; forgets what was held before.
+        """Holds the writes within the context, and forgets earlier ones.
 
-        Where a command is started it must not be enabled: the command would inherit the file.
+        Do not enable it while a command starts: the command would inherit the file.
         """
         self._file.seek(0)
         self._file.truncate()
@@ -40,7 +40,7 @@ class Log:
 
     @property
     def text(self) -> str:
-        """What was held last."""
+        """The text that was held last."""
         self._file.seek(0)
         return self._file.read().decode(errors="replace")
 
@@ -68,18 +68,18 @@ def _standard_error_to(file: int) -> Iterator[None]:
 LOG = Log()
 
 FAILURES = (RuntimeError, UnicodeDecodeError)
-"""What the library raises when something fails: its message may hold a name that is not UTF-8."""
+"""The library's exceptions; UnicodeDecodeError if a message has a name that is not UTF-8."""
 
 
 def message_of(error: BaseException) -> str:
-    """What the library says of a failure."""
+    """The library's message about a failure."""
     if isinstance(error, UnicodeDecodeError):
         return error.object.decode(errors="replace")
     return str(error).strip() or type(error).__name__
 
 
 def reason_of(error: BaseException, log: str) -> str:
-    """What went wrong first, in the library's own words, without its places in source and file."""
+    """The first failure in the library's own words, without its places in source and file."""
     message = message_of(error)
     lines = [line.strip() for line in f"{log}\n{message}".splitlines()]
     for mark in ("[E] ", "[W] "):
@@ -91,7 +91,7 @@ def reason_of(error: BaseException, log: str) -> str:
 
 
 class Checked:
-    """Adds to the library's classes what closing finds."""
+    """Adds to the library's classes a method that reports failures of closing."""
 
     _impl: Any
 

@@ -33,7 +33,7 @@ class ObjectEntry(Generic[T]):
 
     Attributes:
         key: Its key.
-        value: What was read.
+        value: The object.
         data: The bytes that it was read from, so that it can be written as it was.
     """
 
@@ -58,14 +58,14 @@ def read_objects(rspecifier: str, decode: Callable[[Reader], T]) -> Iterator[Obj
 
     Raises:
         TableError: the table cannot be opened, or is no archive.
-        Nnet3Error: what `decode` raises. With the option `p`, what cannot be read is left out.
+        Nnet3Error: `decode` has raised it. With the option `p`, unreadable entries are left out.
     """
     specifier = Specifier.to_read(rspecifier)
     read = _script(specifier, decode) if specifier.is_script else _archive(specifier, decode)
     if not specifier.is_permissive:
         yield from read
         return
-    first = next(read, None)  # what cannot be opened is an error all the same
+    first = next(read, None)  # a table that cannot be opened is always an error
     if first is not None:
         yield first
         with contextlib.suppress(Nnet3Error):
@@ -123,18 +123,18 @@ def _contents(stream: IO[bytes]) -> Iterator[memoryview]:
 class ObjectWriter:
     """Writes a table of bytes; use as a context manager.
 
-    An archive in a file has its name when it is complete, and is `FILE.incomplete` until then; not
-    where there is a script file as well, or with the option `f`.
+    An archive in a file has the name `FILE.incomplete` until it is complete, unless there is a
+    script file as well, or the option `f`.
 
     Attributes:
         is_text: Whether entries are written as text (the option `t`).
     """
 
     def __init__(self, wspecifier: str) -> None:
-        """Opens what is written to.
+        """Opens the table.
 
         Raises:
-            TableError: it is no name of a table to write, or cannot be opened.
+            TableError: this is no name of a table to write, or the table cannot be opened.
         """
         self._specifier = Specifier.to_write(wspecifier)
         if self._specifier.is_script:

@@ -72,8 +72,8 @@ def _archive(specifier: Specifier, kind: Kind, passed: Callable[[int], object] |
 
 
 def _readable(entries: Entries) -> Entries:
-    """Those entries that can be read, up to where the table is damaged."""
-    first = next(entries, None)  # what cannot be opened is an error all the same
+    """The entries that can be read, up to the damage in the table."""
+    first = next(entries, None)  # a table that cannot be opened is always an error
     if first is None:
         return
     with contextlib.suppress(TableError):

@@ -15,7 +15,7 @@ from nnet3_tables.sources import file_and_offset, lines, opened_at
 from nnet3_tables.specifier import Specifier
 
 _MISSING_ROWS = 3
-"""A range may reach so many rows beyond the end of a matrix, less one; Kaldi allows as much, since
+"""A range must end fewer rows than this beyond the end of a matrix. Kaldi allows the same, because
 segments are rounded."""
 
 
@@ -103,7 +103,7 @@ def files_of(rspecifier: str) -> list[str]:
     specifier = Specifier.to_read(rspecifier)
     files = specifier.files
     if specifier.is_script and files and os.path.isfile(files[0]):
-        with contextlib.suppress(TableError):  # is said when the table is read
+        with contextlib.suppress(TableError):  # the reader of the table will report it
             files += sorted({entry.file for entry in read_script(specifier)})
     return files
 

@@ -18,12 +18,12 @@ from nnet3_tables.errors import TableError
 from nnet3_tables.specifier import Specifier
 
 _GZIP = b"\x1f\x8b"
-"""What a file begins with that gzip has packed; no archive begins so."""
+"""The first bytes of a file that gzip has packed; no archive begins so."""
 
 
 @contextlib.contextmanager
 def opened(specifier: Specifier) -> Iterator[IO[bytes]]:
-    """What a table is read from.
+    """The stream that a table is read from.
 
     Raises:
         TableError: the file cannot be read, or the command fails.
@@ -45,12 +45,12 @@ def opened(specifier: Specifier) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def _unpacked(stream: IO[bytes]) -> Iterator[IO[bytes]]:
-    """A file, or what is in it if gzip has packed it, which its first bytes say.
+    """A file, or its content if its first bytes show that gzip has packed it.
 
     Raises:
         OSError: it is damaged.
     """
-    # A pipe may hold fewer bytes than are asked for, and keeps what is looked at.
+    # A pipe may hold fewer bytes than asked for; `peek` leaves the bytes in it.
     head = stream.peek(len(_GZIP))[: len(_GZIP)] if isinstance(stream, io.BufferedReader) else b""
     if head != _GZIP:
         yield stream
@@ -63,10 +63,10 @@ def _unpacked(stream: IO[bytes]) -> Iterator[IO[bytes]]:
 
 
 def archive_size(rspecifier: str) -> int | None:
-    """The bytes of an archive that is read from a regular file, as they lie there.
+    """The size of an archive in a regular file, in bytes.
 
-    None where that is not known: of standard input, of what a command writes, of what gzip has
-    packed, of script files, and of files that cannot be read.
+    None if it is not known: for standard input, the output of a command, a file that gzip has
+    packed, a script file, and a file that cannot be read.
 
     Raises:
         TableError: this names no table to read.
@@ -80,7 +80,7 @@ def archive_size(rspecifier: str) -> int | None:
                 is_packed = stream.read(len(_GZIP)) == _GZIP
                 return None if is_packed else os.fstat(stream.fileno()).st_size
     except OSError:
-        pass  # whoever reads it says why
+        pass  # the reader of the table will report it
     return None
 
 
@@ -92,7 +92,7 @@ def file_and_offset(location: str) -> tuple[str, int]:
 
 @contextlib.contextmanager
 def opened_at(location: str, place: str) -> Iterator[IO[bytes]]:
-    """What a line of a script file refers to, from there on.
+    """The stream that a line of a script file refers to, from its offset on.
 
     Args:
         location: A file, perhaps with an offset in bytes (`a.ark:11`); or "-", standard input.
@@ -148,7 +148,7 @@ def output_of(specifier: Specifier) -> Iterator[IO[bytes]]:
         try:
             yield process.stdout
         except BaseException:
-            process.terminate()  # nobody will read what it may yet write
+            process.terminate()  # nobody will read its further output
             raise
     if process.returncode and not is_cut_off(process.returncode):
         raise TableError(f"the command '{command}' failed with status {process.returncode}")

@@ -20,10 +20,10 @@ class Specifier:
     """A parsed rspecifier or wspecifier.
 
     Attributes:
-        text: As the user wrote it.
+        text: The text that the user wrote.
         kinds: "ark", "scp" or both.
         options: Letters such as "t", "s", "p".
-        target: What stands behind the colon.
+        target: The text behind the colon.
     """
 
     text: str
@@ -103,7 +103,7 @@ class Specifier:
 
     def check_overwrites_none(self, paths: Iterable[str]) -> None:
         """Raises a TableError if a file that it names is one of some that are read."""
-        # What is no file of its own, such as a terminal, can be read and written to.
+        # A terminal or another special file can be both read and written to.
         there = [name for name in self.files if os.path.isfile(name)]
         if not there:
             return

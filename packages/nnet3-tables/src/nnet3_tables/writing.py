@@ -1,4 +1,4 @@
-"""Tables written, so that what could not be written is an error."""
+"""Writing tables; every failure to write is an error."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class TableWriter:
                 raise TableError(f"cannot write '{self._specifier.target}': {reason}") from error
 
     def _library_specifier(self) -> str:
-        """What is written to at first, as the library wants it."""
+        """The wspecifier for the library, with the temporary name of an archive."""
         if self._incomplete_path is None:
             return self._specifier.text
         words = self._specifier.text.partition(":")[0]
@@ -72,7 +72,7 @@ class TableWriter:
 
     @property
     def unfinished(self) -> str | None:
-        """The file that holds a part of the table; None if all was written, or it is no file."""
+        """The file with a part of the table; None if the table is complete, or is no file."""
         if self._is_complete or not self._specifier.files:
             return None
         return self._incomplete_path or self._specifier.files[0]
@@ -93,7 +93,7 @@ class TableWriter:
             with LOG.capture():
                 self._writer.write(key, np.ascontiguousarray(array, dtype=np.float32))
         except FAILURES as error:
-            self.close()  # which knows whether a command has failed
+            self.close()  # it raises if a command has failed
             raise self._incomplete() from error
 
     def close(self) -> None:
@@ -145,7 +145,7 @@ def _incomplete_path(specifier: Specifier) -> str | None:
     """The name that a table has until it is complete; None for its own."""
     if specifier.kinds != {"ark"} or "f" in specifier.options or not specifier.files:
         return None
-    # A link stays, and what it refers to is replaced.
+    # A link stays; the file that it refers to is replaced.
     final = os.path.realpath(specifier.target)
     if os.path.exists(final) and not os.path.isfile(final):
         return None
@@ -216,7 +216,7 @@ def _numbers(key: str, value: npt.ArrayLike) -> FloatArray:
     """A value as an array that can be written.
 
     Raises:
-        TableError: it is none, or holds what is finite and too large for single precision.
+        TableError: it is no such array, or a finite number is too large for single precision.
     """
     try:
         given = np.asarray(value)

@@ -1,4 +1,4 @@
-"""Components in a row that are one component."""
+"""A sequence of components as one component."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def _why_not(component: Any) -> str:
 
 @translates(CompositeComponent, refuses=_why_not)
 def composite(call: Call) -> Tensor | Region:
-    """y = f_n(... f_2(f_1(x))), of max_rows_process rows at a time if parts look at all rows."""
+    """y = f_n(... f_2(f_1(x))), for max_rows_process rows at a time if parts use all rows."""
     rows, parts = call.region.rows, call.component.components
     step = call.component.max_rows_process
     if step <= 0 or not any(_depends_on_other_rows(part) for part in parts):

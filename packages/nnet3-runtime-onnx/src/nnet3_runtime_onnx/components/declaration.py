@@ -1,4 +1,4 @@
-"""What a component is here: a function from what a command gives it to a tensor."""
+"""A component as a function from the operands of a command to a tensor."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ Array = NDArray[Any]
 
 @attrs.frozen(kw_only=True, eq=False, slots=False)
 class Call:
-    """What a command gives a component.
+    """The operands that a command gives a component.
 
     Attributes:
         component: The component.
         name: Its name in the network.
-        graph: Where nodes are added.
+        graph: The graph to add nodes to.
         matrices: Make tensors of regions.
         region: The input, (rows_in, input_dim); without rows if the component needs none.
         rows_out: Number of rows of the output.
         times: How many commands of the model propagate this component.
-        indexes: What the component precomputed from the indexes of the rows; None for nothing.
+        indexes: The precomputed indexes of the component; None for nothing.
     """
 
     component: Any
@@ -51,19 +51,20 @@ class Call:
         return self.matrices.tensor(self.region)
 
     def columns(self, begin: int, end: int) -> Tensor:
-        """Columns of the input; the others are not read."""
+        """Some columns of the input; the graph reads no others."""
         return self.matrices.tensor(self.region.between(begin, end))
 
     def blocks(self, count: int) -> list[Tensor]:
-        """The columns of the input in so many equal parts."""
+        """The columns of the input in a number of equal parts."""
         width = self.region.columns // count
         return [self.columns(width * block, width * (block + 1)) for block in range(count)]
 
     def affine(self, matrix: str, bias: str | None = None) -> Tensor:
         """The input times a transposed matrix of the component, plus a row of it.
 
-        In a recurrence each step multiplies a few rows of what is known before and of the step
-        before. What is known is multiplied once for all steps, as one product of many rows.
+        In a recurrence the input of each step has a few rows of matrices that are known before the
+        recurrence, and of the step before. The known rows of all steps are multiplied at once, in
+        one product of many rows.
 
         Args:
             matrix: The name of the field of the matrix, (output_dim, input_dim).
@@ -89,7 +90,7 @@ class Call:
         return functools.reduce(operator.add, terms)
 
     def _met(self, name: str, columns: Sequence[range]) -> Tensor:
-        """The rows of a transposed matrix that some columns of the input meet."""
+        """The rows of a transposed matrix that multiply some columns of the input."""
         text = ",".join(f"{each.start}:{each.stop}" for each in columns)
         return self.derived(
             f"{name}.transposed.{text}",
@@ -97,7 +98,7 @@ class Call:
         )
 
     def spliced(self, rows: Sequence[NDArray[np.integer]]) -> Tensor:
-        """Rows of the input, by number, those of one list behind those of another in each row."""
+        """Rows of the input, by number; the rows of several lists side by side."""
         regions = [self.region.take(numbers) for numbers in rows]
         return self.matrices.tensor(Region.side_by_side(regions))
 
@@ -116,10 +117,10 @@ class Call:
     # ---- parameters ----
 
     def derived(self, name: str, make: Callable[[], NDArray[Any]]) -> Tensor:
-        """A constant that follows from the component; equal ones are stored once.
+        """A constant that follows from the component; equal constants are stored once.
 
         Args:
-            name: What tells it from the component's others.
+            name: Its name among the constants of the component.
             make: Computes it.
         """
         name = self.graph.constant(
@@ -155,10 +156,10 @@ Translation = Callable[[Call], Tensor | Region]
 """Adds the nodes of a component, and returns its output, (rows_out, output_dim)."""
 
 Refusal = Callable[[Any], str]
-"""Why a component cannot be expressed, as it is; "" if it can."""
+"""The reason why a component, with its settings, cannot be expressed; "" if it can."""
 
 ENTRY_POINTS = "nnet3_runtime_onnx.translations"
-"""The group in which other packages offer translations, each under the name of its component type.
+"""The group of entry points where other packages offer translations, by component type.
 """
 
 _TRANSLATIONS: dict[type[Component], tuple[Translation, Refusal]] = {}

@@ -1,4 +1,4 @@
-"""Scales, offsets and nonlinearities of single elements, and what leaves them as they are."""
+"""Scales, offsets and nonlinearities of single elements, and the identity."""
 
 import numpy as np
 from nnet3_descriptors.components import (
@@ -21,7 +21,7 @@ from nnet3_runtime_onnx.graph import Tensor
 from nnet3_runtime_onnx.matrices import Region
 
 LEAST_SCALE = 1e-4
-"""ScaleAndOffsetComponent takes a scale nearer to 0 than this for this, with its sign."""
+"""The least size of a scale of ScaleAndOffsetComponent; the sign stays."""
 
 
 @translates(ClipGradientComponent, NoOpComponent)

@@ -19,7 +19,7 @@ def lstm_nonlinearity(call: Call) -> Region:
 
     i = sigmoid(a_i + w_ic c'), f = sigmoid(a_f + w_fc c'), g = tanh(a_g),
     o = sigmoid(a_o + w_oc c). The columns of x are a_i, a_f, a_g, a_o, c' and, with dropout, the
-    masks s_i, s_f, s_o, one column each, which else are 1.
+    masks s_i, s_f, s_o, one column each; without dropout the masks are 1.
     """
     dim = call.component.cell_dim
     a_i, a_f, a_g, a_o, c_prev = (call.columns(dim * k, dim * (k + 1)) for k in range(5))
@@ -56,8 +56,8 @@ def _gru_cell(call: Call, z: Tensor, a: Tensor, c_prev: Tensor) -> Region:
 def gru_nonlinearity(call: Call) -> Region:
     """h = tanh(p + W (r s)), c = (1 - z) h + z c'.
 
-    The columns of x are z, r, p, c' and s; where s has as many columns as c', it is c' and not
-    there again.
+    The columns of x are z, r, p, c' and s. If s has as many columns as c', it is c', and x has it
+    only once.
     """
     cell, recurrent = call.component.cell_dim, call.component.recurrent_dim
     ends = list(itertools.accumulate((cell, recurrent, cell, cell), initial=0))

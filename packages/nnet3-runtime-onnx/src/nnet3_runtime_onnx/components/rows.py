@@ -1,4 +1,4 @@
-"""What is computed of all columns of a row: softmax, normalization."""
+"""Functions of all columns of a row: softmax, normalization."""
 
 import numpy as np
 from nnet3_descriptors.components import (
@@ -13,7 +13,7 @@ from nnet3_runtime_onnx.graph import Tensor, concat
 
 LEAST_SOFTMAX = 1e-20
 LEAST_SQUARE = 2.0**-66
-"""The mean square of a row, relative to that of the target, is taken for no less."""
+"""The least value of the mean square of a row, relative to the mean square of the target."""
 
 
 @translates(SoftmaxComponent)
@@ -49,8 +49,8 @@ def normalize(call: Call) -> Tensor:
 def batch_norm(call: Call) -> Tensor:
     """y = s (x - m) with s = target_rms / sqrt(v + epsilon), column by column.
 
-    m and v are the stored mean and variance; not in test mode those of the rows. Columns that are
-    the same in each block of block_dim share them.
+    m and v are the stored mean and variance in test mode, else mean and variance of the rows.
+    Columns at the same place of each block of block_dim share them.
     """
     c = call.component
     columns, blocks = call.region.columns, call.region.columns // c.block_dim

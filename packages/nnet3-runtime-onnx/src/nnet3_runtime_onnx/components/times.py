@@ -1,4 +1,4 @@
-"""What is computed of several times: attention, and statistics over a window."""
+"""Functions of several times: attention, and statistics over a window."""
 
 import itertools
 
@@ -58,8 +58,8 @@ def statistics_extraction(call: Call) -> Region:
 def statistics_pooling(call: Call) -> Region:
     """y = (log n, m, sqrt(max(q - m^2, floor))): the mean m and the standard deviation in a window.
 
-    x has a count, sums and sums of squares. Without output_stddevs all columns of x behind the
-    count are divided by n, and that is all.
+    x has a count, sums and sums of squares. Without output_stddevs, y is log n and all columns of x
+    after the count, divided by n.
     """
     c = call.component
     ranges = np.asarray(call.indexes.forward_indexes)

@@ -20,7 +20,7 @@ IR_VERSION = 10
 """The version of the file format that came with these operators."""
 
 MOST_BYTES = 2**31 - 1
-"""What one file can hold."""
+"""The largest size of one file."""
 
 Shape = Sequence[int | str]
 
@@ -34,7 +34,7 @@ class GraphBuilder:
     """
 
     def __init__(self, leading: int | str | None = None) -> None:
-        """Begins without any node."""
+        """Makes an empty graph."""
         self.leading = leading
         self._nodes: list[onnx.NodeProto] = []
         self._known: dict[object, str] = {}
@@ -53,7 +53,7 @@ class GraphBuilder:
         self._scope = before
 
     def node(self, operator: str, inputs: Sequence[str], **attributes: Any) -> str:
-        """Adds a node with one output, unless there is the same one, and returns its output.
+        """Adds a node with one output, unless an equal node exists, and returns its output.
 
         Args:
             operator: The type of a standard operator.
@@ -91,7 +91,7 @@ class GraphBuilder:
         return tuple(self._constants[name].dims)
 
     def integers(self, values: Sequence[int] | NDArray[np.integer]) -> str:
-        """Adds a list of integers, unless there is the same one, and returns its name."""
+        """Adds a list of integers, unless an equal one exists, and returns its name."""
         array = np.asarray(values, dtype=np.int64)
         key = ("integers", array.shape, array.tobytes())
         if key not in self._known:
@@ -135,7 +135,7 @@ class GraphBuilder:
             self.free_name(name)
 
     def free_name(self, wanted: str) -> str:
-        """Returns a name that nothing else has: the wanted one, or one with a number behind it."""
+        """Returns an unused name: the wanted one, or the wanted one with a number behind it."""
         name = wanted
         while name in self._taken:
             self._taken[wanted] += 1
@@ -148,7 +148,7 @@ class GraphBuilder:
 
         Args:
             name: Of the graph.
-            metadata: Of the model: what programs that read it want to know.
+            metadata: The properties of the model, for programs that read it.
 
         Raises:
             ExportError: one file cannot hold it.
@@ -172,13 +172,13 @@ class GraphBuilder:
         return model
 
     def _named_outputs(self) -> list[onnx.ValueInfoProto]:
-        """Gives values the names of the outputs that they are."""
+        """Renames values that are outputs to the names of the outputs."""
         infos = []
         renamed: dict[str, str] = {}
         for name, value, shape in self._outputs:
             if value in self._producers and value not in renamed:
                 renamed[value] = name
-            else:  # an input, a constant, or another output too
+            else:  # it is an input, a constant, or also another output
                 value = renamed.get(value, value)
                 self._nodes.append(helper.make_node("Identity", [value], [name], name=name))
             infos.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)))

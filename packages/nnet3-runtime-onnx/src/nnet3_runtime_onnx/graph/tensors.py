@@ -1,4 +1,4 @@
-"""Tensors as values: what is done with one adds nodes to its graph."""
+"""Tensors as values: an operation on a tensor adds nodes to its graph."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Tensor:
     Attributes:
         graph: The graph.
         name: Of the value or constant.
-        shape: Without the leading axis.
+        shape: Its shape without the leading axis.
         is_led: Whether it has the leading axis of the graph; constants have none.
         image: The elements of (rows, columns) as (images, channels, rows, heights), where a column
             is a channel of a height, and channels are next to each other. None if there is no such

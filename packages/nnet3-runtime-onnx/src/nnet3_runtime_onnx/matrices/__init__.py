@@ -1,4 +1,4 @@
-"""The matrices of a computation: where in the tensors of a graph each of their elements is."""
+"""The matrices of a computation: the place of each element in the tensors of a graph."""
 
 from nnet3_runtime_onnx.matrices.matrices import Matrices
 from nnet3_runtime_onnx.matrices.regions import Region, Strip

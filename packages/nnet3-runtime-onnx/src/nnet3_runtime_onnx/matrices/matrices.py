@@ -1,4 +1,4 @@
-"""Matrices: what commands read and write."""
+"""Matrices, as commands read and write them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nnet3_runtime_onnx.matrices.reading import Reader
 from nnet3_runtime_onnx.matrices.regions import COLUMN, ROW, SOURCE, ZERO, Region, Strip
 
 FEW = 4
-"""So many times the rows of a strip, or more, are many."""
+"""A source has many rows if it has at least so many times the rows of a strip."""
 
 
 class Matrices:
@@ -47,7 +47,7 @@ class Matrices:
         self._regions.pop(self.matrix_of(submatrix), None)
 
     def move(self, source: int, destination: int) -> None:
-        """Hands the whole matrix of one submatrix to that of another."""
+        """Hands the content of the matrix of one submatrix to the matrix of another."""
         region = self._region(self.matrix_of(source))
         self.free(source)
         self._regions[self.matrix_of(destination)] = region
@@ -71,10 +71,10 @@ class Matrices:
         """Returns rows of a matrix."""
         return self.tensor(self._region(matrix).take(rows))
 
-    # ---- what becomes of matrices ----
+    # ---- reads of matrices ----
 
     def watch(self, matrices: Iterable[int]) -> dict[int, NDArray[np.bool_]]:
-        """Returns which rows of matrices that are tensors have been read; changes with each read.
+        """Returns which rows of matrices have been read; each read changes the result.
 
         Args:
             matrices: Their numbers.
@@ -180,11 +180,12 @@ class Matrices:
     # ---- products of whole sources ----
 
     def is_few_of_many(self, strip: Strip, times: int) -> bool:
-        """Whether a strip is few of the rows that a tensor has.
+        """Whether a strip has only a few of the rows of a tensor.
 
         Args:
             strip: The strip.
-            times: How many strips of its size there are, which together must be half of the rows.
+            times: The number of strips of its size; together they must have at least half of the
+                rows.
         """
         source, column = strip.places[0, [SOURCE, COLUMN]]
         if source <= ZERO or (strip.places[:, [SOURCE, COLUMN]] != (source, column)).any():
@@ -223,7 +224,7 @@ class Matrices:
 def _by_submatrix(
     places: NDArray[np.int32],
 ) -> Sequence[tuple[int, NDArray[np.intp], NDArray[np.int32]]]:
-    """Returns for each submatrix that is named: it, at which places, and the rows there."""
+    """Returns for each submatrix that is named: its number, its places, and the rows there."""
     numbers = places[:, 0]
     return [
         (submatrix, chosen := np.flatnonzero(numbers == submatrix), places[chosen, 1])

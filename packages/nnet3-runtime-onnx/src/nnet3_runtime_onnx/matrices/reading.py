@@ -12,7 +12,7 @@ from nnet3_runtime_onnx.graph import GraphBuilder, Tensor, concat, constant, rep
 from nnet3_runtime_onnx.matrices.regions import COLUMN, ROW, SOURCE, ZERO, Region, Strip
 
 NODE = 2000
-"""What it costs to run a node, in elements that are copied meanwhile."""
+"""The cost of a node, in elements that could be copied in the same time."""
 
 
 @attrs.frozen(eq=False)
@@ -29,7 +29,7 @@ class _Piece:
 
 
 class Reader:
-    """Makes tensors of regions; equal ones once. Knows what the numbers of sources stand for."""
+    """Makes a tensor of a region, only once for equal regions; has the sources by number."""
 
     def __init__(self, graph: GraphBuilder) -> None:
         """Begins with the source of zeros."""
@@ -51,7 +51,7 @@ class Reader:
         return -self._values.index(value)
 
     def computed_rows(self, number: int) -> int:
-        """Returns the rows of a source that the model computes; 0 of others, such as its inputs."""
+        """Returns the number of rows of a source that the model computes; 0 for its inputs."""
         tensor = self._tensors[number - 1]
         return tensor.shape[0] if self._graph.is_computed(tensor.name) else 0
 
@@ -97,13 +97,13 @@ class Reader:
     def _gathered(
         self, places: NDArray[np.int32], width: int, number: NDArray[np.integer], count: int
     ) -> _Piece:
-        """Rows of what several sources are end to end.
+        """Rows of several sources that are put end to end.
 
         Args:
             places: The rows.
             width: Number of columns.
             number: For each row the number of its source, among those that there are.
-            count: How many there are.
+            count: The number of sources.
         """
         parts = [places[number == each] for each in range(count)]
         lowest = np.array([part[:, ROW].min() for part in parts])

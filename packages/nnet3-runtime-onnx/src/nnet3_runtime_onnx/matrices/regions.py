@@ -1,9 +1,9 @@
 """Regions: rows and columns of a matrix, and where each of their elements comes from.
 
-A matrix of a computation is written in parts, a tensor of a graph only as a whole. So a matrix is
-strips of columns side by side, and each strip says for each of its rows in which tensor it is, in
-which row there, and from which column on. Writing changes these numbers and copying copies them;
-neither makes a node. Only what an operator reads has to become a tensor: see `reading`.
+Commands write parts of a matrix, but a graph makes a tensor only as a whole. So a matrix is a set
+of strips of columns, side by side. A strip has for each row the tensor, the row in it, and the
+first column in it. Writes change these numbers and copies copy them; neither makes a node. Only the
+input of an operator has to become a tensor: see `reading`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ values that all elements have, wherever they are."""
 SOURCE, ROW, COLUMN = range(3)
 
 ZERO = 0
-"""The source of zeros, and of what is not defined."""
+"""The source of zeros, and of undefined elements."""
 
 
 @attrs.frozen(eq=False)
@@ -43,7 +43,7 @@ class Strip:
         return bool((self.places[:, SOURCE] == ZERO).all())
 
     def normalized(self) -> Strip:
-        """Returns the same elements, of which equal ones have equal numbers."""
+        """Returns the same elements, with equal numbers for equal elements."""
         places = self.places.copy()
         places[places[:, SOURCE] <= ZERO, ROW:] = 0
         return Strip(self.width, places)
@@ -62,14 +62,14 @@ class Region:
     """Strips side by side, all with the same number of rows.
 
     Attributes:
-        strips: The strips; of a region without columns one without columns.
+        strips: The strips; a region without columns has one strip without columns.
     """
 
     strips: tuple[Strip, ...]
 
     @classmethod
     def of_source(cls, number: int, rows: int, columns: int) -> Region:
-        """The whole of a source; or so much of one whose elements are all the same."""
+        """The whole of a source; or a part of a source whose elements are all the same."""
         places = np.zeros((rows, 3), np.int32)
         places[:, SOURCE] = number
         places[:, ROW] = np.arange(rows)
@@ -77,7 +77,7 @@ class Region:
 
     @classmethod
     def side_by_side(cls, regions: Sequence[Region]) -> Region:
-        """Regions of equal height, the columns of one behind those of the one before."""
+        """Regions of equal height, side by side."""
         return cls(tuple(strip for region in regions for strip in region.strips))
 
     @property
@@ -128,7 +128,7 @@ class Region:
         return Region.side_by_side(parts)
 
     def with_rows(self, rows: NDArray[np.integer] | slice, other: Region) -> Region:
-        """Returns the region with some rows replaced by those of another of equal width."""
+        """Returns the region with some rows replaced by rows of another region of equal width."""
         mine, theirs = self.split(other.starts()), other.split(self.starts())
         strips = []
         for old, new in zip(mine.strips, theirs.strips, strict=True):
@@ -138,7 +138,7 @@ class Region:
         return Region(tuple(strips))
 
     def merged(self) -> Region:
-        """Returns the region with as few strips as can be."""
+        """Returns the region with as few strips as possible."""
         strips = [self.strips[0]]
         for strip in self.strips[1:]:
             last = strips[-1]

@@ -10,7 +10,7 @@ from nnet3_runtime_onnx.matrices.matrices import Matrices
 from nnet3_runtime_onnx.matrices.regions import Region
 
 FEW = 4
-"""So many ranges are summed one by one."""
+"""Up to so many ranges are summed one by one."""
 
 
 def sums_of_ranges(matrices: Matrices, region: Region, ranges: NDArray[np.integer]) -> Region:
@@ -19,7 +19,7 @@ def sums_of_ranges(matrices: Matrices, region: Region, ranges: NDArray[np.intege
     Args:
         matrices: Make tensors of regions.
         region: The rows.
-        ranges: (rows, 2): begin_i, end_i; zeros come of an empty range.
+        ranges: (rows, 2): begin_i, end_i; an empty range gives zeros.
     """
     lengths = ranges[:, 1] - ranges[:, 0]
     if lengths.max(initial=0) <= 1:

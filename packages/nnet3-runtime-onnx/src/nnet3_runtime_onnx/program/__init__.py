@@ -1,4 +1,4 @@
-"""The commands of a computation: which of them make a model, and what each becomes."""
+"""The commands of a computation: the ones that make a model, and the nodes for each."""
 
 from nnet3_runtime_onnx.program.commands import Exchange, Translator, refusals
 from nnet3_runtime_onnx.program.parts import Part, Parts, State

@@ -1,4 +1,4 @@
-"""The commands: what each adds to the graph."""
+"""The commands, and the nodes that each adds to the graph."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from nnet3_runtime_onnx.matrices import Matrices, Region, sums_of_ranges
 
 
 class Exchange(Protocol):
-    """What a model takes from the user and gives to it."""
+    """The exchange of inputs and outputs between a model and its user."""
 
     def accept(self, node: str, shape: tuple[int, int]) -> Tensor:
         """Returns the next rows of an input."""
@@ -60,8 +60,8 @@ class Translator:
         nnet: The network.
         computation: The computation.
         graph: The graph.
-        matrices: What the commands work on.
-        exchange: Where inputs come from and outputs go.
+        matrices: The matrices of the commands.
+        exchange: The source of inputs, and the target of outputs.
         times: How many commands propagate each component, by number.
     """
 
@@ -90,7 +90,7 @@ _TRANSLATIONS: dict[type[Command], Callable[[Any, Translator], None]] = {}
 def _translates(
     *types: type[Command],
 ) -> Callable[[Callable[[Any, Translator], None]], Callable[[Any, Translator], None]]:
-    """Registers what commands of these types become."""
+    """Registers the function that translates commands of these types."""
 
     def register(function: Callable[[Any, Translator], None]) -> Callable[[Any, Translator], None]:
         _TRANSLATIONS.update(dict.fromkeys(types, function))
@@ -100,7 +100,7 @@ def _translates(
 
 
 def refusals(nnet: Nnet, computation: NnetComputation, commands: range) -> Iterator[str]:
-    """Yields, for each component and type of command that cannot be expressed, why not."""
+    """Yields the reason for each component and type of command that cannot be expressed."""
     seen: set[object] = set()
     for position, command in enumerate(
         computation.commands[commands.start : commands.stop], commands.start
@@ -237,7 +237,7 @@ def _add_row_ranges(c: AddRowRanges, to: Translator) -> None:
     _add(c.output, value, c.alpha, to)
 
 
-# -- the world outside, and what does nothing here -------------------------------------------------
+# -- inputs, outputs, and commands without effect -------------------------------------------------
 
 
 @_translates(AcceptInput)
@@ -261,4 +261,4 @@ def _provide_output(c: ProvideOutput, to: Translator) -> None:
     StoreStats,
 )
 def _nothing(c: Command, to: Translator) -> None:
-    """Adds nothing: statistics are of training, and what is compressed is read backward only."""
+    """Adds nothing: statistics belong to training, compression to the backward part."""

@@ -1,4 +1,4 @@
-"""Parts of a computation that become a model each: what they run, what they hand on."""
+"""Parts of a computation, each of which becomes a model, and the state between them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _MAKE = (
     AllocMatrixZeroed.OPCODE,
     SwapMatrix.OPCODE,
 )
-"""Commands after which the matrix that they name first holds nothing that it held before."""
+"""Commands after which their first matrix has lost its former content."""
 
 _DROP = (CompressMatrix.OPCODE, DeallocMatrix.OPCODE)
-"""Commands that end what is known of a matrix; reading it after them is no use of it before."""
+"""Commands that end the content of a matrix; a later read is no use of the former content."""
 
 Numbers = frozenset[int]
 
@@ -46,8 +46,8 @@ class Part:
 
     Attributes:
         commands: Their positions.
-        given: What earlier commands have computed and these, or later ones, use.
-        handed_on: What these have computed, or were given, and later ones use.
+        given: The results of earlier commands that these, or later ones, use.
+        handed_on: The results and given matrices of these commands that later ones use.
     """
 
     commands: range
@@ -60,7 +60,7 @@ class Parts:
     """The forward segments of a computation.
 
     Attributes:
-        segments: Each of them; the last one of a loop with what leads back to its label.
+        segments: The segments; the last one of a loop includes the way back to its label.
         loop_start: The segment that a loop goes back to; None if there is no loop.
     """
 
@@ -98,7 +98,7 @@ class Parts:
 
 
 def _effects(computation: NnetComputation, commands: range) -> tuple[Numbers, Numbers]:
-    """Returns the matrices whose former content some commands use, and those they make or drop."""
+    """Returns the matrices whose former content commands use, and the ones they make or drop."""
     used: set[int] = set()
     made: set[int] = set()
     matrix_of = computation.submatrices[:, 0]
@@ -125,7 +125,7 @@ def _submatrices(pairs: NDArray[np.int32]) -> NDArray[np.int32]:
 
 
 def _live(effects: list[tuple[Numbers, Numbers]], loop_start: int | None) -> list[Numbers]:
-    """Returns the matrices that are alive before each segment, and after the last."""
+    """Returns the matrices that are alive before each segment, and after the last segment."""
     live: list[Numbers] = [frozenset()] * (len(effects) + 1)
     while True:
         before = list(live)

@@ -1,4 +1,4 @@
-"""Which rows of the state matter: later commands may read only a few of a matrix."""
+"""The rows of the state that are used: later commands may read only a few of a matrix."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 from nnet3_runtime_onnx.program.parts import Part, Parts
 
 Rows = NDArray[np.bool_]
-"""Whether a row matters, for each row of a matrix."""
+"""Whether a row is used, for each row of a matrix."""
 
 
 @attrs.frozen(eq=False)
 class RowUse:
-    """What a part does with what it was given.
+    """The use that a part makes of its state.
 
     Attributes:
-        used: The rows of each matrix that operators read, or outputs are.
-        origins: For each matrix that is handed on (rows, 3): a row of it, and the matrix and the
-            row that was given from which elements of it are copied.
+        used: The rows of each matrix that operators read, or that are outputs.
+        origins: For each matrix that is handed on (rows, 3): a row of it, and the given matrix and
+            the row there that it copies elements from.
     """
 
     used: dict[int, Rows]
@@ -33,7 +33,7 @@ def with_rows_that_matter(parts: Parts, use_of: Callable[[Part], RowUse]) -> Par
 
     Args:
         parts: With all rows of the state.
-        use_of: Says what a part does with what it was given.
+        use_of: Returns the use that a part makes of its state.
     """
     if not any(len(part.given) for part in parts.segments):
         return parts
@@ -66,7 +66,7 @@ def with_rows_that_matter(parts: Parts, use_of: Callable[[Part], RowUse]) -> Par
 
 
 def _before(use: RowUse, after: dict[int, Rows]) -> dict[int, Rows]:
-    """Returns the rows that are copied to rows which matter afterwards."""
+    """Returns the rows that are copied to rows which are used afterwards."""
     found = {matrix: np.zeros_like(rows) for matrix, rows in use.used.items()}
     for matrix, rows in after.items():
         origins = use.origins[matrix]

@@ -3,8 +3,8 @@
 rowwise/      a row of output from the same row of the input
 convolution/  over time, or over the axes that columns stand for
 sequences/    attention, recurrences, limits of derivatives
-composite.py  components in a row that are one
-formula.py    what a formula is
+composite.py  a sequence of components as one component
+formula.py    the base class of formulas
 """
 
 from nnet3_runtime_reference.formulas import composite, convolution, rowwise, sequences

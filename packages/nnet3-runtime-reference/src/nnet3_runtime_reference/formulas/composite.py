@@ -1,4 +1,4 @@
-"""Components in a row that are one component."""
+"""A sequence of components as one component."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from nnet3_runtime_reference.formulas.formula import Call, Formula, formula, for
 
 @attrs.frozen(eq=False)
 class _Run:
-    """What the backward pass of some rows gives.
+    """The results of the backward pass of some rows.
 
     Attributes:
         dx: The derivative at the input.
-        gradient: Of all parts.
+        gradient: The gradients of all parts.
         statistics: Fields of all parts that change, with their new values.
     """
 
@@ -33,9 +33,9 @@ class _Run:
 class Composite(Formula):
     """y = f_n(... f_2(f_1(x))), of max_rows_process rows at a time.
 
-    The backward pass computes the values between the parts again, stores the statistics of those
-    parts that store them, and is that of each part, from the last to the first. Fields of part i
-    are named "i.field".
+    The backward pass computes the values between the parts again, stores the statistics of parts
+    that have some, and runs each part backward, from the last part to the first. A field of part i
+    has the name "i.field".
     """
 
     def forward(self, call: Call) -> Array:
@@ -43,7 +43,7 @@ class Composite(Formula):
         return np.concatenate([_forward(piece)[-1].y for piece in _pieces(call)])
 
     def decide(self, call: Call) -> list[_Run]:
-        """Returns the backward pass of each piece: the parts decide in between."""
+        """Returns the backward pass of each piece; the parts make their decisions in it."""
         return _backward(call)
 
     def backward(self, call: Call) -> Array:
@@ -57,7 +57,7 @@ class Composite(Formula):
         return {name: sum((run[name] for run in others), first[name]) for name in first}
 
     def backward_statistics(self, call: Call) -> dict[str, Any]:
-        """Returns what the parts store, in StoreStats and backward."""
+        """Returns the statistics that the parts store, in StoreStats and backward."""
         changed: dict[str, Any] = {}
         for run in call.decision:
             changed |= run.statistics
@@ -89,7 +89,7 @@ def _forward(call: Call) -> list[Call]:
 
 
 def _backward(call: Call) -> list[_Run]:
-    """Runs all pieces backward; the statistics of one are there for the next."""
+    """Runs all pieces backward; each piece sees the statistics of the piece before."""
     runs = []
     component = call.component
     for piece in _pieces(call):

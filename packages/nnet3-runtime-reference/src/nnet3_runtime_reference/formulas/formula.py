@@ -1,4 +1,4 @@
-"""What a formula is: the arithmetic of one component type, forward and backward."""
+"""Formula: the arithmetic of one component type, forward and backward."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from nnet3_runtime_reference.errors import UnsupportedComponentError
 
 @attrs.frozen(kw_only=True, eq=False)
 class Call:
-    """What a command gives a component. A formula does not change the arrays.
+    """The arguments that a command gives a component. A formula does not change the arrays.
 
-    What the command does not give is all NaN: a formula that reads it shows that.
+    Arrays that the command does not give are all NaN, so that NaN shows if a formula reads one.
 
     Attributes:
         component: The component, with its parameters and the statistics stored so far.
@@ -29,13 +29,13 @@ class Call:
         rows_in: Number of rows of the input; 0 if the command names neither its value nor its
             derivative.
         rows_out: Number of rows of the output.
-        indexes: What the component precomputed from the indexes of the rows; None for nothing.
-        memo: What `Formula.memo` returned before the forward pass.
-        decision: What `Formula.decide` returned before the backward pass.
-        updates: Whether the command is a Backprop, which updates the model: self-repair and
-            statistics of backward passes come only with that.
+        indexes: The precomputed indexes of the component; None for nothing.
+        memo: The result of `Formula.memo` before the forward pass.
+        decision: The result of `Formula.decide` before the backward pass.
+        updates: Whether the command is a Backprop, which updates the model. Only then is there
+            self-repair, and are statistics of the backward pass stored.
         draws: Source of masks and decisions.
-        dtype: In which the formula computes.
+        dtype: The precision of the arithmetic.
     """
 
     component: Any
@@ -80,8 +80,8 @@ class Call:
 class Formula:
     """The arithmetic of one component type. It holds no state.
 
-    The first line of the docstring of a subclass is the formula, the rest says where it is from and
-    what its letters mean. For one Propagate, `memo` is called, then `forward`; for StoreStats
+    The first line of the docstring of a subclass is the formula; the rest gives its source and the
+    meaning of its letters. For one Propagate, `memo` is called, then `forward`; for StoreStats
     `statistics`; for Backprop `decide`, `backward` if an input derivative is wanted, `gradient`,
     `backward_statistics`, all with the component as it was before; for BackpropNoModelUpdate
     `backward` alone. A formula needs `x`, `y` and `memo` only as the component's properties say
@@ -89,19 +89,19 @@ class Formula:
     """
 
     def memo(self, call: Call) -> Any:
-        """Returns what forward computes once for forward, backward and statistics; has x."""
+        """Returns values that forward, backward and statistics share; the call has x."""
         return None
 
     def forward(self, call: Call) -> Array:
-        """Returns (rows_out, output_dim): what Propagate sets, or adds if PROPAGATE_ADDS."""
+        """Returns the (rows_out, output_dim) that Propagate sets, or adds if PROPAGATE_ADDS."""
         raise NotImplementedError
 
     def decide(self, call: Call) -> Any:
-        """Returns what a Backprop decides by chance: whether to repair, to store statistics."""
+        """Returns the random decisions of a Backprop: whether to repair, to store statistics."""
         return None
 
     def backward(self, call: Call) -> Array:
-        """Returns (rows_in, input_dim): what Backprop sets, or adds if BACKPROP_ADDS."""
+        """Returns the (rows_in, input_dim) that Backprop sets, or adds if BACKPROP_ADDS."""
         raise NotImplementedError
 
     def gradient(self, call: Call) -> Mapping[str, Array]:
@@ -109,7 +109,7 @@ class Formula:
         return {}
 
     def statistics(self, call: Call) -> Mapping[str, Any]:
-        """Returns the fields that StoreStats changes, with their new values; has y."""
+        """Returns the fields that StoreStats changes, with their new values; the call has y."""
         return {}
 
     def backward_statistics(self, call: Call) -> Mapping[str, Any]:
@@ -120,7 +120,7 @@ class Formula:
 _F = TypeVar("_F", bound=type[Formula])
 
 ENTRY_POINTS = "nnet3_runtime_reference.formulas"
-"""The group in which other packages offer formulas, each under the name of its component type."""
+"""The group of entry points where other packages offer formulas, by name of component type."""
 
 _FORMULAS: dict[type[Component], Formula] = {}
 

@@ -65,7 +65,7 @@ class TimeHeightConvolution(Formula):
         c, dy, w = call.component, self._y(call, call.dy), self._weights(call)
         dx = np.zeros((call.rows_in, c.height_in, c.num_filters_in), call.dtype)
         for k, h, height_in, rows in self._terms(call):
-            dx[rows, height_in] += dy[:, h] @ w[k]  # no row twice for one offset
+            dx[rows, height_in] += dy[:, h] @ w[k]  # one offset names no row twice
         return dx.reshape(call.rows_in, -1)
 
     def gradient(self, call: Call) -> dict[str, Array]:
@@ -109,7 +109,7 @@ class Convolution(Formula):
         )
 
     def _terms(self, call: Call) -> Iterator[tuple[int, int, Any]]:
-        """Yields a, b, and the index of what these meet in an image, for all (i, j) together."""
+        """Yields a, b, and the index of their elements in an image, for all (i, j) together."""
         c = call.component
         size_x, size_y = self._output_size(call)
         i, j = np.arange(size_x)[:, None], np.arange(size_y)[None, :]
@@ -135,7 +135,7 @@ class Convolution(Formula):
         dx = call.zeros_in()
         image = self._image(call, dx)
         for a, b, window in self._terms(call):
-            image[window] += dy @ w[:, a, b]  # no place twice for one (a, b)
+            image[window] += dy @ w[:, a, b]  # one (a, b) names no place twice
         return dx
 
     def gradient(self, call: Call) -> dict[str, Array]:

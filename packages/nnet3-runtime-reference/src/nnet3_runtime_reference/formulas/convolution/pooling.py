@@ -43,7 +43,7 @@ class Maxpooling(Formula):
         return (-1, *((size - pool) // step + 1 for size, pool, step in self._sizes(call)))
 
     def _places(self, call: Call) -> Iterator[Any]:
-        """Yields for each place in a block the index of what lies there, in all blocks."""
+        """Yields for each place in a block the index of its elements in all blocks."""
         _, *counts = self._output_shape(call)
         sizes = self._sizes(call)
         for place in np.ndindex(*(pool for _, pool, _ in sizes)):
@@ -104,8 +104,8 @@ class StatisticsPooling(Formula):
 
     x has a count, sums and sums of squares, as StatisticsExtractionComponent gives them. Over the
     rows of x in the window, n is the sum of the counts, m the sum of the sums divided by n, and q
-    the sum of the sums of squares divided by n. log n is there num_log_count_features times. If
-    not output_stddevs, all columns of x behind the count are divided by n, and that is all.
+    the sum of the sums of squares divided by n. y has num_log_count_features columns with log n.
+    Without output_stddevs, y is log n and all columns of x after the count, divided by n.
 
     D. Snyder et al., "Deep neural network embeddings for text-independent speaker verification",
     Interspeech 2017.
@@ -133,12 +133,12 @@ class StatisticsPooling(Formula):
     def backward(self, call: Call) -> Array:
         """dx = the sum of (0, dm / n, dq / n) over the windows that the row is in.
 
-        With standard deviations s, dq = ds / 2 s, and dm has in addition -2 m dq. That variances
-        are floored is left out of account, and the count counts as a constant.
+        With standard deviations s, dq = ds / 2 s, and dm has in addition -2 m dq. The derivative
+        ignores the floor of variances, and treats the count as a constant.
         """
         c = call.component
         skipped = c.num_log_count_features
-        # What is not promised to be there is not used.
+        # This only uses operands that the component's properties promise.
         n = np.exp(call.y[:, :1]) if skipped else self._counts(call)
         derivatives = call.dy[:, skipped:]
         if c.output_stddevs:

@@ -23,8 +23,8 @@ def rows_at(call: Call, k: int) -> NDArray[np.intp]:
 class Tdnn(Formula):
     """y(t) = sum over k of W_k x(t + time offset k) + b.
 
-    linear_params has the W_k side by side, each (output_dim, input_dim); b is bias_params, or
-    there is none.
+    linear_params has the W_k side by side, each (output_dim, input_dim); b is bias_params, which
+    may be missing.
 
     V. Peddinti, D. Povey, S. Khudanpur, "A time delay neural network architecture for efficient
     modeling of long temporal contexts", Interspeech 2015.
@@ -47,7 +47,7 @@ class Tdnn(Formula):
         """dx(t + time offset k) = sum over k of W_k^T dy(t)."""
         dx = call.zeros_in()
         for k, w in enumerate(self._blocks(call)):
-            dx[rows_at(call, k)] += call.dy @ w  # no row twice for one offset
+            dx[rows_at(call, k)] += call.dy @ w  # one offset names no row twice
         return dx
 
     def gradient(self, call: Call) -> dict[str, Array]:
@@ -74,7 +74,7 @@ class Distribute(Formula):
         return y
 
     def backward(self, call: Call) -> Array:
-        """dx has each row of dy as the block that it was; blocks that no row was are 0."""
+        """dx has each row of dy in the place of its block; other blocks are 0."""
         dx = call.zeros_in()
         blocks = dx.reshape(-1, call.component.output_dim)  # a view
         for row, block in enumerate(call.indexes.source_blocks):

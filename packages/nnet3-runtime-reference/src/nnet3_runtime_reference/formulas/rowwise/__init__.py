@@ -1,4 +1,4 @@
-"""Formulas whose rows of output come from the same row of the input, most of them."""
+"""Formulas; most of them compute a row of the output from the same row of the input."""
 
 from nnet3_runtime_reference.formulas.rowwise import (
     affine,

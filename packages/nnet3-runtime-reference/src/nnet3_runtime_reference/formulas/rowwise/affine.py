@@ -79,7 +79,7 @@ def side_by_side(parts: Array) -> Array:
 class BlockAffine(Formula):
     """y_k = x_k W_k^T + b_k for each block k of the columns.
 
-    The W_k lie one below the other in linear_params, the b_k side by side in bias_params. Backward
+    linear_params has the W_k one below the other, bias_params the b_k side by side. Backward
     dx_k = dy_k W_k, dW_k = dy_k^T x_k, db = the sum of the rows of dy.
     """
 

@@ -14,7 +14,7 @@ class Dropout(Formula):
     """y = m x, with the mask m = 1 where u > p, else 0.
 
     u is uniform in [0, 1), one for each element, or for each row if dropout_per_frame is set; p is
-    dropout_proportion. What stays is not made larger; in test mode y = (1 - p) x. Backward
+    dropout_proportion. The rest is not scaled up; in test mode y = (1 - p) x. Backward
     dx = dy y / x, and dx = dy where x is 0.
     """
 
@@ -37,11 +37,11 @@ class Dropout(Formula):
 class DropoutMask(Formula):
     """y = m, a mask: 1 where u > p, else 0.
 
-    u is uniform in [0, 1), one for each element; p is dropout_proportion. In a mask of two or three
-    columns, the scales of an LSTM's gates, the second is 1 where u of the first is below 1 - p, so
-    that for p up to a half they are never both 0 (G. Cheng et al., "An exploration of dropout with
-    LSTMs", 2017). If the mask is continuous, m = 4 p u + 1 - 2 p. In test mode m is the average,
-    1 - p, or 1 if continuous. There is no input.
+    u is uniform in [0, 1), one for each element; p is dropout_proportion. A mask of two or three
+    columns scales the gates of an LSTM. Its second column is 1 where u of the first column is below
+    1 - p, so that for p up to 1/2 the two are never both 0 (G. Cheng et al., "An exploration of
+    dropout with LSTMs", 2017). If the mask is continuous, m = 4 p u + 1 - 2 p. In test mode m is
+    the average, 1 - p, or 1 if continuous. There is no input.
     """
 
     def forward(self, call: Call) -> Array:
@@ -66,5 +66,5 @@ class DropoutMask(Formula):
         return call.mask(shape, make)
 
     def backward(self, call: Call) -> Array:
-        """Returns nothing, of which there are no rows."""
+        """Returns an empty array: there is no input."""
         return call.zeros_in()

@@ -1,4 +1,4 @@
-"""Random masks that rows of a sequence share, or that zero stretches of its times.
+"""Random masks that the rows of a sequence share, or that zero stretches of its frames.
 
 N. Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting", JMLR 15,
 2014; D. S. Park et al., "SpecAugment: a simple data augmentation method for automatic speech
@@ -20,9 +20,9 @@ from nnet3_runtime_reference.formulas.formula import Call, Formula, formula
 class GeneralDropout(Formula):
     """y = x m, element by element, with a random mask m.
 
-    There is a mask for each sequence, or for each period of a sequence, and blocks of columns share
-    it; the precomputed indexes say for each block of each row which one it is. Backward dx = dy m.
-    In test mode, and where nothing would be dropped, y = x.
+    Each sequence, or each period of a sequence, has one mask, which blocks of columns share. The
+    precomputed indexes give the number of the mask for each block of each row. Backward dx = dy m.
+    In test mode, and if nothing would be dropped, y = x.
     """
 
     def memo(self, call: Call) -> Array | None:
@@ -54,8 +54,8 @@ class GeneralDropout(Formula):
 def _dropout(component: Any, shape: tuple[int, int], rng: np.random.Generator) -> Array:
     """Returns masks that are 0 with probability p and else 1 / (1 - p).
 
-    Continuous ones are uniform in [1 - 2 p, 1 + 2 p]. The columns of masks for whole frames are
-    equal, and those are 0 or 1 if they are not continuous.
+    Continuous masks are uniform in [1 - 2 p, 1 + 2 p]. A mask for whole frames has equal columns,
+    which are 0 or 1 if it is not continuous.
     """
     p, per_frame = component.dropout_proportion, component.dropout_per_frame
     u = uniform(rng, (shape[0], 1) if per_frame else shape)
@@ -67,10 +67,10 @@ def _dropout(component: Any, shape: tuple[int, int], rng: np.random.Generator) -
 
 
 def _bands(component: Any, shape: tuple[int, int], rng: np.random.Generator) -> Array:
-    """Returns masks that are 0 in a band of columns, which goes on with the first after the last.
+    """Returns masks that are 0 in a band of columns; after the last column comes the first.
 
-    At most specaugment_max_proportion of the columns are 0. To make more regions of the band, a
-    random half of the circle of columns is turned round, specaugment_max_regions - 1 times.
+    At most specaugment_max_proportion of the columns are 0. To split the band into more regions, a
+    random half of the circle of columns is reversed, specaugment_max_regions - 1 times.
     """
     mask, dim = np.ones(shape), shape[1]
     longest = int(dim * component.specaugment_max_proportion + 0.5)
@@ -90,7 +90,7 @@ def _bands(component: Any, shape: tuple[int, int], rng: np.random.Generator) -> 
 class SpecAugmentTimeMask(Formula):
     """y(t) = m(t) x(t), where m is 1 and 0 by turns, for stretches of random length.
 
-    Backward dx(t) = m(t) dy(t). In test mode, and where nothing would be zeroed, y = x.
+    Backward dx(t) = m(t) dy(t). In test mode, and if nothing would be zeroed, y = x.
     """
 
     def memo(self, call: Call) -> Array | None:
@@ -112,8 +112,8 @@ class SpecAugmentTimeMask(Formula):
 def _stretches(call: Call, rng: np.random.Generator) -> Array:
     """Returns 1 and 0 by turns for the rows of each sequence, in the order of time, (rows, 1).
 
-    With z = zeroed_proportion, stretches of 0 have 1 to time_mask_max_frames frames, those of 1
-    have 1 to time_mask_max_frames (1 - z) / z. A sequence begins with 1 with probability z.
+    With z = zeroed_proportion, a stretch of 0 has 1 to time_mask_max_frames frames, a stretch of 1
+    has 1 to time_mask_max_frames (1 - z) / z. A sequence begins with 1 with probability z.
     """
     # In single precision: 10 (1 - 0.1) / 0.1 is 90 there, and a little less than 90 in double.
     c = call.component

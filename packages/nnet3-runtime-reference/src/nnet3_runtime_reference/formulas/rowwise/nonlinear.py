@@ -1,8 +1,8 @@
 """Elementwise nonlinearities and softmax, with the statistics of their activations.
 
-Self-repair is Kaldi's: where the average slope of a column of the output shows that the column is
-saturated, a small term is added to the input derivative that drives the input back. It acts on
-every second minibatch, chosen at random, and then twice as much.
+Self-repair is Kaldi's: if the average slope of an output column shows that the column is saturated,
+a small term of the input derivative drives the input back. It acts on every second minibatch,
+chosen at random, with twice the strength.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ LEAST_SOFTMAX = 1e-20
 
 @attrs.frozen(kw_only=True, eq=False)
 class Decision:
-    """What one backward pass of a nonlinearity does by chance.
+    """The random decisions of one backward pass of a nonlinearity.
 
     Attributes:
-        push: (dim,), 1 or -1 for columns that are repaired, else 0; None if none are looked at.
+        push: (dim,), 1 or -1 for columns that are repaired, else 0; None without self-repair.
         stores: Whether statistics of the output derivative are stored.
     """
 
@@ -63,7 +63,7 @@ class Nonlinear(Formula):
         return Decision(push=push, stores=stores)
 
     def can_repair(self, call: Call) -> bool:
-        """Returns whether there is repair, and there are statistics that say where."""
+        """Returns whether the component repairs, and has the statistics for it."""
         c = call.component
         return bool(c.self_repair_scale != 0 and c.count != 0 and len(c.deriv_avg) == c.dim)
 
@@ -89,7 +89,7 @@ class Nonlinear(Formula):
         return self.store(call)
 
     def backward_statistics(self, call: Call) -> dict[str, Any]:
-        """Stores the root mean square of dy of the first minibatch, and of three of four others."""
+        """Stores the root mean square of dy, of the first minibatch and of 3 in 4 later ones."""
         c = call.component
         if not call.decision.stores:
             return {}
@@ -102,7 +102,7 @@ class Nonlinear(Formula):
 
 
 class Saturating(Nonlinear):
-    """A nonlinearity that is flat at both ends, whose columns are repaired where it is too flat."""
+    """A nonlinearity that is flat at both ends; columns that are too flat are repaired."""
 
     DEFAULT_THRESHOLD: ClassVar[float]
 
@@ -115,11 +115,11 @@ class Saturating(Nonlinear):
         return (np.float32(c.deriv_avg) < threshold).astype(call.dtype)
 
     def centred(self, y: Array) -> Array:
-        """Returns y moved and scaled to between -1 and 1."""
+        """Returns y, shifted and scaled to the range from -1 to 1."""
         return y
 
     def backward(self, call: Call) -> Array:
-        """Returns dy times the slope, and what repairs."""
+        """Returns dy times the slope, plus the repair."""
         dx = call.dy * self.slope(call.y)
         if call.updates and call.decision.push is not None:
             scale = call.component.self_repair_scale / REPAIR_PROBABILITY
@@ -127,7 +127,7 @@ class Saturating(Nonlinear):
         return dx
 
     def backward_statistics(self, call: Call) -> dict[str, Any]:
-        """Counts columns and repaired columns, besides the statistics of dy."""
+        """Counts columns and repaired columns, and stores the statistics of dy."""
         c, push = call.component, call.decision.push
         repaired = 0.0 if push is None else float(push.sum())
         return super().backward_statistics(call) | {
@@ -145,8 +145,8 @@ def _threshold(value: float, default: float) -> np.float32:
 class Sigmoid(Saturating):
     """y = 1 / (1 + exp(-x)).
 
-    Backward dx = y (1 - y) dy. Self-repair takes 2 scale (2 y - 1) from dx in columns whose average
-    slope y (1 - y) is below the lower threshold, 0.05 unless set.
+    Backward dx = y (1 - y) dy. Self-repair subtracts 2 scale (2 y - 1) from dx in columns whose
+    average slope y (1 - y) is below the lower threshold (0.05 unless set).
     """
 
     DEFAULT_THRESHOLD = 0.05
@@ -168,8 +168,8 @@ class Sigmoid(Saturating):
 class Tanh(Saturating):
     """y = tanh(x).
 
-    Backward dx = (1 - y^2) dy. Self-repair takes 2 scale y from dx in columns whose average slope
-    1 - y^2 is below the lower threshold, 0.2 unless set.
+    Backward dx = (1 - y^2) dy. Self-repair subtracts 2 scale y from dx in columns whose average
+    slope 1 - y^2 is below the lower threshold (0.2 unless set).
     """
 
     DEFAULT_THRESHOLD = 0.2
@@ -188,9 +188,9 @@ class RectifiedLinear(Nonlinear):
     """y = max(0, x).
 
     Backward dx = dy where y is positive, else 0. Self-repair adds 2 scale to dx in columns whose
-    average slope is at most the lower threshold (0.05 unless set), and takes as much where it is
-    above the upper one (0.95); columns that are the same in each block of block_dim share the
-    average.
+    average slope is at most the lower threshold (0.05 unless set), and subtracts as much in columns
+    whose average slope is above the upper threshold (0.95). Columns at the same place of each block
+    of block_dim share the average.
     """
 
     def forward(self, call: Call) -> Array:
@@ -213,14 +213,14 @@ class RectifiedLinear(Nonlinear):
         return np.tile(low.astype(call.dtype) - high, len(blocks))
 
     def backward(self, call: Call) -> Array:
-        """Returns dy where y is positive, and what repairs."""
+        """Returns dy where y is positive, plus the repair."""
         dx = call.dy * self.slope(call.y)
         if call.updates and call.decision.push is not None:
             dx += call.component.self_repair_scale / REPAIR_PROBABILITY * call.decision.push
         return dx
 
     def backward_statistics(self, call: Call) -> dict[str, Any]:
-        """Counts columns and repaired columns of a block, if it repaired."""
+        """Counts columns and repaired columns of a block, if there was a repair."""
         c, push = call.component, call.decision.push
         found = super().backward_statistics(call)
         if push is not None:
@@ -270,5 +270,5 @@ class LogSoftmax(Nonlinear):
         return call.dy - np.exp(call.y) * call.dy.sum(axis=1, keepdims=True)
 
     def statistics(self, call: Call) -> dict[str, Any]:
-        """Stores nothing: there are statistics of dy alone."""
+        """Stores nothing: the component has statistics of dy alone."""
         return {}

@@ -12,7 +12,7 @@ from nnet3_runtime_reference.draws import Array
 from nnet3_runtime_reference.formulas.formula import Call, Formula, formula
 
 LEAST_SQUARE = 2.0**-66
-"""The mean square of a row, relative to that of the target, is taken for no less."""
+"""The least value of the mean square of a row, relative to the mean square of the target."""
 
 
 @formula(NormalizeComponent)
@@ -21,7 +21,7 @@ class Normalize(Formula):
 
     r is at least 2^-33. With add_log_stddev each block has one more column, log(target_rms r), the
     logarithm of the root mean square of x. Backward dx = (dy - y (y . dy) / (D target_rms^2)) / r,
-    where the second term is 0 if r is at its least; and of the log, x / (x . x) times its dy.
+    without the second term if r has its least value; the logarithm adds x / (x . x) times its dy.
     """
 
     def _ratios(self, call: Call) -> tuple[Array, Array]:
@@ -57,10 +57,10 @@ class Normalize(Formula):
 
 @attrs.frozen(kw_only=True, eq=False)
 class Moments:
-    """What batch normalization finds in its input.
+    """The mean and variance of the input of batch normalization.
 
     Attributes:
-        rows: Number of rows, those of all blocks.
+        rows: Number of rows, where each block counts as a row.
         mean: (block_dim,).
         variance: (block_dim,).
     """
@@ -74,10 +74,10 @@ class Moments:
 class BatchNorm(Formula):
     """y = s (x - m) with s = target_rms / sqrt(v + epsilon), column by column.
 
-    m and v are mean and variance over the rows of the minibatch; in test mode those of the stored
-    statistics. Blocks of block_dim columns count as further rows. S. Ioffe and C. Szegedy, "Batch
-    normalization" (2015), without their scale and offset. Backward, with the mean M over the rows,
-    dx = s (dy - M(dy) - y M(y dy) / target_rms^2); in test mode dx = s dy.
+    m and v are mean and variance over the rows of the minibatch; in test mode they come from the
+    stored statistics. Blocks of block_dim columns count as further rows. S. Ioffe and C. Szegedy,
+    "Batch normalization" (2015), without their scale and offset. Backward, with the mean M over the
+    rows, dx = s (dy - M(dy) - y M(y dy) / target_rms^2); in test mode dx = s dy.
     """
 
     def memo(self, call: Call) -> Moments | None:
@@ -113,7 +113,7 @@ class BatchNorm(Formula):
         return (scale * dy).reshape(call.rows_in, -1)
 
     def statistics(self, call: Call) -> dict[str, Any]:
-        """Adds the rows of the minibatch to those that mean and variance are of."""
+        """Adds the rows of the minibatch to the stored statistics."""
         c, new = call.component, call.memo
         count = c.count + new.rows
         old_mean, old_variance = call.parameter("stats_mean"), call.parameter("stats_var")

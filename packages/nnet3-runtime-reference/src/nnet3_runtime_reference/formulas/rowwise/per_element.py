@@ -16,7 +16,7 @@ from nnet3_runtime_reference.draws import Array
 from nnet3_runtime_reference.formulas.formula import Call, Formula, formula
 
 LEAST_SCALE = 1e-4
-"""A scale nearer to 0 than this is taken for this, with its sign: one divides by it."""
+"""The least size of a scale, since the backward pass may divide by it; the sign stays."""
 
 
 def repeated(block: Array, count: int) -> Array:
@@ -99,9 +99,9 @@ class PerElementOffset(Formula):
 class ScaleAndOffset(Formula):
     """y = s' x + b, column by column.
 
-    s' is scales, but at least 0.0001 in size, so that x = (y - b) / s' can be had of the output; b
-    is offsets; both are repeated for each block of the columns. Backward, with s = scales:
-    dx = s dy, ds = the sum of the rows and blocks of x dy, db = that of dy.
+    s' is scales, but at least 0.0001 in size, so that x = (y - b) / s' follows from the output; b
+    is offsets; both are repeated for each block of the columns. Backward, with s = scales: dx = s
+    dy, ds = the sum of the rows and blocks of x dy, db = the sum of the rows and blocks of dy.
     """
 
     def _whole(self, call: Call, name: str) -> Array:

@@ -14,7 +14,7 @@ from nnet3_runtime_reference.draws import Array
 from nnet3_runtime_reference.formulas.convolution.splicing import rows_at
 from nnet3_runtime_reference.formulas.formula import Call, Formula, formula
 
-_LEAST_WEIGHT = 1.0e-20  # so that there is a logarithm
+_LEAST_WEIGHT = 1.0e-20  # so that the logarithm is finite
 _NO_STATISTICS_PROBABILITY = 1.0 / 3.0
 
 
@@ -31,10 +31,10 @@ class _Columns(NamedTuple):
 class RestrictedAttention(Formula):
     """y(t) = sum over j of c_j(t) v(t + s j); c = softmax over j of a q(t) . k(t + s j) + b_j(t).
 
-    For each head the columns of the input are key k, value v, query q and biases b; those of the
-    output are y and, with output_context, the weights c. s j are the time offsets, a is key_scale.
-    (j is -num_left_inputs to num_right_inputs; the code counts from 0.) A row that stands for a
-    time without input is 0; its key and value count all the same.
+    For each head the columns of the input are key k, value v, query q and biases b; the columns of
+    the output are y and, with output_context, the weights c. s j are the time offsets, a is
+    key_scale. (j goes from -num_left_inputs to num_right_inputs; the code counts from 0.) A row
+    that stands for a time without input is 0; its key and value still count.
     """
 
     def _columns(self, call: Call, rows: Array) -> _Columns:
@@ -55,7 +55,7 @@ class RestrictedAttention(Formula):
         return weights
 
     def forward(self, call: Call) -> Array:
-        """Returns y, and c where it is wanted."""
+        """Returns y, and c with output_context."""
         c, values, weights = call.component, self._columns(call, call.x).values, call.memo
         y = np.zeros((call.rows_out, c.num_heads, c.value_dim), call.dtype)
         for j in range(c.context_dim):
@@ -88,7 +88,7 @@ class RestrictedAttention(Formula):
     def statistics(self, call: Call) -> dict[str, Any]:
         """Adds the sums over the rows of the weights, and of their entropies - sum of c log c.
 
-        Of three minibatches two count, chosen at random. Rows for padding count as well.
+        Two in three minibatches count, chosen at random. Rows for padding count as well.
         """
         if call.chance(_NO_STATISTICS_PROBABILITY):
             return {}
@@ -104,5 +104,5 @@ class RestrictedAttention(Formula):
 
 
 def _rows_here(call: Call) -> Any:
-    """Returns the input row at the time of each output row: that of time offset 0."""
+    """Returns the input row at the time of each output row, at time offset 0."""
     return rows_at(call, call.component.num_left_inputs)

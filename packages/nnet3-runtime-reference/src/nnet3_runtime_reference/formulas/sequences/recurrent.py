@@ -1,8 +1,8 @@
 """The gates and cells of recurrent layers: LSTM and GRU.
 
-Self-repair: where the derivative of a sigmoid or tanh is small on average, the unit is saturated,
-and the derivative at its input gets a term that leads its input back towards 0. Statistics and
-self-repair come with the backward pass.
+Self-repair: if the derivative of a sigmoid or tanh is small on average, the unit is saturated, and
+the derivative at its input gets a term that drives the input back towards 0. The backward pass
+stores statistics and does self-repair.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nnet3_descriptors.components import (
 from nnet3_runtime_reference.draws import Array
 from nnet3_runtime_reference.formulas.formula import Call, Formula, formula
 
-_REPAIR_PROBABILITY = 0.5  # of GRUs: in so many minibatches, and then so much more
+_REPAIR_PROBABILITY = 0.5  # GRUs: part of the minibatches; the strength is divided by it
 
 
 def _sigmoid(x: Array) -> Array:
@@ -30,7 +30,7 @@ def _sigmoid(x: Array) -> Array:
 
 @attrs.frozen(eq=False)
 class _Lstm:
-    """What an LSTM computes; (rows, cell_dim) each but the scales, which are (rows, 1).
+    """The values of an LSTM, each (rows, cell_dim), except the scales, which are (rows, 1).
 
     Attributes:
         c_prev: The old cell, c'.
@@ -85,8 +85,8 @@ class LstmNonlinearity(Formula):
 
     i = sigmoid(a_i + w_ic c'), f = sigmoid(a_f + w_fc c'), g = tanh(a_g),
     o = sigmoid(a_o + w_oc c). The columns of x are a_i, a_f, a_g, a_o, c' and, with dropout, the
-    masks s_i, s_f, s_o, one column each, which else are 1; those of y are c and m; the rows of
-    params are w_ic, w_fc, w_oc. Everything is element by element.
+    masks s_i, s_f, s_o, one column each; without dropout the masks are 1. The columns of y are c
+    and m; the rows of params are w_ic, w_fc, w_oc. All products are element by element.
 
     H. Sak, A. Senior, F. Beaufays, "Long short-term memory recurrent neural network architectures
     for large scale acoustic modeling", Interspeech 2014; masks: G. Cheng et al., "An exploration of
@@ -101,7 +101,8 @@ class LstmNonlinearity(Formula):
     def _saturated(self, call: Call) -> Array:
         """Returns 1 where a nonlinearity of a cell is repaired, else 0, (5, cell_dim).
 
-        The statistics of the minibatches before decide; 1 added to the count keeps it from 0.
+        The statistics of earlier minibatches decide; the 1 that is added to the count keeps it
+        above 0.
         """
         c = call.component
         average = call.parameter("deriv_avg") * c.count / (c.count + 1.0)
@@ -160,7 +161,7 @@ class LstmNonlinearity(Formula):
 class _GruCell(Formula):
     """h = tanh(a), c = (1 - z) h + z c': the update gate z and the cell c of a GRU.
 
-    A subclass says what a is.
+    A subclass defines a.
     """
 
     def _inputs(self, call: Call) -> tuple[Array, Array, Array]:
@@ -193,7 +194,7 @@ class _GruCell(Formula):
         return call.chance(_REPAIR_PROBABILITY)
 
     def _da(self, call: Call) -> Array:
-        """da = (1 - h^2) (dh + (1 - z) dc), and self-repair."""
+        """da = (1 - h^2) (dh + (1 - z) dc), plus the repair."""
         (h, _), (dh, dc) = np.split(call.y, 2, axis=1), np.split(call.dy, 2, axis=1)
         z, _, _ = self._inputs(call)
         da = (1 - h**2) * (dh + (1 - z) * dc)
@@ -203,13 +204,13 @@ class _GruCell(Formula):
         return da
 
     def _dz_and_dc_prev(self, call: Call) -> tuple[Array, Array]:
-        """dz = (c' - h) dc; dc' = z dc, without what comes by way of a."""
+        """dz = (c' - h) dc; dc' = z dc, without the part that goes through a."""
         h, dc = call.y[:, : call.component.cell_dim], call.dy[:, call.component.cell_dim :]
         z, _, c_prev = self._inputs(call)
         return (c_prev - h) * dc, z * dc
 
     def backward_statistics(self, call: Call) -> dict[str, Any]:
-        """Counts the rows, h, its derivative and the repaired cells, if it was decided to."""
+        """Counts the rows, h, its derivative and the repaired cells, if the decision was so."""
         if not call.decision:
             return {}
         total = call.component.self_repair_total + self._saturated(call).sum()
@@ -220,8 +221,8 @@ class _GruCell(Formula):
 class GruNonlinearity(_GruCell):
     """h = tanh(p + W (r s)), c = (1 - z) h + z c'.
 
-    The columns of x are z, r, p, c' and s, those of y h and c. Where s has as many columns as c',
-    it is c' and not there again. W is w_h.
+    The columns of x are z, r, p, c' and s; the columns of y are h and c. If s has as many columns
+    as c', it is c', and x has it only once. W is w_h.
 
     K. Cho et al., "Learning phrase representations using RNN encoder-decoder for statistical
     machine translation", EMNLP 2014.
@@ -239,7 +240,7 @@ class GruNonlinearity(_GruCell):
         return z, p + (r * s) @ call.parameter("w_h").T, c_prev
 
     def backward(self, call: Call) -> Array:
-        """dp = da, dr = s (W^T da), ds = r (W^T da); ds and dc' are added up if s is c'."""
+        """dp = da, dr = s (W^T da), ds = r (W^T da); if s is c', ds is added to dc'."""
         dx, da = call.zeros_in(), self._da(call)
         _, r, _, _, s = self._columns(call, call.x)
         dz, dc_prev = self._dz_and_dc_prev(call)
@@ -259,7 +260,7 @@ class GruNonlinearity(_GruCell):
 class OutputGruNonlinearity(_GruCell):
     """h = tanh(p + w c'), c = (1 - z) h + z c'; all element by element.
 
-    The columns of x are z, p and c', those of y h and c. w is w_h.
+    The columns of x are z, p and c'; the columns of y are h and c. w is w_h.
 
     G. Cheng et al., "Output-gate projected gated recurrent unit for speech recognition",
     Interspeech 2018.
@@ -270,7 +271,7 @@ class OutputGruNonlinearity(_GruCell):
         return z, p + call.parameter("w_h") * c_prev, c_prev
 
     def backward(self, call: Call) -> Array:
-        """dp = da, and dc' has w da in addition."""
+        """dp = da, and w da is added to dc'."""
         da = self._da(call)
         dz, dc_prev = self._dz_and_dc_prev(call)
         return np.concatenate([dz, da, dc_prev + call.parameter("w_h") * da], axis=1)

@@ -18,7 +18,7 @@ from nnet3_runtime_reference.formulas.formula import Call, Formula, formula
 
 REPAIR_PROBABILITY = 0.5
 NO_THRESHOLD = 1e10
-"""What a threshold of 0 stands for in BackpropTruncationComponent."""
+"""The limit for a threshold of 0 in BackpropTruncationComponent."""
 
 
 def norms(rows: Array) -> Array:
@@ -27,7 +27,7 @@ def norms(rows: Array) -> Array:
 
 
 def clipped(rows: Array, limit: float) -> tuple[Array, int]:
-    """Returns rows, those that are longer than the limit scaled down to it, and how many are."""
+    """Scales long rows down to a limit; returns all rows, and the number of the scaled ones."""
     length = norms(rows)
     is_long = length >= limit
     factor = np.where(is_long, limit / np.where(is_long, length, 1), 1)
@@ -36,12 +36,12 @@ def clipped(rows: Array, limit: float) -> tuple[Array, int]:
 
 @attrs.frozen(kw_only=True, eq=False)
 class Repair:
-    """What one backward pass of ClipGradientComponent finds.
+    """The counts and the decision of one backward pass of ClipGradientComponent.
 
     Attributes:
-        count: Number of rows seen, these among them; they count for norms only.
-        num_clipped: Number of them that were clipped.
-        repairs: Whether to drive the input back.
+        count: Number of rows seen so far, with these; rows count only if norms are clipped.
+        num_clipped: Number of rows that were clipped.
+        repairs: Whether to drive the input back towards 0.
     """
 
     count: int
@@ -57,10 +57,11 @@ class ClipGradient(Formula):
     it; or, without norm_based_clipping, each element is held between -c and c (R. Pascanu et al.,
     "On the difficulty of training recurrent neural networks", 2013). With c = 0, dx = 0.
 
-    Self-repair is Kaldi's. If the part q of the rows that were clipped so far, these among them, is
-    above self_repair_clipped_proportion_threshold, then on every second minibatch, chosen at
-    random, 2 scale q (a / b) e is taken from dx, with e = x drawn towards 0 by self_repair_target,
-    a and b the mean norms of the rows of dx and e; then dx is scaled so that a stays as it was.
+    Self-repair is Kaldi's. q is the part of all rows so far that were clipped. If q is above
+    self_repair_clipped_proportion_threshold, then on every second minibatch, chosen at random, 2
+    scale q (a / b) e is subtracted from dx. Here e is x, moved towards 0 by at most
+    self_repair_target; a and b are the mean norms of the rows of dx and e. Then dx is scaled back
+    to the mean norm a.
     """
 
     def forward(self, call: Call) -> Array:
@@ -83,12 +84,12 @@ class ClipGradient(Formula):
         threshold = c.self_repair_clipped_proportion_threshold
         can_repair = c.clipping_threshold > 0 and c.self_repair_scale != 0 and threshold < 1
         is_due = can_repair and call.chance(REPAIR_PROBABILITY) and count > 0
-        # In single precision, in which the threshold is given.
+        # In single precision, like the threshold.
         repairs = is_due and bool(np.float32(num_clipped / count) > np.float32(threshold))
         return Repair(count=count, num_clipped=num_clipped, repairs=repairs)
 
     def backward(self, call: Call) -> Array:
-        """Returns dy, clipped, and what repairs."""
+        """Returns dy, clipped, plus the repair."""
         c = call.component
         dx = self._clipped(call)[0]
         if not call.updates or not call.decision.repairs:
@@ -103,7 +104,7 @@ class ClipGradient(Formula):
         return dx * (before / after) if after > 0 else dx
 
     def backward_statistics(self, call: Call) -> dict[str, Any]:
-        """Returns the counts of rows, of backward passes, and of those that repaired."""
+        """Returns the counts of rows, of backward passes, and of passes with a repair."""
         c, decision = call.component, call.decision
         return {
             "count": decision.count,
@@ -117,10 +118,10 @@ class ClipGradient(Formula):
 class BackpropTruncation(Formula):
     """y = scale x.
 
-    Backward dx = scale dy, of which each row that is longer than clipping_threshold is scaled down
-    to it, and each row at a boundary (`boundary_rows` of the indexes) that is longer than
-    zeroing_threshold before that is set to 0. A threshold of 0 stands for none. Kaldi's way to cut
-    recurrences in time.
+    Backward dx = scale dy. A row of dx that is longer than clipping_threshold is then scaled down
+    to it. A row at a boundary (`boundary_rows` of the indexes) is set to 0 if it was longer than
+    zeroing_threshold before that. A threshold of 0 stands for no limit. Kaldi cuts recurrences in
+    time in this way.
     """
 
     def forward(self, call: Call) -> Array:

@@ -186,7 +186,7 @@ class Path:
                     return
 
     def _component(self, value: int, deriv: int, reader: int) -> tuple[int, int] | None:
-        """The input and input derivative of the component that makes a value; None for rule 2."""
+        """The input and input derivative of the component that makes a value; None without one."""
         writers = self.uses.users_of(value, writing=True)
         if len(writers) != 1 or self.draft.row(writers[0])[OPCODE_COLUMN] != Propagate.OPCODE:
             return None
