@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from statistics import median
 
@@ -41,15 +42,19 @@ def statements(output: str) -> dict[str, str]:
     Args:
         output: Where a job may write.
     """
-    from nnet3_tools import entry_points
-
-    tools = sorted(name for name in vars(entry_points) if name.startswith("nnet3_"))
+    commands = sorted(
+        (entry for entry in entry_points(group="console_scripts") if _is_ours(entry)),
+        key=lambda entry: entry.name,
+    )
     jobs = {
-        "nnet3-info examples/digits": ("nnet3_info", [f"{DIGITS}/final.raw"]),
-        "nnet3-compute examples/digits": (
-            "nnet3_compute",
-            [f"{DIGITS}/final.raw", f"ark:{DIGITS}/test.feats.ark", f"ark:{output}"],
-        ),
+        "nnet3-info": {"examples/digits": [f"{DIGITS}/final.raw"]},
+        "nnet3-compute": {
+            "examples/digits": [
+                f"{DIGITS}/final.raw",
+                f"ark:{DIGITS}/test.feats.ark",
+                f"ark:{output}",
+            ]
+        },
     }
     return {
         "the interpreter": "pass",
@@ -58,18 +63,24 @@ def statements(output: str) -> dict[str, str]:
             f"from {package} import {name}": f"from {package} import {name}"
             for package, name in FIRST_USES.items()
         },
-        **{f"{name.replace('_', '-')} --help": _run(name, ["--help"]) for name in tools},
-        **{name: _run(*job) for name, job in jobs.items()},
+        **{f"{entry.name} --help": _run(entry, ["--help"]) for entry in commands},
+        **{
+            f"{entry.name} {job}": _run(entry, arguments)
+            for entry in commands
+            for job, arguments in jobs.get(entry.name, {}).items()
+        },
     }
 
 
-def _run(tool: str, arguments: list[str]) -> str:
-    """A statement that runs a tool."""
-    argv = [tool.replace("_", "-"), *arguments]
-    return (
-        f"import sys; sys.argv = {argv!r}; from nnet3_tools import entry_points; "
-        f"entry_points.{tool}()"
-    )
+def _is_ours(entry: EntryPoint) -> bool:
+    """Whether a command is one of the packages here."""
+    return entry.module.startswith(("nnet3_tools.", "nnet3_conformance."))
+
+
+def _run(entry: EntryPoint, arguments: list[str]) -> str:
+    """A statement that runs a command."""
+    argv = [entry.name, *arguments]
+    return f"import sys; sys.argv = {argv!r}; from {entry.module} import {entry.attr} as run; run()"
 
 
 def seconds(statement: str, environment: dict[str, str]) -> float:

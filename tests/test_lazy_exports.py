@@ -5,6 +5,8 @@ import importlib
 import json
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -101,16 +103,47 @@ NOT_NEEDED = {
 """What it does not: provers, other devices, streams, traces, serialized forms, an unseen bar."""
 
 HELPFUL = {
+    "nnet3_compiler",
     "nnet3_descriptors",
+    "nnet3_descriptors.drawing",
+    "nnet3_descriptors.editing",
     "nnet3_descriptors.errors",
     "nnet3_descriptors.lazy_exports",
     "nnet3_descriptors.lazy_exports.first_use",
+    "nnet3_graph",
+    "nnet3_optimizer",
     "nnet3_runtime_cuda",
     "nnet3_runtime_cuda.device",
     "nnet3_runtime_cuda.device.number_of_threads",
+    "nnet3_runtime_cuda.errors",
     "nnet3_tables",
+    "nnet3_training",
+    "nnet3_training.chain",
+    "nnet3_training.chain.options",
+    "nnet3_training.errors",
+    "nnet3_training.recipes",
+    "nnet3_training.recipes.iterations",
+    "nnet3_training.recipes.tuning_options",
 }
-"""What of other packages a tool that scores loads to say its options."""
+"""What of other packages a command loads to say its options and their defaults."""
+
+HEAVY = {
+    "cattrs",
+    "cupy",
+    "dask",
+    "distributed",
+    "jinja2",
+    "kaldi_native_io",
+    "kaldifst",
+    "matplotlib",
+    "numpy",
+    "onnx",
+    "pytest",
+    "safetensors",
+    "scipy",
+    "tqdm",
+}
+"""Libraries that no help needs."""
 
 DIGITS = ROOT / "examples/digits"
 
@@ -140,36 +173,39 @@ def test_what_nnet3_compute_loads(tmp_path: Path) -> None:
     assert loaded & NOT_NEEDED == set()
 
 
-@pytest.mark.parametrize(
-    "tool",
-    ["nnet3_compute", "nnet3_compute_batch", "nnet3_compute_looped", "nnet3_xvector_compute"],
+COMMANDS = sorted(
+    entry.name
+    for entry in entry_points(group="console_scripts")
+    if entry.module.partition(".")[0].startswith("nnet3_")
 )
-def test_what_help_loads(tool: str) -> None:
-    """The help of a tool that scores loads no compiler, no runtime and no table."""
+"""All that the packages install."""
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_what_help_loads(command: str) -> None:
+    """The help of a command loads no NumPy, and no module that computes, compiles or reads."""
+    [entry] = entry_points(group="console_scripts", name=command)
     loaded = modules_of(
-        "sys.argv = ['tool', '--help']\n"
-        f"from nnet3_tools.entry_points import {tool}\n"
-        f"try:\n    {tool}()\nexcept SystemExit as end:\n    assert not end.code"
+        f"sys.argv = ['{command}', '--help']\n"
+        f"from {entry.module} import {entry.attr}\n"
+        f"try:\n    {entry.attr}()\nexcept SystemExit as end:\n    assert not end.code"
     )
 
+    own = entry.module.partition(".")[0]
+    assert "click" in loaded
     others = {name for name in loaded if name.startswith("nnet3_")}
-    assert {name for name in others if name.partition(".")[0] != "nnet3_tools"} <= HELPFUL
-    assert not {name.partition(".")[0] for name in loaded} & {"kaldi_native_io", "scipy", "tqdm"}
+    assert {
+        name for name in others if name.partition(".")[0] not in (own, "nnet3_tools")
+    } <= HELPFUL
+    assert {name.partition(".")[0] for name in loaded} & HEAVY == set()
 
 
-@pytest.mark.parametrize(
-    "tool",
-    ["nnet3_am_copy", "nnet3_am_info", "nnet3_average", "nnet3_copy", "nnet3_info"],
-)
-def test_what_help_on_models_loads(tool: str) -> None:
-    """The help of a tool for models loads no component and no NumPy."""
-    loaded = modules_of(
-        "sys.argv = ['tool', '--help']\n"
-        f"from nnet3_tools.entry_points import {tool}\n"
-        f"try:\n    {tool}()\nexcept SystemExit as end:\n    assert not end.code"
-    )
+def test_commands() -> None:
+    """The commands are those that the packages declare."""
+    declared = [tomllib.loads(file.read_text()) for file in ROOT.glob("packages/*/pyproject.toml")]
+    scripts = [set(each["project"].get("scripts", ())) for each in declared]
 
-    assert loaded & {"numpy", "nnet3_descriptors.components", "nnet3_runtime_cuda"} == set()
+    assert set(COMMANDS) == set().union(*scripts)
 
 
 @pytest.mark.parametrize("package", sorted({package_of(file).partition(".")[0] for file in LAZY}))

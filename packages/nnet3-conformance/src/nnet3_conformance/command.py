@@ -1,4 +1,7 @@
-"""The command nnet3-conformance: make a folder of cases, and judge a runtime by it."""
+"""The command nnet3-conformance: make a folder of cases, and judge a runtime by it.
+
+The package imports what it exports on first use, so that help is there at once.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +16,15 @@ from typing import Any
 import click
 from nnet3_descriptors import Nnet3Error
 
-from nnet3_conformance import __version__
-from nnet3_conformance.cases import read_cases, write_case
+import nnet3_conformance
 from nnet3_conformance.errors import ConformanceError
-from nnet3_conformance.judge import judge_class, judge_program
-from nnet3_conformance.reference import reference_cases
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _ONLY = click.option("--only", default="", metavar="TEXT", help="cases whose names contain TEXT")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__)
+@click.version_option(nnet3_conformance.__version__)
 def cli() -> None:
     """Judge a runtime of nnet3 computations by files with known results."""
 
@@ -36,8 +36,8 @@ def cli() -> None:
 def make(reference: Path, folder: Path, only: str) -> None:
     """Write cases to FOLDER from a REFERENCE such as this project's tests/reference."""
     count = 0
-    for case in reference_cases(reference, only):
-        write_case(folder, case)
+    for case in nnet3_conformance.reference_cases(reference, only):
+        nnet3_conformance.write_case(folder, case)
         count += 1
     click.echo(f"{count} cases in {folder}")
 
@@ -65,12 +65,12 @@ def judge(
     """Judge a class or a program by the cases of FOLDER; status 1 if a case failed."""
     if (class_name is None) == (program is None):
         raise click.UsageError("give one of --class and --program")
-    cases = read_cases(folder, only)
+    cases = nnet3_conformance.read_cases(folder, only)
     if class_name is not None:
         errors = [_named(name) for name in unsupported]
-        verdicts = judge_class(cases, _named(class_name), unsupported=errors)
+        verdicts = nnet3_conformance.judge_class(cases, _named(class_name), unsupported=errors)
     else:
-        verdicts = judge_program(cases, shlex.split(program or ""))
+        verdicts = nnet3_conformance.judge_program(cases, shlex.split(program or ""))
     counts: Counter[str] = Counter()
     for verdict in verdicts:
         counts[verdict.outcome] += 1

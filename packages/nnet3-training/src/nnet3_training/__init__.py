@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from nnet3_training.chain.example_files import read_chain_examples, write_chain_examples
     from nnet3_training.chain.fsts.files import read_fst, write_fst
     from nnet3_training.chain.fsts.fst import Fst
-    from nnet3_training.chain.objective import ChainObjective, ChainOptions, ChainResult
+    from nnet3_training.chain.objective import ChainObjective, ChainResult
+    from nnet3_training.chain.options import ChainOptions
     from nnet3_training.chain.supervision import ChainSupervision
     from nnet3_training.chain.supervision_files import (
         read_chain_supervision,
@@ -62,7 +63,8 @@ if TYPE_CHECKING:
         OutputObjectives,
     )
     from nnet3_training.options import TrainerOptions
-    from nnet3_training.recipes.fine_tuning import FineTuning, fine_tune
+    from nnet3_training.recipes.fine_tuning import fine_tune
+    from nnet3_training.recipes.tuning_options import FineTuning
     from nnet3_training.trainer import Callback, Trainer
 
 __version__ = "0.1.0"
@@ -147,9 +149,9 @@ if not TYPE_CHECKING:  # or any name would be one of this package
             "nnet3_training.chain.fsts.fst": ("Fst",),
             "nnet3_training.chain.objective": (
                 "ChainObjective",
-                "ChainOptions",
                 "ChainResult",
             ),
+            "nnet3_training.chain.options": ("ChainOptions",),
             "nnet3_training.chain.supervision": ("ChainSupervision",),
             "nnet3_training.chain.supervision_files": (
                 "read_chain_supervision",
@@ -196,10 +198,8 @@ if not TYPE_CHECKING:  # or any name would be one of this package
                 "OutputObjectives",
             ),
             "nnet3_training.options": ("TrainerOptions",),
-            "nnet3_training.recipes.fine_tuning": (
-                "FineTuning",
-                "fine_tune",
-            ),
+            "nnet3_training.recipes.fine_tuning": ("fine_tune",),
+            "nnet3_training.recipes.tuning_options": ("FineTuning",),
             "nnet3_training.activations.saturation": ("saturated_units",),
             "nnet3_training.trainer": ("Callback", "Trainer"),
         },

@@ -9,8 +9,6 @@ import click
 import nnet3_descriptors
 import nnet3_training
 
-from nnet3_tools.chain.egs.examples import read_entries
-from nnet3_tools.chain.objective_log import say_combination, say_combined
 from nnet3_tools.chain.options import ObjectiveCommand, chain_options, read_den_fst, taken
 from nnet3_tools.kaldi_command import (
     boolean_option,
@@ -57,6 +55,9 @@ def command(
     Give the last network of a run first. DEN-FST is the denominator.
     """
     from nnet3_training.recipes import Combination, combine  # with all that trains
+
+    from nnet3_tools.chain.egs.examples import read_entries
+    from nnet3_tools.chain.objective_log import say_combination, say_combined
 
     if len(names) < 3:
         raise click.UsageError(f"expected four arguments at least, got {len(names) + 1}")

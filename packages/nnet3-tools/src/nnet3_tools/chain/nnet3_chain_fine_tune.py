@@ -8,10 +8,7 @@ import attrs
 import click
 import nnet3_descriptors
 import nnet3_training
-from nnet3_training import FineTuning
 
-from nnet3_tools.chain.egs.examples import read_entries
-from nnet3_tools.chain.objective_log import value
 from nnet3_tools.chain.options import ObjectiveCommand, chain_options, read_den_fst, taken
 from nnet3_tools.kaldi_command import boolean_option, common_options, log, run_tool
 from nnet3_tools.streams import readable, writable
@@ -22,7 +19,7 @@ if TYPE_CHECKING:
 
 NAME = "nnet3-chain-fine-tune"
 
-_DEFAULTS = FineTuning()
+_DEFAULTS = nnet3_training.FineTuning()
 
 
 @click.command(cls=ObjectiveCommand)
@@ -93,6 +90,9 @@ def command(
     Batch-norm keeps its statistics. MODEL-OUT differs from MODEL-IN in parameters alone. Examples
     are those of nnet3-chain-get-egs, of one sequence each; they are held in memory.
     """
+    from nnet3_tools.chain.egs.examples import read_entries
+    from nnet3_tools.chain.objective_log import value
+
     with readable(model_in) as source:
         model = nnet3_descriptors.read_model(source)
     nnet = model.nnet if isinstance(model, nnet3_descriptors.AcousticModel) else model
@@ -107,7 +107,11 @@ def command(
         _say_held_out(f"after epoch {number}", nnet, training, held)
 
     tuned = nnet3_training.fine_tune(
-        nnet, training, examples, FineTuning(seed=abs(srand), **options), after_epoch=after_epoch
+        nnet,
+        training,
+        examples,
+        nnet3_training.FineTuning(seed=abs(srand), **options),
+        after_epoch=after_epoch,
     )
     if training.objective.num_failed:
         failed = training.objective.num_failed
@@ -126,6 +130,8 @@ def _say_held_out(
     when: str, nnet: Nnet, training: ChainTraining, examples: list[TrainingExample]
 ) -> None:
     """Says the objective of examples that are not trained on."""
+    from nnet3_tools.chain.objective_log import value
+
     for name, total in nnet3_training.compute_chain_prob(nnet, training, examples).items():
         line = value(total).replace(" over ", " per frame, over ")
         log(NAME, f"Held out, {when}: log-probability for '{name}' {line}")

@@ -10,8 +10,6 @@ import nnet3_descriptors
 import nnet3_tables
 import nnet3_training
 
-from nnet3_tools.chain.egs.examples import read_entries
-from nnet3_tools.chain.objective_log import ObjectiveLog, say_limits, say_totals
 from nnet3_tools.chain.options import ObjectiveCommand, chain_options, read_den_fst, taken
 from nnet3_tools.chain.step_options import trainer_options, training_options
 from nnet3_tools.kaldi_command import (
@@ -69,6 +67,9 @@ def command(
     DEN-FST is the denominator. nnet3-chain-merge-egs makes minibatches, for example in
     'ark:nnet3-chain-merge-egs --minibatch-size=64 ark:1.cegs ark:- |'.
     """
+    from nnet3_tools.chain.egs.examples import read_entries
+    from nnet3_tools.chain.objective_log import ObjectiveLog
+
     objective = attrs.evolve(taken(options), apply_deriv_weights=apply_deriv_weights)
     settings = trainer_options(srand, **options)
     if profile:
@@ -91,6 +92,8 @@ def command(
 
 def _say_all(trainer: Trainer, training: ChainTraining) -> None:
     """Says what there is to say when all minibatches are done."""
+    from nnet3_tools.chain.objective_log import say_limits, say_totals
+
     say_totals(trainer.objectives, _say)
     count = max(trainer.num_minibatches, 1)
     say_limits(trainer, _say)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 import nnet3_optimizer
 import nnet3_training
-from nnet3_training.egs import CRandom
 
 from nnet3_tools.kaldi_command import boolean_option
 
@@ -108,6 +107,8 @@ def trainer_options(srand: int, **options: Any) -> TrainerOptions:
     Raises:
         TrainingError: an option is out of range.
     """
+    from nnet3_training.egs import CRandom
+
     limits = {name: options.pop(name) for name in _LIMITS}
     optimize_options = nnet3_optimizer.OptimizeOptions(
         **{name: time for name, time in limits.items() if abs(time) < _NO_TIME}

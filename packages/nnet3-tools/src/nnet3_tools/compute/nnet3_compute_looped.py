@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import nnet3_runtime_cuda
 import nnet3_tables
-import numpy as np
 
 from nnet3_tools.compute.nnet3_compute import (
     IVECTOR_OPTIONS,
@@ -90,6 +89,8 @@ def _work(
     options: dict[str, Any],
 ) -> Work:
     """What is to be done for an utterance: one task, as each chunk needs the one before."""
+    import numpy as np
+
     outputs: list[FloatArray] = []
 
     def compute() -> None:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
-from nnet3_tables import ObjectWriter, read_tokens
-from nnet3_training import TrainingExample
-from nnet3_training.egs import CRandom
+import nnet3_tables
 
-from nnet3_tools.egs.forms import Entry, ExampleForm, check_files
 from nnet3_tools.kaldi_command import boolean_option, log
 
-Change = Callable[[TrainingExample, CRandom], TrainingExample | None]
+if TYPE_CHECKING:
+    from nnet3_tables import ObjectWriter
+    from nnet3_training import TrainingExample
+    from nnet3_training.egs import CRandom
+
+    from nnet3_tools.egs.forms import Entry, ExampleForm
+
+    Change = Callable[[TrainingExample, CRandom], TrainingExample | None]
 
 
 def _frames(given: int) -> int | None:
@@ -44,8 +48,8 @@ class Relabelling:
             TableError: one cannot be read.
         """
         return cls(
-            weights=read_tokens(weights) if weights else None,
-            outputs=read_tokens(outputs) if outputs else None,
+            weights=nnet3_tables.read_tokens(weights) if weights else None,
+            outputs=nnet3_tables.read_tokens(outputs) if outputs else None,
         )
 
     def missing(self, key: str) -> str | None:
@@ -181,11 +185,15 @@ class Copying:
             click.ClickException: none was written.
             TableError, ModelFileError: a table cannot be read or written.
         """
+        from nnet3_training.egs import CRandom
+
+        from nnet3_tools.egs.forms import check_files
+
         check_files(egs_in, *egs_out)
         rng = CRandom(self.options.srand)  # what is drawn, and when, is as in Kaldi
         num_read = num_written = num_missing = 0
         with contextlib.ExitStack() as stack:
-            writers = [stack.enter_context(ObjectWriter(name)) for name in egs_out]
+            writers = [stack.enter_context(nnet3_tables.ObjectWriter(name)) for name in egs_out]
             for entry in self.form.entries(egs_in):
                 num_read += 1
                 count = self._count(rng)

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from nnet3_descriptors.indexes import T
-from nnet3_training import TrainingExample
-from nnet3_training.egs import (
-    CRandom,
-    shifted,
-    with_context,
-    with_frame,
-    with_output_name,
-    with_weight,
-)
 
 from nnet3_tools.egs.copying import Copying, CopyOptions, copy_options
-from nnet3_tools.egs.forms import NNET3
 from nnet3_tools.kaldi_command import KaldiCommand, common_options, run_tool
+
+if TYPE_CHECKING:
+    from nnet3_training import TrainingExample
+    from nnet3_training.egs import CRandom
 
 NAME = "nnet3-copy-egs"
 
@@ -40,6 +33,10 @@ def command(
     Unchanged parts are written back byte for byte, unless a table changes from text to binary or
     back.
     """
+    from nnet3_training.egs import shifted, with_context, with_frame, with_output_name, with_weight
+
+    from nnet3_tools.egs.forms import NNET3
+
     options = CopyOptions.given(**given)
     number = _frame(frame)
 
@@ -83,6 +80,8 @@ def _random_frame(example: TrainingExample, rng: CRandom) -> int:
     Raises:
         click.ClickException: the example has no such output.
     """
+    from nnet3_descriptors.indexes import T
+
     for io in example.outputs:
         if io.name == "output":
             times = io.indexes[:, T]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from nnet3_training import SparsePosteriors
-from nnet3_training.egs import posteriors, read_posterior
 
 from nnet3_tools.egs.splitting import ExampleMaker, ObjectLookup, labels_option, split_options
 from nnet3_tools.kaldi_command import KaldiCommand, common_options, run_tool
+
+if TYPE_CHECKING:
+    from nnet3_training import SparsePosteriors
 
 NAME = "nnet3-get-egs"
 
@@ -29,6 +30,8 @@ def command(
 
     POSTERIORS-RSPECIFIER has the classes of each output frame, with weights.
     """
+    from nnet3_training.egs import posteriors, read_posterior
+
     table = ObjectLookup(posteriors_in, read_posterior)
 
     def supervision(key: str) -> SparsePosteriors | None:

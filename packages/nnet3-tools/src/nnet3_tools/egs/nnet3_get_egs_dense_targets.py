@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from nnet3_training import DenseTargets, SparsePosteriors
-from nnet3_training.egs import read_stored_matrix
+import nnet3_training
 
 from nnet3_tools.egs.splitting import (
     ExampleMaker,
-    Known,
     ObjectLookup,
     labels_option,
     split_options,
 )
 from nnet3_tools.kaldi_command import KaldiCommand, common_options, run_tool
+
+if TYPE_CHECKING:
+    from nnet3_tools.egs.splitting import Known
 
 NAME = "nnet3-get-egs-dense-targets"
 
@@ -35,6 +36,8 @@ def command(
 
     TARGETS-RSPECIFIER has a matrix for each utterance, with a row for each output frame.
     """
+    from nnet3_training.egs import read_stored_matrix
+
     table = ObjectLookup(targets_in, read_stored_matrix)
 
     def supervision(key: str) -> Known | None:
@@ -45,7 +48,11 @@ def command(
             raise click.ClickException(
                 f"the targets of '{key}' have {matrix.shape[1]} columns, not {num_targets}"
             )
-        return matrix if isinstance(matrix, SparsePosteriors) else DenseTargets(values=matrix)
+        return (
+            matrix
+            if isinstance(matrix, nnet3_training.SparsePosteriors)
+            else nnet3_training.DenseTargets(values=matrix)
+        )
 
     maker = ExampleMaker(tool=NAME, what="target matrix", supervision=supervision, options=options)
     maker.run(features_in, egs_out, targets_in)

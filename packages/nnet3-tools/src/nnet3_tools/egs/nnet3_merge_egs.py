@@ -1,10 +1,9 @@
 """nnet3-merge-egs: merges examples into minibatches."""
 
 import click
-from nnet3_tables import ObjectWriter
-from nnet3_training import ExampleMerger, MinibatchRules
+import nnet3_tables
+import nnet3_training
 
-from nnet3_tools.egs.forms import NNET3, check_files
 from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, common_options, log, run_tool
 
 NAME = "nnet3-merge-egs"
@@ -25,9 +24,13 @@ NAME = "nnet3-merge-egs"
 @common_options
 def command(egs_in: str, egs_out: str, minibatch_size: str, compress: bool) -> None:
     """Merge the examples of EGS-RSPECIFIER into minibatches, and write them to EGS-WSPECIFIER."""
+    from nnet3_tools.egs.forms import NNET3, check_files
+
     check_files(egs_in, egs_out)
-    merger = ExampleMerger(MinibatchRules.parse(minibatch_size), compress=compress)
-    with ObjectWriter(egs_out) as writer:
+    merger = nnet3_training.ExampleMerger(
+        nnet3_training.MinibatchRules.parse(minibatch_size), compress=compress
+    )
+    with nnet3_tables.ObjectWriter(egs_out) as writer:
         for merged in merger.merged(entry.value for entry in NNET3.entries(egs_in)):
             NNET3.write(writer, merged)
     for line in merger.lines():

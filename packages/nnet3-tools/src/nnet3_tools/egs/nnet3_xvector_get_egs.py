@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+from typing import TYPE_CHECKING
 
 import click
-from nnet3_tables import ObjectWriter, read_matrices
-from nnet3_training.egs import SpeakerChunk, parse_ranges
+import nnet3_tables
 
-from nnet3_tools.egs.forms import NNET3, check_files
 from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, common_options, log, run_tool
 from nnet3_tools.streams import read_text
+
+if TYPE_CHECKING:
+    from nnet3_tables import ObjectWriter
+    from nnet3_training.egs import SpeakerChunk
 
 NAME = "nnet3-xvector-get-egs"
 
@@ -30,12 +33,16 @@ def command(
     Each line has an utterance, the number of the table from 0, a number that is not used, the first
     frame, the number of frames, and the number of the speaker.
     """
+    from nnet3_training.egs import parse_ranges
+
+    from nnet3_tools.egs.forms import NNET3, check_files
+
     check_files(features_in, *egs_out)
     ranges = parse_ranges(read_text(ranges_in).splitlines())
     num_done = num_failed = num_written = 0
     with contextlib.ExitStack() as stack:
-        writers = [stack.enter_context(ObjectWriter(name)) for name in egs_out]
-        for key, features in read_matrices(features_in):
+        writers = [stack.enter_context(nnet3_tables.ObjectWriter(name)) for name in egs_out]
+        for key, features in nnet3_tables.read_matrices(features_in):
             if key not in ranges:
                 _warn(
                     f"Could not create examples from utterance {key} because it has no entry in "

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import click
-import numpy as np
-from nnet3_tables import ObjectWriter
-from nnet3_training.egs import CRandom, shuffled
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from nnet3_tools.egs.forms import Entry, ExampleForm, check_files
+import click
+import nnet3_tables
+
 from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, common_options, log
 
+if TYPE_CHECKING:
+    from nnet3_tools.egs.forms import Entry, ExampleForm
 
-def shuffle_command(tool: str, form: ExampleForm) -> click.Command:
-    """The command of a tool that writes examples in random order."""
+
+def shuffle_command(tool: str, form: Callable[[], ExampleForm]) -> click.Command:
+    """The command of a tool that writes examples in random order.
+
+    Args:
+        tool: Its name.
+        form: Gives the kind of examples, when they are read.
+    """
 
     @click.command(cls=KaldiCommand)
     @click.argument("egs_in", metavar="EGS-RSPECIFIER")
@@ -27,13 +35,18 @@ def shuffle_command(tool: str, form: ExampleForm) -> click.Command:
     @common_options
     def command(egs_in: str, egs_out: str, srand: int, buffer_size: int) -> None:
         """Write the examples of EGS-RSPECIFIER to EGS-WSPECIFIER in random order."""
+        from nnet3_training.egs import CRandom, shuffled
+
+        from nnet3_tools.egs.forms import check_files
+
+        examples = form()
         check_files(egs_in, egs_out)
         rng = CRandom(srand)
         count = 0
-        with ObjectWriter(egs_out) as writer:
-            for entry in shuffled(form.entries(egs_in), rng, buffer_size):
+        with nnet3_tables.ObjectWriter(egs_out) as writer:
+            for entry in shuffled(examples.entries(egs_in), rng, buffer_size):
                 count += 1
-                form.write_entry(writer, entry)
+                examples.write_entry(writer, entry)
         partly = "using a buffer (partial randomization)" if buffer_size else ""
         log(tool, f"Shuffled order of {count} neural-network training examples {partly}")
         if not count:
@@ -42,8 +55,13 @@ def shuffle_command(tool: str, form: ExampleForm) -> click.Command:
     return command
 
 
-def subset_command(tool: str, form: ExampleForm) -> click.Command:
-    """The command of a tool that chooses some of many examples."""
+def subset_command(tool: str, form: Callable[[], ExampleForm]) -> click.Command:
+    """The command of a tool that chooses some of many examples.
+
+    Args:
+        tool: Its name.
+        form: Gives the kind of examples, when they are read.
+    """
 
     @click.command(cls=KaldiCommand)
     @click.argument("egs_in", metavar="EGS-RSPECIFIER")
@@ -58,12 +76,18 @@ def subset_command(tool: str, form: ExampleForm) -> click.Command:
         Each example is as likely as any other to be chosen. Without --randomize-order, the first N
         keep their places, and each example that is drawn later takes the place of one of them.
         """
+        import numpy as np
+        from nnet3_training.egs import CRandom
+
+        from nnet3_tools.egs.forms import check_files
+
+        examples = form()
         check_files(egs_in, egs_out)
         rng = np.random.default_rng(abs(srand))
         drawing = CRandom()  # Kaldi takes the seed for the order only
         chosen: list[Entry] = []
         count = 0
-        for entry in form.entries(egs_in):
+        for entry in examples.entries(egs_in):
             count += 1
             if len(chosen) < n:
                 chosen.append(entry)
@@ -71,10 +95,10 @@ def subset_command(tool: str, form: ExampleForm) -> click.Command:
                 chosen[drawing.integers(0, n)] = entry
         if randomize_order:
             chosen = [chosen[number] for number in rng.permutation(len(chosen))]
-        with ObjectWriter(egs_out) as writer:
+        with nnet3_tables.ObjectWriter(egs_out) as writer:
             for entry in chosen:
-                form.write_entry(writer, entry)
-        log(tool, f"Selected a subset of {len(chosen)} out of {count} {form.name} ")
+                examples.write_entry(writer, entry)
+        log(tool, f"Selected a subset of {len(chosen)} out of {count} {examples.name} ")
         if not count:
             raise click.ClickException(f"'{egs_in}' has no examples")
 

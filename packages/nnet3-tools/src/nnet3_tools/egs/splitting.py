@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
 import click
-import numpy as np
-from nnet3_descriptors.files import CompressedMatrix, Reader
-from nnet3_tables import ObjectWriter, read_objects
-from nnet3_training import DenseTargets, SparsePosteriors
-from nnet3_training.egs import (
-    CRandom,
-    SplitOptions,
-    Utterance,
-    UtteranceSplitter,
-    has_input_rows,
-    make_examples,
-    read_stored_matrix,
-)
+import nnet3_tables
+import nnet3_training
 
-from nnet3_tools.egs.forms import NNET3, check_files
 from nnet3_tools.kaldi_command import boolean_option, log
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    import numpy as np
+    from nnet3_descriptors.files import CompressedMatrix, Reader
+    from nnet3_training import DenseTargets, SparsePosteriors
+    from nnet3_training.egs import SplitOptions, Utterance
 
-Features = np.ndarray[Any, np.dtype[np.float32]] | CompressedMatrix
-Known = SparsePosteriors | DenseTargets
+    Features = np.ndarray[Any, np.dtype[np.float32]] | CompressedMatrix
+    Known = SparsePosteriors | DenseTargets
+
+T = TypeVar("T")
 
 _SPLIT = ("left_context", "right_context", "left_context_initial", "right_context_final",
           "num_frames_overlap", "frame_subsampling_factor")  # fmt: skip
@@ -37,7 +31,7 @@ class ObjectLookup(Generic[T]):
     """A table read by key: entries that are passed on the way to one are held until asked for."""
 
     def __init__(self, rspecifier: str, decode: Callable[[Reader], T]) -> None:
-        self._entries = read_objects(rspecifier, decode)
+        self._entries = nnet3_tables.read_objects(rspecifier, decode)
         self._passed: dict[str, T] = {}
 
     def take(self, key: str) -> T | None:
@@ -120,6 +114,8 @@ def parse_split_options(options: Mapping[str, Any]) -> SplitOptions:
         click.ClickException: the lengths of chunks are no numbers.
         ExampleError: a number is out of range.
     """
+    from nnet3_training.egs import SplitOptions
+
     text = options["num_frames"]
     try:
         lengths = tuple(int(part) for part in text.split(","))
@@ -157,11 +153,15 @@ class ExampleMaker:
             TableError, ModelFileError: a table cannot be read or written.
             ExampleError: an option makes no sense.
         """
+        from nnet3_training.egs import CRandom, UtteranceSplitter, make_examples
+
+        from nnet3_tools.egs.forms import NNET3, check_files
+
         check_files(features_in, egs_out)
         check_files(labels_in, egs_out)
         rng = CRandom(self.options["srand"])
         splitter = UtteranceSplitter(parse_split_options(self.options), rng)
-        with ObjectWriter(egs_out) as writer:
+        with nnet3_tables.ObjectWriter(egs_out) as writer:
             for utterance in self.utterances(features_in):
                 made = make_examples(utterance, splitter, rng, compress=self.options["compress"])
                 if not made:
@@ -182,12 +182,14 @@ class ExampleMaker:
         Raises:
             TableError, ModelFileError: a table cannot be read.
         """
+        from nnet3_training.egs import read_stored_matrix
+
         ivectors = None
         if self.options["online_ivectors"]:
             ivectors = ObjectLookup(self.options["online_ivectors"], read_stored_matrix)
         num_failed = 0
-        for entry in read_objects(features_in, read_stored_matrix):
-            assert not isinstance(entry.value, SparsePosteriors)
+        for entry in nnet3_tables.read_objects(features_in, read_stored_matrix):
+            assert not isinstance(entry.value, nnet3_training.SparsePosteriors)
             utterance = self._utterance(entry.key, entry.value, ivectors)
             if utterance is None:
                 num_failed += 1
@@ -200,6 +202,9 @@ class ExampleMaker:
         self, key: str, features: Features, ivectors: ObjectLookup[Any] | None
     ) -> Utterance | None:
         """What is known of an utterance; None, and a warning, if something is missing."""
+        from nnet3_descriptors.files import CompressedMatrix
+        from nnet3_training.egs import Utterance, has_input_rows
+
         frames = features.shape[0]
         known = self.supervision(key)
         if known is None:
@@ -222,7 +227,9 @@ class ExampleMaker:
                 return None
         step = self.options["frame_subsampling_factor"]
         expected = -(-frames // step)
-        if isinstance(known, SparsePosteriors) and has_input_rows(known, frames, step):
+        if isinstance(known, nnet3_training.SparsePosteriors) and has_input_rows(
+            known, frames, step
+        ):
             expected = frames
         if abs(known.shape[0] - expected) > self.options["targets_length_tolerance"]:
             self._warn(

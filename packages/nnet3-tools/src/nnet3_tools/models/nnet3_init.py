@@ -2,7 +2,6 @@
 
 import click
 import nnet3_descriptors
-import numpy as np
 
 from nnet3_tools.kaldi_command import (
     KaldiCommand,
@@ -28,6 +27,8 @@ def command(names: tuple[str, ...], binary: bool, srand: int) -> None:
 
     A file may be "-", "command |" or "| command".
     """
+    import numpy as np
+
     if len(names) not in (2, 3):
         raise click.UsageError(f"expected two or three files, got {len(names)}")
     *base_names, config_name, output_name = names

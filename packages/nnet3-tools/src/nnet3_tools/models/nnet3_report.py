@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-import numpy as np
-from nnet3_descriptors import Nnet, read_nnet
-from nnet3_descriptors.files import write_atomically
-from nnet3_graph import (
-    ComputationRequest,
-    ContextError,
-    IoSpecification,
-    NotComputableError,
-    compute_context,
-)
+import nnet3_descriptors
+import nnet3_graph
 
 from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, common_options, log, run_tool
-from nnet3_tools.report import report_page
 from nnet3_tools.streams import readable
+
+if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
+    from nnet3_graph import ComputationRequest
 
 NAME = "nnet3-report"
 USUAL_FRAMES = 50
@@ -62,18 +58,22 @@ def command(
     The page has a drawing of the network, a table of its components with statistics of parameters
     and activations, what a request is compiled to, and where its time goes. It needs no other file.
     """
+    from nnet3_descriptors.files import write_atomically
+
+    from nnet3_tools.report import report_page
+
     with readable(model_in) as source:
-        nnet = read_nnet(source)
+        nnet = nnet3_descriptors.read_nnet(source)
     name = Path(model_in).name or model_in
     if path is not None:
-        page = report_page(name, nnet, ComputationRequest.load(path), timed=time)
+        page = report_page(name, nnet, nnet3_graph.ComputationRequest.load(path), timed=time)
     elif frames == 0:
         page = report_page(name, nnet)
     else:
         try:
             request = usual_request(nnet, frames or USUAL_FRAMES, sequences, every, train=train)
             page = report_page(name, nnet, request, timed=time)
-        except (NotComputableError, ContextError) as error:
+        except (nnet3_graph.NotComputableError, nnet3_graph.ContextError) as error:
             if frames is not None:
                 raise
             reason = str(error).splitlines()[0].rstrip(":")
@@ -92,19 +92,25 @@ def usual_request(
     Raises:
         ContextError: The network has no context that could be given.
     """
-    left, right = compute_context(nnet)
+    import numpy as np
+
+    left, right = nnet3_graph.compute_context(nnet)
     names = [node.name for node in nnet.output_nodes]
     output = "output" if "output" in names else names[0]
     wanted = [(n, t, 0) for t in range(0, frames, every) for n in range(sequences)]
     inputs = [
-        IoSpecification.from_range(node.name, -left, frames + right, n=sequences)
+        nnet3_graph.IoSpecification.from_range(node.name, -left, frames + right, n=sequences)
         if node.name == "input"
-        else IoSpecification.from_range(node.name, 0, 1, n=sequences)
+        else nnet3_graph.IoSpecification.from_range(node.name, 0, 1, n=sequences)
         for node in nnet.input_nodes
     ]
-    return ComputationRequest(
+    return nnet3_graph.ComputationRequest(
         inputs=inputs,
-        outputs=[IoSpecification(name=output, indexes=np.array(wanted, np.int32), has_deriv=train)],
+        outputs=[
+            nnet3_graph.IoSpecification(
+                name=output, indexes=np.array(wanted, np.int32), has_deriv=train
+            )
+        ],
         need_model_derivative=train,
         store_component_stats=train,
     )

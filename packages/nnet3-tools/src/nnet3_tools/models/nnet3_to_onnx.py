@@ -8,27 +8,22 @@ import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
-from nnet3_compiler import (
-    CompilerOptions,
-    compile_computation,
-    compile_looped,
-    looped_chunk_size,
-    looped_requests,
-    with_ivector_period,
-)
-from nnet3_descriptors import Nnet, read_nnet
-from nnet3_descriptors.editing import collapse_model
-from nnet3_descriptors.files import write_atomically
-from nnet3_graph import ComputationRequest, IoSpecification, compute_context
-from nnet3_optimizer import optimize
-from nnet3_runtime_cuda import Model
+import nnet3_compiler
+import nnet3_descriptors
+import nnet3_graph
+import nnet3_optimizer
+import nnet3_runtime_cuda
 
 from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, common_options, log, run_tool
 from nnet3_tools.streams import readable
+
+if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
+    from nnet3_graph import ComputationRequest
 
 NAME = "nnet3-to-onnx"
 
@@ -67,7 +62,7 @@ class Export:
 
     def metadata(self) -> dict[str, str]:
         """What the model says of how it is to be used."""
-        left, right = compute_context(self.nnet)
+        left, right = nnet3_graph.compute_context(self.nnet)
         numbers = {
             "left_context": left + self.left,
             "right_context": right + self.right,
@@ -81,7 +76,7 @@ class Export:
 
     def chunk(self) -> Any:
         """Returns the model of a chunk: the context is given, every frame in it is wanted."""
-        left, right = compute_context(self.nnet)
+        left, right = nnet3_graph.compute_context(self.nnet)
         times = -left - self.left, self.frames + right + self.right
         request = self._request(times, (0, self.frames))
         return self._model(request, self.metadata())
@@ -93,33 +88,35 @@ class Export:
         return self._model(request, metadata)
 
     def _request(self, given: tuple[int, int], wanted: tuple[int, int]) -> ComputationRequest:
-        inputs = [IoSpecification.from_range(INPUT, *given)]
+        inputs = [nnet3_graph.IoSpecification.from_range(INPUT, *given)]
         if self.has_ivector:
-            inputs.append(IoSpecification.from_range(IVECTOR, 0, 1))
-        output = IoSpecification.from_range(OUTPUT, *wanted, t_step=self.subsampling)
-        return ComputationRequest(inputs=inputs, outputs=[output])
+            inputs.append(nnet3_graph.IoSpecification.from_range(IVECTOR, 0, 1))
+        output = nnet3_graph.IoSpecification.from_range(OUTPUT, *wanted, t_step=self.subsampling)
+        return nnet3_graph.ComputationRequest(inputs=inputs, outputs=[output])
 
     def _model(self, request: ComputationRequest, metadata: dict[str, str]) -> Any:
-        computation = optimize(self.nnet, compile_computation(self.nnet, request))
+        computation = nnet3_optimizer.optimize(
+            self.nnet, nnet3_compiler.compile_computation(self.nnet, request)
+        )
         return _exporter().to_onnx(
             self.nnet, computation, sequences=self.sequences, metadata=metadata
         )
 
     def stream(self) -> tuple[Any, Any]:
         """Returns the models of the first chunks of a stream, and of a round of further ones."""
-        nnet = with_ivector_period(self.nnet, self.frames)
-        requests = looped_requests(
+        nnet = nnet3_compiler.with_ivector_period(self.nnet, self.frames)
+        requests = nnet3_compiler.looped_requests(
             nnet,
             self.frames,
             frame_subsampling_factor=self.subsampling,
             extra_left_context=self.left,
             extra_right_context=self.right,
         )
-        computation = compile_looped(
+        computation = nnet3_compiler.compile_looped(
             nnet,
             requests,
-            CompilerOptions(output_debug_info=True),
-            optimize=lambda compiled: optimize(nnet, compiled),
+            nnet3_compiler.CompilerOptions(output_debug_info=True),
+            optimize=lambda compiled: nnet3_optimizer.optimize(nnet, compiled),
         )
         metadata = self.metadata()
         if self.has_ivector:
@@ -155,6 +152,8 @@ def start_path(path: Path) -> Path:
 
 
 def _write(model: Any, path: Path) -> None:
+    from nnet3_descriptors.files import write_atomically
+
     write_atomically(path, [model.SerializeToString()])
     sizes = {
         value.name: [each.dim_param or each.dim_value for each in value.type.tensor_type.shape.dim]
@@ -223,10 +222,14 @@ def command(
     NAME.onnx for those at the beginning; outputs next_state.* of a call are inputs state.* of the
     next one.
     """
+    from nnet3_descriptors.editing import collapse_model
+
     if stream and xvector:
         raise click.UsageError("--stream and --xvector cannot be given together")
     with readable(nnet_in) as source:
-        model = Model(read_nnet(source))  # prepares the network as for nnet3-compute
+        model = nnet3_runtime_cuda.Model(
+            nnet3_descriptors.read_nnet(source)
+        )  # prepares the network as for nnet3-compute
     if model.untrained:
         warnings.warn(
             f"{nnet_in} is not trained: batch-norm component '{model.untrained[0]}' has no "
@@ -238,7 +241,10 @@ def command(
     if ivector and not has_ivector:
         raise click.ClickException(f"--ivector: {nnet_in} has no input node '{IVECTOR}'")
     if stream:
-        wanted, frames = frames, looped_chunk_size(nnet, frames, frame_subsampling_factor)
+        wanted, frames = (
+            frames,
+            nnet3_compiler.looped_chunk_size(nnet, frames, frame_subsampling_factor),
+        )
         if frames != wanted:
             log(NAME, f"Chunks have {frames} frames, the least from {wanted} on that fits")
     export = Export(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import attrs
 import click
-import numpy as np
-from nnet3_descriptors import read_acoustic_model, write_acoustic_model
-from nnet3_descriptors.files import read_vector
+import nnet3_descriptors
 
 from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, common_options, log, run_tool
 from nnet3_tools.streams import readable, writable
+
+if TYPE_CHECKING:
+    import numpy as np
 
 NAME = "nnet3-am-adjust-priors"
 
@@ -23,8 +26,11 @@ NAME = "nnet3-am-adjust-priors"
 @common_options
 def command(model_in: str, posteriors_in: str, model_out: str, binary: bool) -> None:
     """Give the acoustic model MODEL-IN priors in proportion to SUMMED-POSTERIORS-IN, a vector."""
+    import numpy as np
+    from nnet3_descriptors.files import read_vector
+
     with readable(model_in) as source:
-        model = read_acoustic_model(source)
+        model = nnet3_descriptors.read_acoustic_model(source)
     with readable(posteriors_in) as source:
         sums = read_vector(source)
     wanted = model.nnet.node_dim("output")
@@ -39,7 +45,9 @@ def command(model_in: str, posteriors_in: str, model_out: str, binary: bool) -> 
     else:
         _say_change(model.priors, priors)
     with writable(model_out) as target:
-        write_acoustic_model(attrs.evolve(model, priors=priors), target, binary=binary)
+        nnet3_descriptors.write_acoustic_model(
+            attrs.evolve(model, priors=priors), target, binary=binary
+        )
     log(NAME, f"Modified priors of neural network model and wrote it to {model_out}")
 
 
@@ -47,6 +55,8 @@ def _say_change(
     old: np.ndarray[tuple[int, ...], np.dtype[np.float32]],
     new: np.ndarray[tuple[int, ...], np.dtype[np.float32]],
 ) -> None:
+    import numpy as np
+
     pdf = int(np.abs(new - old).argmax())
     log(
         NAME,

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
-from nnet3_descriptors import AcousticModel, compute_context, read_nnet, write_acoustic_model
-from nnet3_descriptors.model_files import TransitionModel
-from nnet3_training.hmm import (
-    initial_transition_model,
-    read_hmm_topology,
-    read_transitions,
-    read_tree,
-)
+import nnet3_descriptors
 
 from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, common_options, log, run_tool
 from nnet3_tools.streams import readable, writable
+
+if TYPE_CHECKING:
+    from nnet3_descriptors.model_files import TransitionModel
 
 NAME = "nnet3-am-init"
 
@@ -34,9 +32,9 @@ def command(names: tuple[str, ...], binary: bool) -> None:
     *origin, nnet_in, model_out = names
     transition_model = _transition_model(origin)
     with readable(nnet_in) as source:
-        nnet = read_nnet(source)
-    left_context, right_context = compute_context(nnet)
-    model = AcousticModel(
+        nnet = nnet3_descriptors.read_nnet(source)
+    left_context, right_context = nnet3_descriptors.compute_context(nnet)
+    model = nnet3_descriptors.AcousticModel(
         transition_model=transition_model,
         nnet=nnet,
         left_context=left_context,
@@ -44,11 +42,18 @@ def command(names: tuple[str, ...], binary: bool) -> None:
         priors=(),
     )
     with writable(model_out) as target:
-        write_acoustic_model(model, target, binary=binary)
+        nnet3_descriptors.write_acoustic_model(model, target, binary=binary)
     log(NAME, f"Initialized am-nnet (neural net acoustic model) and wrote to {model_out}")
 
 
 def _transition_model(origin: list[str]) -> TransitionModel:
+    from nnet3_training.hmm import (
+        initial_transition_model,
+        read_hmm_topology,
+        read_transitions,
+        read_tree,
+    )
+
     if len(origin) == 1:
         with readable(origin[0]) as source:
             return read_transitions(source).model

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import attrs
 import click
-import numpy as np
-import numpy.typing as npt
-from nnet3_descriptors import read_acoustic_model, write_acoustic_model
-from nnet3_tables import read_objects
-from nnet3_training.egs import read_alignment
-from nnet3_training.hmm import Transitions, TransitionTraining, train_transitions
+import nnet3_descriptors
+import nnet3_tables
 
 from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, common_options, log, run_tool
 from nnet3_tools.streams import readable, writable
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from nnet3_training.hmm import Transitions
 
 NAME = "nnet3-am-train-transitions"
 
@@ -49,8 +52,10 @@ def command(
 
     An alignment has the transition-id of each frame.
     """
+    from nnet3_training.hmm import Transitions, TransitionTraining, train_transitions
+
     with readable(model_in) as source:
-        model = read_acoustic_model(source)
+        model = nnet3_descriptors.read_acoustic_model(source)
     transitions = Transitions.of(model.transition_model)
     counts = _counted(alignments_in, transitions)
     trained = train_transitions(
@@ -83,15 +88,18 @@ def command(
         priors = priors_of(transitions, counts, prior_floor)
         model = attrs.evolve(model, priors=priors)
     with writable(model_out) as target:
-        write_acoustic_model(model, target, binary=binary)
+        nnet3_descriptors.write_acoustic_model(model, target, binary=binary)
     log(NAME, f"Trained transitions of neural network model and wrote it to {model_out}")
 
 
 def _counted(alignments_in: str, transitions: Transitions) -> npt.NDArray[np.float64]:
     """How often each transition-id comes in a table of alignments, (ids,)."""
+    import numpy as np
+    from nnet3_training.egs import read_alignment
+
     counts = np.zeros(len(transitions.pdfs))
     number = 0
-    for entry in read_objects(alignments_in, read_alignment):
+    for entry in nnet3_tables.read_objects(alignments_in, read_alignment):
         wrong = entry.value[(entry.value < 1) | (entry.value > transitions.num_ids)]
         if len(wrong):
             raise click.ClickException(
@@ -110,6 +118,8 @@ def priors_of(
     transitions: Transitions, counts: npt.NDArray[np.float64], floor: float
 ) -> npt.NDArray[np.float32]:
     """The share of each pdf in the counts of transition-ids, but not below a floor."""
+    import numpy as np
+
     sums = np.bincount(
         transitions.pdfs[1:], weights=counts[1:], minlength=transitions.num_pdfs
     ).astype(np.float32)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import click
-from nnet3_descriptors import Nnet, read_nnet, write_nnet
+from typing import TYPE_CHECKING
 
-from nnet3_tools.chain.objective_log import say_combination, say_combined
+import click
+import nnet3_descriptors
+
 from nnet3_tools.chain.options import ObjectiveCommand
-from nnet3_tools.egs.forms import form_for
 from nnet3_tools.kaldi_command import boolean_option, common_options, log, run_tool
 from nnet3_tools.streams import readable, writable
-from nnet3_tools.training.diagnostics import say_evaluation
+
+if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
 
 NAME = "nnet3-combine"
 
@@ -49,6 +51,10 @@ def command(
     """
     from nnet3_training.recipes import Combination, combine  # with all that trains
 
+    from nnet3_tools.chain.objective_log import say_combination, say_combined
+    from nnet3_tools.egs.forms import form_for
+    from nnet3_tools.training.diagnostics import say_evaluation
+
     examples = [entry.value for entry in form_for(_read(nnets_in[0])).entries(egs_in)]
     _say(f"Read {len(examples)} examples.")
     if not examples:
@@ -70,13 +76,13 @@ def command(
         say_evaluation(combined.recomputed, combined.nnet, _say)
         _say("Done recomputing stats.")
     with writable(nnet_out) as target:
-        write_nnet(combined.nnet, target, binary=binary)
+        nnet3_descriptors.write_nnet(combined.nnet, target, binary=binary)
     _say(f"Finished combining neural nets, wrote model to {nnet_out}")
 
 
 def _read(name: str) -> Nnet:
     with readable(name) as source:
-        return read_nnet(source)
+        return nnet3_descriptors.read_nnet(source)
 
 
 def main() -> None:

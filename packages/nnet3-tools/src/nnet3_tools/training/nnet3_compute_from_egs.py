@@ -13,11 +13,9 @@ import click
 import nnet3_descriptors
 import nnet3_tables
 import nnet3_training
-import numpy as np
 
 from nnet3_tools.chain.options import ObjectiveCommand
 from nnet3_tools.chosen_workers import DASK, JOBS, chosen_workers
-from nnet3_tools.egs.forms import check_files, form_for
 from nnet3_tools.kaldi_command import boolean_option, common_options, log, run_tool
 from nnet3_tools.streams import readable
 
@@ -92,6 +90,10 @@ def command(
     dask: str | None,
 ) -> None:
     """Write the output of the network NNET-IN for each example of EGS-RSPECIFIER."""
+    import numpy as np
+
+    from nnet3_tools.egs.forms import check_files, form_for
+
     check_files(egs_in, matrices_out)
     with readable(nnet_in) as source:
         nnet = nnet3_descriptors.read_nnet(source)

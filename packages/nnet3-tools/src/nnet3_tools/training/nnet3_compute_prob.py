@@ -7,10 +7,8 @@ import nnet3_descriptors
 import nnet3_training
 
 from nnet3_tools.chain.options import ObjectiveCommand
-from nnet3_tools.egs.forms import form_for
 from nnet3_tools.kaldi_command import boolean_option, common_options, log, run_tool
 from nnet3_tools.streams import readable
-from nnet3_tools.training.diagnostics import say_evaluation
 
 NAME = "nnet3-compute-prob"
 _PLACE = f"{NAME}:PrintTotalStats():nnet-diagnostics.cc:0"
@@ -35,6 +33,9 @@ def command(
     compute_per_dim_accuracy: bool,
 ) -> None:
     """Print the objective per frame of the network NNET-IN on the examples of EGS-RSPECIFIER."""
+    from nnet3_tools.egs.forms import form_for
+    from nnet3_tools.training.diagnostics import say_evaluation
+
     with readable(nnet_in) as source:
         nnet = nnet3_descriptors.read_nnet(source)
     nnet = nnet3_training.in_test_mode(

@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING
 import click
 import nnet3_descriptors
 import nnet3_training
-import numpy as np
-from nnet3_descriptors.editing import weighted_sum
 
 from nnet3_tools.chain.options import ObjectiveCommand
-from nnet3_tools.egs.forms import form_for
 from nnet3_tools.kaldi_command import boolean_option, common_options, log, run_tool
 from nnet3_tools.streams import readable
-from nnet3_tools.training.diagnostics import by_component, dot_products, say_evaluation
 
 if TYPE_CHECKING:
+    import numpy as np
     from nnet3_descriptors import Nnet
 
 NAME = "nnet3-show-progress"
@@ -63,6 +60,12 @@ def command(
 def _say_objectives(
     old: Nnet, new: Nnet, egs_in: str, num_segments: int, *, compute_accuracy: bool
 ) -> None:
+    import numpy as np
+    from nnet3_descriptors.editing import weighted_sum
+
+    from nnet3_tools.egs.forms import form_for
+    from nnet3_tools.training.diagnostics import by_component, dot_products, say_evaluation
+
     examples = [entry.value for entry in form_for(new).entries(egs_in)]
     if not examples:
         raise click.ClickException(f"'{egs_in}' has no examples")
@@ -90,6 +93,10 @@ def _say_objectives(
 
 
 def _say_parameters(old: Nnet, new: Nnet) -> None:
+    import numpy as np
+
+    from nnet3_tools.training.diagnostics import by_component
+
     before, after = (nnet3_descriptors.vectorize(nnet).astype(np.float64) for nnet in (old, new))
     norms = partial(_norms, old)
     changed, size = norms(after - before), norms(before)
@@ -103,6 +110,10 @@ def _say_parameters(old: Nnet, new: Nnet) -> None:
 def _norms(
     nnet: Nnet, vector: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    import numpy as np
+
+    from nnet3_tools.training.diagnostics import dot_products
+
     return np.sqrt(dot_products(nnet, vector, vector))
 
 

@@ -9,10 +9,8 @@ import nnet3_descriptors
 import nnet3_tables
 import nnet3_training
 
-from nnet3_tools.chain.objective_log import ObjectiveLog, say_change, say_limits, say_totals
 from nnet3_tools.chain.options import ObjectiveCommand
 from nnet3_tools.chain.step_options import trainer_options, training_options
-from nnet3_tools.egs.forms import form_for
 from nnet3_tools.kaldi_command import (
     chosen_device,
     common_options,
@@ -54,6 +52,9 @@ def command(
     nnet3-merge-egs makes minibatches, for example in
     'ark:nnet3-merge-egs --minibatch-size=64 ark:1.egs ark:- |'.
     """
+    from nnet3_tools.chain.objective_log import ObjectiveLog, say_change, say_limits, say_totals
+    from nnet3_tools.egs.forms import form_for
+
     settings = trainer_options(srand, **options)
     if profile:
         check_overwrites_none(profile, [nnet_in, *nnet3_tables.files_of(egs_in), nnet_out])

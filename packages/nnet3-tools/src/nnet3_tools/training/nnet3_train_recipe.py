@@ -5,30 +5,28 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
-import numpy as np
-from nnet3_descriptors import Nnet, parse_config, read_nnet
-from nnet3_descriptors.files import write_atomically
-from nnet3_training import ChainOptions
-from nnet3_training.recipes import (
-    ArchivesRecord,
-    FinalRecord,
-    IterationRecord,
-    JobRecord,
-    RecipeOptions,
-    TrainingRun,
-    train_recipe,
-)
+import nnet3_descriptors
+import nnet3_training
 
 from nnet3_tools.chain.options import CHAIN_NUMBERS, read_den_fst
 from nnet3_tools.chosen_workers import DASK, chosen_workers
 from nnet3_tools.kaldi_command import KaldiCommand, common_options, log, run_tool
-from nnet3_tools.report import training_page
 from nnet3_tools.streams import read_text, readable
 from nnet3_tools.training.recipe_data import DataOptions, data_options
+
+if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
+    from nnet3_training.recipes import (
+        ArchivesRecord,
+        FinalRecord,
+        IterationRecord,
+        JobRecord,
+        RecipeOptions,
+    )
 
 NAME = "nnet3-train-recipe"
 
@@ -65,8 +63,12 @@ def _lengths(context: click.Context, parameter: click.Parameter, text: str | Non
 
 def recipe_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Adds an option for each number of `RecipeOptions` and `ChainOptions`; None: not given."""
+    from nnet3_training.recipes import RecipeOptions
+
     fields = [field for field in attrs.fields(RecipeOptions) if field.name in _HELP]
-    fields += [field for field in attrs.fields(ChainOptions) if field.name in CHAIN_NUMBERS]
+    fields += [
+        field for field in attrs.fields(nnet3_training.ChainOptions) if field.name in CHAIN_NUMBERS
+    ]
     for field in reversed(fields):
         usual: Any = field.default
         is_lengths = isinstance(usual, tuple)
@@ -84,18 +86,20 @@ def recipe_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _wanted(folder: Path, *, has_den_fst: bool, given: dict[str, Any]) -> RecipeOptions | None:
     """The options that the command line asks for; None to go on with those of the folder."""
+    from nnet3_training.recipes import RecipeOptions, TrainingRun
+
     chain = {name: given.pop(name) for name in CHAIN_NUMBERS if name in given}
     if not (folder / "recipe.json").exists():
         if chain and not has_den_fst:
             name = next(iter(chain)).replace("_", "-")
             raise click.UsageError(f"--{name} is for chain models, which need --den-fst")
-        options = ChainOptions(**chain) if has_den_fst else None
+        options = nnet3_training.ChainOptions(**chain) if has_den_fst else None
         return RecipeOptions(**given, chain=options)
     if not given and not chain:
         return None
     found = TrainingRun.read(folder).options
     if chain:
-        given["chain"] = attrs.evolve(found.chain or ChainOptions(), **chain)
+        given["chain"] = attrs.evolve(found.chain or nnet3_training.ChainOptions(), **chain)
     return attrs.evolve(found, **given)
 
 
@@ -145,6 +149,8 @@ def command(
     goes on needs DIR alone. The result is DIR/final.raw: the same, to the last bit, whatever --jobs
     and --dask say, and however often the run was broken off.
     """
+    from nnet3_training.recipes import TrainingRun, train_recipe
+
     path = Path(folder)
     names = [field.name for field in attrs.fields(DataOptions)[1:]]
     data = DataOptions(tool=NAME, **{name: options.pop(name) for name in names})
@@ -163,7 +169,7 @@ def command(
     if data.is_given:
         is_chain = used.chain is not None
         data.check(is_chain=is_chain)
-        known = nnet or read_nnet(path / "models" / "0.raw")
+        known = nnet or nnet3_descriptors.read_nnet(path / "models" / "0.raw")
         step = used.frame_subsampling_factor
         utterances = data.read(known.node_dim("output"), step, is_chain=is_chain)
     with _Progress(path, report) as progress, chosen_workers(jobs, dask) as workers:
@@ -183,11 +189,15 @@ def command(
 
 
 def _network(nnet_config: str | None, nnet_in: str | None, seed: int) -> Nnet:
+    import numpy as np
+
     if nnet_config:
-        return parse_config(read_text(nnet_config), rng=np.random.default_rng(seed))
+        return nnet3_descriptors.parse_config(
+            read_text(nnet_config), rng=np.random.default_rng(seed)
+        )
     assert nnet_in is not None
     with readable(nnet_in) as source:
-        return read_nnet(source)
+        return nnet3_descriptors.read_nnet(source)
 
 
 def write_report(folder: Path, path: str) -> None:
@@ -197,6 +207,11 @@ def write_report(folder: Path, path: str) -> None:
         RecipeError: a file of the run is damaged.
         FileError: the page cannot be written.
     """
+    from nnet3_descriptors.files import write_atomically
+    from nnet3_training.recipes import TrainingRun
+
+    from nnet3_tools.report import training_page
+
     page = training_page(folder.resolve().name, TrainingRun.read(folder))
     write_atomically(path, [page.encode()])
 
@@ -218,6 +233,8 @@ class _Progress:
 
     def take(self, event: ArchivesRecord | JobRecord | IterationRecord | FinalRecord) -> None:
         """Takes what the run says of itself."""
+        from nnet3_training.recipes import ArchivesRecord, FinalRecord, IterationRecord, JobRecord
+
         match event:
             case ArchivesRecord():
                 self._begin(event)
@@ -230,6 +247,8 @@ class _Progress:
                 self._say_end(event)
 
     def _begin(self, archives: ArchivesRecord) -> None:
+        from nnet3_training.recipes import TrainingRun
+
         run = TrainingRun.read(self._folder)
         self._total = len(run.schedule)
         done = sum(job.frames for record in run.iterations for job in record.jobs)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
-from nnet3_tables import read_objects
-from nnet3_training import DenseTargets, ExampleError, SparsePosteriors
-from nnet3_training.chain import ChainUtterance, read_chain_example
-from nnet3_training.egs import posteriors as make_posteriors
-from nnet3_training.egs import read_alignment, read_example, read_posterior, read_stored_matrix
-from nnet3_training.recipes import TrainingData
+import nnet3_tables
+import nnet3_training
 
-from nnet3_tools.egs.splitting import ExampleMaker, Known, ObjectLookup
+from nnet3_tools.egs.splitting import ExampleMaker, ObjectLookup
 from nnet3_tools.kaldi_command import one_line
+
+if TYPE_CHECKING:
+    from nnet3_training import SparsePosteriors
+    from nnet3_training.chain import ChainUtterance
+    from nnet3_training.recipes import TrainingData
+
+    from nnet3_tools.egs.splitting import Known
 
 _LABELS = ("alignments", "posteriors", "targets", "supervisions")
 
@@ -110,9 +113,12 @@ class DataOptions:
             TableError, ModelFileError: a table cannot be read.
             click.ClickException: targets have another number of columns.
         """
+        from nnet3_training.chain import read_chain_example
+        from nnet3_training.egs import read_example
+
         if self.egs:
             decode = read_chain_example if is_chain else read_example
-            for entry in read_objects(self.egs, decode):
+            for entry in nnet3_tables.read_objects(self.egs, decode):
                 yield attrs.evolve(entry.value, key=entry.key)
             return
         assert self.features is not None
@@ -132,19 +138,24 @@ class DataOptions:
         yield from maker.utterances(self.features)
 
     def _chain_utterances(self, options: dict[str, Any]) -> Iterator[ChainUtterance]:
+        from nnet3_training.egs import read_stored_matrix
+
         from nnet3_tools.chain.making.tables import ChainTables
 
         assert self.features is not None
         assert self.supervisions is not None
         tables = ChainTables.opened(self.supervisions, "", options)
-        for entry in read_objects(self.features, read_stored_matrix):
+        for entry in nnet3_tables.read_objects(self.features, read_stored_matrix):
             try:
                 yield tables.utterance(entry.key, entry.value)
-            except ExampleError as error:
+            except nnet3_training.ExampleError as error:
                 click.echo(f"WARNING ({self.tool}) {one_line(error)}", err=True)
 
     def _labels(self, dim: int) -> Callable[[str], Known | None]:
         """What is known of the frames of an utterance."""
+        from nnet3_training.egs import posteriors as make_posteriors
+        from nnet3_training.egs import read_alignment, read_posterior, read_stored_matrix
+
         if self.alignments is not None:
             classes = ObjectLookup(self.alignments, read_alignment)
 
@@ -175,6 +186,10 @@ class DataOptions:
                     f"--targets: expected {dim} columns, as the output has, found "
                     f"{matrix.shape[1]} for '{key}'"
                 )
-            return matrix if isinstance(matrix, SparsePosteriors) else DenseTargets(values=matrix)
+            return (
+                matrix
+                if isinstance(matrix, nnet3_training.SparsePosteriors)
+                else nnet3_training.DenseTargets(values=matrix)
+            )
 
         return of_targets

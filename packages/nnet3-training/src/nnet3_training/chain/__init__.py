@@ -4,15 +4,20 @@ fsts/                                                     FSTs as arrays, their 
 graphs/                                                   the denominator, and supervisions, made
 supervision.py, supervision_files.py, example_files.py    what is trained on
 example_changes.py                                        examples moved, weighted
-denominator.py, numerator.py, objective.py                what is maximised
+options.py, denominator.py, numerator.py, objective.py    what is maximised
 training.py                                               as the objective of a Trainer
 """
 
-from nnet3_training.chain.example_changes import frame_step, shifted, with_weight
-from nnet3_training.chain.example_files import example_bytes, read_chain_example
-from nnet3_training.chain.supervision_files import read_supervision, supervision_bytes
-from nnet3_training.chain.utterance_examples import ChainExampleMaker, ChainUtterance
-from nnet3_training.egs.changes import with_context, with_output_name
+from typing import TYPE_CHECKING
+
+from nnet3_descriptors.lazy_exports import on_first_use
+
+if TYPE_CHECKING:
+    from nnet3_training.chain.example_changes import frame_step, shifted, with_weight
+    from nnet3_training.chain.example_files import example_bytes, read_chain_example
+    from nnet3_training.chain.supervision_files import read_supervision, supervision_bytes
+    from nnet3_training.chain.utterance_examples import ChainExampleMaker, ChainUtterance
+    from nnet3_training.egs.changes import with_context, with_output_name
 
 __all__ = [
     "ChainExampleMaker",
@@ -27,3 +32,31 @@ __all__ = [
     "with_output_name",
     "with_weight",
 ]
+
+if not TYPE_CHECKING:  # or any name would be one of this package
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "nnet3_training.chain.example_changes": (
+                "frame_step",
+                "shifted",
+                "with_weight",
+            ),
+            "nnet3_training.chain.example_files": (
+                "example_bytes",
+                "read_chain_example",
+            ),
+            "nnet3_training.chain.supervision_files": (
+                "read_supervision",
+                "supervision_bytes",
+            ),
+            "nnet3_training.chain.utterance_examples": (
+                "ChainExampleMaker",
+                "ChainUtterance",
+            ),
+            "nnet3_training.egs.changes": (
+                "with_context",
+                "with_output_name",
+            ),
+        },
+    )

@@ -8,13 +8,12 @@ import os
 from typing import Any
 
 import attrs
-import numpy as np
-from nnet3_runtime_cuda import TrainingError
 
 from nnet3_training.chain.array_modules import ArrayModules, float_array, modules_of
 from nnet3_training.chain.denominator import OUTPUT_LIMIT, DenominatorGraph
 from nnet3_training.chain.fsts.fst import Fst
 from nnet3_training.chain.numerator import numerator
+from nnet3_training.chain.options import ChainOptions
 from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.errors import ExampleError
 
@@ -22,44 +21,6 @@ _LOGGER = logging.getLogger(__name__)
 
 _FAILED = -10.0
 """The objective per frame that stands for one that is not finite, as Kaldi's."""
-
-
-def _coefficient(default: float, *, is_share: bool = False) -> Any:
-    """A field for a number of at least 0; a share is above 0 and below 1."""
-
-    def check(_: object, field: attrs.Attribute[Any], value: object) -> None:
-        is_number = isinstance(value, int | float | np.number) and math.isfinite(value)
-        if is_share:
-            if not (is_number and 0.0 < value < 1.0):  # type: ignore[operator]
-                raise TrainingError(f"{field.name} must be above 0 and below 1 (got {value!r})")
-        elif not (is_number and value >= 0.0):  # type: ignore[operator]
-            raise TrainingError(f"{field.name} must be at least 0, and finite (got {value!r})")
-
-    return attrs.field(default=default, validator=check)
-
-
-@attrs.frozen(kw_only=True)
-class ChainOptions:
-    """How the objective is computed; names and defaults are those of Kaldi's nnet3-chain-train.
-
-    Attributes:
-        leaky_hmm_coefficient: The probability, times that of the state on average, with which the
-            denominator's HMM may go from any state to any other in each frame.
-        l2_regularize: The objective has the term -1/2 times this times the squared output.
-        out_of_range_regularize: The derivative pulls outputs beyond 30 and -30 back by this times
-            the distance. Kaldi does so with twice the number on every other minibatch, at random.
-        xent_regularize: Multiplies the derivative at the cross-entropy output; 0 for none such.
-        apply_deriv_weights: Whether derivatives are multiplied by the weights of frames.
-
-    Raises:
-        TrainingError: a number is out of range.
-    """
-
-    leaky_hmm_coefficient: float = _coefficient(1e-5, is_share=True)
-    l2_regularize: float = _coefficient(0.0)
-    out_of_range_regularize: float = _coefficient(0.01)
-    xent_regularize: float = _coefficient(0.0)
-    apply_deriv_weights: bool = True
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -13,7 +13,8 @@ from nnet3_runtime_cuda.cuda.platform import Platform
 
 from nnet3_training.chain.array_modules import ArrayModules, modules_of
 from nnet3_training.chain.fsts.fst import Fst
-from nnet3_training.chain.objective import ChainObjective, ChainOptions, ChainResult
+from nnet3_training.chain.objective import ChainObjective, ChainResult
+from nnet3_training.chain.options import ChainOptions
 from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.errors import ExampleError
 from nnet3_training.evaluation import Evaluator, in_test_mode

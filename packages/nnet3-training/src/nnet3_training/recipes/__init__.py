@@ -1,6 +1,6 @@
 """Whole runs of training, and what comes after: fine-tuning, combination.
 
-schedule.py            options of a run from scratch, and the iterations that follow from them
+iterations.py          options of a run from scratch, and the iterations that follow from them
 objectives.py          what a run maximises, and how it makes and reads examples
 example_archives.py    the examples of a run
 run_tasks.py           what the workers of a run do
@@ -8,21 +8,28 @@ records.py             what a run leaves on disk beside networks
 training_run.py        a run from scratch, in a folder
 combination.py         the average of the last models
 fine_tuning.py         chain models trained on
+tuning_options.py      how
 """
 
-from nnet3_training.recipes.combination import Combination, Combined, combine
-from nnet3_training.recipes.fine_tuning import FineTuning, fine_tune
-from nnet3_training.recipes.objectives import TrainingData
-from nnet3_training.recipes.records import (
-    ArchivesRecord,
-    Diagnostics,
-    Figure,
-    FinalRecord,
-    IterationRecord,
-    JobRecord,
-)
-from nnet3_training.recipes.schedule import Iteration, RecipeOptions, schedule
-from nnet3_training.recipes.training_run import TrainingRun, train_recipe
+from typing import TYPE_CHECKING
+
+from nnet3_descriptors.lazy_exports import on_first_use
+
+if TYPE_CHECKING:
+    from nnet3_training.recipes.combination import Combination, Combined, combine
+    from nnet3_training.recipes.fine_tuning import fine_tune
+    from nnet3_training.recipes.iterations import Iteration, RecipeOptions, schedule
+    from nnet3_training.recipes.objectives import TrainingData
+    from nnet3_training.recipes.records import (
+        ArchivesRecord,
+        Diagnostics,
+        Figure,
+        FinalRecord,
+        IterationRecord,
+        JobRecord,
+    )
+    from nnet3_training.recipes.training_run import TrainingRun, train_recipe
+    from nnet3_training.recipes.tuning_options import FineTuning
 
 __all__ = [
     "ArchivesRecord",
@@ -43,3 +50,35 @@ __all__ = [
     "schedule",
     "train_recipe",
 ]
+
+if not TYPE_CHECKING:  # or any name would be one of this package
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "nnet3_training.recipes.combination": (
+                "Combination",
+                "Combined",
+                "combine",
+            ),
+            "nnet3_training.recipes.fine_tuning": ("fine_tune",),
+            "nnet3_training.recipes.objectives": ("TrainingData",),
+            "nnet3_training.recipes.records": (
+                "ArchivesRecord",
+                "Diagnostics",
+                "Figure",
+                "FinalRecord",
+                "IterationRecord",
+                "JobRecord",
+            ),
+            "nnet3_training.recipes.iterations": (
+                "Iteration",
+                "RecipeOptions",
+                "schedule",
+            ),
+            "nnet3_training.recipes.training_run": (
+                "TrainingRun",
+                "train_recipe",
+            ),
+            "nnet3_training.recipes.tuning_options": ("FineTuning",),
+        },
+    )

@@ -15,9 +15,9 @@ from nnet3_training.egs.archive import entries_of
 from nnet3_training.egs.chunks import SplitOptions, UtteranceSplitter
 from nnet3_training.errors import RecipeError
 from nnet3_training.examples import TrainingExample
+from nnet3_training.recipes.iterations import RecipeOptions
 from nnet3_training.recipes.objectives import RunObjective, TrainingData, utterance_name
 from nnet3_training.recipes.records import ArchivesRecord, write_record
-from nnet3_training.recipes.schedule import RecipeOptions
 
 T = TypeVar("T")
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
-import attrs
 import numpy as np
 from nnet3_descriptors import Nnet, set_test_mode, unvectorize, vectorize
 from nnet3_descriptors.editing import set_learning_rate_factor
@@ -16,45 +14,8 @@ from nnet3_training.examples import TrainingExample
 from nnet3_training.merging import minibatches
 from nnet3_training.objectives import ObjectiveSum
 from nnet3_training.options import TrainerOptions
+from nnet3_training.recipes.tuning_options import FineTuning
 from nnet3_training.trainer import Trainer
-
-
-def _patterns(values: Sequence[str]) -> tuple[str, ...]:
-    return (values,) if isinstance(values, str) else tuple(values)
-
-
-def _at_least_one(_: object, field: attrs.Attribute[Any], value: object) -> None:
-    if not isinstance(value, int) or value < 1:
-        raise ExampleError(f"{field.name} must be an integer >= 1 (got {value!r})")
-
-
-@attrs.frozen(kw_only=True)
-class FineTuning:
-    """How a model is trained on.
-
-    Attributes:
-        learning_rate: The rate of the first step; components multiply it by their factors.
-        final_learning_rate: That of the last step; in between it falls by equal factors. None for
-            the same.
-        epochs: How often each example is used.
-        minibatch_size: Examples in a minibatch.
-        frozen: Patterns of names of components that stay as they are, `*` for any characters.
-        momentum: See `TrainerOptions`.
-        max_param_change: See `TrainerOptions`.
-        seed: Of the order of examples, which each epoch has another of.
-
-    Raises:
-        ExampleError: a number is out of range.
-    """
-
-    learning_rate: float = 1e-5
-    final_learning_rate: float | None = None
-    epochs: int = attrs.field(default=2, validator=_at_least_one)
-    minibatch_size: int = attrs.field(default=64, validator=_at_least_one)
-    frozen: tuple[str, ...] = attrs.field(default=(), converter=_patterns)
-    momentum: float = 0.0
-    max_param_change: float = 2.0
-    seed: int = 0
 
 
 def fine_tune(

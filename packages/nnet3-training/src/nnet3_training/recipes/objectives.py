@@ -19,7 +19,7 @@ from nnet3_training.chain.example_files import example_bytes as chain_example_by
 from nnet3_training.chain.example_files import read_chain_example, read_chain_examples
 from nnet3_training.chain.fsts.files import read_fst
 from nnet3_training.chain.graphs import Normalization, make_normalization_fst
-from nnet3_training.chain.objective import ChainOptions
+from nnet3_training.chain.options import ChainOptions
 from nnet3_training.chain.training import ChainTraining
 from nnet3_training.chain.utterance_examples import ChainExampleMaker, ChainUtterance
 from nnet3_training.egs.changes import with_compression

@@ -12,7 +12,7 @@ import cattrs
 from nnet3_descriptors.files import write_atomically
 
 from nnet3_training.errors import RecipeError
-from nnet3_training.recipes.schedule import RecipeOptions
+from nnet3_training.recipes.iterations import RecipeOptions
 
 T = TypeVar("T")
 

@@ -26,6 +26,7 @@ from nnet3_training.objectives import ObjectiveSum
 from nnet3_training.options import TrainerOptions
 from nnet3_training.recipes.combination import Combination, combine
 from nnet3_training.recipes.example_archives import archive_path
+from nnet3_training.recipes.iterations import Iteration, RecipeOptions
 from nnet3_training.recipes.objectives import RunObjective
 from nnet3_training.recipes.records import (
     Diagnostics,
@@ -35,7 +36,6 @@ from nnet3_training.recipes.records import (
     read_record,
     write_record,
 )
-from nnet3_training.recipes.schedule import Iteration, RecipeOptions
 from nnet3_training.trainer import Trainer
 
 _EVALUATED = MinibatchRules.parse("1:64")

@@ -29,6 +29,7 @@ from nnet3_training.chain.fsts.fst import Fst
 from nnet3_training.chain.training import ChainTraining
 from nnet3_training.errors import RecipeError
 from nnet3_training.recipes.example_archives import make_archives
+from nnet3_training.recipes.iterations import Iteration, RecipeOptions, first_combined, schedule
 from nnet3_training.recipes.objectives import (
     ChainRunObjective,
     FrameObjective,
@@ -53,7 +54,6 @@ from nnet3_training.recipes.run_tasks import (
     TrainingTask,
     do,
 )
-from nnet3_training.recipes.schedule import Iteration, RecipeOptions, first_combined, schedule
 from nnet3_training.workers import InProcess, Workers
 
 Event = ArchivesRecord | JobRecord | IterationRecord | FinalRecord

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from nnet3_training import TrainingExample
-from nnet3_training.chain import shifted, with_context, with_output_name, with_weight
-from nnet3_training.egs import CRandom
 
-from nnet3_tools.chain.egs.examples import CHAIN
 from nnet3_tools.egs.copying import Copying, CopyOptions, copy_options
 from nnet3_tools.kaldi_command import KaldiCommand, common_options, run_tool
+
+if TYPE_CHECKING:
+    from nnet3_training import TrainingExample
+    from nnet3_training.egs import CRandom
 
 NAME = "nnet3-chain-copy-egs"
 
@@ -27,6 +27,10 @@ def command(egs_in: str, egs_out: tuple[str, ...], **given: Any) -> None:
     Unchanged parts are written back byte for byte, unless a table changes from text to binary or
     back.
     """
+    from nnet3_training.chain import shifted, with_context, with_output_name, with_weight
+
+    from nnet3_tools.chain.egs.examples import CHAIN
+
     options = CopyOptions.given(**given)
 
     def change(example: TrainingExample, rng: CRandom) -> TrainingExample:

@@ -1,13 +1,18 @@
 """nnet3-chain-merge-egs: merges examples of chain models into minibatches."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import attrs
 import click
-from nnet3_tables import ObjectWriter
-from nnet3_training import ExampleMerger, MinibatchRules, TrainingExample
-from nnet3_training.chain import with_output_name
+import nnet3_tables
+import nnet3_training
 
-from nnet3_tools.chain.egs.examples import check_files, read_entries, write_example
 from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, common_options, log, run_tool
+
+if TYPE_CHECKING:
+    from nnet3_training import TrainingExample
 
 NAME = "nnet3-chain-merge-egs"
 
@@ -29,12 +34,16 @@ def command(
     egs_in: str, egs_out: str, minibatch_size: str, multilingual_eg: bool, compress: bool
 ) -> None:
     """Merge the examples of EGS-RSPECIFIER into minibatches, and write them to EGS-WSPECIFIER."""
+    from nnet3_tools.chain.egs.examples import check_files, read_entries, write_example
+
     check_files(egs_in, egs_out)
-    merger = ExampleMerger(MinibatchRules.parse(minibatch_size), compress=compress)
+    merger = nnet3_training.ExampleMerger(
+        nnet3_training.MinibatchRules.parse(minibatch_size), compress=compress
+    )
     examples = (entry.value for entry in read_entries(egs_in))
     if multilingual_eg:
         examples = (_with_language(example) for example in examples)
-    with ObjectWriter(egs_out) as writer:
+    with nnet3_tables.ObjectWriter(egs_out) as writer:
         for merged in merger.merged(examples):
             if multilingual_eg:
                 language = merged.outputs[0].name.partition("-")[2]
@@ -52,6 +61,8 @@ def _with_language(example: TrainingExample) -> TrainingExample:
     Raises:
         click.ClickException: The key names none.
     """
+    from nnet3_training.chain import with_output_name
+
     query = example.key.partition("?")[2]
     languages = dict(part.partition("=")[::2] for part in query.split("&"))
     if "lang" not in languages:

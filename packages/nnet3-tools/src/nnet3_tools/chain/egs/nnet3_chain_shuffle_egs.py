@@ -1,11 +1,25 @@
 """nnet3-chain-shuffle-egs: examples of chain models in random order."""
 
-from nnet3_tools.chain.egs.examples import CHAIN
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from nnet3_tools.egs.order import shuffle_command
 from nnet3_tools.kaldi_command import run_tool
 
+if TYPE_CHECKING:
+    from nnet3_tools.egs.forms import ExampleForm
+
 NAME = "nnet3-chain-shuffle-egs"
-command = shuffle_command(NAME, CHAIN)
+
+
+def _form() -> ExampleForm:
+    from nnet3_tools.chain.egs.examples import CHAIN
+
+    return CHAIN
+
+
+command = shuffle_command(NAME, _form)
 
 
 def main() -> None:

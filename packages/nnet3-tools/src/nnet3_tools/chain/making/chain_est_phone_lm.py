@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from nnet3_tables import read_objects
-from nnet3_training import write_fst
-from nnet3_training.chain.graphs import PhoneLmOptions, estimate_phone_lm, read_phones
+import nnet3_tables
+import nnet3_training
 
 from nnet3_tools.kaldi_command import KaldiCommand, common_options, log, run_tool
 from nnet3_tools.streams import writable
@@ -38,7 +37,9 @@ def command(phones_in: str, fst_out: str, **options: Any) -> None:
 
     It is a deterministic acceptor without epsilons, and nothing is smoothed.
     """
-    sequences = (entry.value for entry in read_objects(phones_in, read_phones))
+    from nnet3_training.chain.graphs import PhoneLmOptions, estimate_phone_lm, read_phones
+
+    sequences = (entry.value for entry in nnet3_tables.read_objects(phones_in, read_phones))
     model = estimate_phone_lm(sequences, PhoneLmOptions(**options))
     extra = options["num_extra_lm_states"]
     log(
@@ -55,7 +56,7 @@ def command(phones_in: str, fst_out: str, **options: Any) -> None:
         f"{model.fst.num_arcs} arcs.",
     )
     with writable(fst_out) as target:
-        write_fst(model.fst, target)
+        nnet3_training.write_fst(model.fst, target)
     log(NAME, f"Estimated phone language model and wrote it to {fst_out}")
 
 

@@ -4,20 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from nnet3_tables import ObjectWriter, Specifier, files_of, read_objects
-from nnet3_training import ExampleError
-from nnet3_training.chain import supervision_bytes
-from nnet3_training.chain.graphs import (
-    ProtoSupervision,
-    SupervisionOptions,
-    read_alignment,
-    read_phone_lattice,
-    supervision_of,
-)
-from nnet3_training.hmm import read_transitions, read_tree
+import nnet3_tables
+import nnet3_training
 
 from nnet3_tools.kaldi_command import (
     KaldiCommand,
@@ -28,6 +19,11 @@ from nnet3_tools.kaldi_command import (
     run_tool,
 )
 from nnet3_tools.streams import readable
+
+if TYPE_CHECKING:
+    from nnet3_training.chain.graphs import ProtoSupervision, SupervisionOptions
+
+    Made = Iterator[tuple[str, Callable[[], ProtoSupervision]]]
 
 NAME = "chain-get-supervision"
 
@@ -81,15 +77,21 @@ def command(
     lattice-align-phones --replace-output-symbols=true does. A .mdl file will do as
     TRANSITION-MODEL.
     """
+    from nnet3_training.chain import supervision_bytes
+    from nnet3_training.chain.graphs import SupervisionOptions, supervision_of
+    from nnet3_training.hmm import read_transitions, read_tree
+
     settings = SupervisionOptions(**options)
     with readable(model_in) as source:
         transitions = read_transitions(source)
     with readable(tree_in) as source:
         tree = read_tree(source)
-    Specifier.to_write(supervisions_out).check_overwrites_none(files_of(phones_in))
+    nnet3_tables.Specifier.to_write(supervisions_out).check_overwrites_none(
+        nnet3_tables.files_of(phones_in)
+    )
     done = failed = 0
     protos = _from_lattices if lattice_input else _from_alignments
-    with ObjectWriter(supervisions_out) as writer:
+    with nnet3_tables.ObjectWriter(supervisions_out) as writer:
         for key, make in protos(phones_in, settings):
             reason = "there are too many phones for the frames"
             try:
@@ -97,7 +99,7 @@ def command(
                 found = supervision_of(
                     proto, tree, transitions, convert_to_pdfs=settings.convert_to_pdfs
                 )
-            except ExampleError as error:
+            except nnet3_training.ExampleError as error:
                 found, reason = None, one_line(error)
             if found is None:
                 click.echo(
@@ -116,16 +118,17 @@ def command(
         raise click.ClickException(f"{failed} of {done + failed} utterances failed")
 
 
-Made = Iterator[tuple[str, Callable[[], ProtoSupervision]]]
-
-
 def _from_alignments(rspecifier: str, options: SupervisionOptions) -> Made:
-    for entry in read_objects(rspecifier, read_alignment):
+    from nnet3_training.chain.graphs import ProtoSupervision, read_alignment
+
+    for entry in nnet3_tables.read_objects(rspecifier, read_alignment):
         yield entry.key, partial(ProtoSupervision.from_alignment, entry.value, options)
 
 
 def _from_lattices(rspecifier: str, options: SupervisionOptions) -> Made:
-    for entry in read_objects(rspecifier, read_phone_lattice):
+    from nnet3_training.chain.graphs import ProtoSupervision, read_phone_lattice
+
+    for entry in nnet3_tables.read_objects(rspecifier, read_phone_lattice):
         yield entry.key, partial(ProtoSupervision.from_lattice, entry.value, options)
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
-import numpy as np
-from nnet3_training import Fst, read_fst, write_fst
-from nnet3_training.chain.graphs import make_denominator_fst, make_normalization_fst
-from nnet3_training.hmm import read_transitions, read_tree
+import nnet3_training
 
 from nnet3_tools.kaldi_command import KaldiCommand, common_options, log, run_tool
 from nnet3_tools.streams import readable, writable
+
+if TYPE_CHECKING:
+    from nnet3_training import Fst
 
 NAME = "chain-make-den-fst"
 
@@ -30,12 +32,16 @@ def command(
     initial and final probabilities, as nnet3-chain-get-egs takes it. A .mdl file will do as
     TRANSITION-MODEL.
     """
+    import numpy as np
+    from nnet3_training.chain.graphs import make_denominator_fst, make_normalization_fst
+    from nnet3_training.hmm import read_transitions, read_tree
+
     with readable(tree_in) as source:
         tree = read_tree(source)
     with readable(model_in) as source:
         transitions = read_transitions(source)
     with readable(phone_lm_in) as source:
-        phone_lm = read_fst(source)
+        phone_lm = nnet3_training.read_fst(source)
     den_fst = make_denominator_fst(phone_lm, tree, transitions)
     normalization_fst = make_normalization_fst(den_fst, transitions.num_pdfs)
     seen = np.zeros(transitions.num_pdfs, dtype=bool)
@@ -53,7 +59,7 @@ def command(
 
 def _write(fst: Fst, name: str) -> None:
     with writable(name) as target:
-        write_fst(fst, target)
+        nnet3_training.write_fst(fst, target)
 
 
 def main() -> None:

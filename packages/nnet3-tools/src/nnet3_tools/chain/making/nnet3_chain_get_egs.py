@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from nnet3_tables import ObjectWriter, read_objects
-from nnet3_training import ExampleError, SparsePosteriors, read_fst
-from nnet3_training.chain import ChainExampleMaker, ChainUtterance
-from nnet3_training.chain.graphs import Normalization
-from nnet3_training.egs import (
-    CRandom,
-    SplitOptions,
-    UtteranceSplitter,
-    read_stored_matrix,
-    with_compression,
-)
-from nnet3_training.hmm import read_transitions
+import nnet3_tables
+import nnet3_training
 
-from nnet3_tools.chain.egs.examples import check_files, write_example
-from nnet3_tools.chain.making.tables import ChainTables
 from nnet3_tools.egs.splitting import parse_split_options, split_options
 from nnet3_tools.kaldi_command import (
     KaldiCommand,
@@ -30,6 +18,11 @@ from nnet3_tools.kaldi_command import (
     run_tool,
 )
 from nnet3_tools.streams import readable
+
+if TYPE_CHECKING:
+    from nnet3_tables import ObjectWriter
+    from nnet3_training.chain import ChainExampleMaker, ChainUtterance
+    from nnet3_training.egs import SplitOptions
 
 NAME = "nnet3-chain-get-egs"
 
@@ -70,13 +63,21 @@ def command(
     Utterances are split into chunks. Without NORMALIZATION-FST the examples are not ready for
     training before nnet3-chain-normalize-egs has changed them.
     """
+    from nnet3_training.chain import ChainExampleMaker
+    from nnet3_training.chain.graphs import Normalization
+    from nnet3_training.egs import CRandom, UtteranceSplitter, read_stored_matrix
+    from nnet3_training.hmm import read_transitions
+
+    from nnet3_tools.chain.egs.examples import check_files
+    from nnet3_tools.chain.making.tables import ChainTables
+
     if len(names) not in (3, 4):
         raise click.UsageError(f"expected three or four arguments, got {len(names)}")
     *first, features_in, supervisions_in, egs_out = names
     normalization = None
     if first:
         with readable(first[0]) as source:
-            normalization = Normalization(read_fst(source), normalization_fst_scale)
+            normalization = Normalization(nnet3_training.read_fst(source), normalization_fst_scale)
     for table in (features_in, supervisions_in):
         check_files(table, egs_out)
     transitions = None
@@ -94,13 +95,13 @@ def command(
     )
     tables = ChainTables.opened(supervisions_in, deriv_weights_rspecifier, options)
     written = failed = 0
-    with ObjectWriter(egs_out) as writer:
-        for entry in read_objects(features_in, read_stored_matrix):
-            assert not isinstance(entry.value, SparsePosteriors)
+    with nnet3_tables.ObjectWriter(egs_out) as writer:
+        for entry in nnet3_tables.read_objects(features_in, read_stored_matrix):
+            assert not isinstance(entry.value, nnet3_training.SparsePosteriors)
             try:
                 utterance = tables.utterance(entry.key, entry.value)
                 written += _write(writer, maker, utterance, compress=options["compress"])
-            except ExampleError as error:
+            except nnet3_training.ExampleError as error:
                 _warn(one_line(error))
                 failed += 1
     if failed:
@@ -132,9 +133,13 @@ def _write(
     writer: ObjectWriter, maker: ChainExampleMaker, utterance: ChainUtterance, *, compress: bool
 ) -> int:
     """Writes the examples of an utterance; returns how many."""
+    from nnet3_training.egs import with_compression
+
+    from nnet3_tools.chain.egs.examples import write_example
+
     examples = maker.examples(utterance)
     if not examples:
-        raise ExampleError(
+        raise nnet3_training.ExampleError(
             f"Not producing egs for utterance {utterance.key} because it is too short: "
             f"{utterance.features.shape[0]} frames."
         )

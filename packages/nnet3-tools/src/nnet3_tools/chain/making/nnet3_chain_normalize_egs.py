@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import attrs
 import click
-from nnet3_tables import ObjectWriter
-from nnet3_training import ChainSupervision, read_fst
-from nnet3_training.chain.graphs import Normalization
+import nnet3_tables
+import nnet3_training
 
-from nnet3_tools.chain.egs.examples import check_files, read_entries, write_example
 from nnet3_tools.kaldi_command import KaldiCommand, common_options, log, run_tool
 from nnet3_tools.streams import readable
 
@@ -28,11 +26,15 @@ def command(fst_in: str, egs_in: str, egs_out: str, normalization_fst_scale: flo
 
     This is for examples that nnet3-chain-get-egs made without such an FST, and for no others.
     """
+    from nnet3_training.chain.graphs import Normalization
+
+    from nnet3_tools.chain.egs.examples import check_files, read_entries, write_example
+
     with readable(fst_in) as source:
-        normalization = Normalization(read_fst(source), normalization_fst_scale)
+        normalization = Normalization(nnet3_training.read_fst(source), normalization_fst_scale)
     check_files(egs_in, egs_out)
     written = failed = 0
-    with ObjectWriter(egs_out) as writer:
+    with nnet3_tables.ObjectWriter(egs_out) as writer:
         for entry in read_entries(egs_in):
             example = entry.value
             if len(example.outputs) != 1:
@@ -40,7 +42,7 @@ def command(fst_in: str, egs_in: str, egs_out: str, normalization_fst_scale: flo
                     f"example '{entry.key}': expected one output, found {len(example.outputs)}"
                 )
             [output] = example.outputs
-            assert isinstance(output.supervision, ChainSupervision)
+            assert isinstance(output.supervision, nnet3_training.ChainSupervision)
             found = normalization.added(output.supervision)
             if found is None:
                 click.echo(

@@ -7,19 +7,22 @@ with natural gradient and parameter averaging", 2014, https://arxiv.org/abs/1410
 
 Where outputs have a part of the frame rate, each pass over an archive moves its inputs by another
 number of frames, so that every frame of the input is trained at every place between two outputs.
+
+The help of nnet3-train-recipe reads the options: what only checks them is imported when it does.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from nnet3_training.callbacks import DropoutFunction
-from nnet3_training.chain.objective import ChainOptions
+from nnet3_training.chain.options import ChainOptions
 from nnet3_training.errors import RecipeError
-from nnet3_training.minibatch_rules import MinibatchRules
+
+if TYPE_CHECKING:
+    from nnet3_training.callbacks import DropoutFunction
 
 
 def _integer(least: int) -> Any:
@@ -36,11 +39,15 @@ def _positive(_: object, field: attrs.Attribute[Any], value: float) -> None:
 
 
 def _dropout(_: object, field: attrs.Attribute[Any], value: str) -> None:
+    from nnet3_training.callbacks import DropoutFunction
+
     for text in value.split():
         DropoutFunction.parse(text)
 
 
 def _rules(_: object, field: attrs.Attribute[Any], value: str) -> None:
+    from nnet3_training.minibatch_rules import MinibatchRules
+
     MinibatchRules.parse(value)
 
 
@@ -115,6 +122,8 @@ class RecipeOptions:
     @property
     def dropout(self) -> tuple[DropoutFunction, ...]:
         """The functions of `dropout_schedule`; where patterns fit a name, the last counts."""
+        from nnet3_training.callbacks import DropoutFunction
+
         return tuple(map(DropoutFunction.parse, self.dropout_schedule.split()))
 
 

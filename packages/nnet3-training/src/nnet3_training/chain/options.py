@@ -1,0 +1,48 @@
+"""How the objective of 'chain' models is computed; loads nothing that computes."""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+from typing import Any
+
+import attrs
+from nnet3_runtime_cuda import TrainingError
+
+
+def _coefficient(default: float, *, is_share: bool = False) -> Any:
+    """A field for a number of at least 0; a share is above 0 and below 1."""
+
+    def check(_: object, field: attrs.Attribute[Any], value: object) -> None:
+        number = float(value) if isinstance(value, Real) else math.nan
+        if is_share:
+            if not 0.0 < number < 1.0:
+                raise TrainingError(f"{field.name} must be above 0 and below 1 (got {value!r})")
+        elif not 0.0 <= number < math.inf:
+            raise TrainingError(f"{field.name} must be at least 0, and finite (got {value!r})")
+
+    return attrs.field(default=default, validator=check)
+
+
+@attrs.frozen(kw_only=True)
+class ChainOptions:
+    """How the objective is computed; names and defaults are those of Kaldi's nnet3-chain-train.
+
+    Attributes:
+        leaky_hmm_coefficient: The probability, times that of the state on average, with which the
+            denominator's HMM may go from any state to any other in each frame.
+        l2_regularize: The objective has the term -1/2 times this times the squared output.
+        out_of_range_regularize: The derivative pulls outputs beyond 30 and -30 back by this times
+            the distance. Kaldi does so with twice the number on every other minibatch, at random.
+        xent_regularize: Multiplies the derivative at the cross-entropy output; 0 for none such.
+        apply_deriv_weights: Whether derivatives are multiplied by the weights of frames.
+
+    Raises:
+        TrainingError: a number is out of range.
+    """
+
+    leaky_hmm_coefficient: float = _coefficient(1e-5, is_share=True)
+    l2_regularize: float = _coefficient(0.0)
+    out_of_range_regularize: float = _coefficient(0.01)
+    xent_regularize: float = _coefficient(0.0)
+    apply_deriv_weights: bool = True
