@@ -1,4 +1,4 @@
-"""What makes components and nodes a network; used by the constructor of Nnet."""
+"""The checks that components and nodes make a network; the constructor of Nnet runs them."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _check_dim_range(nnet: NetworkStructure, node: DimRangeNode) -> None:
 
 
 def _check_dims(nnet: NetworkStructure) -> None:
-    """Checks that descriptors have a dimension, and components the input that they take."""
+    """Checks the dimensions of descriptors, and that components fit their input."""
     for node, follower in zip(nnet.nodes, (*nnet.nodes[1:], None), strict=True):
         if not isinstance(node, ComponentInputNode | OutputNode):
             continue

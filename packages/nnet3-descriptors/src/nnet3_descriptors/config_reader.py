@@ -63,9 +63,9 @@ def parse_config(
         rng: Source of initial parameters; by default a generator with a fixed seed.
 
     Raises:
-        ConfigError: A line is not understood, or the network that it makes is none.
+        ConfigError: A line is not understood, or makes an invalid network.
         DescriptorSyntaxError: A descriptor is not understood.
-        NetworkError: The network is none, and no line is to blame.
+        NetworkError: The network is invalid, but no single line is at fault.
     """
     components = {} if base is None else _components_of(base)
     nodes = () if base is None else base.nodes
@@ -85,8 +85,8 @@ def extend_network(
         text: The config lines.
         components: Components at hand, by name, in order.
         nodes: Nodes at hand; they may refer to nodes of the text.
-        rng: Source of initial parameters. Without one the text must not define components: those
-            of model files are not made from config lines, which may name files to read.
+        rng: Source of initial parameters. Without one the text must not define components: a model
+            file has its components, and config lines in it must not name files to read.
 
     Raises:
         ConfigError, DescriptorSyntaxError, NetworkError: As `parse_config`.
@@ -152,7 +152,7 @@ def config_lines(text: str) -> Iterator[ConfigLine]:
 
 
 def _sort_lines(text: str) -> tuple[dict[str, ConfigLine], dict[str, ConfigLine]]:
-    """Returns the lines that define components, and those that define nodes, by name."""
+    """Returns the lines that define components, and the lines that define nodes, by name."""
     component_lines: dict[str, ConfigLine] = {}
     node_lines: dict[str, ConfigLine] = {}
     most = current_limits().nodes
@@ -196,7 +196,7 @@ def _parse_component(line: ConfigLine, rng: np.random.Generator) -> Component:
 
 @attrs.frozen(kw_only=True)
 class _Names:
-    """What lines may refer to: components, and nodes with their classes."""
+    """The names that lines may refer to: components, and nodes with their classes."""
 
     components: frozenset[str]
     nodes: Mapping[str, type[Node]]

@@ -1,9 +1,9 @@
 """How many frames of input a network needs around an output frame.
 
-Kaldi finds this by trial: all frames of a window are given, and those output frames count that can
-be computed. This does the same with arrays. Only what decides whether something *can* be computed
-is looked at: an IfDefined() always can, so nothing below it matters, and recurrent connections,
-which are optional at the beginning of a sequence, drop out.
+Kaldi finds this by trial: all frames of a window are given, and the computable output frames are
+counted. This module does the same with arrays. It follows only the nodes that decide whether an
+output *can* be computed. An IfDefined() always can, so nothing below it matters. So recurrent
+connections, which are optional at the beginning of a sequence, drop out.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ _IVECTOR: Final = "ivector"
 _OUTPUT: Final = "output"
 
 _WINDOWS: Final = (40, 80, 160, 320, 640)
-"""Numbers of frames that are tried; the first that exceeds the context by enough will do."""
+"""Numbers of frames to try; the first one that exceeds the context by enough is taken."""
 _MAX_MODULUS: Final = 2000
-"""At how many positions of the window each is tried."""
+"""The number of positions of the window to try with each."""
 _ROWS_AT_ONCE: Final = 1 << 16
-"""For so many rows of a component's input it is looked at a time whether they are there."""
+"""The number of rows of a component's input that are looked up at a time."""
 _MOST_READS: Final = 1 << 22
-"""Rows of a component's input that are looked at in one window, at all positions."""
+"""The limit on rows of a component's input in one window, at all positions."""
 _T_BITS: Final = 32
 _X_BITS: Final = 20
 _MAX_ROUNDS: Final = 20
-"""How often a cycle is followed in which no connection is under IfDefined(), as with Failover()."""
+"""How often a cycle without IfDefined(), for example with Failover(), is followed."""
 
 _MOST_MOVED: Final = 1 << 30
-"""Nodes are not passed over that move rows by more frames."""
+"""A node that moves rows by more frames than this is not passed over."""
 
 Keys = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -164,7 +164,7 @@ class _Keys:
     def of(self, indexes: IndexArray) -> Keys:
         """Returns the keys of (N, 3) indexes; n is below 2048."""
         x = indexes[:, X]
-        # Nearly always there is one value; to sort millions of the same takes longer than all else.
+        # Nearly always there is one value, and sorting millions of equal values would take long.
         is_one = len(x) > 0 and bool((x == x[0]).all())
         values = x[:1] if is_one else distinct(x)
         numbers = np.array(
@@ -188,7 +188,7 @@ class _Keys:
         return self.of(as_rows(moved_indexes(self.indexes(keys), frames, 0), reader))
 
     def indexes(self, keys: Keys) -> IndexArray:
-        """Returns the indexes that `of` has made keys of."""
+        """Returns the indexes of keys that `of` has made."""
         values = np.array(list(self._numbers), dtype=np.int64)
         times = ((keys >> _X_BITS) & ((1 << _T_BITS) - 1)) + INT32_MIN
         n = keys >> (_T_BITS + _X_BITS)
@@ -295,7 +295,7 @@ class _Computability:
             yield self._nnet.nodes[source].name, keys[cindexes[:, 0] == source]
 
     def _computable(self, name: str, indexes: IndexArray) -> BoolArray:
-        """Tells which rows of a node can be computed, as far as is known of its sources."""
+        """Tells which rows of a node can be computed, given the present answers for its sources."""
         nnet = self._nnet
         match nnet.node(name):
             case InputNode() if name not in self._first_frames:
@@ -370,11 +370,11 @@ def _is_among(keys: Keys, known: Keys) -> BoolArray:
 
 
 def _deciding_nodes(nnet: NetworkStructure) -> dict[str, tuple[str, int]]:
-    """Returns for each node the one whose rows can be computed where its own can, and how far off.
+    """Returns for each node a node with the same computable rows, and how far they are shifted.
 
-    That is another one if each row of the node depends on a row of one source alone, always so many
-    frames later. Most nodes of a network are such, and need not be looked at. An output has no
-    reader, and stays.
+    If each row of a node depends on one row of one source, always at the same distance in frames,
+    the source stands for the node. This holds for most nodes of a network; they need no look of
+    their own. An output has no reader, and stays.
     """
     only_sources = {
         node.name: _only_source(nnet, node, nnet.nodes[number - 1].name)
@@ -387,7 +387,7 @@ def _deciding_nodes(nnet: NetworkStructure) -> dict[str, tuple[str, int]]:
         while last not in deciding:
             found = only_sources[last]
             if found is None or last in passed:
-                # It has several sources or none, or it is in a cycle, which ends somewhere.
+                # The node has several sources or none, or is in a cycle, which must end somewhere.
                 deciding[last] = last, 0
                 break
             passed[last] = found
@@ -455,7 +455,7 @@ def _consumers_first(nnet: NetworkStructure, deciding: Mapping[str, tuple[str, i
 def _has_cycle(
     nnet: NetworkStructure, deciding: Mapping[str, tuple[str, int]], order: Sequence[str]
 ) -> bool:
-    """Tells whether some node does not come before all of the sources that decide about it."""
+    """Tells whether some node comes after a source that decides about it."""
     places = {name: place for place, name in enumerate(order)}
     return any(
         places[source] <= places[name]

@@ -1,6 +1,6 @@
 """The component types, one class for each.
 
-The classes are there when they are first asked for; see `registry`.
+A class is made when it is first needed; see `registry`.
 """
 
 from typing import TYPE_CHECKING, Any

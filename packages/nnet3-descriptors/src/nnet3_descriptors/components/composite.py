@@ -1,4 +1,4 @@
-"""A sequence of components that is one component."""
+"""A sequence of components as one component."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _MAX_COMPONENTS = 100_000
 _LEAST_COMPONENT = len("<NoOpComponent> </NoOpComponent>")
-"""Bytes that a component takes at least."""
+"""The least number of bytes that a component takes."""
 
 
 class _Components(kinds.Kind):
@@ -64,7 +64,7 @@ class CompositeComponent(UpdatableComponent):
         components: The parts; the output of each is the input of the next.
     """
 
-    BACKPROP_NEEDS_EXACT_VALUES = True  # one of the parts may
+    BACKPROP_NEEDS_EXACT_VALUES = True  # because a part may need them
 
     max_rows_process: int = integer(default=4096)
     components: tuple[Component, ...] = declare(_Components(), token="<NumComponents>", config=None)

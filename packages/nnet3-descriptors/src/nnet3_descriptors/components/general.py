@@ -42,7 +42,7 @@ from nnet3_descriptors.indexes.arrays import IndexArray, N, X
 
 @precomputed
 class DistributePrecomputedIndexes(PrecomputedIndexes):
-    """Which block of columns of the input each row of the output is.
+    """For each row of the output, the block of columns of the input that it copies.
 
     Attributes:
         source_blocks: (rows out,), the block, counted along the rows of the input: block b of
@@ -52,7 +52,7 @@ class DistributePrecomputedIndexes(PrecomputedIndexes):
     source_blocks: RowArray = row_array()
 
     def misfit(self, component: Any, rows_in: int, rows_out: int, *, backward: bool) -> str | None:
-        """Returns what does not fit: the number of output rows, or a block of the input."""
+        """Returns a message if the number of output rows, or a block of the input, does not fit."""
         return wrong_count("output rows", len(self.source_blocks), rows_out) or no_such_row(
             "block", self.source_blocks, rows_in * component.num_blocks
         )
@@ -92,7 +92,7 @@ class DistributeComponent(Component):
     def precompute_indexes(
         self, input_indexes: IndexArray, output_indexes: IndexArray, need_backprop: bool
     ) -> DistributePrecomputedIndexes:
-        """Returns the block that each row of the output is."""
+        """Returns the block that each row of the output copies."""
         _, needed = self.input_dependencies(output_indexes)
         rows = find_rows(input_indexes, needed)
         blocks = output_indexes[:, X] % self.num_blocks
@@ -110,7 +110,7 @@ class BackpropTruncationPrecomputedIndexes(PrecomputedIndexes):
     boundary_rows: RowArray = row_array()
 
     def misfit(self, component: Any, rows_in: int, rows_out: int, *, backward: bool) -> str | None:
-        """Returns what does not fit: the number of rows, or a row."""
+        """Returns a message if the number of rows, or a row, does not fit."""
         return wrong_count("input rows", rows_out, rows_in) or no_such_row(
             "row", self.boundary_rows, rows_out
         )
@@ -136,9 +136,9 @@ def _truncation_items(component: Any) -> str:
 class BackpropTruncationComponent(Component):
     """y = scale x; derivatives that have grown too large are cut on their way back in time.
 
-    A row of the derivative whose norm exceeds clipping_threshold is scaled down to it. One whose
-    recurrence crosses a boundary, and whose norm exceeds zeroing_threshold, is set to zero. The
-    boundaries are every zeroing_interval frames, at other places for each sequence.
+    A row of the derivative whose norm exceeds clipping_threshold is scaled down to it. A row whose
+    recurrence crosses a boundary, and whose norm exceeds zeroing_threshold, is set to zero. There
+    is a boundary every zeroing_interval frames, at different places for each sequence.
 
     Attributes:
         dim: Number of columns.
@@ -180,7 +180,7 @@ class BackpropTruncationComponent(Component):
         """Returns the rows at boundaries; only the backward computation looks at them."""
         if not need_backprop:
             return BackpropTruncationPrecomputedIndexes(boundary_rows=NO_ROWS)
-        # The number of the sequence shifts its boundaries, lest they are always at its beginning.
+        # The number of the sequence shifts its boundaries, so that not all lie at its beginning.
         time = times(output_indexes) - output_indexes[:, N]
         interval = self.zeroing_interval
         crosses = time // interval != (time - self.recurrence_interval) // interval

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nnet3_descriptors.files.writer import Writer
 
 AXIS_ORDERS = ("yzx", "zyx")
-"""How the columns of a row run through a tensor, fastest axis first, by the number in files."""
+"""The orders of the axes of a row, fastest axis first, by their number in files."""
 
 
 class _AxisOrder(kinds.Kind):
@@ -199,7 +199,7 @@ class MaxpoolingComponent(Component):
         | Property.BACKPROP_NEEDS_OUTPUT
         | Property.BACKPROP_ADDS
     )
-    BACKPROP_NEEDS_EXACT_VALUES = True  # which elements are the greatest one
+    BACKPROP_NEEDS_EXACT_VALUES = True  # to find the greatest elements
 
     input_x_dim: int = integer(token="<InputXDim>", minimum=1)
     input_y_dim: int = integer(token="<InputYDim>", minimum=1)

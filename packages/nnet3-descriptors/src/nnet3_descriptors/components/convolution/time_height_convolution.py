@@ -1,4 +1,4 @@
-"""Convolution over two dimensions, of which one is time and the other is within the columns."""
+"""Convolution over time and over height, a second dimension within the columns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LARGEST_RANK = 80
 
 
 def _image_items(component: Any) -> str:
-    """Returns what `info` says about the images; it starts with a blank, not a comma."""
+    """Returns the text of `info` about the images; it starts with a blank, not a comma."""
     sizes = ("num_filters_in", "num_filters_out", "height_in", "height_out", "height_subsample_out")
     offsets = " ".join(f"{time},{height}" for time, height in component.offsets)
     required = ",".join(map(str, component.required_time_offsets))
@@ -75,7 +75,7 @@ class TimeHeightConvolutionComponent(TimeOffsetRules, UpdatableComponent):
         linear_params: (num_filters_out, num_filters_in * len(offsets)), the W_i side by side.
         bias_params: (num_filters_out,).
         max_memory_mb: Bound on temporary memory, in megabytes.
-        num_minibatches_history: Over how many minibatches the natural gradient forgets.
+        num_minibatches_history: The number of minibatches after which the natural gradient forgets.
     """
 
     PROPERTIES = (

@@ -1,4 +1,4 @@
-"""How a component type is declared, and what all types have by their declaration."""
+"""The declaration of component types, and the code that follows from it for all types."""
 
 from nnet3_descriptors.components.declaration.base import (
     Component,

@@ -1,4 +1,4 @@
-"""What all component classes have in common: identity, index rules, parameters, construction."""
+"""The base of all component classes: identity, index rules, parameters, construction."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SAME_ROW: ClosedForm = (AtOffsets((0,)),)
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def component_family(cls: _C) -> _C:
-    """Makes a frozen class of fields that several component types share; it is no type itself."""
+    """Makes a frozen base class with fields that several component types share."""
     built: _C = attrs.frozen(kw_only=True, repr=False)(cls)
     built.FIELDS = field_specs(built)
     built.IS_ABSTRACT = True
@@ -37,12 +37,12 @@ def component_family(cls: _C) -> _C:
 
 @attrs.frozen(kw_only=True)
 class PrecomputedIndexes:
-    """Base of what components compute from indexes once for each step; see `precompute_indexes`."""
+    """The base of precomputed indexes, made once for each step; see `precompute_indexes`."""
 
     IS_ABSTRACT: ClassVar[bool] = True
 
     def misfit(self, component: Any, rows_in: int, rows_out: int, *, backward: bool) -> str | None:
-        """Returns what does not fit the component and the matrices of a command, or None.
+        """Returns a message if these indexes do not fit a component and its matrices, else None.
 
         Args:
             component: A component that has this type as `INDEXES`.
@@ -68,22 +68,22 @@ class Component:
     type: ClassVar[str] = "Component"
     """Kaldi's name of the type: the name of the class."""
     IS_ABSTRACT: ClassVar[bool] = True
-    """Whether this is what several types share, and no type itself."""
+    """Whether this is a base class of several types, and no type itself."""
     FIELDS: ClassVar[tuple[FieldSpec, ...]] = ()
     """The declarations of the fields, in file order."""
     PROPERTIES: ClassVar[ComponentProperties] = ComponentProperties(0)
     """The promises of the type, where they do not depend on the configuration."""
     BACKPROP_NEEDS_EXACT_VALUES: ClassVar[bool] = False
-    """Whether the input derivative jumps where values that the backward computation looks at are
-    exactly 0, or equal: a rounding error there makes it another one."""
+    """Whether the input derivative jumps where values that the backward computation reads are
+    exactly 0, or equal, so that a rounding error changes it."""
     INDEXES: ClassVar[IndexesType] = None
-    """What `precompute_indexes` returns; None for types that precompute nothing."""
+    """The type that `precompute_indexes` returns; None for types that precompute nothing."""
     INFO: ClassVar[tuple[InfoEntry, ...]] = ()
-    """What `info` shows, in this order; empty: all visible fields in file order."""
+    """The items that `info` shows, in order; empty: all visible fields in file order."""
     OBSOLETE: ClassVar[tuple[tuple[str, Kind], ...]] = ()
-    """Tokens of older files that no longer mean anything, and the kinds of their values."""
+    """Tokens of older files without a meaning today, and the kinds of their values."""
     REPEATED: ClassVar[tuple[tuple[str, str], ...]] = ()
-    """Fields that files have a second time, always, and the names of the fields before that."""
+    """Fields that files always repeat, and the names of the fields before the repetition."""
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -184,8 +184,8 @@ class Component:
     def closed_form(self) -> ClosedForm | None:
         """Returns what the two methods above say, by offsets in t; None if that cannot be said.
 
-        With it large requests are fast. A class that overrides one of the two without this one has
-        none: it is asked about every row.
+        It makes large requests fast. If a class overrides one of the two methods but not this one,
+        it has no closed form: the graph asks it about every row.
         """
         return _SAME_ROW
 
@@ -218,7 +218,7 @@ class Component:
     def precompute_indexes(
         self, input_indexes: IndexArray, output_indexes: IndexArray, need_backprop: bool
     ) -> PrecomputedIndexes | None:
-        """Returns what the arithmetic needs to know about the rows; None for simple types."""
+        """Returns the facts about the rows that the arithmetic needs; None for simple types."""
         return None
 
     def precompute_repeated_indexes(
@@ -228,10 +228,10 @@ class Component:
         need_backprop: bool,
         num_sequences: int,
     ) -> PrecomputedIndexes | NotImplementedType | None:
-        """Returns the same for a minibatch of equal sequences, from the rows of the first alone.
+        """As `precompute_indexes`, for equal sequences, from the rows of the first alone.
 
-        Their rows are in the order in which `reorder_indexes` puts them. NotImplemented if the
-        type has to see the rows of all sequences.
+        Their rows are in the order in which `reorder_indexes` puts them. NotImplemented if the type
+        has to see the rows of all sequences.
         """
         return NotImplemented  # type: ignore[no-any-return]
 
@@ -306,7 +306,7 @@ class Component:
             rng: Source of the initial parameters.
 
         Raises:
-            ConfigError: a key is missing or unknown, or a value does not serve.
+            ConfigError: a key is missing or unknown, or a value is not valid.
         """
         config.may_have(spec.config for spec in cls.FIELDS if spec.config is not None)
         values = cls.initial_fields(config, rng)
@@ -315,7 +315,7 @@ class Component:
                 spec.take(config, values)
         config.finish(cls.type)
         try:
-            for spec in cls.FIELDS:  # before defaults are made that depend on them
+            for spec in cls.FIELDS:  # before the defaults that depend on them
                 if spec.name in values:
                     spec.check_range(values[spec.name], f"{cls.type}: '{spec.name}'")
             return cls(**values)

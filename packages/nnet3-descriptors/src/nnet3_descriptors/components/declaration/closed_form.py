@@ -1,8 +1,8 @@
-"""Closed forms: what all rows of a component read, told by offsets instead of row by row.
+"""Closed forms: the rows that a component reads, as offsets in t instead of row by row.
 
-A graph of many frames asks index rules about every row. Where a row reads rows of the same n and x
-at times that depend on its own t alone, the class can say so once; then large requests cost no more
-than small ones. Either answer must be the same.
+A graph of many frames asks index rules about every row. If a row reads rows of the same n and x, at
+times that depend only on its own t, the class can declare the offsets once. Large requests then
+cost no more than small ones. Both answers must be the same.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class AtOffsets:
     """A row reads the rows at some distances in t.
 
     Attributes:
-        offsets: The distances, in frames; each once. None at all for rows that read nothing.
-        optional: Those of them at which a row may be missing: it is read where it can be computed.
-            At the others it is required.
+        offsets: The distances, in frames; each once. Empty for rows that read nothing.
+        optional: The distances at which a row may be missing; it is read if it can be computed. At
+            the other distances a row is required.
     """
 
     offsets: tuple[int, ...] = attrs.field(converter=_as_offsets)
@@ -53,7 +53,7 @@ class AtOffsets:
 
 @attrs.frozen
 class AnyWithin:
-    """A row reads all rows that can be computed of a window in t; it needs at least one.
+    """A row reads all computable rows of a window in t; it needs at least one.
 
     Attributes:
         offsets: The window: distances in frames, ascending in equal steps.
@@ -63,5 +63,5 @@ class AnyWithin:
 
 
 ClosedForm = tuple[AtOffsets | AnyWithin | None, ...]
-"""What rows read whose t, divided by the length of the tuple, leaves the remainder 0, 1, and so on;
-None for rows that cannot be computed. The length divides the modulus of the component."""
+"""Element r is the rule for rows with t modulo the length of the tuple equal to r; None for rows
+that cannot be computed. The length divides the modulus of the component."""

@@ -16,7 +16,7 @@ _KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _FIRST_WORD: Final = re.compile(r"[^\s=]+(?=\s|$)")
 
 _MISSPELT: Final = 0.8
-"""How similar a key must be to one that is missing, to be that key misspelt."""
+"""How similar a key must be to a missing key to count as a misspelling of it."""
 
 
 class ConfigValue(NamedTuple):
@@ -34,7 +34,7 @@ class ConfigLine:
     default, and without a default an error.
 
     Attributes:
-        first_word: What stands before the first pair, such as "component-node"; may be "".
+        first_word: The text before the first pair, such as "component-node"; may be "".
         values: The pairs, in the order of the line.
     """
 
@@ -64,7 +64,7 @@ class ConfigLine:
             span: Where the line stands in it; by default all of it.
 
         Raises:
-            ConfigError: something that should be a pair is none.
+            ConfigError: a word is no `key=value` pair.
         """
         start, end = span if span is not None else (0, len(source))
         position = _skip_blanks(source, start, end)
@@ -91,7 +91,7 @@ class ConfigLine:
         return ConfigError(message, self.source, (start, end))
 
     def may_have(self, keys: Iterable[str]) -> None:
-        """Notes keys that are right, though some may not be asked for."""
+        """Marks keys as valid, though nobody may ask for them."""
         self._known |= frozenset(keys)
 
     def finish(self, subject: str) -> None:

@@ -1,8 +1,8 @@
-"""How a component class declares a field, once, for every use that is made of it.
+"""The declaration of the fields of component classes, one for all uses.
 
-A declaration such as `input_dim: int = integer(minimum=1)` says how the field is spelt in files
-(`<InputDim>`) and in config lines (`input-dim`), how it is read, written, checked and shown. The
-order of the declarations is the order of the tokens in Kaldi's files.
+A declaration such as `input_dim: int = integer(minimum=1)` gives the name of the field in files
+(`<InputDim>`) and in config lines (`input-dim`), and tells how to read, write, check and show it.
+The order of the declarations is the order of the tokens in Kaldi's files.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Declared(Protocol):
 
 @attrs.frozen(kw_only=True, eq=False)
 class FieldSpec:
-    """What a class says about one of its fields.
+    """The declaration of one field of a class.
 
     Attributes:
         name: Name of the attribute.
         kind: Its type in files and config lines.
         token: Words that stand before the value in a file; "" if it follows the value of the
             field before it directly.
-        old_tokens: What stood there in older files.
+        old_tokens: The tokens of older files in its place.
         config: Key in config lines; None if a config line does not give the value.
         unset_below: A config value below this counts as not given.
         default: Default of a config line; a callable gets the component; or _REQUIRED.
@@ -55,13 +55,13 @@ class FieldSpec:
             before it; or _REQUIRED.
         written: When the token is written.
         shape: For arrays, names of the attributes that give rows and columns.
-        may_be_empty: An array of no elements serves too.
+        may_be_empty: Whether an empty array is valid, too.
         parameter: Training changes it.
         shown: When `info` shows it.
         label: Name by which `info` shows it.
         show: How `info` shows the value.
         minimum: Least value.
-        above: A bound that is itself too small.
+        above: An exclusive lower bound.
         maximum: Greatest value.
     """
 
@@ -154,13 +154,13 @@ def field_specs(cls: type) -> tuple[FieldSpec, ...]:
 
 def _number(value: float) -> str:
     text = f"{value:g}" if isinstance(value, float) else str(value)
-    # Of a number beyond the range of float32, such as 1e300, no more is known.
+    # A number beyond the range of float32, such as 1e300, becomes infinite.
     return f"{text} in single precision" if math.isinf(value) else text
 
 
 @functools.cache
 def _named(declared: FieldSpec, name: str) -> FieldSpec:
-    """Returns a declaration with what follows from the name of the field filled in."""
+    """Returns a declaration, completed with defaults that follow from the name of the field."""
     words = name.replace("_", "-")
     return attrs.evolve(
         declared,

@@ -75,7 +75,7 @@ def _mean_and_stddev(values: Array) -> tuple[float, float]:
     """Returns mean and standard deviation with Kaldi's roundings to single precision."""
     flat = values.ravel()
     size = np.float32(flat.size)
-    # A matrix is summed in double precision; a vector in single, one element after the other.
+    # Kaldi sums a matrix in double precision, and a vector in single, element by element.
     total = flat.sum(dtype=np.float64) if values.ndim == 2 else np.add.accumulate(flat)[-1]
     mean = np.float32(total) / size
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -1,4 +1,4 @@
-"""Components in Kaldi's files, binary and text, as the declarations of their fields say."""
+"""Components in Kaldi's files, binary and text, following the declarations of their fields."""
 
 from typing import Any
 
@@ -73,7 +73,7 @@ def _find(specs: tuple[FieldSpec, ...], token: str, position: int) -> int | None
 def _read_field(
     reader: Reader, specs: tuple[FieldSpec, ...], number: int, token: str, values: dict[str, Any]
 ) -> int:
-    """Reads the value of a field, and those that follow it without a token of their own.
+    """Reads the value of a field, and of the following fields that have no token.
 
     Returns:
         The number of the next field.
@@ -100,7 +100,7 @@ def _fill_absent(
     start: int,
     found: str,
 ) -> None:
-    """Gives fields that the file lacks their values; the class has the rest of the defaults."""
+    """Sets fields that the file lacks; the class has the other defaults."""
     for spec in specs:
         if not spec.optional:
             expected = f"'{spec.token.split()[0]}'" if spec.token else "a number"

@@ -40,7 +40,7 @@ class ArrayKey:
 
 
 def _float_key(value: float) -> float | str:
-    """Returns what a number is compared by: one that is undefined equals itself, as in arrays."""
+    """Returns a key that compares numbers; nan equals nan, as in arrays."""
     return value if value == value else "nan"
 
 
@@ -66,7 +66,7 @@ class Kind:
     """A kind of value.
 
     Attributes:
-        expected: What a value is, for error messages.
+        expected: A description of valid values, for error messages.
         comparison: attrs' `eq` argument.
     """
 

@@ -1,6 +1,6 @@
 """The settings of the natural-gradient update, which many types have in different order.
 
-A class declares those that it has, where its files have them: `rank_in: int = rank_in()`.
+A class declares its settings at the place where its files have them: `rank_in: int = rank_in()`.
 """
 
 from typing import Any

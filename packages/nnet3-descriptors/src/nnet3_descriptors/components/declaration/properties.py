@@ -1,4 +1,4 @@
-"""What a component promises to the compiler, the optimizer and the runtime."""
+"""The promises of a component to the compiler, the optimizer and the runtime."""
 
 import enum
 
@@ -41,4 +41,4 @@ IN_PLACE = (
     | ComponentProperties.PROPAGATE_IN_PLACE
     | ComponentProperties.BACKPROP_IN_PLACE
 )
-"""What element-wise maps promise."""
+"""The promises of element-wise maps."""

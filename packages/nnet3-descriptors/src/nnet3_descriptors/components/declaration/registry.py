@@ -1,4 +1,4 @@
-"""The component types by name, and how a class becomes one.
+"""The registry of component types by name.
 
 The module of a type is imported when the type is first needed: making the classes of all types
 takes longer than the rest of importing the package.

@@ -1,4 +1,4 @@
-"""Index rules of components that make their output of nothing."""
+"""Index rules of components that need no input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arrays of indexes that components precompute, and what is needed to find rows."""
+"""The arrays of indexes that components precompute, and functions that find rows."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def _row_numbers(values: ArrayLike) -> RowArray:
 
 
 def wrong_count(what: str, found: int, expected: int) -> str | None:
-    """Returns a message if indexes are for another number of things; see `misfit`."""
+    """Returns a message if there are not as many indexes as expected; see `misfit`."""
     return None if found == expected else f"are for {found} {what}, expected {expected}"
 
 
 def no_such_row(what: str, rows: NDArray[np.integer], count: int) -> str | None:
-    """Returns a message if one of the rows is none of so many; see `misfit`."""
+    """Returns a message if a row number is not below a count; see `misfit`."""
     if not rows.size or (rows.min() >= 0 and rows.max() < count):
         return None
     bad = int(rows[(rows < 0) | (rows >= count)].flat[0])
@@ -59,7 +59,7 @@ def no_such_row(what: str, rows: NDArray[np.integer], count: int) -> str | None:
 
 
 def no_such_range(what: str, ranges: RowArray, count: int) -> str | None:
-    """Returns a message if a range is none of so many rows; see `misfit`."""
+    """Returns a message if a range is not within a number of rows; see `misfit`."""
     begin, end = ranges.T
     fits = (begin >= 0) & (begin <= end) & (end <= count)
     if np.count_nonzero(fits) == len(fits):
@@ -90,7 +90,7 @@ def time_ranges(
 
 
 def find_rows(rows: IndexArray, wanted: IndexArray) -> NDArray[np.int64]:
-    """Returns where each wanted index is among the rows.
+    """Returns the position of each wanted index among the rows.
 
     Args:
         rows: (M, 3) indexes, in any order.

@@ -1,7 +1,7 @@
-"""Rows on a regular grid of times, as components that look along t want them.
+"""Rows on a regular grid of times, for components that read several times.
 
-Rows are ordered by t and, for each t, by sequence: the distinct (n, x) in ascending order. Where
-the grid has rows that the given indexes have not, padding is put in, with t = NO_TIME.
+Rows are ordered by t and, for each t, by sequence: the distinct (n, x) in ascending order. Rows of
+the grid that are missing in the given indexes become padding, with t = NO_TIME.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class TimeGrid:
             first = int(times.min())
             steps = times[1:] - times[:-1]
         last = int(times.max())
-        # What divides the differences of neighbours, in whatever order, divides all differences.
+        # A number that divides the differences of neighbours, in any order, divides all
+        # differences.
         step = int(np.gcd.reduce(steps)) if len(steps) else 0
         return cls(first, step, (last - first) // step + 1 if step else 1)
 
@@ -75,7 +76,7 @@ def _pack(indexes: IndexArray) -> NDArray[np.int64]:
 def grid_indexes(
     indexes: IndexArray, sequences: NDArray[np.int64], grid: TimeGrid, interleave: int = 1
 ) -> IndexArray:
-    """Returns the indexes of all rows of a grid; those that are not in `indexes` are padding.
+    """Returns the indexes of all rows of a grid; rows that are not in `indexes` are padding.
 
     Args:
         indexes: (N, 3) int32; their times are on the grid, their (n, x) among `sequences`.

@@ -24,10 +24,10 @@ from nnet3_descriptors.indexes.integers import INT32_MAX
 
 @precomputed
 class TimeOffsetPrecomputedIndexes(PrecomputedIndexes):
-    """Where the input rows of each time offset lie.
+    """The places of the input rows for each time offset.
 
-    Row i of the output is made of the input rows i * row_stride + row_offsets[k], where k counts
-    the time offsets.
+    Row i of the output is computed from the input rows i * row_stride + row_offsets[k], where k
+    counts the time offsets.
 
     Attributes:
         row_stride: Distance of the input rows that belong to neighbouring output rows.
@@ -48,7 +48,7 @@ class TimeOffsetPrecomputedIndexes(PrecomputedIndexes):
                 raise Nnet3Error(f"'{name}' must be {least} to {INT32_MAX}, got {found}")
 
     def misfit(self, component: Any, rows_in: int, rows_out: int, *, backward: bool) -> str | None:
-        """Returns what does not fit: the number of time offsets, or an input row."""
+        """Returns a message if the number of time offsets, or an input row, does not fit."""
         misfit = wrong_count("time offsets", len(self.row_offsets), len(component.time_offsets))
         if misfit is not None:
             return misfit
@@ -63,8 +63,8 @@ class OffsetGrids:
 
     Attributes:
         outputs: Times of the output.
-        inputs: The times of the output plus each time offset, and what lies between them.
-        interleave: Number of input times in a step of the output; it divides that of all input
+        inputs: The times of the output plus each time offset, and the times between them.
+        interleave: Number of input times in a step of the output; it divides the number of input
             times.
     """
 
@@ -105,7 +105,7 @@ class TimeOffsetRules:
 
     @property
     def required_time_offsets(self) -> tuple[int, ...]:
-        """Those of them at which there has to be an input; at the others it may be missing."""
+        """The offsets at which an input is required; at the other offsets it may be missing."""
         return self.time_offsets
 
     def output_grid(self, output_indexes: IndexArray) -> TimeGrid:
@@ -134,7 +134,7 @@ class TimeOffsetRules:
         input_indexes: IndexArray,
         available: NDArray[np.bool_],
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Returns which rows have all required inputs, and as used all of theirs that are there."""
+        """Returns which rows have all required inputs, and as used all existing inputs of these."""
         at_offsets = available.reshape(len(output_indexes), len(self.time_offsets))
         is_required = np.isin(self.time_offsets, self.required_time_offsets)
         computable: NDArray[np.bool_] = np.logical_and.reduce(at_offsets[:, is_required], axis=1)
@@ -149,7 +149,7 @@ class TimeOffsetRules:
     def reorder_indexes(
         self, input_indexes: IndexArray, output_indexes: IndexArray
     ) -> tuple[IndexArray, IndexArray]:
-        """Returns both on regular grids of times, input rows so interleaved that strides fit."""
+        """Returns both on regular grids of times; input rows are interleaved to equal strides."""
         grids = OffsetGrids.around(self.output_grid(output_indexes), self.time_offsets)
         which = sequences(input_indexes)
         return (

@@ -1,1 +1,1 @@
-"""Components whose rows of output come from the same row of the input, most of them."""
+"""Components; most of them compute a row of the output from the same row of the input."""

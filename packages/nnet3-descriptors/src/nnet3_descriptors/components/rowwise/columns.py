@@ -30,7 +30,7 @@ class PnormComponent(Component):
     """
 
     PROPERTIES = Property.SIMPLE | Property.BACKPROP_NEEDS_INPUT | Property.BACKPROP_NEEDS_OUTPUT
-    BACKPROP_NEEDS_EXACT_VALUES = True  # 0 divided by 0 is taken as 0
+    BACKPROP_NEEDS_EXACT_VALUES = True  # 0 / 0 counts as 0
 
     input_dim: int = integer(minimum=1)
     output_dim: int = integer(minimum=1)
@@ -111,7 +111,7 @@ class _ColumnMap(Integers):
         numbers = np.rint(reader.vector())
         if not np.all((numbers >= 0) & (numbers <= numbers.size)):
             reader.fail("these are no column numbers", at=start)
-        # Kaldi wrote the last of these wrongly; it is known from the permutations then in use.
+        # Kaldi wrote the last number wrongly; it follows from the permutations that were in use.
         return (*(int(number) for number in numbers[:-1]), numbers.size - 1)
 
 

@@ -65,7 +65,7 @@ class ElementwiseProductComponent(Component):
 
 
 def _clipping_items(component: Any) -> str:
-    """Returns what `info` says about how often the derivative was clipped."""
+    """Returns the text of `info` about how often the derivative was clipped."""
     proportion = np.float32(component.num_clipped) / np.float32(component.count or 1)
     return item("clipped-proportion", proportion if component.count > 0 else 0)
 

@@ -42,7 +42,7 @@ class DropoutComponent(Component):
         | Property.BACKPROP_NEEDS_OUTPUT
         | Property.RANDOM
     )
-    BACKPROP_NEEDS_EXACT_VALUES = True  # 0 divided by 0 is taken as 1
+    BACKPROP_NEEDS_EXACT_VALUES = True  # 0 / 0 counts as 1
 
     dim: int = integer(minimum=1)
     dropout_proportion: float = real(minimum=0.0, maximum=1.0)
@@ -52,11 +52,11 @@ class DropoutComponent(Component):
 
 @component
 class DropoutMaskComponent(NoInputRules, Component):
-    """y = a random mask, for nothing; LstmNonlinearityComponent multiplies its gates by it.
+    """y = a random mask, without an input; LstmNonlinearityComponent multiplies its gates by it.
 
     The mask is 0 or 1; of two or three columns, the first two of a row are never both 0. Or it is
     continuous, uniform in [1 - 2 dropout_proportion, 1 + 2 dropout_proportion]. In test mode y is
-    the average of that.
+    the average of the mask.
 
     Attributes:
         output_dim: Number of columns.
@@ -81,7 +81,7 @@ class DropoutMaskComponent(NoInputRules, Component):
 
 @precomputed
 class GeneralDropoutPrecomputedIndexes(PrecomputedIndexes):
-    """Which mask each row is multiplied by.
+    """The mask that multiplies each block of each row.
 
     Attributes:
         num_mask_rows: Number of masks.
@@ -92,7 +92,7 @@ class GeneralDropoutPrecomputedIndexes(PrecomputedIndexes):
     indexes: RowArray = row_array()
 
     def misfit(self, component: Any, rows_in: int, rows_out: int, *, backward: bool) -> str | None:
-        """Returns what does not fit: the number of blocks of columns, or of masks, or a mask."""
+        """Returns a message if the number of blocks, or of masks, or a mask does not fit."""
         blocks = rows_out * (component.dim // component.block_dim)
         if not 1 <= self.num_mask_rows <= rows_out:
             return f"have {self.num_mask_rows} masks, expected 1 to {rows_out}"
@@ -122,7 +122,7 @@ class GeneralDropoutComponent(Component):
     Attributes:
         dim: Number of columns.
         block_dim: Columns are repeated blocks of this many, which share their mask.
-        time_period: After so many frames there is another mask; 0 for never.
+        time_period: The number of frames with the same mask; 0 for whole sequences.
         dropout_proportion: Probability of 0.
         dropout_per_frame: All columns of a mask are equal; such a mask is 0 or 1 if it is not
             continuous. Only files of one old branch of Kaldi have this.
@@ -210,7 +210,7 @@ class SpecAugmentTimeMaskPrecomputedIndexes(PrecomputedIndexes):
     """The rows of each sequence.
 
     Attributes:
-        rows: (rows,), all row numbers, those of each sequence together and in the order of time.
+        rows: (rows,), all row numbers; the rows of a sequence lie together, in the order of time.
         splits: (sequences + 1,), sequence s has rows[splits[s]:splits[s + 1]].
     """
 
@@ -218,7 +218,7 @@ class SpecAugmentTimeMaskPrecomputedIndexes(PrecomputedIndexes):
     splits: RowArray = row_array()
 
     def misfit(self, component: Any, rows_in: int, rows_out: int, *, backward: bool) -> str | None:
-        """Returns what does not fit: the number of rows, a row, or where sequences begin."""
+        """Returns a message if the number of rows, a row, or a begin of a sequence does not fit."""
         return (
             wrong_count("input rows", len(self.rows), rows_in)
             or wrong_count("output rows", len(self.rows), rows_out)

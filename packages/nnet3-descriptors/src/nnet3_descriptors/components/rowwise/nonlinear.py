@@ -13,7 +13,7 @@ _UNSET_THRESHOLD = -1000.0
 
 
 def _activation_items(component: Any) -> str:
-    """Returns what `info` says about the activations, if they have been counted."""
+    """Returns the text of `info` about the activations, if they have been counted."""
     if not (component.count > 0.0 and component.value_avg.size == component.dim):
         return ""
     processed = component.num_dims_processed
@@ -26,7 +26,7 @@ def _activation_items(component: Any) -> str:
 
 
 def _output_derivative_items(component: Any) -> str:
-    """Returns what `info` says about the derivatives at the output."""
+    """Returns the text of `info` about the derivatives at the output."""
     if not (component.oderiv_count > 0.0 and component.oderiv_rms.size == component.dim):
         return ""
     summary = summarize_vector(component.oderiv_rms)
@@ -115,7 +115,7 @@ class RectifiedLinearComponent(NonlinearComponent):
     """y = max(0, x)."""
 
     PROPERTIES = _ELEMENTWISE
-    BACKPROP_NEEDS_EXACT_VALUES = True  # is the output 0, or not
+    BACKPROP_NEEDS_EXACT_VALUES = True  # whether the output is 0
 
     @property
     def properties(self) -> Property:

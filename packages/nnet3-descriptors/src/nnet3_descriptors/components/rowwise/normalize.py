@@ -25,7 +25,7 @@ from nnet3_descriptors.components.declaration.registry import component
 
 
 def _statistics_items(component: Any) -> str:
-    """Returns what `info` says about the statistics, if there are any."""
+    """Returns the text of `info` about the statistics, if there are any."""
     if not component.count > 0:
         return ""
     stddev = np.sqrt(np.maximum(component.stats_var, 0.0))
@@ -99,7 +99,7 @@ class NormalizeComponent(Component):
             mean square of the input.
     """
 
-    BACKPROP_NEEDS_EXACT_VALUES = True  # a row of zeros is divided by the floor of its norm
+    BACKPROP_NEEDS_EXACT_VALUES = True  # a row of zeros has the floor as its norm
     INFO = ("input_dim", "output_dim", "target_rms", "add_log_stddev", "block_dim")
     # It once was a nonlinearity, with the statistics of one.
     OBSOLETE = (

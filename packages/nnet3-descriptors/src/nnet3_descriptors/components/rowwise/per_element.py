@@ -199,7 +199,7 @@ def _check_blocks(component: Any, values: Array) -> None:
 
 
 def _constant_function_items(component: Any) -> str:
-    """Returns what `info` says a second time, as Kaldi does."""
+    """Returns text that `info` repeats, as Kaldi does."""
     dims = item("input-dim", component.input_dim) + item("output-dim", component.output_dim)
     return f", {component.type}{dims}"
 

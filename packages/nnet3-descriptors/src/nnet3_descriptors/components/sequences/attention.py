@@ -27,11 +27,11 @@ from nnet3_descriptors.indexes.integers import INT32_MAX
 from nnet3_descriptors.limits import check_limit
 
 _SHOWN_HEADS = 5
-"""Heads of which `info` shows the average weights."""
+"""The number of heads whose average weights `info` shows."""
 
 
 def _statistics_items(component: Any) -> str:
-    """Returns what `info` says about the weights, if they have been counted."""
+    """Returns the text of `info` about the weights, if they have been counted."""
     count = component.stats_count
     if count == 0.0:
         return ""
@@ -61,8 +61,8 @@ class RestrictedAttentionComponent(TimeOffsetRules, Component):
         num_left_inputs: Number of time offsets before 0.
         num_right_inputs: Number of time offsets behind 0.
         time_stride: Distance of the time offsets, in frames.
-        num_left_inputs_required: So many of those before 0 have to be there.
-        num_right_inputs_required: So many of those behind 0 have to be there.
+        num_left_inputs_required: The number of inputs before 0 that must exist.
+        num_right_inputs_required: The number of inputs behind 0 that must exist.
         output_context: Whether the output has the weights.
         key_scale: Scale of the products of keys and queries.
         stats_count: Number of frames in the statistics.
@@ -159,7 +159,7 @@ class RestrictedAttentionComponent(TimeOffsetRules, Component):
 
     @property
     def required_time_offsets(self) -> tuple[int, ...]:
-        """Those of them at which there has to be an input; at the others it may be missing."""
+        """The offsets at which an input is required; at the other offsets it may be missing."""
         return self._offsets(self.num_left_inputs_required, self.num_right_inputs_required)
 
     def _offsets(self, left: int, right: int) -> tuple[int, ...]:

@@ -30,7 +30,7 @@ from nnet3_descriptors.components.declaration.properties import ComponentPropert
 from nnet3_descriptors.components.declaration.registry import component
 
 _LSTM_NONLINEARITIES = ("i_t_sigmoid", "f_t_sigmoid", "c_t_tanh", "o_t_sigmoid", "m_t_tanh")
-"""What Kaldi calls the rows of the statistics of an LSTM."""
+"""Kaldi's names for the rows of the statistics of an LSTM."""
 
 GRU_PROPERTIES = (
     Property.SIMPLE
@@ -67,8 +67,8 @@ class LstmNonlinearityComponent(UpdatableComponent):
     """The gates and cell of an LSTM with peepholes: (gates and old cell) to (cell, output).
 
     The columns of the input are five blocks of cell_dim (input gate, forget gate, cell input,
-    output gate, old cell) and, with dropout, three masks, one for each gate; those of the output
-    are the new cell and the output of the layer.
+    output gate, old cell) and, with dropout, three masks, one for each gate; the columns of the
+    output are the new cell and the output of the layer.
 
     Attributes:
         params: Peephole weights of input gate, forget gate and output gate, (3, cell_dim).
@@ -139,7 +139,7 @@ class LstmNonlinearityComponent(UpdatableComponent):
 
 
 def _gru_statistics_items(component: Any) -> str:
-    """Returns what `info` says about the tanh, if it has been counted."""
+    """Returns the text of `info` about the tanh, if it has been counted."""
     count = component.count
     if not count > 0.0:
         return ""

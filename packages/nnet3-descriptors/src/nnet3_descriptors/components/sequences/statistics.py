@@ -54,7 +54,7 @@ class StatisticsExtractionPrecomputedIndexes(PrecomputedIndexes):
         return counts
 
     def misfit(self, component: Any, rows_in: int, rows_out: int, *, backward: bool) -> str | None:
-        """Returns what does not fit: the number of rows of a side, or a row."""
+        """Returns a message if the number of rows of a side, or a row, does not fit."""
         misfit = _misfit_of_sums(self.forward_indexes, rows_in, rows_out)
         if misfit is None and backward:
             misfit = wrong_count("input rows", len(self.backward_indexes), rows_in) or no_such_row(
@@ -77,7 +77,7 @@ class StatisticsPoolingPrecomputedIndexes(PrecomputedIndexes):
     backward_indexes: RowArray = row_array(2)
 
     def misfit(self, component: Any, rows_in: int, rows_out: int, *, backward: bool) -> str | None:
-        """Returns what does not fit: the number of rows of a side, or a range of rows."""
+        """Returns a message if the number of rows of a side, or a range of rows, does not fit."""
         misfit = _misfit_of_sums(self.forward_indexes, rows_in, rows_out)
         if misfit is None and backward:
             misfit = wrong_count(
@@ -94,7 +94,7 @@ def _misfit_of_sums(ranges: RowArray, rows_in: int, rows_out: int) -> str | None
 
 @component_family
 class StatisticsFamily(Component):
-    """Sums over times of one sequence, of those that there are."""
+    """Sums over the existing times of one sequence."""
 
     INFO = ("input_dim", "output_dim")
 
@@ -105,7 +105,7 @@ class StatisticsFamily(Component):
         input_indexes: IndexArray,
         available: NDArray[np.bool_],
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Returns which rows have some input, and as used all inputs that are there."""
+        """Returns which rows have any input, and as used all existing inputs."""
         available_before = np.concatenate([[0], np.cumsum(available)])
         computable = available_before[splits[1:]] > available_before[splits[:-1]]
         return computable, available.copy()
@@ -113,7 +113,7 @@ class StatisticsFamily(Component):
     def reorder_indexes(
         self, input_indexes: IndexArray, output_indexes: IndexArray
     ) -> tuple[IndexArray, IndexArray]:
-        """Returns both in the order of n, then x, then t, so that what is summed is a range."""
+        """Returns both in the order of n, then x, then t, so that each sum is over a range."""
         return (
             input_indexes[sequence_order(input_indexes)],
             output_indexes[sequence_order(output_indexes)],
@@ -216,7 +216,7 @@ class StatisticsExtractionComponent(StatisticsFamily):
         return splits, as_rows(needed, reader)
 
     def closed_form(self) -> ClosedForm:
-        """Returns, for each place of a row in its period, where all of the period lies."""
+        """Returns, for each place of a row in its period, the offsets of the whole period."""
         length, step = self.output_period, self.input_period
         return tuple(AnyWithin(range(-place, length - place, step)) for place in range(length))
 
@@ -244,11 +244,11 @@ class StatisticsExtractionComponent(StatisticsFamily):
 
 @component
 class StatisticsPoolingComponent(StatisticsFamily):
-    """Means, and standard deviations, over a window of what StatisticsExtractionComponent gives.
+    """Means, and standard deviations, over a window of sums of StatisticsExtractionComponent.
 
-    The columns of the input are a count, sums and perhaps sums of squares. Those of the output are
-    the logarithm of the count, repeated, and the others divided by the count; with output_stddevs
-    the last of them become standard deviations.
+    The columns of the input are a count, sums and perhaps sums of squares. The columns of the
+    output are the logarithm of the count, repeated, and the other sums divided by the count; with
+    output_stddevs the mean squares become standard deviations.
 
     Attributes:
         input_dim: Number of columns of the input.
