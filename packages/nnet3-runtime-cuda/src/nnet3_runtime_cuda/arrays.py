@@ -1,4 +1,4 @@
-"""Arrays that are given: their shapes and values checked, and named in errors."""
+"""Checks of the shapes and values of a caller's arrays; errors name the array."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def checked_arrays(
     Args:
         expected: The shape for each node.
         given: By node.
-        what: What they are called in messages.
-        taken: Makes an array of what is given; see `Transfer`.
+        what: The name of the arrays in messages.
+        taken: Makes an array of a given value; see `Transfer`.
 
     Raises:
         RunError: see `NnetComputer.forward`.
@@ -102,7 +102,7 @@ def _check(fits: npt.NDArray[np.bool_], array: npt.NDArray[Any], where: str, wan
 
 
 def check_output(array: FloatArray, what: str) -> None:
-    """Raises a RunError if an output is not finite: what it was made of has overflowed."""
+    """Raises a RunError if an output is not finite, because the arithmetic has overflowed."""
     if not np.isfinite(_sum(array)):
         finite = np.isfinite(array)
         if not finite.all():
@@ -114,7 +114,7 @@ def check_output(array: FloatArray, what: str) -> None:
 
 
 def check_not_masked(values: Any, what: str) -> None:
-    """Raises a RunError if values are a masked array, or rows that are: masks would be lost."""
+    """Raises a RunError for a masked array, or masked rows: their masks would be lost."""
     rows = values if isinstance(values, list | tuple) else ()
     if any(isinstance(each, np.ma.MaskedArray) for each in (values, *rows)):
         raise RunError(
@@ -123,7 +123,7 @@ def check_not_masked(values: Any, what: str) -> None:
 
 
 def on_host(value: Any) -> npt.NDArray[Any]:
-    """What a caller gives to a network on the processor, as a NumPy array.
+    """A caller's array for a network on the processor, as a NumPy array.
 
     Raises:
         RunError: it is on a device, or cannot be read as an array.
@@ -138,11 +138,11 @@ def on_host(value: Any) -> npt.NDArray[Any]:
 
 
 def as_array(values: Any, what: str) -> npt.NDArray[Any]:
-    """What a caller gives as a NumPy array, not copied if it need not be.
+    """A caller's array as a NumPy array, copied only if necessary.
 
     Args:
         values: An array, nested sequences of numbers, or whatever has `__dlpack__`.
-        what: What it is called in messages.
+        what: The name of the array in messages.
 
     Raises:
         RunError: it is on a device, masked, or cannot be read as an array.

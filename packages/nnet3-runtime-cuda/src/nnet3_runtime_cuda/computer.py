@@ -40,8 +40,8 @@ class NnetComputer:
         UnsupportedComponentError: a component type has no arithmetic here.
         DeviceError: there is no such device or number of threads.
         DeviceMemoryError: it has not the memory; the message says what would fit.
-        RunError: an environment variable that says how products are computed has no such value; or
-            there is to be a trace on a device.
+        RunError: an environment variable that chooses how products are computed has an unknown
+            value; or a trace was asked for on a device.
     """
 
     def __init__(
@@ -57,14 +57,14 @@ class NnetComputer:
 
         Args:
             nnet: The network, or a network on a device, which knows the device and its threads.
-            computation: What is to be run.
+            computation: The computation to run.
             device: "cpu", "cuda", "cuda:<number>", or a platform that is open.
             threads: How many threads share the work, on the processor; None for as many as the
                 BLAS library uses, but at most 4. No more than 256 can be asked for. The same number
                 gives the same results each time, others differ by rounding. With a network on a
                 device, 1 keeps all work on the thread that asks, so that other computers of the
                 network can run beside this one; any other number does not count.
-            trace: Hears what each command takes and writes, on the processor; see `Tracer`.
+            trace: Records the time and the results of each command, on the processor; see `Tracer`.
         """
         if not isinstance(nnet, DeviceNnet):
             nnet = DeviceNnet(nnet, device=device, threads=threads)
@@ -83,7 +83,7 @@ class NnetComputer:
         self.num_calls = self._program.num_calls
 
     def __repr__(self) -> str:
-        """What it runs, how many calls that is, and the memory."""
+        """The computation, the number of its calls, and the memory."""
         return (
             f"<NnetComputer of {self._computation!r}: {self.num_calls} calls, "
             f"{self.memory_bytes:,} bytes>"
@@ -191,7 +191,7 @@ class NnetComputer:
         return outputs
 
     def _has_silent_segment(self) -> bool:
-        """Whether the next segment takes and gives nothing, and so belongs to the one before."""
+        """Whether the next segment takes and gives nothing; it then belongs to the one before."""
         forward = self._program.forward
         if self._next == len(forward):
             return False
@@ -200,7 +200,7 @@ class NnetComputer:
     def _checked(
         self, segment: Segment, given: Mapping[str, npt.ArrayLike], what: str
     ) -> list[Any]:
-        """What a segment is given, as arrays; what is refused changes nothing."""
+        """The inputs of a segment as arrays. An input that is refused changes nothing."""
         shapes = {port.node: port.view.shape for port in segment.inputs}
         return checked_arrays(shapes, given, what, self._program.transfer.taken)
 
@@ -213,6 +213,6 @@ class NnetComputer:
         with running():
             for call in segment.calls:
                 call()
-        # If nobody says where the results are to be, they go to where the values came from.
+        # By default the results go to the place that the values came from.
         on_device = on_device or not all(isinstance(array, np.ndarray) for array in arrays)
         return {port.node: transfer.get(port.view, on_device=on_device) for port in segment.outputs}

@@ -30,7 +30,7 @@ _PROCESSOR = Path("/proc/cpuinfo")
 
 
 def missing() -> str:
-    """What this machine lacks to multiply in bfloat16; empty if nothing."""
+    """The missing parts for products in bfloat16 on this machine; empty if none is missing."""
     if not has_bf16():
         return "MKL (the extra 'mkl')"
     if not _PROCESSOR.exists() or " amx_bf16" not in _PROCESSOR.read_text():
@@ -63,7 +63,7 @@ class Bf16Machine(CpuMachine):
             is_transposed = parameters.strides[0] < parameters.strides[1]
             rows = np.ascontiguousarray(parameters.T if is_transposed else parameters)
             upper = ((rows.view(np.uint32) + _HALF) >> np.uint32(16)).astype(np.uint16)
-            # The parameters are kept, so that no others come to lie where they are.
+            # A reference to the parameters keeps others from getting the same address.
             self._rounded[key] = (upper.T if is_transposed else upper), parameters
         return self._rounded[key][0]
 
@@ -71,7 +71,7 @@ class Bf16Machine(CpuMachine):
 class Bf16Tape(NumpyTape):
     """Records products with fixed parameters as products of bfloat16 matrices."""
 
-    # Rounding what tiles put together would lose more than rounding the input.
+    # Rounding the sums that tiles make would lose more than rounding the input.
     gains_by_tiles = False
 
     def __init__(self, machine: Bf16Machine, dtype: npt.DTypeLike, workers: Workers | None) -> None:

@@ -21,10 +21,10 @@ from nnet3_runtime_cuda.program import Program
 
 
 class CpuMachine(Machine):
-    """The processor: arrays are NumPy's, and a program is what was recorded.
+    """The processor: arrays are NumPy arrays, and a program is the recorded calls.
 
     Attributes:
-        estimates: Those of the natural gradient, which all its programs move.
+        estimates: The estimates of the natural gradient, which all its programs update.
     """
 
     is_device: ClassVar[bool] = False
@@ -48,7 +48,7 @@ class CpuMachine(Machine):
         return program
 
     def finish(self, tape: Tape) -> Callable[[], object]:
-        """A call that runs what was recorded on a tape of this machine."""
+        """A call that runs the recorded calls of a tape of this machine."""
         calls = tape.take()
 
         def run() -> None:
@@ -59,7 +59,7 @@ class CpuMachine(Machine):
         return run
 
     def freeze_estimates(self, on: bool) -> None:
-        """Says whether minibatches leave the estimates of Fisher matrices as they are."""
+        """Sets whether the estimates of Fisher matrices stay fixed."""
         self.estimates.freeze(on)
 
     def estimate_state(self, estimate: FisherEstimate) -> EstimateState:
@@ -71,7 +71,7 @@ class CpuMachine(Machine):
         self.estimates.of(estimate).state = state
 
     def pull(self, arrays: Iterable[Array]) -> None:
-        """Nothing: arrays stand for themselves."""
+        """Does nothing: the arrays are the memory of the machine."""
 
     def push(self, arrays: Iterable[Array]) -> None:
-        """Nothing, likewise."""
+        """Does nothing, for the same reason."""

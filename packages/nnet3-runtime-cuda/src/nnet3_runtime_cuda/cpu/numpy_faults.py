@@ -1,4 +1,4 @@
-"""What NumPy computes wrong, and what gives the same results right.
+"""Faults of NumPy, and other calls that give the right results.
 
 A fault is avoided where operations are bound to their operands, so that runs pay nothing for it.
 """
@@ -13,14 +13,14 @@ Operand = Array | float
 
 
 def avoided(function: str, operands: tuple[Operand, ...]) -> tuple[str, tuple[Operand, ...]]:
-    """The function and the operands, or others with the same results where NumPy is wrong.
+    """The function and the operands, or a replacement if NumPy would be wrong.
 
     `negative` reads the wrong elements in NumPy 2.1.0 to 2.5.4, on any processor: where elements of
     the input lie 16 bytes apart for types of 4 bytes, or 64 bytes for types of 8, and those of the
-    output are apart too, it reads contiguous elements. Pull request 27027 of numpy/numpy brought
-    it: what chooses the vector loop for contiguous inputs compares their stride, in elements, with
-    the size of an element instead of 1. 2.5.5 is right. The product with -1 is exact; it takes some
-    nanoseconds more, so other operands keep `negative`.
+    output are apart too, it reads contiguous elements. Pull request 27027 of numpy/numpy introduced
+    the fault: the choice of the vector loop for contiguous inputs compares their stride, in
+    elements, with the size of an element instead of 1. NumPy 2.5.5 is right. The product with -1 is
+    exact; it takes some nanoseconds more, so other operands keep `negative`.
 
     Args:
         function: NumPy's name for it.

@@ -22,21 +22,21 @@ Recorded = Call | Op | Round
 _T = TypeVar("_T")
 
 BLOCK_ELEMENTS = 1 << 16
-"""Chains of operations run over so many elements at a time, 256 KiB, to stay in the cache."""
+"""The elements, 256 KiB, that chains of operations process at a time, to stay in the cache."""
 
 SUM_ELEMENTS = 1 << 18
-"""The same where columns are summed up: sums of more rows at a time have smaller errors."""
+"""The same for chains that sum columns: sums of more rows at a time have smaller errors."""
 
 FEWEST_SHARED = 1 << 12
-"""Threads share what computes so many elements or more."""
+"""Threads share operations on at least so many elements."""
 
 
 class Recorder(Tape):
-    """Records calls, in order, and gives out the memory that they work in.
+    """Records calls, in order, and hands out their memory.
 
     Attributes:
-        dtype: Of the values that pass through the network.
-        calls: What was recorded, in order.
+        dtype: The type of the values in the network.
+        calls: The recorded calls, in order.
         persistent_bytes: Memory given out by `persistent`.
     """
 
@@ -63,14 +63,14 @@ class Recorder(Tape):
         self._workers = workers
         # The conditions of `when` within which calls are being recorded.
         self._looked_at: tuple[Array, ...] = ()
-        # Whether there is no other thread, or what is being recorded is the share of one.
+        # Whether there is only one thread, or the calls being recorded are the share of one thread.
         self._is_for_one_thread = workers is None
-        # How many operations `run` has made ready, and what it calls.
+        # The number of operations that `run` has prepared, and the calls it makes.
         self._ready: tuple[int, tuple[Call, ...]] = 0, ()
 
     @property
     def threads(self) -> int:
-        """How many threads run what is recorded, where it can be shared."""
+        """The number of threads that share the recorded calls."""
         return 1 if self._workers is None else self._workers.threads
 
     @property
@@ -135,11 +135,11 @@ class Recorder(Tape):
         return self._scratch.take(shape, self.dtype if dtype is None else dtype)
 
     def lend(self, memory: Array) -> None:
-        """Lets the current command use memory of the program that nothing else needs as scratch."""
+        """Lends the current command unused memory of the program as scratch."""
         self._scratch.lend(memory)
 
     def persistent(self, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
-        """A zeroed array of its own, for what must last from one command to a later one."""
+        """A zeroed array that keeps its content from one command to later ones."""
         array: Array = np.zeros(shape, dtype=self.dtype if dtype is None else dtype)
         self.persistent_bytes += array.nbytes
         return array
@@ -162,7 +162,7 @@ class Recorder(Tape):
         """Scratch arrays that are taken within hold their contents to the end of it only."""
         return self._scratch.passing()
 
-    # ---- what several threads may do ----
+    # ---- work for several threads ----
 
     def independent(self, items: Sequence[_T]) -> Iterator[_T]:
         """The items, for a loop whose rounds may run on several threads at the same time."""
@@ -180,7 +180,7 @@ class Recorder(Tape):
         yield from self._in_lanes([[part] for part in even_parts(length, self.threads)])
 
     def _in_lanes(self, groups: Sequence[Sequence[_T]]) -> Iterator[_T]:
-        """The items of all groups; what is recorded meanwhile becomes a round."""
+        """The items of all groups; the calls recorded in between become a round."""
         mark, outer = self._scratch.mark, self.calls
         shares: list[tuple[Op, ...]] = []
         end, self._is_for_one_thread = mark, True
@@ -190,7 +190,7 @@ class Recorder(Tape):
                 for item in group:
                     self._scratch.mark = end
                     yield item
-                # Loops within a round have given back what they took, but not to other threads.
+                # Loops within a round have given back their scratch, but not to other threads.
                 end = self._scratch.farthest
                 shares.append(_ops(self.calls))
         finally:
@@ -198,7 +198,7 @@ class Recorder(Tape):
         self.calls.append(Round(tuple(shares)))
 
     def rows_per_sum(self, array: Array, *, arrays: int = 1) -> int:
-        """Of how many rows sums are to be taken at a time, if blocks of rows are summed up."""
+        """The number of rows to sum at a time, if blocks of rows are summed."""
         return _block_rows(array, SUM_ELEMENTS // arrays)
 
     def row_blocks(self, *arrays: Array, rows: int | None = None) -> Iterator[tuple[Array, ...]]:
@@ -230,7 +230,7 @@ class Recorder(Tape):
         for part in self.shared(out.shape[axis], out.size):
             yield tuple(part_of(a, part, axis - out.ndim, out.shape) for a in (out, *operands))
 
-    # ---- what the host decides, and what depends on it ----
+    # ---- decisions of the host ----
 
     def host(
         self, fill: Callable[[Array], object], *shape: int, dtype: npt.DTypeLike | None = None
@@ -254,8 +254,8 @@ class Recorder(Tape):
 
     @contextmanager
     def when(self, condition: Array) -> Iterator[None]:
-        """What is recorded within runs only if the one element of an array is not 0."""
-        # Each call looks for itself, as threads share them.
+        """Calls recorded within run only if the single element of an array is not 0."""
+        # Each call checks the element itself, because threads share the calls.
         before, self._looked_at = self._looked_at, (*self._looked_at, condition)
         try:
             yield
@@ -264,14 +264,14 @@ class Recorder(Tape):
 
 
 def _ops(recorded: Sequence[Recorded]) -> tuple[Op, ...]:
-    """What was recorded for one of several threads."""
+    """The recorded calls for one of several threads."""
     ops = tuple(one for one in recorded if isinstance(one, Op))
     assert len(ops) == len(recorded)
     return ops
 
 
 def _plain(recorded: Sequence[Recorded]) -> list[Call]:
-    """What was recorded for one thread, though there are more, as calls."""
+    """The calls that were recorded for one thread only, although there are several."""
     calls = []
     for one in recorded:
         assert not isinstance(one, Round)
@@ -285,7 +285,7 @@ def _call_if(conditions: Sequence[Array], call: Call) -> None:
 
 
 def _block_rows(array: Array, elements: int) -> int:
-    """How many rows have about so many elements."""
+    """The number of rows that have about so many elements."""
     size = max(1, elements // max(math.prod(array.shape[1:]), 1))
     count = -(-len(array) // size)
     # An even number of blocks, so that two threads have as much to do.

@@ -12,7 +12,7 @@ from nnet3_runtime_cuda.cpu.recorder import Recorder
 from nnet3_runtime_cuda.operations import Array
 
 GATHER_BITS = np.uint64(sum(1 << (56 - 7 * bit) for bit in range(8)))
-"""Times a number whose eight bytes are 0 or 1: its highest byte has them as bits."""
+"""The factor that brings eight bytes of 0 or 1 as bits into the highest byte of the product."""
 
 
 def record_pack_signs(tape: Recorder, a: Array, out: Array) -> None:

@@ -1,6 +1,6 @@
-"""Environment variables by which a user decides how products are computed.
+"""Environment variables that choose how products are computed.
 
-Without them, the fastest way that this machine has is found by trying.
+Without them, a trial finds the fastest way on this machine.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ class Switch:
 
     Attributes:
         variable: Its name.
-        values: What it may be.
+        values: Its possible values.
     """
 
     variable: str
     values: tuple[str, ...]
 
     def chosen(self) -> str | None:
-        """What the user has chosen; None if the variable is not set, or empty.
+        """The user's choice; None if the variable is not set, or empty.
 
         Raises:
-            RunError: it is something else than it may be.
+            RunError: the variable has another value.
         """
         found = os.environ.get(self.variable, "")
         if found and found not in self.values:
@@ -39,20 +39,20 @@ class Switch:
 
 
 BLAS = Switch("NNET3_BLAS", ("openblas", "mkl", "numpy"))
-"""The library of matrix products. "numpy" does without `cblas_sgemm`. What is not there cannot be
-chosen: products are NumPy's then."""
+"""The library of matrix products. "numpy" does without `cblas_sgemm`. If the chosen library is
+missing, NumPy computes the products."""
 
 PANELS = Switch("NNET3_PANELS", ("1", "0"))
-"""Whether there are panels for products of few rows, whatever is faster."""
+"""Whether products of few rows use panels, whether or not they are faster."""
 
 TILES = Switch("NNET3_TILES", ("1", "0"))
-"""Whether there are tiles where they save products; direct sums are slower and round less."""
+"""Whether convolutions use tiles, which save products; direct sums are slower and round less."""
 
 
 def check_switches() -> None:
-    """Raises a RunError if one of them is something else than it may be.
+    """Raises a RunError if a variable has an unknown value.
 
-    Each is looked up only where it matters, which may be in the middle of the work.
+    Otherwise the error would come only where the variable is used, maybe in the middle of the work.
     """
     for switch in (BLAS, PANELS, TILES):
         switch.chosen()

@@ -1,13 +1,12 @@
 """The tape of the processor: operations become calls of NumPy and of a BLAS library.
 
-Each is bound to its operands once and run any number of times: what is kept is
-`functools.partial(numpy.add, a, b, out)` and the like, and a run is a loop over ready calls that
-allocates nothing.
+Each operation is bound to its operands once, for example as `functools.partial(numpy.add, a, b,
+out)`. A run is a loop over these calls, and allocates nothing.
 
 With `Workers`, all but the smallest operations and chains of them (`row_blocks`, `independent`) are
-shared by several threads: what is recorded becomes `Lanes`. For that it is kept of each call what
-it reads and writes. The same number of threads gives the same results each time; with another one,
-products and sums of columns may be rounded otherwise.
+shared by several threads: the recorded calls become `Lanes`. For that the tape stores the arrays
+that each call reads and writes. The same number of threads gives the same results each time;
+another number may round products and sums of columns differently.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ from nnet3_runtime_cuda.operations.scratch import Scratch
 from nnet3_runtime_cuda.slices import PRODUCT_WORK, part_of
 
 FEW_ROWS = 48
-"""Products with at most so many rows are computed transposed."""
+"""The largest number of rows of products that are computed transposed."""
 
 TRANSPOSED_ROWS = range(FEW_ROWS + 1, 1025)
-"""Products with so many rows are up to a third faster with parameters transposed beforehand."""
+"""Rows of products that are up to a third faster with parameters transposed beforehand."""
 
 TRANSPOSED_ROWS_MKL = range(4, 257)
 """The same for MKL, which gains up to three times where rows are few."""
@@ -60,10 +59,10 @@ SLOW_WITH_NUMBERS = ("maximum", "minimum")
 in the cache they take four times longer."""
 
 MOST_COUNTED = 255
-"""A byte counts so far."""
+"""The largest number that a byte can count."""
 
 FEWEST_COLUMNS = 64
-"""Rows with fewer columns cost as much as they save."""
+"""With fewer columns, a row of numbers costs as much as it saves."""
 
 
 class NumpyTape(Recorder):
@@ -89,7 +88,7 @@ class NumpyTape(Recorder):
         super().__init__(dtype, scratch, workers)
         self._estimates = Estimates() if estimates is None else estimates
 
-    # ---- what pays ----
+    # ---- choices by speed ----
 
     def uses_tiles(self) -> bool:
         """Whether convolutions are to be computed by tiles."""
@@ -123,15 +122,15 @@ class NumpyTape(Recorder):
             self.record(call, reads=parts, writes=(target,))
 
     def _as_row(self, operand: Operand, out: Array) -> Operand:
-        """A number as a row of that number, where that pays; else the operand."""
+        """A number as a row of equal numbers, if that is faster; else the operand."""
         if isinstance(operand, np.ndarray) or out.ndim < 2 or out.dtype != self.dtype:
             return operand
         return operand if out.shape[-1] < FEWEST_COLUMNS else self.row(operand, out.shape[-1])
 
     def _as_arrays(self, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
-        """Operands with numbers as arrays of no dimension, which take NumPy half as long.
+        """Operands with numbers as arrays without axes, which take NumPy half as long.
 
-        Where an array has another type than the values, numbers are left to NumPy.
+        If an array has another type than the values, numbers stay numbers.
         """
         arrays = [operand for operand in operands if isinstance(operand, np.ndarray)]
         if len(arrays) == len(operands) or any(array.dtype != self.dtype for array in arrays):
@@ -153,12 +152,12 @@ class NumpyTape(Recorder):
             return
         if not (isinstance(source, np.ndarray) and np.may_share_memory(source, out)):
             for target, part in self._broadcast_shares(out, source):
-                # Takes half as long as `copyto` where rows are few.
+                # With few rows this takes half as long as `copyto`.
                 call = partial(target.__setitem__, ..., part)
                 self.record(call, reads=(part,), writes=(target,))
         elif source.dtype == out.dtype == self.dtype:
-            # Columns of the same rows: copyto would take care, with a temporary copy. The product
-            # has vector instructions, "positive" has none.
+            # For columns of the same rows copyto would make a temporary copy. The product uses
+            # vector instructions; "positive" does not.
             self.multiply(source, 1.0, out)
         else:
             self.record(partial(np.copyto, out, source), reads=(source,), writes=(out,))
@@ -210,10 +209,10 @@ class NumpyTape(Recorder):
             self._product(left, right, target, added)
 
     def _product_cut(self, a: Array, out: Array) -> tuple[int, int]:
-        """Along which axis of its output a product is cut up for the threads, and how much it is.
+        """The axis of its output along which a product is cut up for threads, and its work.
 
-        It is cut up by rows, or if these are few, by columns; stacks of matrices as stacks. The
-        axis counts from the end; the work is as `shared` takes it.
+        It is cut up by rows, or by columns if there are few rows; stacks of matrices are cut up by
+        matrix. The axis counts from the end; the work is in the unit of `shared`.
         """
         work = out.size * a.shape[-1] // PRODUCT_WORK
         if out.ndim > 2 and max(out.shape[:-2]) >= self.threads:
@@ -252,9 +251,9 @@ class NumpyTape(Recorder):
 
     @staticmethod
     def _is_faster_transposed(rows: int, b: Array) -> bool:
-        """Whether the library is faster with many rows and few columns than the other way round.
+        """Whether the library prefers many rows and few columns to few rows and many columns.
 
-        MKL is not if the rows of b are contiguous, nor with very few rows of the result.
+        MKL does not if the rows of b are contiguous, or if the result has very few rows.
         """
         if not is_mkl():
             return 1 < rows <= FEW_ROWS
@@ -265,7 +264,8 @@ class NumpyTape(Recorder):
         axis = -1 if out.ndim == 2 else _longest_of_stack(out)
         for part in self.shared(out.shape[axis], out.size):
             left, right, target = _part_of_product(a, b, out, part, axis)
-            # In the order of the axes: NumPy's own order reads all of b for each piece of a.
+            # This follows the order of the axes; NumPy's order would read all of b for each piece
+            # of a.
             call = partial(np.matmul, left, right, target, order="C")
             self.record(call, reads=(left, right), writes=(target,))
 
@@ -334,7 +334,7 @@ class NumpyTape(Recorder):
     # ---- natural gradient ----
 
     def precondition(self, estimate: FisherEstimate, x: Array) -> Array:
-        """Preconditions the rows of x in place, but for a factor, which it returns: (1,)."""
+        """Preconditions the rows of x in place, up to a factor, which it returns: (1,)."""
         natural = self._estimates.of(estimate)
         factor: Array = np.zeros(1, dtype=self.dtype)
 
@@ -352,7 +352,7 @@ class NumpyTape(Recorder):
     # ---- random numbers ----
 
     def random_uniform(self, rng: np.random.Generator, out: Array) -> None:
-        """out = numbers that are uniform in [0, 1), others in each run; out: float32."""
+        """out = uniform random numbers in [0, 1), new ones in each run; out: float32."""
         self.record(partial(_fill_uniform, rng, out), writes=(out,))
 
     # ---- gathering ----
@@ -380,7 +380,7 @@ class NumpyTape(Recorder):
 
 
 def _longest_of_stack(out: Array) -> int:
-    """The longest axis of a stack of matrices, the rows and columns of which do not count."""
+    """The longest axis of a stack of matrices, without the axes of rows and columns."""
     return int(np.argmax(out.shape[:-2])) - out.ndim
 
 

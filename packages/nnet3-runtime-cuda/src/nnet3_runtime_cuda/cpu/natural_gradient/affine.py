@@ -1,7 +1,8 @@
 """The natural gradient of affine maps, from products of low rank.
 
 It is recorded as a few operations that threads share: projections of rows, the scale of each side,
-rows of the gradient, rows of what is subtracted from it, and the update of the estimates.
+rows of the gradient, rows of the correction that is subtracted from it, and the update of the
+estimates.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from nnet3_runtime_cuda.operations.panels import ROWS
 from nnet3_runtime_cuda.slices import PRODUCT_WORK
 
 PASSES = 40
-"""Writing a preconditioned element takes as long as so many multiplications."""
+"""The number of multiplications that take as long as writing a preconditioned element."""
 
 
 def record_affine(
@@ -38,8 +39,8 @@ def record_affine(
 ) -> None:
     """Records that the natural gradient is added to linear and bias, or replaces them.
 
-    T and S (see `AffinePreconditioner`) are computed in the way that is less work. Where X or D is
-    narrow, it is less work yet to precondition its rows: `precondition_rows_of` decides for each.
+    T and S (see `AffinePreconditioner`) are computed in the cheaper of two ways. If X or D is
+    narrow, it is cheaper still to precondition its rows: `precondition_rows_of` decides for each.
     """
     xs, dy, bias, splice = gradient.xs, gradient.dy, gradient.bias, gradient.splice
     rows, columns_in = len(dy), sum(part.shape[1] for part in xs) + (bias is not None)
@@ -56,7 +57,7 @@ def record_affine(
     scale = np.ones(1)
     _record_factors(tape, x, derivative, splice, scale)
     if new_x is not None:
-        # What is preconditioned is no splice any more, but that is less work than is saved.
+        # Preconditioned rows are no splice any more, but this costs less than it saves.
         x = x.subtracted(tape, new_x)
         gradient = attrs.evolve(gradient, xs=x.arrays, product=None)
     if new_dy is not None:
@@ -124,7 +125,7 @@ def _set_scales(
 def _record_updates(tape: Recorder, sides: Sequence[_Side]) -> None:
     """Records the updates of the estimates, when nothing needs the old ones any more.
 
-    Threads share what is work; the new eigenvalues are found by one of them for each side.
+    Threads share the large products; for each side one thread finds the new eigenvalues.
     """
     sides = [side for side in sides if side.rank]
     js = [tape.scratch(side.rank, side.matrix.dim) for side in sides]
@@ -151,7 +152,7 @@ class _Side:
         h: (rows, rank), X W^T.
         scale: (1,), s: rows are preconditioned as s (X - H W).
         thin_columns: See `ColumnBlocks`.
-        rank: That of W, or 0 if the rows of X are preconditioned, so that the gradient need not be.
+        rank: The rank of W, or 0 if the rows of X are preconditioned instead of the gradient.
     """
 
     natural: OnlineNaturalGradient
@@ -202,9 +203,9 @@ class _Side:
         return self.natural.w
 
     def subtracted(self, tape: Recorder, memory: Array) -> _Side:
-        """Records X - H W, and returns the side with that, of rank 0.
+        """Records X - H W, and returns the side with it as X, of rank 0.
 
-        All but its last column, if that is apart, is in memory.
+        The new X is in memory, except for a last column that is apart.
         """
         rows, before = len(self.h), self.matrix
         last = None if before.last is None else tape.scratch(rows)
@@ -225,10 +226,10 @@ class _Side:
 
 @attrs.frozen(kw_only=True, eq=False)
 class _NaturalGradient:
-    """G = s s' D^T X, and what is subtracted from it; see `AffinePreconditioner`.
+    """G = s s' D^T X, and the correction that is subtracted from it; see `AffinePreconditioner`.
 
     Attributes:
-        plain: D^T X, with X and D preconditioned where their rows are.
+        plain: D^T X, with preconditioned rows of X or D where rows are preconditioned.
         x, derivative: The sides.
         scale: (1,), s s'.
         left: Rows of W', then of S^T.
@@ -343,7 +344,7 @@ def precondition_rows_of(rows: int, dim: int, rank: int, *, other: int) -> bool:
     Args:
         rows: How many rows there are.
         dim: Columns of the matrix that is to be preconditioned.
-        rank: Of the estimate of its Fisher matrix.
+        rank: The rank of the estimate of its Fisher matrix.
         other: Columns of the matrix on the other side, so that the gradient is (dim, other).
     """
     return rows * dim * (rank + PASSES) < rank * other * (min(rows, dim) + dim)

@@ -26,10 +26,10 @@ LARGEST_CONDITION = 1.0e6
 """Above this spread of eigenvalues, R may have lost its orthogonality and is renewed."""
 
 ORTHOGONALITY = 1.0e-3
-"""Largest deviation of R R^T from the unit matrix that is let stand."""
+"""The largest deviation of R R^T from the unit matrix that is accepted."""
 
 SMALLEST_DIFFERENCE = 1.0e-2
-"""A squared norm that shrinks below this part of itself is not had by subtraction."""
+"""A squared norm is not computed by subtraction if it shrinks below this part of itself."""
 
 
 EVERYTHING = slice(None)
@@ -38,7 +38,7 @@ EVERYTHING = slice(None)
 
 @attrs.frozen(kw_only=True, eq=False)
 class _Minibatch:
-    """What an update needs to know of a minibatch X, beside J = H^T X.
+    """The facts about a minibatch X that an update needs, beside J = H^T X.
 
     Attributes:
         gram: H^T H with H = X W^T.
@@ -53,7 +53,7 @@ class _Minibatch:
 
 @attrs.frozen(kw_only=True, eq=False)
 class _Turn:
-    """The new W is left (J + old W), with the rows of the old one scaled.
+    """The new W is left (J + old W), with scaled rows of the old W.
 
     Attributes:
         left: (rank, rank).
@@ -68,15 +68,15 @@ class OnlineNaturalGradient:
     """Multiplies rows of matrices by the inverse of a Fisher matrix estimated from them.
 
     One object serves one side of one parameter matrix, over the minibatches of a training run.
-    `precondition` is all that it does; its steps are public for those who share them among threads,
-    or who do not want the rows themselves: `begin`, H = X `transposed` and its `gram_matrix`,
+    `precondition` does everything. Its steps are public for code that shares them among threads, or
+    that does not need the rows themselves: `begin`, H = X `transposed` and its `gram_matrix`,
     `scale`, and, once nobody needs `w` any more, the update of the estimate: `project_back`,
-    `turn`, `move`. The update is nothing if it is not time.
+    `turn`, `move`. The update does nothing if it is not due.
 
     Attributes:
-        estimate: What stands for it where kernels ask for it.
-        token: An array that stands for the estimate where it is said what calls read and write.
-        is_frozen: Whether minibatches leave the estimate as it is, once there is one.
+        estimate: The value by which kernels ask for it.
+        token: An array that stands for the estimate among the arrays that calls read and write.
+        is_frozen: Whether the estimate stays fixed once it exists.
     """
 
     def __init__(self, estimate: FisherEstimate) -> None:
@@ -89,14 +89,14 @@ class OnlineNaturalGradient:
         self._ww: _Doubles | None = None  # W W^T, likewise
         self._d: _Doubles = np.zeros(0)  # (rank,)
         self._rho = 0.0
-        self._minibatch: _Minibatch | None = None  # if the estimate is to be updated by it
-        self._turn: _Turn | None = None  # how, once that is known
+        self._minibatch: _Minibatch | None = None  # set if it will update the estimate
+        self._turn: _Turn | None = None  # the change of W, once it is known
         self._renewed: _Doubles | None = None  # E^(1/2) if R may have lost its orthogonality
-        self._has_begun = False  # has a minibatch changed the estimate, or can none change it?
+        self._has_begun = False  # whether a minibatch has changed the estimate, or none can
 
     @property
     def state(self) -> EstimateState:
-        """The estimate as it is between two minibatches; set it, and it goes on from there."""
+        """The estimate between two minibatches; set it to go on from there."""
         none = np.zeros((0, 0))
         return EstimateState(
             minibatches=self._minibatches,
@@ -118,12 +118,12 @@ class OnlineNaturalGradient:
         self._renewed = state.renewed.copy() if len(state.renewed) else None
 
     def rank(self, dim: int) -> int:
-        """The rank of the estimate for rows of so many columns; 0 if they are left alone."""
+        """The rank of the estimate for rows of `dim` columns; 0 if they are not preconditioned."""
         return self.estimate.rank(dim)
 
     @property
     def w(self) -> Array:
-        """W, (rank(dim), dim), of the estimate that there is; the update changes it in place."""
+        """W, (rank(dim), dim), of the present estimate; the update changes it in place."""
         assert self._w is not None
         return self._w
 
@@ -162,7 +162,7 @@ class OnlineNaturalGradient:
         return scale
 
     def begin(self, x: RowMatrix, h: Array) -> None:
-        """Makes the first estimate, if there is none of a finite minibatch.
+        """Makes the first estimate, if no finite minibatch has made one.
 
         Args:
             x: (rows, dim), one row for each sample.
@@ -207,7 +207,7 @@ class OnlineNaturalGradient:
         return math.sqrt(square_sum / after) if after != 0.0 else 1.0
 
     def _look_at(self, rows: int, square_sum: float, gram: _Doubles) -> None:
-        """Remembers what an update needs if it is time for one, and there are rows."""
+        """Keeps the facts for an update if one is due and there are rows."""
         if self.is_updating and rows:
             self._minibatch = _Minibatch(gram=gram, rows=rows, square_sum=square_sum)
 
@@ -224,13 +224,13 @@ class OnlineNaturalGradient:
             x.transposed_times(h[:, part], j[part])
 
     def turn(self, j: Array) -> None:
-        """Finds the new eigenvalues, and how W is to change; j: J."""
+        """Finds the new eigenvalues and the change of W; j: J."""
         if self._minibatch is not None:
             self._turn, self._minibatch = self._turned(j, self._minibatch), None
             self._has_begun |= self._turn is not None
 
     def move(self, j: Array, part: slice = EVERYTHING) -> None:
-        """Changes some columns of W; j: J, of which these columns are overwritten."""
+        """Changes some columns of W, and overwrites these columns of j, J."""
         if self._turn is None:
             return
         w, columns = self.w[:, part], j[:, part]
@@ -261,7 +261,7 @@ class OnlineNaturalGradient:
             self._renew()
 
     def _turned(self, j: Array, minibatch: _Minibatch) -> _Turn | None:
-        """Moves D and rho by one step, and tells how W follows.
+        """Moves D and rho by one step, and returns the change of W.
 
         A minibatch with products that overflow changes nothing.
         """
@@ -294,7 +294,7 @@ class OnlineNaturalGradient:
         return _Turn(left=left.astype(w.dtype), old=old.astype(w.dtype))
 
     def _renew(self) -> None:
-        """Makes the rows of R orthonormal again if the last update may have spoilt that."""
+        """Makes the rows of R orthonormal again if the last update may have spoilt it."""
         if self._renewed is not None:
             self._w, self._renewed = _orthogonalized(self.w, self._renewed), None
             self._transposed = self._ww = None
@@ -349,21 +349,21 @@ def _orthogonalized(w: Array, root_e: _Doubles) -> Array:
 
 
 class Estimates:
-    """The estimates of the natural gradient of a network, each made when it is first asked for."""
+    """The estimates of the natural gradient of a network, each made on first use."""
 
     def __init__(self) -> None:
         self._known: dict[FisherEstimate, OnlineNaturalGradient] = {}
         self._are_frozen = False
 
     def of(self, estimate: FisherEstimate) -> OnlineNaturalGradient:
-        """What an estimate stands for."""
+        """The preconditioner that an estimate stands for."""
         if estimate not in self._known:
             self._known[estimate] = OnlineNaturalGradient(estimate)
             self._known[estimate].is_frozen = self._are_frozen
         return self._known[estimate]
 
     def freeze(self, on: bool) -> None:
-        """Says whether minibatches leave all estimates as they are, once there are some."""
+        """Sets whether all estimates stay fixed once they exist."""
         self._are_frozen = on
         for known in self._known.values():
             known.is_frozen = on

@@ -1,8 +1,8 @@
 """Matrices whose rows are samples, and which do not lie in memory as one piece.
 
-The natural gradient needs a few products with them. What they are made of is not copied together:
-blocks of columns are multiplied one by one, and rows of several frames side by side, which have
-most of their numbers in common, are multiplied where they lie.
+The natural gradient needs a few products with them. Their parts are not copied into one matrix.
+Blocks of columns are multiplied one by one. Rows that are several frames side by side share most of
+their numbers; they are multiplied in place.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nnet3_runtime_cuda.operations import Array
 from nnet3_runtime_cuda.operations.gradients import TimeSplice
 
 SUM_LENGTH = 1 << 16
-"""So many squares are added up in single precision."""
+"""The number of squares that are added up in single precision."""
 
 
 class RowMatrix(Protocol):
@@ -147,7 +147,7 @@ def sum_of_squares(matrix: Array) -> float:
 def spread_times_rows(
     splice: TimeSplice, wide: Array, part: slice, out: Array, *, alpha: float, beta: float
 ) -> None:
-    """Computes out = alpha h^T X + beta out, with some columns of an h that is spread as S.
+    """Computes out = alpha h^T X + beta out, for some columns of h, given as S.
 
     Args:
         splice: X, the rows of a time splice.
@@ -163,7 +163,7 @@ def spread_times_rows(
 
 
 class SplicedRows(ColumnBlocks):
-    """The rows of a time splice as a matrix, where most products are computed with x itself."""
+    """The rows of a time splice as a matrix; most products use x itself."""
 
     def __init__(
         self,

@@ -2,12 +2,12 @@
 
 `numpy.matmul` replaces its output; to add a product there, it takes a temporary matrix and one more
 pass over memory. BLAS itself computes out = alpha a b + beta out in one go, and NumPy's wheels
-hold an OpenBLAS whose `cblas_sgemm` can be called. Where there is none that can be found, `gemm`
-does the same with NumPy.
+hold an OpenBLAS whose `cblas_sgemm` can be called. If there is none, `gemm` does the same with
+NumPy.
 
 MKL (the `mkl` package, an optional extra) is faster on some processors, most of all where a matrix
-has few rows, and half as fast on others. If it is there, both are tried; if it is clearly faster,
-all products are its own, not only those that add.
+has few rows, and half as fast on others. If it is installed, both are timed. If it is clearly
+faster, it computes all products, not only the ones that add.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Array = npt.NDArray[Any]
 OPENBLAS, MKL, NUMPY = BLAS.values
 
 TRIAL_ROWS = (8, 64, 256)
-"""Products with so many rows are timed to choose a library."""
+"""The numbers of rows of the products that are timed to choose a library."""
 
 _ROW_MAJOR, _NO_TRANS, _TRANS = 101, 111, 112
 _OPENBLAS_SYMBOLS = "scipy_cblas_sgemm64_", "scipy_cblas_saxpy64_"
@@ -67,7 +67,7 @@ class Library(NamedTuple):
 
 @functools.cache
 def library() -> Library | None:
-    """The library that products are computed by, or None if NumPy does them."""
+    """The library that computes products; None for NumPy."""
     found = _found()
     wanted = BLAS.chosen()
     if wanted is not None:
@@ -95,7 +95,7 @@ def _trial_by_mkl(library: Library, rows: int) -> Callable[[], object]:
 
 
 def library_name() -> str:
-    """The library that products are computed by: "openblas", "mkl" or "numpy".
+    """The library that computes products: "openblas", "mkl" or "numpy".
 
     Raises:
         RunError: the environment variable NNET3_BLAS names another one.
@@ -105,7 +105,7 @@ def library_name() -> str:
 
 
 def _found() -> dict[str, Library]:
-    """The libraries that are there, by name."""
+    """The libraries that are installed, by name."""
     candidates = {
         OPENBLAS: (list(_openblas_paths()), _OPENBLAS_SYMBOLS),
         MKL: (list(_mkl_paths()), _MKL_SYMBOLS),
@@ -124,7 +124,7 @@ def _mkl_paths() -> Iterator[Path]:
     folders = (Path(folder) for folder in sys.path)
     if not any(True for folder in folders for _ in folder.glob("mkl-*.dist-info")):
         return
-    import importlib.metadata  # a quarter of the time of NumPy, for what is seldom there
+    import importlib.metadata  # takes a quarter of NumPy's import time, and MKL is rare
 
     try:
         files = importlib.metadata.files("mkl") or []
@@ -163,9 +163,9 @@ def is_mkl() -> bool:
 
 
 def _layout(matrix: Array) -> tuple[int, int] | None:
-    """How BLAS is to read a matrix: as it is or transposed, and the distance of its rows.
+    """Arguments for BLAS to read a matrix: whether it is transposed, and the distance of its rows.
 
-    None if elements of neither rows nor columns are next to one another.
+    None if neither rows nor columns are contiguous.
     """
     rows, columns = matrix.shape
     item = matrix.itemsize
@@ -187,7 +187,7 @@ def bound_gemm(
         b: (inner, cols), likewise.
         out: (rows, cols), likewise; overlaps neither.
         alpha: Factor of the product.
-        beta: Factor of what is in `out`; if 0, that is not read.
+        beta: Factor of the old content of `out`; if 0, it is not read.
 
     Returns:
         The call, or None if these operands cannot be given to BLAS.
@@ -227,7 +227,7 @@ def has_bf16() -> bool:
 
 @functools.cache
 def _bf16() -> Callable[..., None] | None:
-    """MKL's product of bfloat16 matrices, whatever the other products are computed by."""
+    """MKL's product of bfloat16 matrices, whichever library computes the other products."""
     if (BLAS.chosen() or MKL) != MKL:
         return None
     return _first(_mkl_paths(), _BF16_SYMBOL, _GEMM_TYPES)

@@ -1,4 +1,4 @@
-"""Whether products with factors in panels are faster on this machine, found by trying."""
+"""A trial of whether products with factors in panels are faster on this machine."""
 
 from __future__ import annotations
 

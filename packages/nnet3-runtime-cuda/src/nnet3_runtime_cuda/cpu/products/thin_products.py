@@ -1,8 +1,8 @@
-"""Products of many rows with few columns, and sums of squares, from one reading of the rows.
+"""Products of many rows with few columns, and sums of squares, in one pass over the rows.
 
-Such a product is over when the matrix library has copied the rows to its buffers. Cut up into small
-ones, as in `panels`, it reads them where they are; and a block of rows that it has read is in the
-cache for the sum of squares.
+The matrix library spends most of such a product on copying the rows to its buffers. Small products,
+as in `panels`, read the rows in place, and leave a block of rows in the cache for the sum of
+squares.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from nnet3_runtime_cuda.operations import Array
 from nnet3_runtime_cuda.operations.panels import MOST_WORK, piece_height
 
 MOST_COLUMNS = 80
-"""With more columns the library's own product is as fast."""
+"""The largest number of columns; with more, the library's own product is as fast."""
 
 FEWEST_TERMS = 1024
-"""With fewer, as where convolutions have very many short rows, calls take as long as they save."""
+"""The least number of columns of x. With fewer, as in convolutions, calls cost what they save."""
 
 MOST_INNER = 384
-"""So many terms at most are summed up in a small product, and fewer with more columns."""
+"""The largest number of terms in a small product; fewer with more columns."""
 
 INNER_TIMES_COLUMNS = 384 * 40
 
@@ -46,7 +46,7 @@ class ThinProduct:
 
     @classmethod
     def of(cls, x: Array, columns: int) -> ThinProduct | None:
-        """The product for matrices of so many columns, or None if the library's is as fast."""
+        """The product for a number of columns, or None if the library's product is as fast."""
         is_thin = 0 < columns <= MOST_COLUMNS and x.shape[1] >= FEWEST_TERMS
         return cls(x, columns) if is_thin and x.flags.c_contiguous else None
 

@@ -1,4 +1,4 @@
-"""Which of several ways to do the same is the fastest on this machine, found by trying."""
+"""The choice of the fastest of several ways on this machine, by timing them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 REPEATS = 4
-"""The first calls of a library take long; the least time of so many counts."""
+"""The number of repeats whose least time counts, because first calls of a library are slow."""
 
 MOST_ROUNDS = 8
-"""Another program can take the processor, or its caches, from all repeats of one way: so that
-nothing is found to be faster is believed only after so many times as many repeats."""
+"""Another program may slow down all repeats of one way. So before no way counts as faster than the
+first, so many times as many repeats are made."""
 
 CLEARLY = 0.85
-"""A way that takes more than this share of the first one's time is not preferred to it."""
+"""Another way must take at most this share of the time of the first way."""
 
 
 def fastest(
@@ -23,7 +23,8 @@ def fastest(
     """The name of the way that takes the least time: the first, unless another is clearly faster.
 
     Args:
-        ways: By name the calls that do some tasks, as many for each way; all are timed in turns.
+        ways: By name the calls for some tasks, the same tasks for each way; they are timed in
+            turns.
             Tasks count alike, however long they take.
         clock: Says the time in seconds.
 
@@ -46,7 +47,7 @@ def fastest(
 def _time(
     calls: Sequence[Callable[[], object]], least: list[float], clock: Callable[[], float]
 ) -> None:
-    """Does each task once; least: of each, the least time so far."""
+    """Runs each task once, and updates `least`, the least time of each task."""
     for task, call in enumerate(calls):
         start = clock()
         call()

@@ -1,7 +1,7 @@
-"""How many threads the BLAS library may use for a product, while it serves a model.
+"""The number of threads that the BLAS library may use for a product, while it serves a model.
 
-The number belongs to the process. So several callers who wish for different ones, at the same time,
-get the smallest; when the last of them is done, the library is as it was before the first.
+The number belongs to the process. If several callers want different numbers at the same time, they
+get the smallest. When the last caller is done, the library has its first setting again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nnet3_runtime_cuda.cpu.products import blas
 @functools.cache
 def _libraries() -> tuple[LibController, ...]:
     """The BLAS libraries of this process."""
-    blas.library()  # is to be loaded before one looks for libraries
+    blas.library()  # must be loaded before the search for libraries
     return tuple(ThreadpoolController().select(user_api="blas").lib_controllers)
 
 
@@ -67,7 +67,7 @@ class ThreadLimit:
             yield
         finally:
             with self._lock:
-                # Of a process that was forked meanwhile, the wish is forgotten.
+                # A process that was forked meanwhile has forgotten the wish.
                 self._wishes[threads] = max(0, self._wishes[threads] - 1)
                 self._apply()
 
@@ -83,7 +83,7 @@ class ThreadLimit:
         self._in_force = smallest
 
     def forget_others(self) -> None:
-        """Begins anew in a forked process, where nobody else wishes for anything.
+        """Begins anew in a forked process, which has no other callers.
 
         The limit in force ends when the next caller is done.
         """
@@ -92,7 +92,7 @@ class ThreadLimit:
 
 
 LIMIT = ThreadLimit()
-"""That of this process."""
+"""The limits of this process."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=LIMIT.forget_others)

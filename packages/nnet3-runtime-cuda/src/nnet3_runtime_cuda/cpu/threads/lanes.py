@@ -2,10 +2,10 @@
 
 A tape for several threads records rounds: shares of one operation, or of a loop, that may run at
 the same time. Share k goes to lane k, which one thread runs in order. Lanes do not meet after each
-round: lane a waits for lane b only where what it is about to do reads what b has written since, or
-writes what b has used. For that a lock is released behind the last such call of b, and acquired
-before the call of a; it is known beforehand, from where the operands lie, which calls these are.
-Where threads have the same rows in one operation after another, they hardly ever wait.
+round. Lane a waits for lane b only if its next call reads memory that b has written since, or
+writes memory that b has used. The last such call of b releases a lock, and lane a acquires it
+before its call. The memory of the operands tells these calls beforehand. If threads have the same
+rows in one operation after another, they hardly ever wait.
 
 A thread that has gone to sleep takes 15 to 45 microseconds to wake up.
 """
@@ -26,11 +26,11 @@ from nnet3_runtime_cuda.cpu.threads.workers import Workers
 Array = npt.NDArray[Any]
 Call = Callable[[], object]
 Span = tuple[int, int, int, int]
-"""Where bytes lie that are rows of a matrix, or within some: the address of the first and of the
-one behind the last, the distance of rows, and how many bytes of a row there are."""
+"""The place of rows of a matrix, or of parts of rows: the address of the first byte, the address
+behind the last byte, the distance of rows, and the number of bytes of each row."""
 
 MOST_REMEMBERED = 16
-"""Of so many shares of a lane it is known in detail what memory they use; of older ones, in sum."""
+"""The number of shares of a lane whose memory is known in detail; older ones are summed up."""
 
 
 @attrs.frozen(eq=False)
@@ -50,7 +50,7 @@ class Op:
 
 @attrs.frozen(eq=False)
 class Round:
-    """What may run at the same time.
+    """Operations that may run at the same time.
 
     Attributes:
         shares: Operations of each lane, in order; some may be empty.
@@ -67,7 +67,7 @@ class Lanes:
     """
 
     def __init__(self, workers: Workers, rounds: Sequence[Round]) -> None:
-        """Plans who runs what, and who waits for whom.
+        """Plans the calls of each thread, and the waits between threads.
 
         Args:
             workers: The threads.
@@ -88,14 +88,14 @@ class Lanes:
         """Runs all rounds.
 
         Raises:
-            BaseException: what a call raised. Some of those behind it have run.
+            BaseException: a call has raised it. Some later calls may have run.
         """
         with LIMIT.at_most(1):
             try:
                 self._workers.run([[lane.run] for lane in self.lanes], in_order=self._in_order)
             except BaseException:
-                # Locks were released for nothing, and a thread that this one could not wait for
-                # may yet release some: others are needed.
+                # Some locks are released already, and a thread that this one could not wait for may
+                # still release others. So new locks are needed.
                 self.lanes = self._planned()
                 raise
 
@@ -111,10 +111,10 @@ class Lanes:
 
 @attrs.frozen(eq=False)
 class Lane:
-    """What one thread runs.
+    """The calls of one thread.
 
     Attributes:
-        calls: In order, with those that release and acquire locks.
+        calls: The calls in order, with the calls that release and acquire locks.
         posts: The locks that these release.
     """
 
@@ -122,7 +122,7 @@ class Lane:
     posts: tuple[threading.Lock, ...]
 
     def run(self) -> None:
-        """Runs the calls. If one fails, others do not wait for what does not come."""
+        """Runs the calls. If one fails, the other lanes do not wait for ever."""
         try:
             for call in self.calls:
                 call()
@@ -138,7 +138,7 @@ class _Use:
     """The memory that a share of a lane uses.
 
     Attributes:
-        position: Of the call behind which the share is done.
+        position: The position of the call that ends the share.
         reads, writes: Memory.
     """
 
@@ -148,7 +148,7 @@ class _Use:
 
     @classmethod
     def of(cls, share: Sequence[Op], position: int) -> _Use:
-        """What the operations of a share use."""
+        """The memory that the operations of a share use."""
         reads = {span_of(array) for op in share for array in op.reads}
         writes = {span_of(array) for op in share for array in op.writes}
         return cls(position, tuple(reads - writes), tuple(writes))
@@ -165,8 +165,8 @@ class _Use:
 class _Schedule:
     """The lanes so far.
 
-    For each lane and each other one it is kept what the other one has used since the lane last
-    waited for it.
+    For each pair of lanes they keep the memory that the second has used since the first last waited
+    for it.
     """
 
     def __init__(self, count: int) -> None:
@@ -208,7 +208,7 @@ class _Schedule:
                 return
 
     def finish(self) -> tuple[Lane, ...]:
-        """What each thread runs."""
+        """The calls of each thread."""
         lanes = []
         for number, own in enumerate(self._calls):
             calls: list[Call] = []
@@ -224,7 +224,7 @@ class _Schedule:
 
 
 def _together(uses: Sequence[_Use]) -> _Use:
-    """What several shares use, roughly: from the first byte to the last."""
+    """The memory of several shares, roughly: from the first byte to the last."""
     return _Use(
         uses[-1].position,
         _hull([span for use in uses for span in use.reads]),

@@ -9,7 +9,7 @@ Task = Callable[[], object]
 
 
 class SharedTasks:
-    """Tasks of which each thread that works here takes the next that nobody has taken."""
+    """Tasks for several threads: each thread takes the next task that nobody has taken."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         """Begins with all of them waiting."""
@@ -33,10 +33,10 @@ class SharedTasks:
                 raise
 
     def cancel(self) -> None:
-        """Leaves out what nobody has begun."""
+        """Leaves out the tasks that nobody has begun."""
         self._waiting.clear()
 
     def check(self) -> None:
-        """Raises what a task raised: of those that did, the first one."""
+        """Raises the exception of the first task that failed."""
         if self._errors:
             raise self._errors[min(self._errors)]

@@ -1,8 +1,8 @@
 """Threads that share the work of a program, or run whole programs side by side.
 
 NumPy and BLAS libraries release the interpreter lock while they compute, so calls of theirs can run
-on several threads. Of one program each runs a lane (`lanes`). Programs that do not depend on one
-another gain more: one thread computes each from beginning to end.
+on several threads. If they share a program, each runs a lane (`lanes`). Independent programs gain
+more: one thread computes each of them from beginning to end.
 
 Handing a job over costs 6 microseconds there and back with a pair of locks; with
 `queue.SimpleQueue` as much, `threading.Event` 8, and `concurrent.futures` 13.
@@ -23,21 +23,22 @@ from nnet3_runtime_cuda.numpy_settings import running
 Calls = Sequence[Callable[[], object]]
 
 PATIENCE = 1.0
-"""So many seconds, at most, a thread that is interrupted waits for those that work beside it."""
+"""The seconds that an interrupted thread waits at most for the threads beside it."""
 
 
 class Workers:
-    """Threads that compute beside the one that asks them to.
+    """Threads that compute beside the thread that gives them a job.
 
-    They begin with the first job, and end when this object is closed or is no longer used. On busy
-    processors a share that no worker has begun when the others are done is done by the thread that
-    asks.
+    They begin with the first job, and end when this object is closed or is no longer used. If, on
+    busy processors, no worker has begun a share when the others are done, the asking thread does
+    it.
 
-    Any number of computers may have the same workers: only one thread at a time gets them, another
-    that asks meanwhile does all of its job itself, as does a process that was forked during a job.
+    Any number of computers may have the same workers: only one thread at a time gets them. Another
+    thread that asks meanwhile does all of its job itself, and so does a process that was forked
+    during a job.
 
     Attributes:
-        threads: How many compute at a time, with the one that asks.
+        threads: The number of threads that compute at a time, with the asking one.
     """
 
     def __init__(self, threads: int) -> None:
@@ -55,8 +56,8 @@ class Workers:
                 share after another.
 
         Raises:
-            BaseException: what a call raised. The calls of the same share behind it did not run;
-                all others did.
+            BaseException: a call has raised it. Later calls of the same share did not run; all
+                other calls did.
         """
         if not self._lock.acquire(blocking=False):
             for calls in shares if in_order is None else [in_order]:
@@ -64,8 +65,8 @@ class Workers:
                     call()
             return
         try:
-            # Taken away meanwhile: if this thread is interrupted while it waits, the crew, which
-            # may not be done, is not used again.
+            # The crew is taken away meanwhile: if this thread is interrupted while it waits, the
+            # crew may still be busy, and must not be used again.
             crew, self._crew = self._crew, None
             if crew is None or crew.process != os.getpid():
                 crew = _Crew(self.threads - 1)
@@ -79,14 +80,14 @@ class Workers:
     def side_by_side(self, tasks: Sequence[Task]) -> None:
         """Calls tasks, as many at a time as there are threads, each on one thread of its own.
 
-        Threads that are done take what is left, in order. Products within run on one thread, too.
+        A thread that is done takes the next task. Products within the tasks run on one thread, too.
 
         Args:
             tasks: Any number; they must not depend on one another.
 
         Raises:
-            BaseException: what a task raised, of those that did the first one. Tasks behind it may
-                not have been called.
+            BaseException: the first task that failed has raised it. Later tasks may not have been
+                called.
         """
         shared = SharedTasks(tasks)
         with LIMIT.at_most(1):
@@ -100,14 +101,14 @@ class Workers:
 
 
 class _Worker:
-    """What a thread and those who give it work have in common.
+    """The data that a thread shares with the threads that give it work.
 
     Attributes:
         calls: Its share of the current job.
-        error: What one of them raised.
+        error: The exception of one of them.
         is_dismissed: Whether it is to end.
         begin: Released to wake the thread up.
-        claim: Whoever acquires this runs the calls.
+        claim: The thread that acquires this lock runs the calls.
         done: Released when the thread has run them.
     """
 
@@ -134,7 +135,7 @@ class _Worker:
         """Waits until the calls have run; runs them here if the thread has not begun to.
 
         Returns:
-            What a call raised.
+            The exception of a call.
         """
         if self.claim.acquire(blocking=False):
             self.run()
@@ -143,7 +144,7 @@ class _Worker:
         return self.error
 
     def run(self) -> None:
-        """Runs the calls, and lets go of them, as they hold arrays."""
+        """Runs the calls, and drops them, because they hold arrays."""
         self.error = _error_of(self.calls)
         self.calls = ()
 
@@ -168,7 +169,7 @@ class _Crew:
             for worker in busy:
                 errors.append(worker.finish())
         except BaseException:
-            # Interrupted while it waits: the others still use memory that the next job may use.
+            # After an interruption the other threads still use memory that the next job may use.
             deadline = time.monotonic() + PATIENCE
             for worker in busy[len(errors) - 1 :]:
                 worker.done.acquire(timeout=max(deadline - time.monotonic(), 0.0))
@@ -177,7 +178,7 @@ class _Crew:
 
 
 def _error_of(calls: Calls) -> BaseException | None:
-    """Runs calls, up to one that raises something, which is returned."""
+    """Runs calls up to the first one that raises an exception, and returns the exception."""
     try:
         for call in calls:
             call()
@@ -187,7 +188,7 @@ def _error_of(calls: Calls) -> BaseException | None:
 
 
 def _work(worker: _Worker) -> None:
-    """What a thread does: the calls that it is given, until it is dismissed."""
+    """The loop of a thread: it runs the calls that it is given, until it is dismissed."""
     with running():
         while True:
             worker.begin.acquire()
