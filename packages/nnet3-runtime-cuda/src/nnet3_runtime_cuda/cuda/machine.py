@@ -32,7 +32,7 @@ class DeviceMachine(Machine):
     """Runs programs on a platform.
 
     Attributes:
-        memory: That of the network.
+        memory: The memory of the network.
     """
 
     is_device: ClassVar[bool] = True
@@ -76,7 +76,7 @@ class DeviceMachine(Machine):
         return bound
 
     def finish(self, tape: Tape) -> Callable[[], object]:
-        """A call that runs what was recorded."""
+        """A call that runs the recorded operations."""
         assert isinstance(tape, DeviceTape)
         calls: tuple[Call, ...] = tape.take()
         pending = [call for call in calls if isinstance(call, PendingSegment)]
@@ -100,15 +100,15 @@ class DeviceMachine(Machine):
         binder = Binder(tape.memory, lists, computation)
         for segment, launches in zip(pending, lists, strict=True):
             segment.bound = binder.segment(launches, segment.host)
-        # What was uploaded here must be there, whichever stream is the first to run.
+        # The uploads must be done before any stream runs the program.
         self.memory.platform.synchronize()
 
     def freeze_estimates(self, on: bool) -> None:
-        """Says whether minibatches leave the estimates of Fisher matrices as they are."""
+        """Sets whether the estimates of Fisher matrices stay fixed."""
         self._estimates.clock.is_frozen = on
 
     def estimate_state(self, estimate: FisherEstimate) -> EstimateState:
-        """Downloads an estimate as it is between two minibatches."""
+        """Downloads an estimate, between two minibatches."""
         return self._estimates.state(estimate)
 
     def resume_estimate(self, estimate: FisherEstimate, state: EstimateState) -> None:
@@ -116,11 +116,11 @@ class DeviceMachine(Machine):
         self._estimates.resume(estimate, state)
 
     def pull(self, arrays: Iterable[Array]) -> None:
-        """Downloads arrays to where they show."""
+        """Downloads the contents of arrays into their shadows."""
         self.memory.pull(arrays)
 
     def push(self, arrays: Iterable[Array]) -> None:
-        """Uploads what arrays show."""
+        """Uploads the contents of shadows."""
         self.memory.push(arrays)
 
     def _address(self, array: Array) -> int:

@@ -1,4 +1,4 @@
-"""How many threads may be asked for: what tools know before they load anything else."""
+"""The limit on the number of threads, in a module that tools load before anything else."""
 
 MOST_THREADS = 256
-"""So many can be asked for: with many more, what is kept for each pair of them fills the memory."""
+"""The most threads: with many more, the data for each pair of threads would fill the memory."""

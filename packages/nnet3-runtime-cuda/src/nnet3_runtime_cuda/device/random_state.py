@@ -1,4 +1,4 @@
-"""The random numbers of training: where their generators are, as a value."""
+"""The states of the random generators of training, as a value."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class GeneratorState:
 
 @attrs.frozen(kw_only=True)
 class RandomState:
-    """What comes of all random numbers.
+    """The states of all random generators.
 
     Attributes:
         masks: The generator of masks.
         decisions: The generator of decisions.
-        drawn: Numbers that it gave and that no decision has used yet.
+        drawn: Numbers that it drew and that no decision has used yet.
     """
 
     masks: GeneratorState
@@ -87,7 +87,7 @@ class Draws:
 
     @property
     def left(self) -> tuple[float, ...]:
-        """What was drawn and not used."""
+        """The numbers that were drawn and not used."""
         numbers = tuple(self._left)
         self._left = iter(numbers)
         return numbers

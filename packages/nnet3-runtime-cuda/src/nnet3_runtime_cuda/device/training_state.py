@@ -1,6 +1,6 @@
-"""What training changes on a device beside parameters, as a value: written, and taken up again.
+"""The state of training on a device, beside parameters, as a value that can be stored.
 
-A run that stops and goes on from it computes the same bits as one that does not stop. So sums are
+A run that stops and goes on from it computes the same bits as a run that does not stop. So sums are
 kept as they are, in double precision, where a `Nnet` has averages; counts are in a `Nnet` exactly.
 """
 
@@ -19,12 +19,12 @@ from nnet3_runtime_cuda.operations.estimate_state import EstimateState
 
 @attrs.frozen(kw_only=True, eq=False)
 class KernelState:
-    """What a component has gathered.
+    """The state of a component.
 
     Attributes:
         component: Number of the component.
-        sums: What it sums up where the values are.
-        estimates: Those of its natural gradient.
+        sums: Its sums, which are kept on the device.
+        estimates: The estimates of its natural gradient.
     """
 
     component: int
@@ -34,11 +34,11 @@ class KernelState:
 
 @attrs.frozen(kw_only=True, eq=False)
 class TrainingState:
-    """What training changes on a device, beside parameters.
+    """The state of training on a device, beside parameters.
 
     Attributes:
-        random: What comes of random numbers.
-        kernels: What components have gathered; those that have not been used yet are not there.
+        random: The states of random generators.
+        kernels: The states of components that have been used.
     """
 
     random: RandomState
@@ -46,7 +46,7 @@ class TrainingState:
 
 
 def state_of(kernel: Kernel, component: int, machine: Machine) -> KernelState:
-    """What the kernel of a component has gathered."""
+    """The state of the kernel of a component."""
     machine.pull(kernel.store.states)
     return KernelState(
         component=component,
@@ -56,7 +56,7 @@ def state_of(kernel: Kernel, component: int, machine: Machine) -> KernelState:
 
 
 def resume(kernel: Kernel, state: KernelState, machine: Machine) -> None:
-    """Lets a kernel that nothing uses yet go on from a state.
+    """Sets the state of a kernel that no program uses yet.
 
     Raises:
         SerializationError: it is the state of another kernel.

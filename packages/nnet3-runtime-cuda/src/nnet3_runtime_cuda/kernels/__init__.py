@@ -1,7 +1,7 @@
 """The arithmetic of components: a kernel class for each component type, found by `kernel_class`.
 
-A file for each family. Kernels are plain array code over a `Operations`; the formulas stand in the
-docstrings of the classes, with x for the input, y for the output, and dx, dy for the derivatives of
+Each family has a file. Kernels are plain array code over `Operations`. The docstrings of the
+classes have the formulas, with x for the input, y for the output, and dx, dy for the derivatives of
 the objective with respect to them.
 """
 

@@ -1,4 +1,4 @@
-"""What all kernels have in common: how they are found, what they are given, what they keep."""
+"""The base of all kernels: registry, operands, and the stores of their arrays."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CACHE_LINE = 64
 
 
 class Memo(dict[str, Array]):
-    """What a component's forward pass keeps for its backward pass: arrays, by name.
+    """The arrays, by name, that the forward pass of a component keeps for its backward pass.
 
     One object serves one memo number of a computation; it is filled when Propagate is lowered and
     read when StoreStats and Backprop are.
@@ -38,11 +38,11 @@ class Memo(dict[str, Array]):
 
 @attrs.frozen(kw_only=True)
 class KnownPart:
-    """The part of an affine map that was computed before, for the first columns of its input.
+    """The part of an affine map, for the first columns of its input, that is already computed.
 
     Attributes:
         columns: How many columns.
-        value: What they give, with the bias: (rows, output_dim).
+        value: Their product, with the bias: (rows, output_dim).
     """
 
     columns: int
@@ -58,14 +58,15 @@ class Propagation:
         x: Input, (rows in, input_dim).
         y: Output, (rows out, output_dim); the same array as x if the component may work in place.
         add: y holds values that the result is to be added to (only for components that add).
-        indexes: What the component precomputed from the rows' indexes.
-        memo: Where to keep what Backprop needs, if the component uses a memo and it is wanted.
-        known: What the first columns of x give, if `propagate_known` computed that before; only for
-            kernels that can split their input.
-        panels: A^T in panels, of the parameters A that what is not known of x needs; only for
-            kernels that can split their input.
-        splice: The rows that x is made of, if it is a splice that the kernel said it gains by; then
-            x may hold anything.
+        indexes: The precomputed indexes of the component.
+        memo: The place for arrays that Backprop needs, if the component uses a memo and it is
+            wanted.
+        known: The product of the first columns of x, if `propagate_known` has computed it; only
+            for kernels that can split their input.
+        panels: A^T in panels, for the other columns of x; only for kernels that can split their
+            input.
+        splice: The rows that x is made of, if x is a splice that makes the kernel faster; x itself
+            may then hold anything.
     """
 
     tape: Operations
@@ -133,7 +134,7 @@ class StatsStorage:
 
 
 class ComponentStore:
-    """What a kernel finds on the device for its component.
+    """The arrays on the device for the kernel of a component.
 
     Attributes:
         parameters: The trainable parameters by field name; training changes them in place.
@@ -142,8 +143,8 @@ class ComponentStore:
         draws: Source of the decisions on which minibatches to record statistics.
         dtype: Of values and parameters.
         is_fixed: The parameters will not change.
-        states: The arrays that `state` gave.
-        estimates: What `estimate` gave.
+        states: The arrays that `state` has returned.
+        estimates: The estimates that `estimate` has returned.
     """
 
     def __init__(
@@ -172,10 +173,10 @@ class ComponentStore:
 
     @property
     def forward_is_precise(self) -> bool:
-        """Whether the forward pass is to round as little as direct sums do.
+        """Whether the forward pass must round as little as direct sums do.
 
-        In training it decides which rectifiers pass a derivative, so that errors of outputs come
-        out larger in the gradient.
+        In training the outputs decide which rectifiers pass a derivative, so that errors of outputs
+        grow in the gradient.
         """
         return not self.is_fixed
 
@@ -183,7 +184,7 @@ class ComponentStore:
     def directions(self) -> dict[str, Array]:
         """For each parameter an array of the same shape, to which Backprop adds the gradient.
 
-        Memory for them is taken when they are first asked for.
+        Their memory is allocated on first use.
         """
         return self._directions()
 
@@ -192,13 +193,13 @@ class ComponentStore:
         return np.asarray(values, dtype=self.dtype)
 
     def state(self, values: npt.ArrayLike) -> Array:
-        """A float64 array that starts from values, for what is summed up over minibatches."""
+        """A float64 array that starts from values, for sums over minibatches."""
         array: Array = np.array(values, dtype=np.float64)
         self.states.append(array)
         return array
 
     def estimate(self, options: NaturalGradientOptions) -> FisherEstimate:
-        """What stands for an estimate of a Fisher matrix."""
+        """A value that stands for an estimate of a Fisher matrix."""
         self.estimates.append(FisherEstimate(options))
         return self.estimates[-1]
 
@@ -235,11 +236,11 @@ class ComponentStore:
         return self.kept(matrix, ("panels",), lambda: Panels.of(matrix.T))
 
     def kept(self, matrix: Array, key: tuple[object, ...], make: Callable[[], _T]) -> _T:
-        """What is made of fixed parameters, or of some columns of them, once.
+        """A value that is made once from fixed parameters, or from some columns of them.
 
         Args:
             matrix: The parameters.
-            key: Tells what is made of the same parameters apart.
+            key: Distinguishes different values made from the same parameters.
             make: Makes it.
         """
         key = matrix.__array_interface__["data"][0], matrix.shape, *key
@@ -256,12 +257,12 @@ class ComponentStore:
         *,
         in_panels: bool,
     ) -> list[list[Array | Panels]]:
-        """Groups of factors that are made of fixed parameters, transposed: computed once.
+        """Groups of factors that are computed once from fixed parameters, transposed.
 
         Args:
             matrix: The parameters.
-            key: What the factors depend on beside them.
-            record: Records what makes the factors.
+            key: Everything else that the factors depend on.
+            record: Records the operations that make the factors.
             in_panels: Whether they are laid out in panels.
         """
         form = Panels.of if in_panels else np.ascontiguousarray
@@ -288,7 +289,7 @@ class ComponentStore:
         return memory[:, :columns]
 
     def part(self, prefix: str) -> ComponentStore:
-        """The store of one of the components that a composite one is made of."""
+        """The store of one part of a composite component."""
 
         def own(arrays: dict[str, Array]) -> dict[str, Array]:
             return {
@@ -320,7 +321,8 @@ class Kernel:
         can_split_input: Whether the output is a sum over the columns of the input (and a bias), so
             that `propagate_known` can compute what the first of them give, and `backprop_known`
             their derivatives.
-        sets_gradient: Whether Backprop can replace what the directions hold, instead of adding.
+        sets_gradient: Whether Backprop can replace the content of the directions, instead of
+            adding.
         takes_signs: Whether Backprop needs only the signs of y, and takes them packed.
     """
 
@@ -335,10 +337,10 @@ class Kernel:
         self.prepare()
 
     def prepare(self) -> None:
-        """Makes what is needed once for all commands."""
+        """Makes the arrays that all commands share."""
 
     def follow(self, component: Component) -> None:
-        """Takes over the options of a component, for what is recorded from now on."""
+        """Takes over the options of a component, for later recordings."""
         self.component = component
 
     def propagate(self, p: Propagation) -> None:
@@ -357,7 +359,7 @@ class Kernel:
         raise NotImplementedError
 
     def propagate_known(self, tape: Operations, x: Array, out: Array) -> None:
-        """Records what the first columns of the input, x, give; see `can_split_input`."""
+        """Records the product of the first columns of the input, x; see `can_split_input`."""
         raise NotImplementedError
 
     def backprop_known(self, tape: Operations, dy: Array, out: Array) -> None:
@@ -382,7 +384,7 @@ class Kernel:
 
 
 ENTRY_POINTS = "nnet3_runtime_cuda.kernels"
-"""The group in which other packages offer kernels, each under the name of its component type."""
+"""The group of entry points where other packages offer kernels, by name of component type."""
 
 _KERNELS: dict[type[Component], type[Kernel]] = {}
 
@@ -428,7 +430,7 @@ def same_array(a: Array | None, b: Array | None) -> bool:
 def as_blocks(a: Array, dim: int) -> Array:
     """A view of (rows, k dim) as rows of dim columns: (rows k, dim), or (rows, k, dim).
 
-    The latter where the rows of `a` do not follow one another without a gap.
+    The second form is for an `a` with gaps between its rows.
     """
     rows, cols = a.shape
     if cols == dim:

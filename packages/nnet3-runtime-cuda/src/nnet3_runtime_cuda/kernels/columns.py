@@ -45,8 +45,8 @@ class PnormKernel(Kernel):
         if b.dx is None:
             return
         tape, ratio = b.tape, b.tape.scratch(*b.y.shape)
-        # Where all squares vanish, y is 0 and x need not be. dy becomes 0 there before it is
-        # divided: by the tiny number it would overflow, and 0 times infinity is not a number.
+        # If all squares underflow, y is 0, but x need not be. dy is set to 0 there before the
+        # division: divided by the tiny number it would overflow, and 0 times infinity is nan.
         is_positive = tape.scratch(*b.y.shape, dtype=np.bool_)
         tape.greater(b.y, 0.0, is_positive)
         tape.multiply(b.dy, is_positive, ratio)

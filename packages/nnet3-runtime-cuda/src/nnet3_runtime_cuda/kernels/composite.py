@@ -1,4 +1,4 @@
-"""A sequence of simple components run as one, which computes the values between them anew."""
+"""A sequence of simple components run as one; the backward pass runs forward again."""
 
 from __future__ import annotations
 

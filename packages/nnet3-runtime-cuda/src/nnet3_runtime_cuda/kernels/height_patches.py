@@ -1,4 +1,4 @@
-"""Patches: for each output height the input at all offsets side by side, copied in few pieces."""
+"""Patches: for each output height the input at all offsets, side by side."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class HeightPatches:
         Args:
             tape: Records that it is set to zero.
             rows: How many.
-            is_zeroed: Whether patches are to be copied there: then what they lack is zero.
+            is_zeroed: Whether patches will be copied there: then missing heights are zero.
         """
         patches = tape.scratch(rows, self._height_out, self.columns)
         if is_zeroed:

@@ -1,4 +1,4 @@
-"""Products with parameters, which are laid out as is fastest if they are fixed."""
+"""Products with parameters; fixed parameters get the fastest layout."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def record_product(
 ) -> None:
     """Records out = x A^T, or out += x A^T, or out = plus + x A^T, with parameters A of the store.
 
-    Fixed parameters are laid out as is fastest for so many rows.
+    Fixed parameters get the fastest layout for the number of rows.
 
     Args:
         store: Keeps the copies.
@@ -30,7 +30,7 @@ def record_product(
         out: (rows, output_dim).
         add: Add to what `out` holds.
         plus: (rows, output_dim), added.
-        panels: A^T in panels, if someone keeps it.
+        panels: A^T in panels, if the caller has it.
     """
     rows = len(out)
     factor: Array | Panels

@@ -16,7 +16,7 @@ def record_row_range_sums(
     Args:
         tape: Records the arithmetic.
         source: (rows in, cols).
-        ranges: (rows out, 2); an empty range, or (-1, -1), stands for a sum of nothing.
+        ranges: (rows out, 2); an empty range, or (-1, -1), gives zero.
         out: (rows out, cols).
         add: whether the sums are added to out; otherwise they replace it.
     """

@@ -12,7 +12,7 @@ def rows_at_offsets(x: Array, indexes: PrecomputedIndexes | None, num_rows: int)
 
     Args:
         x: (rows in, columns), so ordered that such rows have a constant distance.
-        indexes: What the component precomputed.
+        indexes: The precomputed indexes of the component.
         num_rows: Number of rows of the output.
     """
     assert isinstance(indexes, TimeOffsetPrecomputedIndexes)

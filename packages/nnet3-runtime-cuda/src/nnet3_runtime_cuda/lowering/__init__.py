@@ -1,7 +1,7 @@
 """From a compiled computation to calls bound to memory.
 
-First `plan` decides what is changed, then `bind` binds. `areas` says what a submatrix covers, for
-both. `check` judges what was decided.
+First `plan` decides the changes, then `bind` binds. Both use `areas` for the parts that submatrices
+cover. `check` judges a plan.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
     "make_plan",
 ]
 
-if not TYPE_CHECKING:  # or any name would be one of this package
+if not TYPE_CHECKING:  # else a type checker would take any name for one of this package
     __getattr__, __dir__ = on_first_use(
         __name__,
         {

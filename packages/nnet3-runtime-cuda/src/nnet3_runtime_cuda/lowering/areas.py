@@ -50,7 +50,7 @@ class Area:
         )
 
     def without(self, other: Area) -> list[Area]:
-        """What is left when the other, which lies within this one, is cut out."""
+        """The rest of this area when another one, which lies within it, is cut out."""
         rest = []
         if self.row < other.row:
             rest.append(Area(self.row, other.row, self.column, self.column_end))
@@ -75,7 +75,7 @@ class Place(NamedTuple):
 
 
 class Areas:
-    """Which place each submatrix of a computation is."""
+    """The place of each submatrix of a computation."""
 
     def __init__(self, computation: NnetComputation) -> None:
         self._matrices: list[list[int]] = computation.matrices.tolist()

@@ -1,4 +1,4 @@
-"""A program on a device: its kernels in one module, bound to memory, with what the host does."""
+"""A program on a device: its kernels in one module, bound to memory, and the work of the host."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ class DeviceSegment:
     """A segment that is ready to run.
 
     Attributes:
-        launches: What is bound.
+        launches: The launches and products that are bound.
         calls: The bound call of each of them.
     """
 
     def __init__(
         self, platform: Platform, host: HostSteps, launches: LaunchList, calls: Sequence[Call]
     ) -> None:
-        """Makes a segment of what is launched and the bound calls of it."""
+        """Makes a segment of launches and their bound calls."""
         self.launches = launches
         self.calls = tuple(calls)
         self._platform = platform
@@ -66,11 +66,11 @@ class DeviceSegment:
 
     @property
     def num_calls(self) -> int:
-        """How many launches and products it may run."""
+        """The largest number of launches and products that it runs."""
         return len(self.calls)
 
     def run(self) -> None:
-        """Runs it; what it does on the device may not be done yet when this returns."""
+        """Runs it; the device may still be at work when this returns."""
         decisions = self._host.run()
         key = decisions.tobytes()
         replay = self._replays.get(key)

@@ -18,9 +18,9 @@ from nnet3_runtime_cuda.program import Transfer
 class Exchange(Transfer):
     """Takes matrices from the caller and gives matrices back, on CuPy's current stream.
 
-    What lies on the device stays there: it is copied once, from where it is to where the program
-    reads it. PyTorch tensors and other arrays with `__dlpack__` are told the stream, and have the
-    work that makes them finished before it is read there.
+    An array on the device stays there: it is copied once, to the memory that the program reads.
+    PyTorch tensors and other arrays with `__dlpack__` get the stream, and finish their own work
+    before the program reads them there.
     """
 
     def __init__(self, memory: ShadowMemory) -> None:
@@ -28,7 +28,7 @@ class Exchange(Transfer):
         self._memory = memory
         self._platform = memory.platform
         self._cuda = self._platform if isinstance(self._platform, SharesArrays) else None
-        # By the identity of a shadow, which is kept, so that no other has the same.
+        # The key is the identity of a shadow; a reference to the shadow keeps the identity unique.
         self._views: dict[int, tuple[Array, Any]] = {}
 
     def taken(self, value: Any) -> Any:

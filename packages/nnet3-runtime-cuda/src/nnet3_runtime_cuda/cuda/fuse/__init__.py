@@ -1,1 +1,1 @@
-"""Which operations share a kernel, and what need not be stored."""
+"""Which operations share a kernel, and which results need not be stored."""

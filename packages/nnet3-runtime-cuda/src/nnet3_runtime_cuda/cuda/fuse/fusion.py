@@ -28,27 +28,27 @@ from nnet3_runtime_cuda.cuda.source import library
 from nnet3_runtime_cuda.cuda.source.chain import key_of
 
 LARGEST_BLOCK = 1 << 13
-"""So many elements at most are left to one block where there is but one row."""
+"""The most elements that one block handles if there is only one row."""
 
 NARROWEST_LOOP = 32
-"""Columns that make it worth a block to go through a row."""
+"""The least number of columns for which a row gets a block of its own."""
 
 
 MOST_BESIDE = 16
-"""So many groups share a kernel side by side at most."""
+"""The most groups that share a kernel side by side."""
 
 MOST_POINTERS = 400
-"""A kernel takes so many pointers at most: devices and compilers of old allow 4096 bytes."""
+"""The most pointers of a kernel: old devices and compilers allow 4096 bytes."""
 
 
 MOST_PASSED = 8
-"""An operation is held against so many groups at most."""
+"""The most groups that an operation is compared with."""
 
 MOST_OF_A_THREAD = 64
-"""Operations on so many places share a thread at most: each may need registers until the end."""
+"""The most views that a thread works on: each may need registers until the end."""
 
 Pointer = tuple[int, str]
-"""Where a view begins, and what it is of: an argument of a kernel."""
+"""The begin of a view, and its array: an argument of a kernel."""
 
 
 class Kind(Enum):
@@ -95,10 +95,11 @@ def pointers_of(operation: Operation) -> set[Pointer]:
 
 
 def group_operations(operations: Sequence[Operation], *, fuse: bool = True) -> list[Group]:
-    """Puts operations into groups, in an order that gives the same.
+    """Puts operations into groups, in an order that gives the same results.
 
-    An operation joins the last group that it can join: where that is, if the operation touches
-    nothing of the groups behind it, or else at the end, if the group touches nothing of them.
+    An operation joins the last group that it can join. The group keeps its place if the operation
+    shares no memory with the groups behind it. Otherwise the group moves to the end, if it shares
+    no memory with them.
 
     Args:
         operations: Of one segment.
@@ -112,7 +113,7 @@ def group_operations(operations: Sequence[Operation], *, fuse: bool = True) -> l
 
 
 def _joined(operation: Operation, number: int, groups: Sequence[Group]) -> bool:
-    """Has an operation join a group where that is, if it may be done there."""
+    """Adds an operation to a group at the place of the group, if this is legal."""
     for group in reversed(groups[-MOST_PASSED:]):
         if _join(group, operation):
             group.add(operation, number)
@@ -123,7 +124,7 @@ def _joined(operation: Operation, number: int, groups: Sequence[Group]) -> bool:
 
 
 def _met(operation: Operation, number: int, groups: list[Group]) -> bool:
-    """Has an operation join a group that is moved to the end, if it may be done there."""
+    """Adds an operation to a group that moves to the end, if this is legal."""
     if not isinstance(operation, Map):
         return False
     for place in range(len(groups) - 2, max(len(groups) - MOST_PASSED, 0) - 1, -1):
@@ -295,7 +296,7 @@ def _pairs(old: Operation, new: Operation) -> list[tuple[View, View]]:
 
 
 def _elements_are_apart(group: Group, operation: Map) -> bool:
-    """Whether the thread of each element touches nothing that another one writes."""
+    """Whether no thread reads or writes an element that another thread writes."""
     return all(_same_elements(old, operation) for old in group.operations)
 
 
@@ -319,7 +320,7 @@ def _is_table(operation: Operation, view: View) -> bool:
 
 
 def _rows_are_apart(old: Operation, new: Operation, outer: tuple[int, ...]) -> bool:
-    """Whether the block of each row touches nothing that another one writes."""
+    """Whether no block reads or writes an element that another block writes."""
     return all(_same_rows(a, b, outer) for a, b in _pairs(old, new))
 
 

@@ -24,15 +24,15 @@ from nnet3_runtime_cuda.cuda.source.maps import Launch, map_kernel
 from nnet3_runtime_cuda.cuda.source.rows import RowKernel
 
 DeviceCall = Launch | Product
-"""What the device does at a time."""
+"""One launch of a kernel, or one product."""
 
 WORKSPACE_AT = 0
-"""The address that stands for the workspace, which is known only when all kernels are."""
+"""A placeholder for the address of the workspace, which is known only after all kernels."""
 
 
 @attrs.frozen
 class LaunchList:
-    """What the device does for one segment.
+    """The work of the device for one segment.
 
     Attributes:
         calls: In order.
@@ -48,7 +48,7 @@ class LaunchList:
 def launch_list(
     operations: Sequence[Operation], is_scratch: Callable[[View], bool], *, fuse: bool = True
 ) -> LaunchList:
-    """The kernels and products that do what the operations say.
+    """The kernels and products for some operations.
 
     Args:
         operations: Of one segment.

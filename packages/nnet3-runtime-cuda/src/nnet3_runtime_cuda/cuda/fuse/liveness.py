@@ -1,4 +1,4 @@
-"""Which operations read what another one wrote, so that it need not be stored if none does."""
+"""The readers of each result; a result without readers need not be stored."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from nnet3_runtime_cuda.cuda.recorded.device_views import View
 from nnet3_runtime_cuda.cuda.recorded.recorded_operations import Map, Operation, Product, Reduce
 
 SMALLEST_STORE, LONGEST_SEARCH = 1 << 20, 400
-"""Bytes that it is worth asking whether they are read before they are overwritten, and in how many
-operations at most."""
+"""The least bytes of a result whose readers are searched for up to where it is overwritten, and the
+most operations that the search looks at."""
 
 Stretch = tuple[int, int]
 """Addresses from the first to behind the last."""
@@ -18,10 +18,10 @@ Stretch = tuple[int, int]
 def later_readers(
     operations: Sequence[Operation], is_scratch: Callable[[View], bool]
 ) -> list[list[int] | None]:
-    """For each operation the numbers of those that read its result later.
+    """For each operation the numbers of the operations that read its result later.
 
-    None if that cannot be told: scratch memory is dead at the end of its command, other memory
-    once all of it has been overwritten.
+    None if they are not known. Scratch memory is dead at the end of its command, other memory once
+    all of it has been overwritten.
     """
     readers: list[list[int] | None] = []
     for number, operation in enumerate(operations):
@@ -44,7 +44,7 @@ def _of_scratch(operations: Sequence[Operation], number: int) -> list[int]:
 
 
 def _before_overwritten(operations: Sequence[Operation], number: int) -> list[int] | None:
-    """The readers of what a large element-wise result holds, if all of it is overwritten."""
+    """The readers of a large element-wise result, if all of it is overwritten later."""
     operation = operations[number]
     if not isinstance(operation, Map) or not isinstance(operation.out, View):
         return None
@@ -77,7 +77,7 @@ def _meets(view: View, stretches: Sequence[Stretch]) -> bool:
 
 
 def _without(stretches: Sequence[Stretch], taken: Stretch) -> list[Stretch]:
-    """What is left of stretches without another one."""
+    """The parts of stretches outside of another stretch."""
     left = []
     for begin, end in stretches:
         if begin < min(taken[0], end):

@@ -12,7 +12,7 @@ from nnet3_runtime_cuda.cuda.source.chain import key_of
 
 
 def with_epilogues(operations: Sequence[Operation]) -> list[Operation]:
-    """The operations, with those that products can do at their end taken into these.
+    """The operations, where products include operations that they can do at their end.
 
     A bias is a vector that is added to each row of what a product has just written; rectification
     the maximum of that and 0, in place.

@@ -1,1 +1,1 @@
-"""Memory of a device: what stands for it on the host, what a program takes, and what would fit."""
+"""Memory of a device: its shadow on the host, the memory of a program, and the budget."""

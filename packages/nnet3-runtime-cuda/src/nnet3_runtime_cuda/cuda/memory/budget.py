@@ -10,7 +10,7 @@ from nnet3_runtime_cuda.errors import DeviceMemoryError
 
 
 def minibatch_size(computation: NnetComputation) -> int | None:
-    """The number of sequences that a computation is for; None if it does not say.
+    """The number of sequences of a computation; None if it does not tell.
 
     Computations are compiled with that knowledge unless `output_debug_info` is turned off.
     """
@@ -26,18 +26,18 @@ def check_fits(
 ) -> None:
     """Checks that there is memory for a computation, before any of it is taken.
 
-    What a computation needs is proportional to the number of sequences that it is for, but for
-    some bytes.
+    The need of a computation is proportional to its number of sequences, except for some fixed
+    bytes.
 
     Args:
         needed_bytes: For matrices and working memory.
-        fixed_bytes: So much of it, at most, does not depend on the number of sequences.
+        fixed_bytes: The most bytes of it that do not depend on the number of sequences.
         properties: Of the device, with what is free.
         computation: The computation.
 
     Raises:
-        DeviceMemoryError: there is not; it names what is needed, what is free, and the largest
-            minibatch that would fit.
+        DeviceMemoryError: there is not enough; the message names the bytes needed, the free bytes,
+            and the largest minibatch that would fit.
     """
     free = properties.free_bytes
     if needed_bytes <= free:

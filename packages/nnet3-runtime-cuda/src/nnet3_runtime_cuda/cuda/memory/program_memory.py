@@ -14,8 +14,8 @@ class ProgramMemory(ShadowMemory):
     """Matrices, working memory and workspace of a program, beside the memory of its network.
 
     Arrays that hold data (parameters, tables, statistics) are adopted by the network's memory, as
-    other programs use them too. What is reserved here is allocated by `commit` and not before: so
-    what a program needs is known before any of it is taken.
+    other programs use them too. Only `commit` allocates reserved memory. So the need of a program
+    is known before it takes any.
     """
 
     def __init__(self, network: ShadowMemory) -> None:
@@ -26,7 +26,7 @@ class ProgramMemory(ShadowMemory):
 
     @property
     def planned_bytes(self) -> int:
-        """What `commit` will allocate."""
+        """The bytes that `commit` will allocate."""
         return sum(_padded(region.nbytes) for region, _ in self._planned)
 
     def place(self, memory: Array, *, zeroed: bool = False) -> Region:
@@ -49,10 +49,10 @@ class ProgramMemory(ShadowMemory):
         return region.device + pointer - region.shadow
 
     def commit(self, computation: NnetComputation | None = None) -> None:
-        """Allocates what was placed, in one piece.
+        """Allocates all reserved memory, in one piece.
 
         Args:
-            computation: What it is for, so that an error can say what would fit.
+            computation: The computation, so that an error can tell the minibatch that would fit.
 
         Raises:
             DeviceMemoryError: there is not as much; nothing is allocated then.

@@ -1,10 +1,9 @@
-"""Shadow memory: kernels slice host arrays, and each stands for a stretch of device memory.
+"""Shadow memory: host arrays that stand for stretches of device memory.
 
 Lowering works on NumPy arrays that are reserved but never touched: they are sliced, not read. Each
 array that is not a view of another is a region, with as much memory on the device; the address of a
 view there is that of the region plus the distance in the shadow. Arrays that hold data (parameters,
-index tables, constants) are ordinary ones. They become regions when they are first met, and are
-uploaded then.
+index tables, constants) are ordinary ones. They become regions, and are uploaded, on first use.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ class Region:
     """A stretch of memory.
 
     Attributes:
-        shadow: Where it begins on the host.
-        device: Where it begins on the device; 0 before it is there.
+        shadow: Its address on the host.
+        device: Its address on the device; 0 before it has one.
         nbytes: Its size.
-        array: What keeps the shadow alive, (nbytes,) uint8.
+        array: The array that keeps the shadow alive, (nbytes,) uint8.
     """
 
     shadow: int
@@ -52,7 +51,7 @@ class ShadowMemory:
 
     Attributes:
         platform: Where it is.
-        nbytes: What has been allocated on the device.
+        nbytes: The bytes that have been allocated on the device.
     """
 
     def __init__(self, platform: Platform) -> None:
@@ -72,7 +71,7 @@ class ShadowMemory:
         return array
 
     def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-        """An array of zeros, whose shadow can hold what is pulled from the device."""
+        """An array of zeros, whose shadow can hold data that `pull` downloads."""
         array: Array = np.zeros(shape, dtype=dtype)
         if array.size:
             self.place(array.reshape(-1).view(np.uint8), zeroed=True)
@@ -99,13 +98,13 @@ class ShadowMemory:
         return region
 
     def address(self, pointer: int) -> int:
-        """Where on the device an address of the shadow is."""
+        """The device address of an address of the shadow."""
         region = self.find_address(pointer)
         assert region is not None, "operations are on arrays that were adopted"
         return region.device + pointer - region.shadow
 
     def address_of(self, array: Array) -> int:
-        """Where on the device the first element of an array is."""
+        """The device address of the first element of an array."""
         return self.address(_pointer(array))
 
     def adopt(self, array: Array) -> None:
@@ -118,7 +117,7 @@ class ShadowMemory:
         self.platform.upload(region.device, region.array)
 
     def pull(self, arrays: Iterable[Array]) -> None:
-        """Copies what is on the device into the shadows of whole contiguous arrays."""
+        """Copies whole contiguous arrays from the device into their shadows."""
         for array in arrays:
             if array.size and self.find(array) is not None:
                 self.platform.download(self.address(_pointer(array)), array)
@@ -136,11 +135,11 @@ class ShadowMemory:
         self._starts, self._regions, self._allocated, self.nbytes = [], [], [], 0
 
     def find(self, array: Array) -> Region | None:
-        """The region that an array begins in, if it is here."""
+        """The region that an array begins in, if this memory has it."""
         return self.find_address(_pointer(array))
 
     def find_address(self, pointer: int) -> Region | None:
-        """The region of an address of the shadow, if it is here."""
+        """The region of an address of the shadow, if this memory has it."""
         at = bisect.bisect(self._starts, pointer) - 1
         if at < 0:
             return None
@@ -156,7 +155,7 @@ _ADDRESSES = itertools.count(1 << 60, 1 << 48)
 
 
 class _Reservation:
-    """What NumPy makes an array of host addresses of, without any memory behind them."""
+    """An object with NumPy's array interface for host addresses without memory behind them."""
 
     def __init__(self, nbytes: int) -> None:
         self.__array_interface__ = {
@@ -168,7 +167,7 @@ class _Reservation:
 
 
 class _Unreadable(np.ndarray[Any, Any]):
-    """Such an array, and what it is sliced to: can be printed, and computed with by no ufunc."""
+    """Such an array, and its slices: it can be printed, but no ufunc computes with it."""
 
     __array_ufunc__ = None  # type: ignore[assignment]
 
@@ -181,8 +180,8 @@ class _Unreadable(np.ndarray[Any, Any]):
 def reserved(nbytes: int) -> Array:
     """(nbytes,) uint8 that can be sliced and reshaped, but is not to be read or written.
 
-    They are pages that the system would provide when they are touched, or where it promises none,
-    addresses behind which there is nothing.
+    The system would provide its pages on first access; if it reserves no pages, there are only
+    addresses without memory.
     """
     if sys.platform == "linux":
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE

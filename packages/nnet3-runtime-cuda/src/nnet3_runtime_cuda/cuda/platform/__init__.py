@@ -1,4 +1,4 @@
-"""What a device can do: memory, kernels, products, replay; CUDA through CuPy."""
+"""Devices: memory, kernels, products, replay; CUDA through CuPy."""
 
 from nnet3_runtime_cuda.cuda.platform.platform import Platform
 

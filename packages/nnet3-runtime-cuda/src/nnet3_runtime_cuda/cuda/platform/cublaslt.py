@@ -297,7 +297,7 @@ class CublasLt:
     def _choose(
         self, handles: tuple[Handle, ...], gemm: Gemm, max_workspace_bytes: int
     ) -> HeuristicResult:
-        """What the library takes for the fastest algorithm."""
+        """The algorithm that the library expects to be the fastest."""
         preference = self._library.create("MatmulPreference")
         preference.set(PreferenceAttribute.MAX_WORKSPACE_BYTES, c_uint64(max_workspace_bytes))
         for attribute, alignment in zip(MIN_ALIGNMENTS, _alignments(gemm), strict=True):
@@ -312,7 +312,7 @@ class CublasLt:
 
 
 def _operands(gemm: Gemm) -> tuple[Matrix, Matrix, Matrix, Matrix]:
-    """What cuBLASLt calls A, B, C and D."""
+    """The operands that cuBLASLt calls A, B, C and D."""
     return gemm.b, gemm.a, gemm.addend or gemm.out, gemm.out
 
 
@@ -326,13 +326,13 @@ def _alignments(gemm: Gemm) -> tuple[int, int, int, int]:
 
 
 def _alignment(address: int, batch_stride: int = 0) -> int:
-    """At most what the library asks for."""
+    """The alignment, at most the largest that the library asks for."""
     together = address | batch_stride * FLOAT_BYTES
     return min(together & -together, 256)
 
 
 def _form(gemm: Gemm) -> tuple[object, ...]:
-    """All that the choice of an algorithm may depend on."""
+    """Everything that the choice of an algorithm may depend on."""
     operands = tuple((m.stride, m.transposed, m.batch_stride) for m in _operands(gemm))
     sizes = gemm.rows, gemm.columns, gemm.inner, gemm.batch
     in_place = gemm.addend is None or gemm.addend == gemm.out

@@ -32,7 +32,7 @@ from nnet3_runtime_cuda.errors import DeviceError, DeviceMemoryError
 HOPPER = (9, 0)
 
 WORKSPACE_BYTES = {True: 32 << 20, False: 4 << 20}
-"""How much a product may take, from Hopper on and before, as NVIDIA recommends."""
+"""The workspace of a product, from Hopper on and before, as NVIDIA recommends."""
 
 OPTIONS = ("-std=c++17",)
 
@@ -88,11 +88,11 @@ class CupyPlatform:
 
     @property
     def properties(self) -> Properties:
-        """What the device is and how much memory is free now, CuPy's limit considered."""
+        """The properties of the device, and its free memory within CuPy's limit."""
         pool = self._cupy.get_default_memory_pool()
         with self._current("asking for the free memory"):
             free, total = self._device.mem_info
-            # What CuPy holds and does not use is free for us, and for us only.
+            # Memory that CuPy holds and does not use is free for this process only.
             free += pool.free_bytes()
             limit = pool.get_limit()
             if limit:
@@ -204,7 +204,7 @@ class CupyPlatform:
     # ---- work ----
 
     def build(self, source: str, kernels: Sequence[str]) -> Mapping[str, object]:
-        """See Platform. CuPy keeps what was compiled, on disk too."""
+        """See Platform. CuPy caches compiled kernels, also on disk."""
         with self._current("loading kernels"):
             module = self._cupy.RawModule(code=source, options=OPTIONS)
             try:
@@ -214,7 +214,7 @@ class CupyPlatform:
             except self._current("loading kernels").errors:
                 raise
             except (RuntimeError, AssertionError, OSError) as error:
-                # What CuPy makes of a library that it does not find.
+                # CuPy's error for a library that it does not find.
                 raise DeviceError(
                     f"device 'cuda:{self.ordinal}': kernels cannot be compiled, as NVRTC is "
                     f"missing, or not the one that CuPy needs ({type(error).__name__}: {error})"
@@ -251,7 +251,7 @@ class CupyPlatform:
             except CublasLtError:
                 if not (product.bias or product.relu):
                     raise
-            # cuBLASLt cannot finish it, or has no algorithm that does.
+            # cuBLASLt cannot do the bias or rectification, or has no algorithm for them.
             plain = self._bound(attrs.evolve(product, bias=0, relu=False), shared)
         return Several((plain, self._finish(product)))
 
@@ -287,8 +287,8 @@ class CupyPlatform:
     def capture(self, calls: Sequence[Call]) -> Call:
         """See Platform.
 
-        The first run makes the calls one by one: whatever loads lazily is loaded then, as loading
-        is not allowed while a stream is captured. The second run captures, and replays from then.
+        The first run makes the calls one by one, so that everything that loads lazily is loaded:
+        loading is not allowed while a stream is captured. The second run captures and replays.
         """
         return Replay(self, tuple(calls))
 

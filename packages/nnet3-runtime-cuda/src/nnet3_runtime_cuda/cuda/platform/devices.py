@@ -1,4 +1,4 @@
-"""Which device a name means, and what is needed to use it.
+"""Devices by name, and the libraries that they need.
 
 CuPy is imported here and nowhere else, and only when a CUDA device is asked for.
 """
@@ -28,7 +28,7 @@ def cuda_ordinal(device: str) -> int | None:
             which devices are counted, and in which order.
 
     Raises:
-        DeviceError: it is neither.
+        DeviceError: it is none of these.
     """
     if device == "cpu":
         return None

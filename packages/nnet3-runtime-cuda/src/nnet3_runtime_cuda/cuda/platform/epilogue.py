@@ -1,4 +1,4 @@
-"""What follows a product, as a kernel of its own, for products that cuBLASLt cannot finish."""
+"""A kernel for the end of a product, bias and rectification, if cuBLASLt cannot do them."""
 
 from __future__ import annotations
 

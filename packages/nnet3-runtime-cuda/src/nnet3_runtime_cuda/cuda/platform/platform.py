@@ -1,4 +1,4 @@
-"""What the device path needs of a machine: memory, kernels, matrix products, replay.
+"""The protocol of a device: memory, kernels, matrix products, replay.
 
 Two platforms are meant: CUDA through CuPy, and the processor, which builds the same kernel sources
 with a C++ compiler, for tests where there is no GPU. `DeviceNnet(nnet, device=platform)` is to take
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from nnet3_runtime_cuda.errors import DeviceError
 
 Call = Callable[[], object]
-"""Something bound to all its operands. Calls run in the order in which they are made."""
+"""An operation bound to all its operands. Calls run in the order in which they are made."""
 
 ALIGNMENT = 256
 """Memory is allocated at multiples of this many bytes."""
@@ -33,7 +33,7 @@ MOST_ARGUMENTS = 512
 def check_launch(
     grid: tuple[int, int, int], block: tuple[int, int, int], arguments: Sequence[int]
 ) -> None:
-    """Checks what CUDA would refuse when a kernel is launched, or compiled.
+    """Checks the limits of CUDA before a kernel is compiled or launched.
 
     Raises:
         DeviceError: a size is 0 or too large, or there are too many arguments.
@@ -48,14 +48,14 @@ def check_launch(
 
 @attrs.frozen(kw_only=True)
 class Properties:
-    """What is known of a device before anything runs.
+    """The properties of a device.
 
     Attributes:
         name: For messages: "NVIDIA H200", "host".
         compute_capability: (major, minor); (0, 0) for the processor.
         multiprocessors: Kernels are cut into a few blocks for each of them.
         total_bytes: Memory of the device.
-        free_bytes: What of it can be allocated now.
+        free_bytes: The bytes that can be allocated now.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Matrix:
     Attributes:
         address: Of its first element.
         stride: Distance of rows in elements, at least their length.
-        transposed: What is multiplied is the transpose of what lies in memory.
+        transposed: Whether the product uses the transpose of the matrix in memory.
         batch_stride: Distance in elements of the matrices of a batch; 0 if all use the same one.
     """
 
@@ -97,7 +97,7 @@ class Gemm:
         alpha_at: If not 0, the address of a float32 that is read when the product runs and takes
             the place of alpha; kernels before it may have written it.
         beta: 0 (the addend is not read, and may be undefined) or any factor.
-        addend: What beta multiplies; None for out itself. Not transposed.
+        addend: The matrix that beta multiplies; None for out itself. Not transposed.
         bias: If not 0, the address of (columns,) that is added to each row.
         relu: Whether negative results become 0, as the last thing.
         batch: Number of products; each operand moves by its batch_stride from one to the next.
@@ -128,7 +128,7 @@ class Platform(Protocol):
 
     @property
     def properties(self) -> Properties:
-        """What the device is and how much memory is free now."""
+        """The properties of the device, and its free memory."""
 
     # ---- memory ----
 
@@ -142,7 +142,7 @@ class Platform(Protocol):
         """
 
     def free(self, address: int) -> None:
-        """Gives back what `allocate` gave, once the calls made so far are done with it."""
+        """Frees memory that `allocate` gave, after the calls made so far."""
 
     def upload(self, address: int, array: npt.NDArray[Any]) -> None:
         """Copies a C-contiguous array to the device, after the calls made so far.
@@ -189,11 +189,11 @@ class Platform(Protocol):
 
         Args:
             product: The product.
-            workspace: What it shares with others; by default it has its own.
+            workspace: Memory that it shares with other products; by default it has its own.
         """
 
     def capture(self, calls: Sequence[Call]) -> Call:
-        """One call that does what the calls do, in order, at the least cost for the processor.
+        """One call that makes all calls, in order, at the least cost for the processor.
 
         Only calls that `launch` and `gemm` of this platform returned. All memory that they use
         must outlive it. Capturing does not run them. The call, and others with the same
@@ -206,7 +206,7 @@ class Platform(Protocol):
 
 @runtime_checkable
 class SharesArrays(Protocol):
-    """What a platform can do besides whose memory callers may have arrays in: CuPy's.
+    """The additional methods of a platform whose memory CuPy arrays can share.
 
     Attributes:
         ordinal: Number of the device.

@@ -13,7 +13,7 @@ from nnet3_runtime_cuda.cuda.platform.platform import Call
 
 
 class Queue(Protocol):
-    """What calls ask of the device that they run on, beside what a `Platform` offers to programs.
+    """The methods of a device that calls use, beside the methods of a `Platform`.
 
     It runs what it is given in order, on the current stream.
     """
@@ -28,7 +28,7 @@ class Queue(Protocol):
         """Queues a product that uses a workspace."""
 
     def graph(self, calls: Sequence[Call]) -> Any:
-        """A graph that does what calls do."""
+        """A graph that makes calls."""
 
     def replay(self, graph: Any) -> None:
         """Queues a graph."""
@@ -96,7 +96,7 @@ class Replay:
         self._ran = False
 
     def __call__(self) -> None:
-        """Makes the calls the first time; then captures them; then replays."""
+        """Makes the calls the first time, captures them the second time, then replays."""
         if self._graph is None and not self._ran:
             Several(self._calls)()
             self._ran = True
@@ -107,11 +107,11 @@ class Replay:
 
 
 class Captures:
-    """Keeps apart what CUDA does not allow together: captures, and waiting for a whole device.
+    """Separates captures from waits for a whole device, because CUDA does not allow both at once.
 
-    While any stream of a device is captured, nobody may wait for the device, which would also
-    spoil the capture. Other threads wait for the end of the capture; what the garbage collector
-    gives back in its midst is given back after it.
+    While a stream of a device is captured, a wait for the device is an error, and spoils the
+    capture. So other threads wait for the end of the capture, and memory that the garbage collector
+    frees meanwhile is freed after it.
     """
 
     def __init__(self) -> None:
@@ -133,7 +133,7 @@ class Captures:
                     action()
 
     def between(self, action: Callable[[], None]) -> None:
-        """Does what waits for the device, when nothing is captured."""
+        """Runs a function that waits for the device, while nothing is captured."""
         with self._lock:
             if self._is_active:
                 self._postponed.append(action)
@@ -145,7 +145,7 @@ _CAPTURES: dict[int, Captures] = {}
 
 
 def captures_of(ordinal: int) -> Captures:
-    """Those of a device, whichever platforms use it."""
+    """The captures of a device, common to all platforms on it."""
     return _CAPTURES.setdefault(ordinal, Captures())
 
 
@@ -157,7 +157,7 @@ def captured(stream: Any, calls: Sequence[Callable[[], object]]) -> Any:
             for call in calls:
                 call()
         except BaseException:
-            # Ends the capture; that it was broken off is no news.
+            # Ends the capture; the error that broke it off is raised already.
             with suppress(Exception):
                 stream.end_capture()
             raise

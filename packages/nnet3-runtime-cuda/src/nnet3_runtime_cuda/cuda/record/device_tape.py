@@ -1,4 +1,4 @@
-"""The tape of a device: records operations, and what the host does for them."""
+"""The tape of a device: records operations, and the work of the host for them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class DeviceTape(RecordingTape):
         self._run: Callable[[], object] | None = None
 
     def run(self) -> None:
-        """Runs what was recorded; what it does on the device may not be done when this returns."""
+        """Runs the recorded operations; the device may still be at work when this returns."""
         if self._run is None:
             self._run = self._finish(self)
         self._run()
@@ -41,7 +41,7 @@ class DeviceTape(RecordingTape):
         return not self.operations and not self.host_values.is_used
 
     def take(self) -> tuple[Call, ...]:
-        """What was recorded since the last `take`, as one call that is to be bound."""
+        """The operations since the last `take`, as one call that will be bound."""
         self.flush_updates()
         operations, self.operations = tuple(self.operations), []
         return (PendingSegment(operations, self.host_values.take_steps(), self.device_scratch),)
@@ -54,7 +54,7 @@ class DeviceTape(RecordingTape):
             record_updates(self, [estimate for estimate, _ in pending], [m for _, m in pending])
 
     def precondition(self, estimate: FisherEstimate, x: Array) -> Array:
-        """Preconditions the rows of x but for a factor, which it returns: (1,)."""
+        """Preconditions the rows of x up to a factor, which it returns: (1,)."""
         factor: Array = record_precondition(self, estimate, x)[0]
         return factor
 

@@ -1,4 +1,4 @@
-"""On which minibatches the estimates of the natural gradient begin and move: decided by counting.
+"""The minibatches on which the estimates of the natural gradient begin and move, by counting.
 
 An estimate begins with the first minibatch that uses it, moves on each of the next few, and then on
 one in a period. A segment uses many estimates, so that its decisions are made for all at once.
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from nnet3_runtime_cuda.operations.natural_gradient import INITIAL_UPDATES
 
 ALWAYS = -1
-"""The number that stands for no decision: what depends on it always runs."""
+"""The number for no decision: operations with it always run."""
 
 Flags = npt.NDArray[np.bool_]
 
@@ -26,7 +26,7 @@ class Clock:
 
     Attributes:
         minibatches: (estimates,).
-        is_frozen: Whether no estimate moves, but for those that begin.
+        is_frozen: Whether estimates stay fixed after they have begun.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Use:
 
 @attrs.frozen
 class _Counted:
-    """A use as it is to be decided: estimate, uses of it before in the same run, and period."""
+    """A use of an estimate: the estimate, its earlier uses in the same run, and its period."""
 
     estimate: int
     before: int
@@ -63,7 +63,7 @@ class _Counted:
 
 
 class Schedule:
-    """The decisions of one segment, as they are asked for.
+    """The decisions of one segment, in the order in which the tape asks for them.
 
     Attributes:
         length: How many there are.
@@ -97,7 +97,7 @@ class Schedule:
         return self.length - 1
 
     def decisions(self) -> Decisions:
-        """All of them, to be made again and again."""
+        """All decisions, to be made in each run."""
         return Decisions(self._clock, self.length, self._counted, self._uses, self._unions)
 
 

@@ -1,4 +1,4 @@
-"""What the host knows before a run: decisions, and small arrays that kernels read."""
+"""The values that the host sets before a run: decisions, and small arrays for kernels."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from nnet3_runtime_cuda.cuda.record.estimate_schedule import Clock, Decisions, F
 from nnet3_runtime_cuda.operations import Array
 
 BLOCK = 1 << 16
-"""Arrays are packed into blocks of so many bytes, each one upload."""
+"""The size of the blocks that arrays are packed into; each block is one upload."""
 
 VALUES = 1 << 10
-"""Numbers of the host lie together, so many at most."""
+"""The most numbers of the host that lie together."""
 
 
 @attrs.frozen(eq=False)
@@ -31,7 +31,7 @@ class _Block:
 
 @attrs.frozen(eq=False)
 class _Values:
-    """Where numbers go that functions return.
+    """The array for numbers that functions return.
 
     Attributes:
         array: (at least as many,) float64.
@@ -51,7 +51,7 @@ class _Flagged:
 
 
 class HostSteps:
-    """What the host does before a segment runs.
+    """The work of the host before a segment runs.
 
     Attributes:
         decisions: Are made first.
@@ -77,7 +77,7 @@ class HostSteps:
         self._uploads: list[tuple[int, Array]] | None = None
 
     def run(self) -> Flags:
-        """Does it; returns the decisions, (decisions,), which stand until the next run."""
+        """Does the work; returns the decisions, (decisions,), which hold until the next run."""
         flags = self.decisions.next()
         results = [function() for function in self._functions]
         for array, chosen in self._values:
@@ -92,7 +92,7 @@ class HostSteps:
 
 
 class HostValues:
-    """What the host is to do for the segments of one program, as it is asked for.
+    """Collects the work of the host for the segments of one program.
 
     Attributes:
         schedule: The decisions of the segment.
@@ -125,7 +125,7 @@ class HostValues:
         return array
 
     def value(self, function: Callable[[], float]) -> Array:
-        """(1,) float64: what the function returns before each run."""
+        """(1,) float64: the result of a function that is called before each run."""
         if not self._values or len(self._values[-1].functions) == VALUES:
             self._values.append(_Values(self._zeros((VALUES,), np.float64), []))
         array, functions = self._values[-1].array, self._values[-1].functions
@@ -155,7 +155,7 @@ class HostValues:
         return bool(self._functions or self.schedule.length)
 
     def take_steps(self) -> HostSteps:
-        """What was asked for since the last call."""
+        """The work that was asked for since the last call."""
         steps = HostSteps(
             self._memory,
             self.schedule.decisions(),

@@ -20,7 +20,7 @@ def record_affine(
 ) -> None:
     """Records the natural gradient of an affine map; see `AffinePreconditioner`.
 
-    It is made of the blocks of columns: what saves work on a processor is left alone.
+    It uses the blocks of columns; the methods that save work on a processor are not used.
     """
     dy, linear = gradient.dy, gradient.linear
     given = side_of(

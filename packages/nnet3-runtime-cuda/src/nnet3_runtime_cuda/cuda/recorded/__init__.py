@@ -1,1 +1,1 @@
-"""What a tape for a device records: operations as values, and the views of memory they work on."""
+"""The records of a tape for a device: operations as values, and their views of memory."""

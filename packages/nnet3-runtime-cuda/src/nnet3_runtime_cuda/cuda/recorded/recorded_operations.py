@@ -1,4 +1,4 @@
-"""What a tape for a device records: operations as values, on views of memory.
+"""The records of a tape for a device: operations as values, on views of memory.
 
 There are few kinds. All element-wise work is a `Map`; rows and columns may be given by an index
 table on either side of it. Sums and maxima are a `RowReduce` or a `ColumnReduce`, products of
@@ -71,7 +71,7 @@ class Operation:
     reads: tuple[View, ...] = attrs.field(init=False, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        # They are asked for again and again when operations are grouped.
+        # Cached, because grouping asks for them many times.
         object.__setattr__(self, "reads", self.guards + self._reads())
 
     @property
@@ -81,7 +81,7 @@ class Operation:
 
     @property
     def is_opaque(self) -> bool:
-        """Whether it may touch anything: it finds what it works on by itself."""
+        """Whether it may access any memory, because it finds its operands in a table."""
         return False
 
     def _reads(self) -> tuple[View, ...]:
@@ -240,12 +240,12 @@ class Special(Operation):
 
     @property
     def writes(self) -> tuple[View, ...]:
-        """What is written."""
+        """The outputs."""
         return self.written
 
     @property
     def is_opaque(self) -> bool:
-        """Whether it does not say what it writes: then it has a table of addresses."""
+        """Whether it does not declare its outputs, because it has a table of addresses."""
         return not self.written
 
     def _reads(self) -> tuple[View, ...]:

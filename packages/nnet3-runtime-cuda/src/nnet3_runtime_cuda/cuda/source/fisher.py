@@ -21,17 +21,17 @@ NUMBERS = 6
 LARGEST_RANK = 256
 
 MOST_PARTS, ELEMENTS_PER_PART = 1024, 4096
-"""Sums over a matrix are made by so many blocks at most, each of so many elements at least.
+"""The most blocks that sum over a matrix, and the least number of elements of each block.
 
 To read at the speed of memory, a device must have some megabytes under way: many threads.
 """
 
 MOST_BLOCKS_OF_ROWS = 512
-"""So many blocks at most has a kernel that has rarely anything to do: they take time to start."""
+"""The most blocks of a kernel that rarely has work: blocks take time to start."""
 
 
 def work_size(rank: int) -> int:
-    """Elements of float64 that an estimate needs to work with."""
+    """Elements of float64 in the working memory of an estimate."""
     return 2 * rank * rank + 3 * rank
 
 
@@ -352,17 +352,17 @@ extern "C" __global__ void __launch_bounds__({THREADS}) @(
 
 
 def fisher_step(estimates: int) -> HandWritten:
-    """Moves d and rho of estimates on; gives what makes the new W of the old one and of J."""
+    """Moves d and rho of estimates, and gives the matrices that make W from the old W and J."""
     return HandWritten("fisher_step", _STEP, grid=estimates)
 
 
 def fisher_renew(estimates: int) -> HandWritten:
-    """Gives what makes the rows of R orthonormal again, where they may have ceased to be."""
+    """Gives the matrix that makes the rows of R orthonormal again, where they may not be."""
     return HandWritten("fisher_renew", _RENEW, grid=estimates)
 
 
 def fisher_orthonormalize(estimates: int) -> HandWritten:
-    """Makes them so row by row, where that was not possible."""
+    """Makes them orthonormal row by row, where this matrix does not exist."""
     return HandWritten("fisher_orthonormalize", _ORTHONORMALIZE, grid=estimates)
 
 
@@ -376,7 +376,7 @@ def squares(rows: int, columns: int, row: int, column: int) -> HandWritten:
 
 
 def norms(parts: int, ones: int, rank: int) -> HandWritten:
-    """The squared norms before and after, and whether the latter is too small to be had so."""
+    """The squared norms before and after, and whether the second is too small to be exact."""
     text = _NORMS.replace("PARTS", str(parts)).replace("ONES", str(ones))
     return HandWritten("norms", text.replace("RANK", str(rank)))
 

@@ -1,4 +1,4 @@
-"""Kernels written by hand: what neither maps nor reductions express."""
+"""Kernels written by hand, for operations that are neither maps nor reductions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class HandWritten:
     """A kernel written by hand, for operands of given shapes.
 
     Attributes:
-        name: What it does, for messages.
+        name: A short description, for messages.
         source: Its text, with "@" for its name.
         grid: Number of blocks.
         block: Threads of each.

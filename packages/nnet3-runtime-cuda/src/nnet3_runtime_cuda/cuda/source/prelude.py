@@ -1,4 +1,4 @@
-"""What every module begins with: functions for both precisions, sums of a block, random numbers."""
+"""The first lines of every module: functions for both precisions, block sums, random numbers."""
 
 PRELUDE = """\
 __device__ inline float exp_(float a) { return expf(a); }

@@ -22,7 +22,7 @@ MOST_THREADS = 256
 WARP = 32
 
 LOWEST = {"float": "-3.4028234e38f", "double": "-1.0e300"}
-"""What maxima start from."""
+"""The start value of maxima."""
 
 RowOperation = Map | RowReduce
 

@@ -89,8 +89,7 @@ class FixedAffineKernel(Kernel):
 class AffineKernel(FixedAffineKernel):
     """y = x A^T + b.
 
-    Where x is a splice, the processor computes several frames with fewer products: see
-    `TiledProduct`.
+    If x is a splice, the processor computes several frames with fewer products: see `TiledProduct`.
     """
 
     sets_gradient = True
@@ -109,7 +108,7 @@ class AffineKernel(FixedAffineKernel):
     def _tiled(
         self, tape: Operations, splice: TimeSplice, *, is_precise: bool = False
     ) -> TiledProduct:
-        """The product with a splice that it gains by."""
+        """The product with a splice by tiles, if it is faster."""
         offsets, rows = splice.offsets, splice.num_rows
         tiled = TiledProduct.around(
             tape, self.store, self.linear, offsets, rows, is_precise=is_precise
@@ -152,8 +151,8 @@ class AffineKernel(FixedAffineKernel):
             tape: Records the arithmetic.
             xs: The input, as blocks of columns.
             dy: (rows, output_dim).
-            first: Replace what the directions hold.
-            product: Records how dy^T x is computed with less work.
+            first: Whether to replace the content of the directions.
+            product: Records dy^T x in a way that takes less work.
         """
         linear, bias = (self.store.directions[name] for name in ("linear_params", "bias_params"))
         gradient = AffineGradient(
@@ -187,7 +186,7 @@ class NaturalGradientAffineKernel(AffineKernel):
 class LinearKernel(Kernel):
     """y += x A^T.
 
-    As in Kaldi the natural gradient is used whatever the option use-natural-gradient says.
+    As in Kaldi, it uses the natural gradient and ignores the option use-natural-gradient.
     """
 
     sets_gradient = True
@@ -240,7 +239,7 @@ class RepeatedAffineKernel(AffineKernel):
 
 
 def flat_blocks(tape: Operations, a: Array, dim: int) -> Array:
-    """(rows, k dim) as (rows k, dim), copied to scratch memory where no view can be."""
+    """(rows, k dim) as (rows k, dim), copied to scratch memory if there is no such view."""
     blocks = as_blocks(a, dim)
     if blocks.ndim == 2:
         return blocks

@@ -20,7 +20,7 @@ from nnet3_runtime_cuda.operations.gradients import AffineGradient, Product, Tim
 from nnet3_runtime_cuda.operations.natural_gradient import options_of_sides
 
 MOST_EXTRA_ROWS = 1.25
-"""A splice has at least so many rows less than the rows that it is made of, relatively."""
+"""The least relative difference between the rows of the input and the rows of a splice."""
 
 
 @kernel_for(TdnnComponent)
@@ -73,7 +73,7 @@ class TdnnKernel(Kernel):
         *,
         is_precise: bool = False,
     ) -> TiledProduct | None:
-        """How so many output rows are computed by tiles, if that is faster."""
+        """The product of so many output rows by tiles, if it is faster."""
         assert isinstance(indexes, TimeOffsetPrecomputedIndexes)
         if indexes.row_stride != 1:
             return None

@@ -19,7 +19,7 @@ def _steps(size: int, window: int, step: int) -> range:
 
 
 class PatchMap:
-    """Which columns of a row the columns of its patches are, and how to sum back over patches.
+    """The columns of a row that make its patches, and the inverse map for sums over patches.
 
     Attributes:
         columns: (patch columns,) int64, the column of the row for each column of the patches.

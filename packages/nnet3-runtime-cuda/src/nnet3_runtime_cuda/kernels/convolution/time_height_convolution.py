@@ -19,7 +19,7 @@ from nnet3_runtime_cuda.operations import Array, Operations
 from nnet3_runtime_cuda.operations.natural_gradient import NaturalGradientOptions
 
 PATCH_BYTES = 1 << 20
-"""Patches are made for so many rows at a time that they stay in the cache."""
+"""The size of the patches that are made at a time, so that they stay in the cache."""
 
 FORWARD_PATCH_BYTES = 1 << 21
 """The same for the forward pass, which reads patches once: more rows make faster products."""
@@ -28,7 +28,7 @@ FEWEST_FILTERS = 16
 """Convolutions with fewer filters of input or output are not computed by tiles."""
 
 FEWEST_ROWS = 256
-"""Nor are so few rows of heights: the parameters have to be transformed for them too."""
+"""Tiles need at least so many rows of heights, because the parameters are transformed, too."""
 
 
 @kernel_for(TimeHeightConvolutionComponent)
@@ -60,7 +60,7 @@ class TimeHeightConvolutionKernel(Kernel):
         )
 
     def _tiled(self, operands: Propagation | Backpropagation, rows: int) -> TiledConvolution | None:
-        """How so many output rows are computed by tiles, if that is faster."""
+        """The products of so many output rows by tiles, if they are faster."""
         c, dtype = self.component, self.store.dtype
         heights = sorted({height for _, height in c.offsets})
         is_grid = c.offsets == tuple(itertools.product(c.time_offsets, heights))

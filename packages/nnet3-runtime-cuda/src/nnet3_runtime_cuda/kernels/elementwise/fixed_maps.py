@@ -117,8 +117,8 @@ class ElementwiseProductKernel(Kernel):
 class ClipGradientKernel(Kernel):
     """y = x; dx = dy, clipped: each row to a norm of clipping_threshold, or each element to it.
 
-    Self-repair: where more than a given proportion of the rows had to be clipped so far, inputs
-    beyond self_repair_target are pushed back, with a term of the size of the derivative.
+    Self-repair: if more than a given proportion of the rows were clipped so far, inputs beyond
+    self_repair_target are pushed back, with a term of the size of the derivative.
     """
 
     def prepare(self) -> None:
@@ -178,7 +178,7 @@ class ClipGradientKernel(Kernel):
             tape.maximum(excess, -c.self_repair_target, excess)
             tape.subtract(x, excess, excess)
             _record_mean_norm(tape, dx, before)
-            # Where there is no excess at all, any factor of it will do.
+            # Without any excess the factor does not matter.
             _record_mean_norm(tape, excess, factor)
             tape.divide(before, factor, factor)
             tape.multiply(factor, proportion, factor)
@@ -196,7 +196,7 @@ class ClipGradientKernel(Kernel):
         self.num_backpropped += 1
 
     def with_statistics(self) -> Component:
-        """The component with the counts of now."""
+        """The component with its present counts."""
         changed: Component = self.component.replace(
             num_clipped=int(self.num_clipped[0, 0]),
             count=int(self.count),

@@ -1,4 +1,4 @@
-"""Element-wise nonlinearities, with the statistics that Kaldi keeps of them."""
+"""Element-wise nonlinearities, with Kaldi's statistics of them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from nnet3_runtime_cuda.kernels.base import (
 from nnet3_runtime_cuda.operations import Array, Operations
 
 Slope = Callable[[Operations, Array, Array], None]
-"""Records the derivative of a function at each value that it gave: tape, values, output."""
+"""Records the derivative of a function, from its values: tape, values, output."""
 
 SlopeSum = Callable[[Operations, Array, Array], None]
-"""Records the sums over rows of that: tape, values, output, (1, columns)."""
+"""Records the sums over rows of the derivative: tape, values, output, (1, columns)."""
 
 UNSET_THRESHOLD = -1000.0
 """The value of a self-repair threshold that means the default of the type."""
@@ -52,7 +52,7 @@ class NonlinearKernel(Kernel):
     def prepare(self) -> None:
         """Turns the averages in the component into sums."""
         c = self.component
-        # What was recorded without the derivatives does not count beside what has them.
+        # Statistics that were recorded without the derivatives do not count.
         usable = c.deriv_avg.size > 0 or not self.has_slope
         self.count = float(c.count) if usable else 0.0
         self.oderiv_count = float(c.oderiv_count)
@@ -101,7 +101,7 @@ class NonlinearKernel(Kernel):
     def stats_minibatch(self, tape: Operations, rows: int) -> Array:
         """Whether statistics of activations are kept, for `Operations.when`.
 
-        They are of about every other minibatch, and of the first.
+        They are kept for about every other minibatch, and for the first.
         """
         return tape.value(partial(self._counts_activations, rows))
 
@@ -175,7 +175,7 @@ class NonlinearKernel(Kernel):
 
 
 def summed(slope: Slope) -> SlopeSum:
-    """What records the derivative, and its sums over rows."""
+    """The functions that record the derivative, and its sums over rows."""
 
     def record(tape: Operations, y: Array, out: Array) -> None:
         derivative = tape.scratch(*y.shape)

@@ -21,7 +21,7 @@ def record_vector_update(
         tape: Records the arithmetic.
         derivative: (rows, dim), or (rows, k, dim): the derivative at each row.
         direction: (dim,).
-        estimate: By which rows are preconditioned; None for the plain gradient.
+        estimate: The estimate that preconditions the rows; None for the plain gradient.
         is_scratch: Whether derivative may be overwritten.
     """
     if derivative.ndim == 3 or (estimate is not None and not is_scratch):

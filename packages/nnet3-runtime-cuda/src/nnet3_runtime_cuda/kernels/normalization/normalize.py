@@ -20,7 +20,7 @@ from nnet3_runtime_cuda.kernels.base import (
 from nnet3_runtime_cuda.operations import Array, Operations
 
 SQUARED_NORM_FLOOR = 2.0**-66
-"""Floor of the mean square of a row relative to the target, so that a row of zeros stays finite."""
+"""The floor of the relative mean square of a row, so that a row of zeros stays finite."""
 
 
 @kernel_for(NormalizeComponent)
@@ -81,7 +81,7 @@ class NormalizeKernel(Kernel):
         tape.greater(_at_floor(tape.dtype), scale, above)
         tape.multiply(scale, scale, factor)
         tape.multiply(factor, scale, factor)
-        # Before what may overflow at the floor: 0 times infinity is not a number.
+        # This comes before the product that may overflow at the floor: 0 times infinity is nan.
         tape.multiply(factor, above, factor)
         tape.multiply(factor, dot, factor)
         tape.multiply(factor, -1.0 / (c.block_dim * c.target_rms**2), factor)
@@ -163,8 +163,8 @@ class BatchNormKernel(Kernel):
         """Records kept[0] = mean and kept[1] = variance of the columns of x, in one pass over it.
 
         E[x^2] - mean^2 would lose digits where the mean is large. So the mean of the first rows is
-        subtracted before: as these rows count in the variance themselves, what is left of the mean
-        is small beside it.
+        subtracted first. These rows are part of the variance, so the rest of the mean is small
+        beside it.
         """
         rows, dim = x.shape
         mean, variance = kept[:1], kept[1:2]
@@ -276,7 +276,7 @@ def _zeros_if_empty(values: Array, dim: int) -> Array:
 
 
 def _flat(tape: Operations, blocks: Array, dim: int) -> Array:
-    """Blocks as (rows k, dim), copied to scratch memory where no view can be."""
+    """Blocks as (rows k, dim), copied to scratch memory if there is no such view."""
     if blocks.ndim == 2:
         return blocks
     copy = tape.scratch(*blocks.shape)

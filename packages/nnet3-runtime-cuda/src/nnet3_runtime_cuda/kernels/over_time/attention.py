@@ -30,7 +30,7 @@ from nnet3_runtime_cuda.operations import Array, Operations
 
 @attrs.frozen(kw_only=True)
 class _Head:
-    """Views of the columns of one head in an input (or its derivative), by what they hold.
+    """Views of the columns of one head in an input, or in its derivative.
 
     Attributes:
         keys: For each time offset (rows out, key_dim).
@@ -84,7 +84,7 @@ class RestrictedAttentionKernel(Kernel):
         )
 
     def with_statistics(self) -> Component:
-        """The component with the statistics of now."""
+        """The component with its present statistics."""
         component: Component = self.component
         if self.count == 0.0:
             return component

@@ -64,7 +64,7 @@ class StatisticsPoolingKernel(Kernel):
     """y = (ln N repeated, mean, and mean square or standard deviation) over a window of statistics.
 
     x holds in each row a count, sums and sums of squares; N is the sum of the counts in the window,
-    and the others are divided by it. The standard deviation is the root of
+    and the sums are divided by it. The standard deviation is the root of
     max(E[x^2] - mean^2, variance_floor).
 
     Backward treats counts as constant and ignores the floor, as Kaldi does: d_var = d_std /

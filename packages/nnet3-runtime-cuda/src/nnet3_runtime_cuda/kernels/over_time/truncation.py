@@ -1,4 +1,4 @@
-"""Recurrence whose derivatives are clipped, and at regular times set to zero where too large."""
+"""Truncation of derivatives in a recurrence: clipped, and at regular times set to zero."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation
 from nnet3_runtime_cuda.kernels.counts import add_count_above, add_total
 
 NO_THRESHOLD = 1.0e10
-"""Stands for a threshold that is switched off."""
+"""The limit for a threshold that is switched off."""
 
 
 @kernel_for(BackpropTruncationComponent)
@@ -32,7 +32,7 @@ class BackpropTruncationKernel(Kernel):
         self.counts = self.store.state([c.count, c.count_zeroing_boundaries])
 
     def with_statistics(self) -> Component:
-        """The component with the counts of now."""
+        """The component with its present counts."""
         changed: Component = self.component.replace(
             num_clipped=float(self.num_clipped[0, 0]),
             num_zeroed=float(self.num_zeroed[0, 0]),

@@ -24,7 +24,7 @@ from nnet3_runtime_cuda.operations.natural_gradient import NaturalGradientOption
 
 
 class _GruKernel(Kernel):
-    """What both kinds of unit share: c = (1 - z) h + z c_prev, and the statistics of the tanh."""
+    """The common base of both units: c = (1 - z) h + z c_prev, and the statistics of the tanh."""
 
     def prepare(self) -> None:
         """Finds the parameters and turns averages in the component into sums."""

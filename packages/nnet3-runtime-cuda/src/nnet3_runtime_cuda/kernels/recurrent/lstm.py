@@ -16,13 +16,13 @@ I_GATE, F_GATE, C_INPUT, O_GATE, CELL = range(5)
 """The five nonlinearities, in the order of statistics and self-repair settings."""
 
 O_PEEPHOLE = 2
-"""The row of the parameters that belongs to the output gate; those before are of i and f."""
+"""The row of the parameters for the output gate; the rows before are for i and f."""
 
 NUM_SUMS = 13
 """Over the rows: of five values, five slopes and three gradients."""
 
 WORKING_ARRAYS = 4
-"""Arrays as large as dy that the backward pass works in."""
+"""The number of arrays of the size of dy in the scratch memory of the backward pass."""
 
 
 @kernel_for(LstmNonlinearityComponent)
@@ -45,7 +45,7 @@ class LstmNonlinearityKernel(Kernel):
         c = self.component
         self.params = self.store.parameters["params"]
         self.cell_dim = self.params.shape[1]
-        # The number of rows and one more, by which sums are divided.
+        # The divisor of sums: the number of rows plus 1.
         self.count_and_one = self.store.state([[c.count + 1.0]])
         self.value_sum = self.store.state(c.value_avg.astype(np.float64) * c.count)
         self.deriv_sum = self.store.state(c.deriv_avg.astype(np.float64) * c.count)
@@ -114,8 +114,8 @@ class LstmNonlinearityKernel(Kernel):
         c, m = p.y[:, :dim], p.y[:, dim:]
         inverses, term = tape.scratch(rows, 2, dim), tape.scratch(rows, dim)
 
-        # The gates of input and forgetting at once: a step of few rows is mostly calls. For the
-        # same reason what they let through is divided by 1 / sigma, which needs no quotient before.
+        # Both gates at once, since calls dominate a step of few rows. For the same reason their
+        # input is divided by 1 / sigma, which saves the call for the quotient.
         parts = p.x[:, : 2 * dim].reshape(rows, 2, dim)
         self._inverse_gate(tape, parts, slice(O_PEEPHOLE), c_prev[:, None], inverses)
         tape.divide(c_prev, inverses[:, 1], c)
@@ -130,7 +130,7 @@ class LstmNonlinearityKernel(Kernel):
         _scale(tape, m, o_scale)
 
     def backprop(self, b: Backpropagation) -> None:
-        """Records the backward pass, so many rows at a time that they stay in the cache."""
+        """Records the backward pass, by blocks of rows that stay in the cache."""
         tape, arrays = b.tape, [b.x, b.dy, *([] if b.dx is None else [b.dx])]
         repair = tape.scratch(5, self.cell_dim)
         self._record_repair(tape, repair)
@@ -161,7 +161,7 @@ class LstmNonlinearityKernel(Kernel):
             x: (rows, input_dim).
             dy: (rows, output_dim).
             dx: (rows, input_dim) or None.
-            repair: (5, cell_dim), what self-repair adds for each nonlinearity.
+            repair: (5, cell_dim), the term of self-repair for each nonlinearity.
             sums: (NUM_SUMS, cell_dim) or None, set to sums over the rows: of the five values, of
                 their five slopes, and of the gradients of the three peepholes.
         """
@@ -171,7 +171,7 @@ class LstmNonlinearityKernel(Kernel):
         w_oc = self.params[O_PEEPHOLE]
         dc_out, dm = dy[:, :dim], dy[:, dim:]
         o, c, tanh_c_part, tanh_c, slope, term = (tape.scratch(rows, dim) for _ in range(6))
-        # The gates of input and forgetting at once, as in the forward pass.
+        # Both gates at once, as in the forward pass.
         gates, d_gates, slopes, terms = (tape.scratch(rows, 2, dim) for _ in range(4))
         (i, f), (di_input, df_input) = ((g[:, 0], g[:, 1]) for g in (gates, d_gates))
 
@@ -244,7 +244,7 @@ class LstmNonlinearityKernel(Kernel):
         tape.add(dc_prev, terms[:, 0], dc_prev)
         tape.add(dc_prev, terms[:, 1], dc_prev)
         for k in range(5 * dim, dx.shape[1]):
-            # The dropout scales are no function of anything that is trained.
+            # The dropout scales depend on no parameter.
             tape.fill(0.0, dx[:, k])
 
     def _record_saturated(self, tape: Operations) -> Array:

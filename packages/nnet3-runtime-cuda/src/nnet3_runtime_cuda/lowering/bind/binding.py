@@ -1,6 +1,6 @@
 """The state of a pass over the commands of a computation, which become bound calls.
 
-What is changed was decided before (`plan`); here each command is bound to memory and to a kernel.
+The plan has the changes; here each command is bound to memory and to a kernel.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ class Binding:
         memos: By memo number.
         zeros: Zeroed areas that have not been written yet.
         compressed: The form and the memory of each matrix that is compressed now.
-        signs: The packed signs of the output value of the next command, which is left unset; or
-            None, as nearly always.
+        signs: The packed signs of the output value of the next command, which itself is left unset;
+            nearly always None.
         updated: Components whose gradient is computed.
-        replaced: Those of them whose gradient replaces what was there.
+        replaced: Components whose gradient replaces the old content.
         position: Of the current command.
-        changes: What the plan says of each command.
-        steps: What steps of recurrences compute together.
+        changes: The changes of the plan, by command.
+        steps: The products that steps of recurrences share.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Binding:
         Args:
             nnet: The network on its device.
             computation: What is lowered.
-            plan: What is changed of it.
+            plan: The changes.
             tape: An empty tape of the device.
             watch: Makes the calls of each command timed ones; None as nearly always.
         """
@@ -163,10 +163,10 @@ class Binding:
         return bool(self._watched) or not self.tape.is_empty
 
     def _watch_command(self) -> None:
-        """Has the calls of the current command watched, if there is someone to do so."""
+        """Makes the calls of the current command timed ones, if there is a watch."""
         if self._watch is not None:
             calls = () if self.tape.is_empty else self.tape.take()
-            # The first columns of what the command writes may be left to a later one.
+            # A later command may write the first columns of the result.
             is_complete = not self.steps.late_columns(self)
             self._watched += self._watch.command(self.position, calls, is_complete=is_complete)
 
@@ -213,19 +213,19 @@ class Binding:
         return self.strided(place)
 
     def _take(self, place: Place) -> None:
-        # What is pending within the area would be overwritten; it is written first all the same
-        # only where it reaches beyond the area.
+        # Pending zeros within the area would be overwritten; only zeros that reach beyond the area
+        # are written first.
         if not self.zeros.take(*place):
             self._flush(place)
         self.note_written(place)
 
     def note_written(self, place: Place) -> None:
-        """Tells who watches that the current command sets or changes an area of a matrix."""
+        """Tells the watch that the current command sets or changes an area of a matrix."""
         if self._watch is not None:
             self._watch.writes(place.matrix, place.area.row, self.strided(place))
 
     def add_to(self, submatrix: int) -> tuple[Array, bool]:
-        """A view to add to, and whether there is anything to add to: else it must be set."""
+        """A view to add to, and whether it has values: if not, the command must set it."""
         _, add = self._add_to_place(self.areas.of(submatrix))
         return self.arena.view(submatrix), add
 
@@ -259,13 +259,13 @@ class Binding:
         self.tape.fill(0.0, self.strided(Place(matrix, area)))
 
     def precomputed(self, number: int) -> PrecomputedIndexes | None:
-        """What a component precomputed from indexes, by its number."""
+        """The precomputed indexes of that number."""
         return self.computation.precomputed_indexes[number]
 
     def input_splice(
         self, command: c.Propagate | c.Backprop | c.BackpropNoModelUpdate
     ) -> TimeSplice | None:
-        """The rows that the input of the current command is made of, if it is to use them."""
+        """The rows that the input of the current command is made of, if the plan uses them."""
         taps = self.changes.inputs.get(self.position)
         if taps is None:
             return None
@@ -297,7 +297,7 @@ class Binding:
         return self.arena.strided(self.arena.offset(matrix), (size,), (1,))
 
     def is_sum_of_blocks(self) -> bool:
-        """Whether the current command is to add, or set, a sum of blocks; then it is recorded."""
+        """Records a sum of blocks if the plan has one for the current command; tells whether."""
         derivative = self.changes.sums.get(self.position)
         if derivative is not None:
             self._record_sum(derivative)
@@ -358,7 +358,7 @@ class Binding:
         return positions, present
 
     def flush_multi(self, number: int) -> None:
-        """Writes what is pending in the submatrices of a list of (submatrix, row)."""
+        """Writes pending zeros in the submatrices of a list of (submatrix, row)."""
         pairs = self.computation.indexes_multi[number]
         for submatrix in np.unique(pairs[:, 0]).tolist():
             if submatrix >= 0:

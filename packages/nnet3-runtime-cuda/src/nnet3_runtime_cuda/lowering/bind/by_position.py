@@ -1,4 +1,4 @@
-"""A plan by the positions of the commands that it is about."""
+"""A plan by the positions of the commands that it changes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nnet3_runtime_cuda.lowering.plan.plan import (
 
 
 class ByPosition:
-    """What a plan says of the command at a position.
+    """The changes of a plan, by the position of the command.
 
     Attributes:
         left_out: Positions of commands that are not bound at all.

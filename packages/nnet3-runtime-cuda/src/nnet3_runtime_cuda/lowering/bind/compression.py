@@ -31,16 +31,16 @@ class CompressedForm:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of what is stored."""
+        """The type of the stored numbers."""
         return np.dtype(_INTEGERS.get(self.compression_type, np.uint8))
 
     def columns(self, columns: int) -> int:
-        """How many numbers are stored for so many columns of a matrix."""
+        """The number of stored numbers for some columns of a matrix."""
         return -(-columns // _BYTE) if self.compression_type == _ONE_BIT else columns
 
     @property
     def keeps_packed_signs(self) -> bool:
-        """Whether what is stored is what `Operations.pack_signs` gives."""
+        """Whether the stored numbers are packed signs; see `Operations.pack_signs`."""
         return self.compression_type == _ONE_BIT
 
     @property
@@ -75,7 +75,7 @@ class CompressedForm:
         tape.convert(units, stored)
 
     def record_decompress(self, tape: Operations, stored: Array, values: Array) -> None:
-        """Records values = what `record_compress` stored; 1 for positive, 0 else, if limit is 0."""
+        """Records the inverse of `record_compress`; if limit is 0, 1 for positive and 0 else."""
         if self.compression_type == _ONE_BIT:
             tape.unpack_signs(stored, values)
         elif self.limit == 0.0:

@@ -1,9 +1,8 @@
 """Handing matrices over, as a loop does between its rounds.
 
-SwapMatrix exchanges the memory of two matrices. Here every matrix has its place once and for all,
-so what is handed over is copied, unless both have the same place. Commands that follow one another
-are carried out as if at once: the planner may have put the destination of one where the source of
-another still is.
+SwapMatrix exchanges the memory of two matrices. Here every matrix has a fixed place, so the content
+is copied, unless both matrices have the same place. Consecutive commands take effect as if at once:
+the planner may have put the destination of one at the place where the source of another still is.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def swaps_from(commands: Sequence[Command], position: int) -> list[c.SwapMatrix]
 
 
 def origins(swaps: Iterable[c.SwapMatrix]) -> dict[int, int]:
-    """From where each destination gets its contents, when swaps follow one another.
+    """The source of the contents of each destination, for consecutive swaps.
 
     A source has no contents afterwards.
     """

@@ -1,8 +1,9 @@
 """Zeroing put off until it is needed, which is often never.
 
 A matrix that is zeroed and then added to need not be zeroed: the first sum may as well replace the
-values. So zeroed areas are only noted. A command that adds to an area takes it, if the area is
-still pending as a whole, and sets instead; what any other command touches is zeroed before it.
+values. So zeroed areas are only noted. A command that adds to an area sets it instead, if the area
+is still pending as a whole. Before any other command, the pending areas that it accesses are
+zeroed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ class PendingZeros:
         self._areas: dict[int, list[Area]] = {}
 
     def note(self, matrix: int, area: Area) -> None:
-        """Notes that an area is to be zero; whatever was pending within it is covered by it."""
+        """Notes that an area must be zero; this covers pending areas within it."""
         kept = [old for old in self._areas.get(matrix, []) if not area.contains(old)]
         self._areas[matrix] = [*kept, area]
 

@@ -75,17 +75,18 @@ def _progressions(lists: Positions, breaks: Positions = NO_BREAKS) -> Positions:
     """Where the longest progressions begin, taken greedily from the left.
 
     Args:
-        lists: (number of lists, places): what is to change by equal steps; at least one place.
+        lists: (number of lists, places): numbers that should change by equal steps; at least one
+            place.
         breaks: Places at which a progression must not go on, ascending.
     """
-    # Where the step to the next place is another than that from the one before: the last place of
-    # a progression, unless it is the first.
+    # Bends: places where the step to the next place differs from the step before. A bend is the
+    # last place of a progression, unless it is the first.
     bends = _changes(np.diff(lists, axis=1))
     part = np.searchsorted(breaks, bends, side="right")
     firsts = np.concatenate([[0], breaks])[part]
     is_inside = bends > firsts
     bends, part = bends[is_inside], part[is_inside]
-    # Of bends next to each other every second one is the first place of a progression.
+    # Among adjacent bends, every second one is the first place of a progression.
     is_apart = np.concatenate([[True], (np.diff(bends) > 1) | (np.diff(part) > 0)])[: len(bends)]
     places = np.arange(len(bends))
     since = places - np.maximum.accumulate(np.where(is_apart, places, 0))

@@ -1,4 +1,4 @@
-"""Products that steps of a recurrence compute together, as a plan has them, recorded in turn."""
+"""Records the products that steps of a recurrence share, according to a plan."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from nnet3_runtime_cuda.operations.panels import Panels
 
 
 class CommandPass(Protocol):
-    """What is asked of the pass over the commands (`Binding`).
+    """The part of the pass over the commands (`Binding`) that this module uses.
 
     Attributes:
         nnet: The network on its device.
         tape: Records the calls of the current segment.
         position: Of the current command.
-        changes: What the plan says of each command.
+        changes: The changes of the plan, by command.
     """
 
     nnet: DeviceNnet
@@ -82,7 +82,7 @@ class StepProducts:
             self._panels[key] = panels
         return self._panels[key]
 
-    # ---- what is known before ----
+    # ---- products made before the steps ----
 
     def known_part(self, binding: CommandPass) -> KnownPart | None:
         """The part of the current Propagate that is known before; recorded with its first step."""
@@ -105,7 +105,7 @@ class StepProducts:
         kernel.propagate_known(binding.tape, x, values[: len(x)])
         return values
 
-    # ---- derivatives that nothing waits for ----
+    # ---- derivatives that are put off ----
 
     def late_columns(self, binding: CommandPass) -> int:
         """How many columns of the input derivative of the current command are computed later."""
@@ -113,7 +113,7 @@ class StepProducts:
         return product.columns if product else 0
 
     def record_late(self, binding: CommandPass) -> None:
-        """Records what was put off until the current command, when that itself is recorded."""
+        """Records the products that were put off until the current command, after it."""
         product = binding.changes.late.get(binding.position)
         if product is not None and binding.position == product.steps[-1].position:
             binding.tape.begin_command()

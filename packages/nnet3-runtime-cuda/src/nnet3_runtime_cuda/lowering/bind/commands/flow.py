@@ -21,7 +21,7 @@ def _provide_output(binding: Binding, command: c.ProvideOutput) -> None:
 
 @binds(c.NoOperation)
 def _no_operation(binding: Binding, command: c.NoOperation) -> None:
-    """Nothing."""
+    """Does nothing."""
 
 
 @binds(c.NoOperationMarker)

@@ -27,10 +27,10 @@ def _dealloc(binding: Binding, command: c.DeallocMatrix) -> None:
 
 @binds(c.SwapMatrix)
 def _swap(binding: Binding, command: c.SwapMatrix) -> None:
-    """The destination takes the contents of the source, which has none any more."""
+    """Moves the contents of the source to the destination."""
     commands = binding.commands
     if binding.position and isinstance(commands[binding.position - 1], c.SwapMatrix):
-        return  # was done together with that one
+        return  # done together with the previous command
     moves = []
     for destination, source in origins(swaps_from(commands, binding.position)).items():
         from_matrix, area = binding.areas.of(source)
