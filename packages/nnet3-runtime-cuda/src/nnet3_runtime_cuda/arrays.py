@@ -31,11 +31,11 @@ def checked_arrays(
     what: str,
     taken: Callable[[Any], Any],
 ) -> list[Any]:
-    """The given arrays in the order in which they are expected.
+    """The arrays of a caller in the order in which they are expected.
 
     Args:
         expected: The shape for each node.
-        given: By node.
+        given: The caller's array for each node.
         what: The name of the arrays in messages.
         taken: Makes an array of a given value; see `Transfer`.
 
@@ -62,13 +62,13 @@ def _checked_array(name: str, shape: tuple[int, ...], array: Any, what: str) -> 
     if array.shape != shape:
         raise RunError(f"{what} '{name}': expected the shape {shape}, found {array.shape}")
     if not isinstance(array, np.ndarray):
-        return array  # to look at its values, the processor would have to wait for the device
+        return array  # checking its values would make the processor wait for the device
     check_float32(array, f"{what} '{name}'")
     return array
 
 
 def _sum(array: npt.NDArray[Any]) -> float:
-    with running():  # overflow is fine here; and NumPy 2.0 would allocate a buffer
+    with running():  # overflow is fine here; outside, NumPy 2.0 would allocate a buffer
         return float(array.sum())
 
 
@@ -76,12 +76,12 @@ LARGEST = float(np.finfo(np.float32).max)
 
 
 def check_float32(array: npt.NDArray[Any], where: str) -> None:
-    """Checks that the elements of a matrix are numbers, and can be told in single precision.
+    """Checks that all elements of a matrix are finite numbers in single precision.
 
     Raises:
-        RunError: one is infinite, no number, or too large; it is named.
+        RunError: an element is infinite, NaN, or too large for float32; the message names it.
     """
-    # A sum is finite unless an element is not, or finite ones overflow: only then look closer.
+    # A finite sum proves that all elements are finite. Only another sum needs a closer look.
     if array.dtype.kind == "f" and not np.isfinite(_sum(array)):
         _check(np.isfinite(array), array, where, "finite numbers")
     if array.dtype.kind == "f" and array.dtype.itemsize > 4 and array.size:
@@ -165,7 +165,7 @@ def as_matrix(values: npt.ArrayLike, node: str, what: str, dim: int) -> FloatArr
     """The values as a float32 matrix.
 
     Raises:
-        RunError: they are no matrix of that many columns, are empty, not finite, on a device, or
+        RunError: they are no matrix with `dim` columns, are empty, not finite, on a device, or
             masked.
     """
     array = as_array(values, f"{what} for node '{node}'")

@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 class NnetComputer:
     """A computation bound to a network and to memory, to be run any number of times.
 
-    A computer is not to be run by two threads at once; several computers, each with memory of its
-    own, may share a `DeviceNnet` that none of them updates.
+    Only one thread at a time may run a computer. Several computers, each with its own memory, may
+    share a `DeviceNnet` that none of them updates.
 
     Attributes:
         memory_bytes: Size of the memory for matrices and scratch; parameters are not counted.
         num_calls: Number of array operations that the forward and backward pass make.
 
     Raises:
-        ComputationError: the computation cannot be run; a CheckError where a command shows it: one
-            that names a component or node that this network lacks, gives it a matrix of another
-            size or indexes that were precomputed for another component, or uses a matrix that is
-            not there or a list that does not fit.
-        UnsupportedComponentError: a component type has no arithmetic here.
+        ComputationError: the computation cannot be run. It is a CheckError if a command is at
+            fault: it names a component or node that the network lacks, gives it a matrix of another
+            size or indexes precomputed for another component, or uses a matrix that does not exist
+            or a list that does not fit.
+        UnsupportedComponentError: this package does not implement a component type.
         DeviceError: there is no such device or number of threads.
-        DeviceMemoryError: it has not the memory; the message says what would fit.
+        DeviceMemoryError: the device lacks memory; the message says what would fit.
         RunError: an environment variable that chooses how products are computed has an unknown
             value; or a trace was asked for on a device.
     """
@@ -60,10 +60,11 @@ class NnetComputer:
             computation: The computation to run.
             device: "cpu", "cuda", "cuda:<number>", or a platform that is open.
             threads: How many threads share the work, on the processor; None for as many as the
-                BLAS library uses, but at most 4. No more than 256 can be asked for. The same number
-                gives the same results each time, others differ by rounding. With a network on a
-                device, 1 keeps all work on the thread that asks, so that other computers of the
-                network can run beside this one; any other number does not count.
+                BLAS library uses, but at most 4. No more than 256 can be asked for. Results with
+                the same number are equal each time; with another number they are rounded
+                differently. If `nnet` is a network on a device, 1 keeps all work on the calling
+                thread, so that other computers of the network can run beside this one; other
+                numbers are ignored.
             trace: Records the time and the results of each command, on the processor; see `Tracer`.
         """
         if not isinstance(nnet, DeviceNnet):
@@ -100,19 +101,19 @@ class NnetComputer:
             inputs: For each input node (rows, dim), rows in the order of the request: NumPy arrays,
                 and if the network is on a CUDA device, CuPy arrays, PyTorch tensors or other
                 objects with `__dlpack__`. Values that are on the device stay there.
-            on_device: Whether outputs of a network on a CUDA device stay there, whatever the inputs
+            on_device: Whether outputs of a network on a CUDA device stay there, wherever the inputs
                 are.
 
         Returns:
             For each output node (rows, dim) float32, rows in the order of the request: CuPy arrays
             if an input was on the device, or `on_device` says so, else NumPy arrays. They are not
-            examined: if the arithmetic overflows, they hold infinite values or NaN.
-            (`Model.compute` refuses such.)
+            checked: if the arithmetic overflows, they hold infinite values or NaN. (`Model.compute`
+            refuses these.)
 
         Raises:
-            RunError: an input is missing, unknown, of another shape, or not finite (of which the
-                values of arrays on a device are not examined); or a chunk before was interrupted;
-                or the computation has no commands.
+            RunError: an input is missing, unknown, of another shape, or not finite (values of
+                arrays on a device are not checked); or an earlier chunk was interrupted; or the
+                computation has no commands.
         """
         forward = self._program.forward
         if not forward:

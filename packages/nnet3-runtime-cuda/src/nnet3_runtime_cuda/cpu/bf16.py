@@ -1,8 +1,8 @@
 """Products of matrices whose factors are rounded to bfloat16, on processors with AMX.
 
 A bfloat16 is the upper half of a float32: 8 bits of precision, the same range. MKL multiplies such
-matrices with AMX several times as fast as float32 ones, and adds up in float32. Only the factors
-of products with fixed parameters are rounded; all else stays float32.
+matrices with AMX several times as fast as float32 ones, and sums in float32. Only the factors of
+products with fixed parameters are rounded; everything else stays float32.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ class Bf16Tape(NumpyTape):
         self._machine = machine
 
     def gains_by_panels(self, rows: int) -> bool:
-        """No: panels are factors of products in float32."""
+        """False: panels hold float32 factors."""
         return False
 
     def _product(self, a: Array, b: Array, out: Array, plus: Array | None) -> None:
-        """Records out = a b, or out = plus + a b; fixed parameters are known by being read-only."""
+        """Records out = a b, or out = plus + a b. Read-only factors are fixed parameters."""
         if b.flags.writeable or len(a) < FEWEST_ROWS or not _has_float_rows(a):
             super()._product(a, b, out, plus)
             return

@@ -30,7 +30,7 @@ class CpuMachine(Machine):
     is_device: ClassVar[bool] = False
 
     def __init__(self, threads: int = 1) -> None:
-        """Runs programs on so many threads."""
+        """Runs programs on `threads` threads."""
         self.workers = Workers(threads) if threads > 1 else None
         self.estimates = Estimates()
 

@@ -1,6 +1,6 @@
 """Faults of NumPy, and other calls that give the right results.
 
-A fault is avoided where operations are bound to their operands, so that runs pay nothing for it.
+Binding operations to their operands avoids them, so that runs pay nothing for it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The part of a tape of NumPy calls that knows no arithmetic: calls, memory, threads, the host."""
+"""The part of the processor's tape that knows no arithmetic: calls, memory, threads, the host."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Recorder(Tape):
     Attributes:
         dtype: The type of the values in the network.
         calls: The recorded calls, in order.
-        persistent_bytes: Memory given out by `persistent`.
+        persistent_bytes: Size of the memory that `persistent` gave out.
     """
 
     cache_scale: ClassVar[int] = 1
@@ -53,7 +53,7 @@ class Recorder(Tape):
         Args:
             dtype: Of the values.
             scratch: The working memory; None for memory of its own.
-            workers: The threads that share what is recorded; None if one thread runs it.
+            workers: The threads that share the calls; None if one thread runs them.
         """
         self.dtype: np.dtype[Any] = np.dtype(dtype)
         self.calls: list[Recorded] = []
@@ -90,8 +90,8 @@ class Recorder(Tape):
 
         Args:
             call: Takes no arguments.
-            reads: The arrays that it reads; numbers among them do not count.
-            writes: The arrays that it writes, and may read.
+            reads: The arrays that it reads; numbers among them are ignored.
+            writes: The arrays that it writes, and may also read.
         """
         if self._looked_at:
             call = partial(_call_if, self._looked_at, call)
@@ -159,13 +159,13 @@ class Recorder(Tape):
         self._scratch.begin()
 
     def passing(self) -> AbstractContextManager[None]:
-        """Scratch arrays that are taken within hold their contents to the end of it only."""
+        """A context. Scratch arrays taken within it are valid only until its end."""
         return self._scratch.passing()
 
     # ---- work for several threads ----
 
     def independent(self, items: Sequence[_T]) -> Iterator[_T]:
-        """The items, for a loop whose rounds may run on several threads at the same time."""
+        """The items, for a loop whose iterations may run on several threads at the same time."""
         if self._is_for_one_thread or len(items) < 2:
             yield from self._scratch.in_turn(items)
             return
@@ -173,7 +173,7 @@ class Recorder(Tape):
         yield from self._in_lanes([items[part] for part in parts])
 
     def shared(self, length: int, work: int) -> Iterator[slice]:
-        """Slices that cover a range, for a loop whose rounds may run at the same time."""
+        """Slices that cover a range, for a loop whose iterations may run at the same time."""
         if self._is_for_one_thread or work < FEWEST_SHARED:
             yield from self._scratch.in_turn([slice(0, length)])
             return
@@ -202,7 +202,7 @@ class Recorder(Tape):
         return _block_rows(array, SUM_ELEMENTS // arrays)
 
     def row_blocks(self, *arrays: Array, rows: int | None = None) -> Iterator[tuple[Array, ...]]:
-        """The same rows of several arrays at a time, so few that they stay in the cache."""
+        """Blocks of the same rows of several arrays, small enough to stay in the cache."""
         if rows is not None:
             for start in self.independent(range(0, len(arrays[0]), rows)):
                 yield tuple(array[start : start + rows] for array in arrays)
@@ -214,18 +214,18 @@ class Recorder(Tape):
                     yield tuple(array[start : min(start + rows, part.stop)] for array in arrays)
 
     def _shares(self, *arrays: Array) -> Iterator[tuple[Array, ...]]:
-        """Arrays of as many rows: all, or by rows in as many parts as pay."""
+        """Arrays with equal numbers of rows: whole, or cut by rows into as many parts as pay."""
         for rows in self.shared(len(arrays[0]), arrays[0].size):
             yield tuple(array[rows] for array in arrays)
 
     def _broadcast_shares(self, out: Array, *operands: Operand) -> Iterable[tuple[Any, ...]]:
-        """An output and operands that are broadcast to it, in as many parts as pay."""
+        """An output and operands broadcast to it, cut into as many parts as pay."""
         if self._is_for_one_thread or out.size < FEWEST_SHARED:
             return ((out, *operands),)
         return self._cut_broadcast(out, *operands)
 
     def _cut_broadcast(self, out: Array, *operands: Operand) -> Iterator[tuple[Any, ...]]:
-        """The same in a part for each thread."""
+        """An output and operands broadcast to it, cut into a part for each thread."""
         axis = int(np.argmax(out.shape[:-1])) if out.ndim > 1 else 0
         for part in self.shared(out.shape[axis], out.size):
             yield tuple(part_of(a, part, axis - out.ndim, out.shape) for a in (out, *operands))
@@ -288,5 +288,5 @@ def _block_rows(array: Array, elements: int) -> int:
     """The number of rows that have about so many elements."""
     size = max(1, elements // max(math.prod(array.shape[1:]), 1))
     count = -(-len(array) // size)
-    # An even number of blocks, so that two threads have as much to do.
+    # An even number of blocks, so that two threads have equal work.
     return -(-len(array) // (count + count % 2)) if count > 1 else max(len(array), 1)

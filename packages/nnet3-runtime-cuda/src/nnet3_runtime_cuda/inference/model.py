@@ -72,7 +72,7 @@ def load(
         precision: Of matrix products: "fp32", "tf32" (CUDA) or "bf16" (CUDA, AMX with MKL).
         capacity: How many compiled computations the model keeps ready to run.
         threads: How many threads compute; see `Model`.
-        trace: Hears what each command takes and writes, on the processor; see `Tracer`.
+        trace: Receives what each command reads and writes, on the processor; see `Tracer`.
 
     Raises:
         ModelFileError: the file cannot be read, or holds no nnet3 model.
@@ -144,7 +144,7 @@ class Model:
                 thread, with the results of one thread; of fewer chunks, the products have all
                 threads. One thread is best on busy processors, and where the caller has several
                 that compute side by side; no more than 256 can be asked for.
-            trace: Hears what each command takes and writes, on the processor; see `Tracer`.
+            trace: Receives what each command reads and writes, on the processor; see `Tracer`.
 
         Raises:
             RunError: the network has no node 'input' or 'output', or there is not one prior for

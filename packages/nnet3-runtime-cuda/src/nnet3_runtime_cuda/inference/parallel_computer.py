@@ -54,11 +54,11 @@ class ParallelComputer:
     Raises:
         NetworkError: the request names a node that the network has not.
         Nnet3Error: what `compile` raised.
-        UnsupportedComponentError: a component type has no arithmetic here.
+        UnsupportedComponentError: this package does not implement a component type.
         DeviceError: there is no such device or number of threads.
-        DeviceMemoryError: it has not the memory; the message says what would fit.
-        RunError: an environment variable that says how products are computed has no such value; or
-            there is to be a trace on a device.
+        DeviceMemoryError: the device lacks memory; the message says what would fit.
+        RunError: an environment variable that says how products are computed has an unknown value;
+            or a trace was asked for on a device.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class ParallelComputer:
             device: "cpu", "cuda", "cuda:<number>", or a platform that is open.
             threads: How many threads compute; None for as many as the BLAS library uses, but at
                 most 4. No more than 256 can be asked for.
-            trace: Hears what each command takes and writes, on the processor; see `Tracer`.
+            trace: Receives what each command reads and writes, on the processor; see `Tracer`.
         """
         if not isinstance(nnet, DeviceNnet):
             nnet = DeviceNnet(nnet, device=device, threads=threads)

@@ -39,7 +39,7 @@ def lower(
     Raises:
         ComputationError: the computation cannot be run; as a CheckError where a command shows it,
             such as one that does not fit the component or node that it names.
-        UnsupportedComponentError: a component type has no arithmetic here.
+        UnsupportedComponentError: this package does not implement a component type.
         DeviceMemoryError: the device has not as much memory; the message says what would fit.
     """
     check_runnable(nnet.nnet, computation)
@@ -63,7 +63,7 @@ def make_plan(
 
     Raises:
         ComputationError: the computation cannot be run; see `lower`.
-        UnsupportedComponentError: a component type has no arithmetic here.
+        UnsupportedComponentError: this package does not implement a component type.
     """
     device_nnet = nnet if isinstance(nnet, DeviceNnet) else DeviceNnet(nnet, threads=1)
     check_runnable(device_nnet.nnet, computation)

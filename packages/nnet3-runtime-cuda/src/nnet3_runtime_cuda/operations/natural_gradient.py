@@ -65,7 +65,7 @@ class FisherEstimate:
     options: NaturalGradientOptions
 
     def rank(self, dim: int) -> int:
-        """The rank of the estimate for rows of so many columns; 0 if they are left alone."""
+        """The rank of the estimate for rows of `dim` columns; 0 if they stay as they are."""
         return min(self.options.rank, dim - 1)
 
     def first_w(self, dim: int) -> _Doubles:

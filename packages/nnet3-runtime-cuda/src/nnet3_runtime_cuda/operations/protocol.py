@@ -52,7 +52,7 @@ class Operations(Protocol):
     @property
     @abstractmethod
     def threads(self) -> int:
-        """How many threads run what is recorded, where it can be shared."""
+        """How many threads share the recorded calls."""
 
     # ---- what pays ----
 
@@ -66,7 +66,7 @@ class Operations(Protocol):
 
     @abstractmethod
     def gains_by_transposing(self, rows: int, parameters: Array) -> bool:
-        """Whether products with so many rows gain by a transposed copy of (out, in) parameters."""
+        """Whether products with so many rows are faster with transposed (out, in) parameters."""
 
     # ---- memory ----
 
@@ -76,7 +76,7 @@ class Operations(Protocol):
 
     @abstractmethod
     def lend(self, memory: Array) -> None:
-        """Lets the current command use memory of the program that nothing else needs as scratch.
+        """Lends unused memory of the program to the current command as scratch.
 
         Args:
             memory: One-dimensional and contiguous; what it holds is lost.
@@ -92,13 +92,13 @@ class Operations(Protocol):
 
     @abstractmethod
     def passing(self) -> AbstractContextManager[None]:
-        """Scratch arrays that are taken within hold their contents to the end of it only."""
+        """A context. Scratch arrays taken within it are valid only until its end."""
 
     # ---- what several threads may do ----
 
     @abstractmethod
     def independent(self, items: Sequence[_T]) -> Iterator[_T]:
-        """The items, for a loop whose rounds may run on several threads at the same time.
+        """The items, for a loop whose iterations may run on several threads at the same time.
 
         What is recorded in a round must neither read nor write what another one writes. Scratch
         arrays taken in a round are for that round. Each thread runs rounds that follow one another,
@@ -107,7 +107,7 @@ class Operations(Protocol):
 
     @abstractmethod
     def shared(self, length: int, work: int) -> Iterator[slice]:
-        """Slices that cover a range, for a loop whose rounds may run at the same time.
+        """Slices that cover a range, for a loop whose iterations may run at the same time.
 
         See `independent`. There is one slice if there is one thread, or if there is little work.
 
@@ -118,7 +118,7 @@ class Operations(Protocol):
 
     @abstractmethod
     def rows_per_sum(self, array: Array, *, arrays: int = 1) -> int:
-        """Of how many rows sums are to be taken at a time, if blocks of rows are summed up.
+        """The number of rows of a block, where blocks of rows are summed one after another.
 
         Args:
             array: What is summed up.
@@ -127,7 +127,7 @@ class Operations(Protocol):
 
     @abstractmethod
     def row_blocks(self, *arrays: Array, rows: int | None = None) -> Iterator[tuple[Array, ...]]:
-        """The same rows of several arrays at a time, so few that they stay in the cache.
+        """Blocks of the same rows of several arrays, small enough to stay in the cache.
 
         The rounds of the loop are `independent`.
 
@@ -136,7 +136,7 @@ class Operations(Protocol):
             rows: How many rows at a time.
         """
 
-    # ---- what the host decides, and what depends on it ----
+    # ---- values and decisions of the host ----
 
     @abstractmethod
     def host(
@@ -161,7 +161,7 @@ class Operations(Protocol):
 
     @abstractmethod
     def when(self, condition: Array) -> AbstractContextManager[None]:
-        """What is recorded within runs only if the one element of an array is not 0.
+        """A context. Calls recorded within it run only if the one element of an array is not 0.
 
         Only element-wise operations, sums and gathers may be recorded within.
         """
@@ -314,7 +314,7 @@ class Operations(Protocol):
 
     @abstractmethod
     def precondition(self, estimate: FisherEstimate, x: Array) -> Array:
-        """Preconditions the rows of x in place, but for a factor, which it returns: (1,)."""
+        """Preconditions the rows of x in place without scaling them; returns the scale, (1,)."""
 
     @abstractmethod
     def precondition_affine(self, sides: AffinePreconditioner, gradient: AffineGradient) -> None:
@@ -324,7 +324,7 @@ class Operations(Protocol):
 
     @abstractmethod
     def random_uniform(self, rng: np.random.Generator, out: Array) -> None:
-        """out = numbers that are uniform in [0, 1), others in each run; out: float32."""
+        """out = random numbers, uniform in [0, 1), new ones in each run; out: float32."""
 
     # ---- gathering ----
 
@@ -353,7 +353,7 @@ class Tape(Operations, Protocol):
     """Operations, and what lowering asks of a tape: memory of the program, and what was recorded.
 
     Attributes:
-        persistent_bytes: Memory given out by `persistent`.
+        persistent_bytes: Size of the memory that `persistent` gave out.
     """
 
     persistent_bytes: int

@@ -35,7 +35,7 @@ __all__ = [
     "trace_events",
 ]
 
-if not TYPE_CHECKING:  # or any name would be one of this package
+if not TYPE_CHECKING:  # a type checker would take any name for one of this package
     __getattr__, __dir__ = on_first_use(
         __name__,
         {

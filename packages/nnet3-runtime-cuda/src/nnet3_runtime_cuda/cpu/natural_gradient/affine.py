@@ -37,7 +37,7 @@ def record_affine(
     output_side: OnlineNaturalGradient,
     gradient: AffineGradient,
 ) -> None:
-    """Records that the natural gradient is added to linear and bias, or replaces them.
+    """Records operations that add the natural gradient to linear and bias, or replace them by it.
 
     T and S (see `AffinePreconditioner`) are computed in the cheaper of two ways. If X or D is
     narrow, it is cheaper still to precondition its rows: `precondition_rows_of` decides for each.
@@ -47,7 +47,7 @@ def record_affine(
     rank_in, rank_out = input_side.rank(columns_in), output_side.rank(dy.shape[1])
     writes_dy = precondition_rows_of(rows, dy.shape[1], rank_out, other=columns_in)
     writes_x = splice is None and precondition_rows_of(rows, columns_in, rank_in, other=dy.shape[1])
-    # The largest memory first, so that all components find room in the same.
+    # The largest array first, so that the scratch memory of all components can be the same.
     new_dy = tape.scratch(rows, dy.shape[1]) if writes_dy else None
     new_x = tape.scratch(rows, columns_in - (bias is not None)) if writes_x else None
     gains = tape.gains_by_panels(ROWS[-1])
@@ -114,7 +114,7 @@ def _record_factors(
 def _set_scales(
     sides: Sequence[_Side], squares: Array, grams: Sequence[Array], scale: Array
 ) -> None:
-    """Sets s and s' from parts of tr(X X^T) and of H^T H, and their product."""
+    """Sets s and s' from partial sums of tr(X X^T) and of H^T H, and the product s s'."""
     scale[0] = 1.0
     for side, square, gram in zip(sides, squares, grams, strict=True):
         total = float(square.sum())
@@ -146,7 +146,7 @@ class _Side:
     """One side of a gradient: X, or the output derivative D.
 
     Attributes:
-        natural: Its natural gradient.
+        natural: The online natural gradient of this side.
         matrix: X.
         used: The arrays that X is made of.
         h: (rows, rank), X W^T.
@@ -192,7 +192,7 @@ class _Side:
         return self.used if self.matrix.last is None else self.used[:-1]
 
     def project(self, rows: RowMatrix, h: Array, square: Array, gram: Array) -> None:
-        """Sets some rows of H, the sum of the squares of those of X, and their part of H^T H."""
+        """Sets some rows of H, the sum of squares of these rows of X, and their part of H^T H."""
         if h.shape[1]:
             square[0] = rows.project(self.natural.transposed, h)
             gram[:] = gram_matrix(h)
@@ -339,12 +339,12 @@ class _NaturalGradient:
 
 
 def precondition_rows_of(rows: int, dim: int, rank: int, *, other: int) -> bool:
-    """Whether preconditioning rows is less work than preconditioning the gradient.
+    """Whether preconditioning rows takes less work than preconditioning the gradient.
 
     Args:
         rows: How many rows there are.
         dim: Columns of the matrix that is to be preconditioned.
         rank: The rank of the estimate of its Fisher matrix.
-        other: Columns of the matrix on the other side, so that the gradient is (dim, other).
+        other: Number of columns of the matrix on the other side; the gradient is (dim, other).
     """
     return rows * dim * (rank + PASSES) < rank * other * (min(rows, dim) + dim)

@@ -1,6 +1,6 @@
 """The online natural gradient on the processor: the estimates of Fisher matrices, and their use.
 
-`nnet3_runtime_cuda.operations.natural_gradient` has the method and its names.
+`nnet3_runtime_cuda.operations.natural_gradient` describes the method and names its matrices.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Turn:
 
     Attributes:
         left: (rank, rank).
-        old: (rank, 1), the scale of the rows of the old W.
+        old: (rank, 1), a factor for each row of the old W.
     """
 
     left: Array
@@ -85,13 +85,13 @@ class OnlineNaturalGradient:
         self.is_frozen = False
         self._minibatches = 0
         self._w: Array | None = None  # (rank, dim)
-        self._transposed: Array | None = None  # W^T, contiguous, once it was asked for
-        self._ww: _Doubles | None = None  # W W^T, likewise
+        self._transposed: Array | None = None  # W^T, contiguous, from its first use on
+        self._ww: _Doubles | None = None  # W W^T, from its first use on
         self._d: _Doubles = np.zeros(0)  # (rank,)
         self._rho = 0.0
         self._minibatch: _Minibatch | None = None  # set if it will update the estimate
         self._turn: _Turn | None = None  # the change of W, once it is known
-        self._renewed: _Doubles | None = None  # E^(1/2) if R may have lost its orthogonality
+        self._renewed: _Doubles | None = None  # E^(1/2), if R may have lost its orthogonality
         self._has_begun = False  # whether a minibatch has changed the estimate, or none can
 
     @property
@@ -118,7 +118,7 @@ class OnlineNaturalGradient:
         self._renewed = state.renewed.copy() if len(state.renewed) else None
 
     def rank(self, dim: int) -> int:
-        """The rank of the estimate for rows of `dim` columns; 0 if they are not preconditioned."""
+        """The rank of the estimate for rows of `dim` columns; 0 if they stay as they are."""
         return self.estimate.rank(dim)
 
     @property
@@ -129,25 +129,25 @@ class OnlineNaturalGradient:
 
     @property
     def transposed(self) -> Array:
-        """W^T, (dim, rank(dim)), contiguous, likewise."""
+        """W^T, (dim, rank(dim)), contiguous. The update changes it, too."""
         if self._transposed is None:
             self._transposed = np.ascontiguousarray(self.w.T)
         return self._transposed
 
     @property
     def is_updating(self) -> bool:
-        """Whether the next minibatch is to update the estimate."""
+        """Whether the next minibatch updates the estimate."""
         since = self._minibatches - INITIAL_UPDATES
         return since <= 0 or since % self.estimate.options.update_period == 0
 
     def precondition(self, x: Array) -> float:
-        """Replaces the rows of x by preconditioned ones, and updates the estimate when it is time.
+        """Replaces the rows of x by preconditioned ones, and updates the estimate if one is due.
 
         Args:
-            x: (rows, dim), one row for each sample; changed in place, but for the scale returned.
+            x: (rows, dim), one row for each sample; changed in place, but not scaled.
 
         Returns:
-            The factor by which x must be multiplied for its Frobenius norm to stay as it was.
+            The factor that gives the new x the Frobenius norm of the old one.
         """
         matrix = ColumnBlocks([x])
         h = np.empty((len(x), self.rank(x.shape[1])), dtype=x.dtype)
@@ -173,10 +173,10 @@ class OnlineNaturalGradient:
         self._renew()
 
     def scale(self, x: RowMatrix, h: Array, square_sum: float, gram: _Doubles) -> float:
-        """The factor for which the Frobenius norm of scale (x - h w) is that of x.
+        """The factor that gives scale (x - h w) the Frobenius norm of x.
 
-        The preconditioned rows are seldom needed themselves: products with them follow from
-        products with x and h, which is less work where x is wide.
+        Few callers need the preconditioned rows themselves: products with them follow from products
+        with x and h, which take less work where x is wide.
 
         Args:
             x: See `begin`.
@@ -185,7 +185,7 @@ class OnlineNaturalGradient:
             gram: h^T h.
 
         Returns:
-            The factor; not a number if x is not finite, which then does not count.
+            The factor; NaN if x is not finite. Such a minibatch does not update the estimate.
         """
         self._minibatch = self._turn = None
         w = self.w
@@ -212,7 +212,7 @@ class OnlineNaturalGradient:
             self._minibatch = _Minibatch(gram=gram, rows=rows, square_sum=square_sum)
 
     def project_back(self, x: RowMatrix, h: Array, j: Array, part: slice = EVERYTHING) -> None:
-        """Sets some rows of J = H^T X if the estimate is to be updated.
+        """Sets some rows of J = H^T X if this minibatch updates the estimate.
 
         Args:
             x: See `begin`.
@@ -240,7 +240,7 @@ class OnlineNaturalGradient:
             self._transposed[part] = w.T
 
     def _initialize(self, x: RowMatrix, h: Array) -> None:
-        """Starts from a fixed estimate and lets it see the first minibatch a few times."""
+        """Starts from a fixed estimate and updates it a few times with the first minibatch."""
         dim, rank = x.dim, self.rank(x.dim)
         if not rank:
             self._w = np.zeros((0, dim), dtype=h.dtype)

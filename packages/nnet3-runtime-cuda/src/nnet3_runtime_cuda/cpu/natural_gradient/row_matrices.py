@@ -136,7 +136,7 @@ class ColumnBlocks:
 
 
 def sum_of_squares(matrix: Array) -> float:
-    """The sum of the squares of the elements of a matrix, with rounding errors of few terms."""
+    """The sum of the squares of the elements of a matrix, with small rounding errors."""
     if not matrix.flags.c_contiguous:
         return float(np.vecdot(matrix, matrix).sum(dtype=np.float64))
     flat = matrix.reshape(-1)
@@ -155,7 +155,7 @@ def spread_times_rows(
         part: The columns of h.
         out: (columns of h in the part, K d), contiguous.
         alpha: Factor of the product.
-        beta: Factor of what is in `out`.
+        beta: Factor of the values in `out`.
     """
     count = len(splice.offsets)
     columns = wide[:, part.start * count : part.stop * count]
@@ -176,7 +176,7 @@ class SplicedRows(ColumnBlocks):
 
         Args:
             splice: The rows.
-            memory: (rows in, at least K times the columns of factors), to work in.
+            memory: (rows in, at least K times the columns of factors), working memory.
             thin_columns: See `ColumnBlocks`.
         """
         super().__init__(splice.parts)

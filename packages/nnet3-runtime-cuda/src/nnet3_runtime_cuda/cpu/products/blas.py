@@ -57,7 +57,7 @@ class Library(NamedTuple):
     Attributes:
         name: OPENBLAS or MKL.
         sgemm: Its cblas_sgemm, with 64-bit sizes.
-        saxpy: Its cblas_saxpy, likewise.
+        saxpy: Its cblas_saxpy, with 64-bit sizes.
     """
 
     name: str
@@ -145,7 +145,7 @@ def _openblas_paths() -> Iterator[Path]:
 def _first(
     paths: Iterable[Path], symbol: str, types: Sequence[type[object]]
 ) -> Callable[..., None] | None:
-    """The function of the first of the libraries that has it, with arguments of these types."""
+    """The function `symbol`, with arguments of these types, of the first library that has it."""
     for path in paths:
         try:
             function: Any = getattr(ctypes.CDLL(str(path)), symbol)
@@ -184,8 +184,8 @@ def bound_gemm(
 
     Args:
         a: (rows, inner), float32, rows or columns contiguous.
-        b: (inner, cols), likewise.
-        out: (rows, cols), likewise; overlaps neither.
+        b: (inner, cols), as a.
+        out: (rows, cols), as a; overlaps neither.
         alpha: Factor of the product.
         beta: Factor of the old content of `out`; if 0, it is not read.
 
@@ -215,13 +215,13 @@ def bound_axpy(factor: float, x: Array, out: Array) -> Callable[[], None] | None
     if any(a.dtype != np.float32 or not a.flags.c_contiguous for a in (x, out)):
         return None
     call = functools.partial(found.saxpy, out.size, factor, x.ctypes.data, 1, out.ctypes.data, 1)
-    # The addresses are good only as long as the arrays are.
+    # The addresses are valid only while the arrays live.
     call.operands = (x, out)  # type: ignore[attr-defined]
     return call
 
 
 def has_bf16() -> bool:
-    """Whether there is a library with products of bfloat16 matrices: MKL, if it is allowed."""
+    """Whether bfloat16 products are available: MKL is installed, and NNET3_BLAS allows it."""
     return _bf16() is not None
 
 
@@ -240,7 +240,7 @@ def bound_bf16_gemm(
 
     Args:
         a: (rows, inner), the bits as uint16; see `bound_gemm`.
-        b: (inner, cols), likewise.
+        b: (inner, cols), as a.
         out: (rows, cols), float32.
         beta: See `bound_gemm`.
 
@@ -268,7 +268,7 @@ def _bound(
     sizes = (_ROW_MAJOR, transpose_a, transpose_b, rows, columns, inner)
     operands = (alpha, a.ctypes.data, lda, b.ctypes.data, ldb, beta, out.ctypes.data, target[1])
     call = functools.partial(function, *sizes, *operands)
-    # The addresses are good only as long as the arrays are.
+    # The addresses are valid only while the arrays live.
     call.operands = (a, b, out)  # type: ignore[attr-defined]
     return call
 

@@ -33,7 +33,7 @@ def are_faster() -> bool:
 
 
 def trial(rows: int, *, in_panels: bool) -> Callable[[], object]:
-    """A product by NumPy with fixed parameters, to be timed."""
+    """A product with fixed parameters by NumPy, for timing."""
     x, parameters, out = trial_operands(rows)
     if not in_panels:
         return partial(np.matmul, x, parameters, out)

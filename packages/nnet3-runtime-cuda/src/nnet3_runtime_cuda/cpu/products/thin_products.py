@@ -31,8 +31,8 @@ class ThinProduct:
         """Cuts up the rows.
 
         Args:
-            x: (rows, dim), contiguous; what it holds may change.
-            columns: Of W.
+            x: (rows, dim), contiguous; its values may change later.
+            columns: Number of columns of W.
         """
         rows, dim = x.shape
         most = min(MOST_INNER, max(INNER_TIMES_COLUMNS // columns, 1))

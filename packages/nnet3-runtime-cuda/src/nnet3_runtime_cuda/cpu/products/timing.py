@@ -55,5 +55,5 @@ def _time(
 
 
 def _share(own: Sequence[float], other: Sequence[float]) -> float:
-    """The mean of the times of some tasks, relative to those of another way."""
+    """The mean over tasks of the time of one way relative to that of another."""
     return sum(mine / theirs for mine, theirs in zip(own, other, strict=True)) / len(own)

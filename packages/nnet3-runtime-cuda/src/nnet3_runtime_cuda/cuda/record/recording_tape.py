@@ -97,7 +97,7 @@ class RecordingTape(Tape):
         return self.device_scratch.take(shape, self.dtype if dtype is None else dtype)
 
     def lend(self, memory: Array) -> None:
-        """Lets the current command use memory of the program that nothing else needs as scratch."""
+        """Lends unused memory of the program to the current command as scratch."""
         self.device_scratch.lend(memory)
 
     def ones(self, length: int) -> Array:
@@ -112,7 +112,7 @@ class RecordingTape(Tape):
         self._command += 1
 
     def passing(self) -> AbstractContextManager[None]:
-        """Scratch arrays that are taken within hold their contents to the end of it only."""
+        """A context. Scratch arrays taken within it are valid only until its end."""
         return self.device_scratch.passing()
 
     # ---- how work is cut up: not at all ----
