@@ -203,6 +203,26 @@ def test_makes_examples(run: Run) -> None:
         assert_same_example(found[key], wanted[key])
 
 
+def test_makes_examples_of_whole_utterances(run: Run) -> None:
+    """As Kaldi's, they have no frame of the output for frames at the end that are too few."""
+    command = COMMANDS["egs"].replace("../../digits/train60.feats.ark", str(FEATURES))
+    status, errors = run(command.replace("--num-frames=30", "--num-frames=-1"))
+
+    assert status == 0
+    assert "with total length 7236 frames" in errors
+    assert "into 60 chunks" in errors
+    features = {
+        each.key: each.value for each in read_objects(f"ark:{FEATURES}", read_stored_matrix)
+    }
+    examples = {each.key.rpartition("-")[0]: each for each in read_chain_examples("cegs.ark")}
+    assert examples.keys() == features.keys()
+    assert len({frames.shape[0] % 3 for frames in features.values()}) == 3
+    for key, frames in features.items():
+        [output], [given] = examples[key].outputs, examples[key].inputs
+        assert output.supervision.frames_per_sequence == frames.shape[0] // 3
+        assert given.values.shape[0] == 8 + frames.shape[0] + 8
+
+
 def test_makes_examples_without_times(run: Run) -> None:
     """Kaldi's command lines make examples with loops; those at Kaldi's places are Kaldi's."""
     folder = CHAIN_REFERENCE / "unconstrained"

@@ -80,7 +80,8 @@ class UtteranceChunk:
         num_frames: Its number of frames.
         left_context: Frames of the input before it.
         right_context: Frames after it.
-        weights: (frames of the output,), one over the number of chunks that a frame is in.
+        weights: (frames of the output,), one over the number of chunks that a frame is in. Frames
+            of the input that are too few for another one of the output do not count.
     """
 
     first_frame: int
@@ -121,7 +122,7 @@ class UtteranceSplitter:
             end += gap + size
         counts = np.zeros(-(-length // step), dtype=np.int64)
         places = [
-            slice(start // step, -(-(start + size) // step))
+            slice(start // step, (start + size) // step)
             for start, size in zip(starts, sizes, strict=True)
         ]
         for place in places:
@@ -134,7 +135,7 @@ class UtteranceSplitter:
                 left = options.left_context_initial
             if is_last and options.right_context_final >= 0:
                 right = options.right_context_final
-            weights = np.ones(-(-size // step), dtype=np.float32)
+            weights = np.ones(size // step, dtype=np.float32)
             inside = counts[places[number]]
             weights[: len(inside)] /= inside
             result.append(
