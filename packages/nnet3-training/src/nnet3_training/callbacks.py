@@ -1,6 +1,7 @@
-"""What is done between the minibatches of a training run: schedules, checkpoints, and one's own.
+"""Callbacks of a training run, called between minibatches: schedules and checkpoints.
 
-Schedules follow from how many minibatches there were, and so go on rightly from a checkpoint.
+Schedules depend only on the number of minibatches so far, so they go on correctly from a
+checkpoint.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ class DropoutFunction:
 
     Attributes:
         pattern: The names of the components; "*" stands for any characters.
-        fractions: Of all data, from 0 to 1 in rising order.
-        proportions: At each of these; after a fraction that is there twice, the second counts.
+        fractions: Fractions of all data, from 0 to 1 in rising order.
+        proportions: The proportion at each fraction. If a fraction occurs twice, the second
+            proportion holds after it.
     """
 
     pattern: str
@@ -41,11 +43,11 @@ class DropoutFunction:
     def parse(cls, text: str) -> Self:
         """Reads "0,0@0.2,0.5@0.5,0" or "lstm*=0,0.3,0", as Kaldi's --trainer.dropout-schedule.
 
-        The first and the last proportion are those of the start and the end; those between say at
-        which fraction of the data they hold, or hold at half of it.
+        The first and the last proportion hold at the start and the end. A proportion between them
+        names its fraction of the data after "@"; without one it holds at half of the data.
 
         Raises:
-            TrainingError: it is no such function.
+            TrainingError: the text describes no such function.
         """
         before, equals, function = text.partition("=")
         pattern, points = (before, function.split(",")) if equals else ("*", text.split(","))
@@ -67,7 +69,7 @@ class DropoutFunction:
         return cls(pattern=pattern, fractions=tuple(fractions), proportions=tuple(proportions))
 
     def __call__(self, fraction: float) -> float:
-        """The proportion after that fraction of the data."""
+        """The proportion after a fraction of the data."""
         return float(np.interp(fraction, self.fractions, self.proportions))
 
 
@@ -86,10 +88,11 @@ def _no_schedule(text: str, reason: str) -> TrainingError:
 
 
 class DropoutSchedule(Callback):
-    """Changes the part of values that dropout drops while training goes on.
+    """Changes the proportion of dropout during training.
 
     Attributes:
-        functions: Of components by pattern; where several patterns fit a name, the last counts.
+        functions: One function for each pattern; if several patterns match a name, the last one
+            holds.
     """
 
     def __init__(self, text: str, num_minibatches: int, *, num_changes: int = 50) -> None:
@@ -98,8 +101,8 @@ class DropoutSchedule(Callback):
         Args:
             text: One function or several with patterns, separated by spaces; see
                 `DropoutFunction.parse`: "*=0,0.2@0.25,0 lstm*=0,0.3,0".
-            num_minibatches: Of the whole run.
-            num_changes: So often the proportions are set; then programs are made anew.
+            num_minibatches: Number of minibatches of the whole run.
+            num_changes: How often the proportions change; each change compiles programs anew.
 
         Raises:
             TrainingError: the schedule, or a number, makes no sense.
@@ -116,7 +119,7 @@ class DropoutSchedule(Callback):
         self._step: int | None = None
 
     def before_minibatch(self, trainer: Trainer) -> None:
-        """Sets the proportions if it is time."""
+        """Sets the proportions, if a change is due."""
         seen = min(trainer.num_minibatches, self._num_minibatches)
         step = seen * self._num_changes // self._num_minibatches
         if step == self._step:
@@ -132,8 +135,8 @@ class LearningRateSchedule(Callback):
 
     Attributes:
         initial: The rate of the first minibatch.
-        final: The rate after the last.
-        num_minibatches: Of the whole run.
+        final: The rate after the last minibatch.
+        num_minibatches: Number of minibatches of the whole run.
     """
 
     initial: float = attrs.field()
@@ -158,17 +161,17 @@ class LearningRateSchedule(Callback):
 
 @attrs.frozen
 class Checkpoints(Callback):
-    """Writes a checkpoint every so many minibatches.
+    """Writes a checkpoint every `period` minibatches.
 
     Attributes:
         path: The file.
-        period: How many.
+        period: Number of minibatches from one checkpoint to the next.
     """
 
     path: str | os.PathLike[str]
     period: int = attrs.field(default=100, validator=_at_least_one, kw_only=True)
 
     def after_minibatch(self, trainer: Trainer, objectives: Mapping[str, Objective]) -> None:
-        """Writes one if it is time."""
+        """Writes a checkpoint, if one is due."""
         if trainer.num_minibatches % self.period == 0:
             trainer.save(self.path)

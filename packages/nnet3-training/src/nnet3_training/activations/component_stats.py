@@ -33,9 +33,9 @@ _STATISTICS = (
 
 
 def zero_component_stats(nnet: Nnet) -> Nnet:
-    """The network without what its components recorded: as if nothing had been seen yet.
+    """The network with the statistics of its components set to zero.
 
-    Batch-norm in test mode keeps its statistics, with which it is used.
+    Batch-norm in test mode keeps its statistics, since it computes with them.
     """
     return nnet.with_components(
         {
@@ -49,7 +49,7 @@ def _zeroed(component: Component) -> Component:
     if isinstance(component, CompositeComponent):
         return component.replace(components=tuple(map(_zeroed, component.components)))
     if isinstance(component, BatchNormComponent) and component.test_mode:
-        return component  # it is used with its statistics
+        return component  # in test mode it computes with its statistics
     names = {spec.name for spec in component.FIELDS}
     changes: dict[str, Any] = {}
     for name in _STATISTICS:

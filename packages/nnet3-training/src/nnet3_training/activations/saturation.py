@@ -1,4 +1,4 @@
-"""Units of nonlinearities that hardly learn any more, as statistics of training tell."""
+"""Units of nonlinearities that hardly learn any more, found by the statistics of training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ sigmoid and tanh; for a rectifier, the part of frames in which it is positive.""
 def saturated_units(component: Component) -> tuple[int, int] | None:
     """How many units of a nonlinearity are saturated, or dead, and how many it has.
 
-    None for what is no nonlinearity with such a state, or has no statistics.
+    None if the component is no nonlinearity that can saturate, or has no statistics.
     """
     least = _LEAST.get(type(component))
     if least is None or not getattr(component, "count", 0.0):
@@ -31,6 +31,6 @@ def saturated_units(component: Component) -> tuple[int, int] | None:
 
 
 def saturation(nnet: Nnet) -> dict[str, float]:
-    """By component that can be saturated, the share of its units that is."""
+    """For each component that can saturate, the share of its units that are saturated."""
     found = zip(nnet.component_names, map(saturated_units, nnet.components), strict=True)
     return {name: units[0] / units[1] for name, units in found if units is not None}

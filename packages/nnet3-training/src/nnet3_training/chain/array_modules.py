@@ -1,6 +1,6 @@
 """The modules that compute with arrays: NumPy and SciPy, or CuPy on a CUDA device.
 
-The formulas of the objective are written once, for either. What the two do differently lies here.
+The formulas of the objective are written once for both. This module holds the differences.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class ArrayModules:
             rows: (n,) int32, none beyond the source.
             out: (n, columns), where they go.
         """
-        # NumPy would take a copy of `out` to be able to undo its work, if it had to look for rows
-        # that there are not. CuPy has no such mode.
+        # With the default mode NumPy checks for missing rows and works on a copy of `out`, so that
+        # it can undo its work. CuPy has no modes.
         mode = {"mode": "clip"} if self.is_host else {}
         source.take(rows, axis=0, out=out, **mode)
 
@@ -85,11 +85,11 @@ def modules_of(array: Any) -> ArrayModules:
 
 
 def float_array(values: Any) -> Any:
-    """Values as a C-contiguous array of float64, if they are that, or else float32.
+    """Values as a C-contiguous array: float64 stays float64, any other type becomes float32.
 
     Args:
-        values: An array of NumPy, or what becomes one; or one on a CUDA device, of CuPy, PyTorch or
-            another library, which stays there as CuPy's.
+        values: A NumPy array, or values that NumPy can read as one; or an array on a CUDA device
+            (CuPy, PyTorch or another library), which stays there as a CuPy array.
     """
     arrays: Any = np
     if hasattr(values, "__cuda_array_interface__"):

@@ -1,9 +1,10 @@
 """The denominator of LF-MMI: the probability of all phone sequences, by forward and backward sums.
 
 As in Povey et al., "Purely sequence-trained neural networks for ASR based on lattice-free MMI"
-(Interspeech 2016): a hidden Markov model of all phone sequences, which starts in the states that it
-is in on average, may end in any state, and in each frame may also leave its state for any other
-(the leaky HMM). Sums run over probabilities, not their logarithms, and are scaled in each frame.
+(Interspeech 2016): a hidden Markov model of all phone sequences. It starts in each state with the
+average probability of that state, may end in any state, and in each frame may leave its state for
+any other (the leaky HMM). Sums run over probabilities, not their logarithms, and are scaled in each
+frame.
 
 With B(t) the products of initial and leaky probabilities, p(a) the probability of arc a, and x(t)
 the exponential of the output:
@@ -68,26 +69,26 @@ class _Products:
 class DenominatorGraph:
     """The hidden Markov model of all phone sequences, made of den.fst.
 
-    It has working memory of its own: one thread at a time may use it.
+    It owns its working memory, so only one thread at a time may use it.
 
     Attributes:
         num_states: Number of its states.
         num_arcs: Number of its arcs.
         num_pdfs: Number of pdfs, the columns of the output.
         initial_probs: (states,) float32, the probability of each state on average over the first
-            100 frames from the start state, arcs and final costs being scaled to sum to one.
+            100 frames from the start state, with arcs and final costs scaled to sum to one.
     """
 
     def __init__(self, fst: Fst | str | os.PathLike[str], num_pdfs: int) -> None:
         """Takes the probabilities of arcs from an FST.
 
         Args:
-            fst: den.fst, or where it is; labels are 1 + the number of a pdf.
+            fst: den.fst, or its path; labels are 1 + the number of a pdf.
             num_pdfs: Number of pdfs.
 
         Raises:
             ExampleError: the FST is empty, has a label that is no pdf, or the probabilities of a
-                state do not make sense.
+                state sum to 0 or less, or to 100 or more.
             FileError, ModelFileError: it cannot be read.
         """
         fst = fst if isinstance(fst, Fst) else read_fst(fst)
@@ -161,7 +162,7 @@ class DenominatorGraph:
         result = modules.arrays.empty_like(frames) if derivative else None
         size = _BLOCK if modules.is_host else num_sequences
         found: list[Any] = []
-        with np.errstate(all="ignore"):  # what is not finite is found in the results
+        with np.errstate(all="ignore"):  # `is_sound` tells whether results are finite
             for begin in range(0, num_sequences, size):
                 block = slice(begin, min(begin + size, num_sequences))
                 part = None if result is None else result[:, block]
@@ -177,11 +178,11 @@ class DenominatorGraph:
     def _block(
         self, modules: ArrayModules, products: _Products, output: Any, leaky: float, result: Any
     ) -> tuple[Any, Any]:
-        """The same for some sequences; fills `result`, (frames, sequences, pdfs), if it is there.
+        """The forward and backward sums of a block of sequences; fills `result`, if given.
 
         Returns:
-            The sum of log-probabilities; whether posteriors of each frame sum to one. Each is an
-            array of one element, so that nobody waits for a device.
+            The sum of log-probabilities, and whether posteriors of each frame sum to one. Both are
+            arrays of one element, so that the processor does not wait for a device.
         """
         xp = modules.arrays
         num_frames, num_sequences, _ = output.shape
@@ -223,9 +224,10 @@ class DenominatorGraph:
         return log_prob, (xp.abs(sums - 1.0) < 0.5).all()
 
     def _workspace(self, modules: ArrayModules, output: Any) -> tuple[Any, Any, Any, Any]:
-        """Memory that is used again: (frames, pairs, n), twice (pairs, n), and (states, n).
+        """Working memory: (frames, pairs, n), twice (pairs, n), and (states, n).
 
-        Fresh memory of this size costs more time than what is computed in it.
+        It is reused, since allocating memory of this size takes longer than the sums computed in
+        it.
         """
         num_frames, num_sequences, _ = output.shape
         rows = (num_frames + 2) * self.num_pairs + self.num_states
@@ -249,9 +251,9 @@ class DenominatorResult:
 
     Attributes:
         log_prob: The log-probability, summed over sequences.
-        derivative: Of it by the output, in its shape and where it is: the posteriors of pdfs.
-        is_sound: Whether the log-probability is finite, and the posteriors of each frame sum to
-            one, up to rounding.
+        derivative: Its derivative by the output: the posteriors of pdfs, in the shape of the output
+            and on its device. is_sound: Whether the log-probability is finite, and the posteriors
+            of each frame sum to one, up to rounding.
     """
 
     log_prob: float

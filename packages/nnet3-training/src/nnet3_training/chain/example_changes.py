@@ -1,4 +1,4 @@
-"""Changes of examples of 'chain' models that differ from those of others: moved, weighted."""
+"""Changes that examples of 'chain' models need their own functions for: moving and weighting."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def frame_step(output: ExampleOutput) -> int:
     times = output.indexes[:, T]
     later = times[times != times[0]]
     if not later.size:
-        raise ExampleError(f"output '{output.name}' has one frame only, which tells no step")
+        raise ExampleError(f"output '{output.name}' has only one frame: its step is unknown")
     return int(later[0] - times[0])
 
 
 def shifted(example: TrainingExample, frames: int, *, step: int | None = None) -> TrainingExample:
     """The example with inputs moved by some frames, i-vectors excepted.
 
-    Outputs move by the nearest multiple of their step, so that frames of the input that lie between
-    two of the output are trained, too.
+    Outputs move by the nearest multiple of their step, so that the network is also trained on input
+    frames between two output frames.
 
     Args:
         example: An example of any kind.

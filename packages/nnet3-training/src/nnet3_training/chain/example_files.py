@@ -65,7 +65,7 @@ def read_chain_example(reader: Reader) -> TrainingExample:
     """Reads one example, from its opening token on; it has no key.
 
     Raises:
-        ModelFileError: what stands there is none.
+        ModelFileError: the file holds something else there.
     """
     start = reader.position
     reader.expect("<Nnet3ChainEg>")
@@ -115,7 +115,7 @@ def _read_output(reader: Reader) -> ExampleOutput:
 
 
 def grid_fault(name: str, indexes: IndexArray, supervision: ChainSupervision) -> str | None:
-    """What is wrong with the indexes of a supervision, if anything.
+    """A message on the indexes of a supervision if they are wrong, else None.
 
     They must be its frames in order, at equal steps, with all sequences n = 0, 1, ... of a frame
     side by side and x = 0.

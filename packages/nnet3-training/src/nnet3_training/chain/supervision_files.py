@@ -78,7 +78,7 @@ def read_supervision(reader: Reader) -> ChainSupervision:
     """Reads a supervision, from its opening token on.
 
     Raises:
-        ModelFileError: what stands there is none.
+        ModelFileError: the file holds something else there.
     """
     reader.skip_blanks()
     start = reader.position

@@ -89,7 +89,7 @@ def read_example(
         is_output: Whether a name is that of an output.
 
     Raises:
-        ModelFileError: what stands there is none.
+        ModelFileError: the file holds something else there.
     """
     start = reader.position
     reader.expect("<Nnet3Eg>")

@@ -19,7 +19,7 @@ def read_posterior(reader: Reader) -> Posterior:
     """Reads posteriors: in text `[ class weight ... ] [ ... ]` on one line.
 
     Raises:
-        ModelFileError: what stands there is none.
+        ModelFileError: the file holds something else there.
     """
     if isinstance(reader, BinaryReader):
         return [
@@ -58,7 +58,7 @@ def read_alignment(reader: Reader) -> npt.NDArray[np.int64]:
     """Reads the class of each frame, (frames,): in text, integers on one line.
 
     Raises:
-        ModelFileError: what stands there are no integers.
+        ModelFileError: the file holds something else there.
     """
     if isinstance(reader, BinaryReader):
         return np.asarray(reader.integers(), dtype=np.int64)

@@ -121,7 +121,7 @@ def read_binary_fst(reader: BinaryReader) -> Fst:
     """Reads a vector FST or compact acceptor, wherever it stands in a file.
 
     Raises:
-        ModelFileError: what stands there is none.
+        ModelFileError: the file holds something else there.
     """
     begin = reader.position
     header = read_header(reader, (VECTOR, _COMPACT), (_ARC,))
@@ -134,7 +134,7 @@ def read_binary_fst(reader: BinaryReader) -> Fst:
 
 
 def _take(reader: BinaryReader, size: int, what: str) -> memoryview:
-    """The next bytes; an error says what they should have been."""
+    """The next bytes; an error says what was expected there."""
     if size > reader.remaining:
         reader.fail(
             "the file ends too early",
@@ -155,7 +155,7 @@ def read_header(reader: BinaryReader, kinds: Sequence[str], arcs: Sequence[str])
         arcs: The types of arcs that are known.
 
     Raises:
-        ModelFileError: what stands there is none, or one of another type.
+        ModelFileError: the file holds no FST there, or one of another type.
     """
     start = reader.position
     (magic,) = _INT32.unpack(_take(reader, _INT32.size, "the start of an FST"))
@@ -279,10 +279,12 @@ def compact_bytes(fst: Fst) -> bytes:
     """The FST as a binary `compact_acceptor`.
 
     Raises:
-        ExampleError: an arc writes something else than it reads.
+        ExampleError: an arc has different input and output labels.
     """
     if not fst.is_acceptor:
-        raise ExampleError("only an acceptor has a compact form: an arc writes other than it reads")
+        raise ExampleError(
+            "only an acceptor has a compact form: an arc's input and output labels differ"
+        )
     is_final = np.isfinite(fst.final_costs)
     before = np.concatenate(([0], np.cumsum(is_final)))  # final costs before each state
     elements = np.empty(fst.num_arcs + int(before[-1]), dtype=_ELEMENT)
@@ -331,10 +333,11 @@ _WEIGHTED_CYCLES: Final = 46
 
 
 def properties(fst: Fst) -> int:
-    """What OpenFst's header says of an FST: two bits for each property, it holds or it does not.
+    """The property bits of OpenFst's header.
 
-    Both bits are 0 where that is not known. What follows from cycles and reachable states is known
-    here only of FSTs whose states are in topological order.
+    Each property has two bits, "holds" and "does not hold"; both are 0 if it is unknown.
+    Properties about cycles and reachable states are known here only if the states are in
+    topological order.
     """
 
     def known(bit: int, holds: bool) -> int:
@@ -391,7 +394,7 @@ def read_text_fst(reader: Reader) -> Fst:
     """Reads the text form up to the empty line behind it.
 
     Raises:
-        ModelFileError: what stands there is none.
+        ModelFileError: the file holds something else there.
     """
     begin = reader.position
     start = -1

@@ -153,7 +153,7 @@ class Fst:
         destinations: npt.ArrayLike,
         output_labels: npt.ArrayLike | None = None,
     ) -> Self:
-        """An FST of arcs in any order; those of a state keep theirs.
+        """An FST from arcs in any order; the arcs of each state keep their order.
 
         Args:
             start: The start state.

@@ -1,4 +1,4 @@
-"""Acceptors that are being built: states and arcs can be added and changed."""
+"""Acceptors under construction: states and arcs can be added and changed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Arc(NamedTuple):
 
 @attrs.define(eq=False)
 class Graph:
-    """An acceptor with tropical weights, of which state 0 is the start.
+    """An acceptor with tropical weights; state 0 is the start.
 
     Attributes:
         arcs: For each state, the arcs that leave it.
@@ -49,7 +49,7 @@ class Graph:
         return len(self.arcs) - 1
 
     def kept(self, states: Sequence[int]) -> Graph:
-        """The graph of some states, numbered in this order, the start first; other arcs go."""
+        """The graph of some states, numbered in this order, the start first, and their arcs."""
         number = {state: new for new, state in enumerate(states)}
         return Graph(
             [
@@ -61,7 +61,7 @@ class Graph:
         )  # fmt: skip
 
     def trimmed(self) -> Graph:
-        """The states on paths from the start to an end, which keep their order; maybe none."""
+        """The graph without states that are on no path from start to end; may be empty."""
         if not self.arcs:
             return Graph()
         forwards = _reached([0], [[arc.destination for arc in arcs] for arcs in self.arcs])
@@ -75,7 +75,7 @@ class Graph:
 
     @classmethod
     def of(cls, fst: Fst) -> Self:
-        """The graph of an acceptor; the start changes its number with state 0."""
+        """The graph of an acceptor; the start and state 0 swap their numbers."""
         order = list(range(fst.num_states))
         if fst.num_states:
             order[0], order[fst.start] = fst.start, 0
@@ -114,7 +114,7 @@ class Graph:
 
 
 def _reached(states: Sequence[int], following: Sequence[Sequence[int]]) -> set[int]:
-    """The states that can be reached from some, these among them."""
+    """The states that can be reached from `states`, including these."""
     seen, left = set(states), list(states)
     while left:
         for state in following[left.pop()]:

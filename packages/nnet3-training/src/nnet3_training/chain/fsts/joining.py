@@ -1,14 +1,14 @@
 """Joining of states of an acceptor that the same arcs leave.
 
-States are joined if arcs with the same labels and costs leave them to states that are joined, too:
-the coarsest partition that is finer than a first one, found by splitting classes until none is
-split (Hopcroft 1971; as paths are not determined by their labels, every round looks at all arcs).
+States are joined if arcs with the same labels and costs leave them for states that are joined, too.
+This is the coarsest partition that refines a first one, found by splitting classes until none is
+split (Hopcroft 1971; since labels do not determine paths here, every round looks at all arcs).
 
-Two choices decide which of several correct results it is. They are OpenFst's, so that graphs have
-the states that Kaldi's have (its results hang on the ties of sorting and of heaps, but for these):
+Several results are correct. Two rules of OpenFst choose one of them, so that graphs have the same
+states as Kaldi's (apart from ties in sorting and heaps, which are not reproduced):
 
 - States begin in one class only if they have the same sequence of labels with costs, in the order
-  of their arcs, those that follow one another being counted once. So order keeps states apart.
+  of their arcs, with adjacent repetitions counted once. So different orders keep states apart.
 - Labels with costs are numbered as they are met, and the arcs of a joined state are in the order
   of these numbers, then of their destinations. The state with the lowest number stands for a class.
 """
@@ -31,7 +31,7 @@ _END = -1
 
 
 def joined(fst: Fst, delta: float) -> Fst:
-    """The acceptor with equal states joined, its costs being rounded.
+    """The acceptor with rounded costs and equal states joined.
 
     Args:
         fst: An acceptor.
@@ -65,10 +65,10 @@ def joined(fst: Fst, delta: float) -> Fst:
 
 @attrs.frozen(eq=False)
 class _Arcs:
-    """Arcs with rounded costs, those from final states to a state behind all others among them.
+    """Arcs with rounded costs, including arcs from final states to one extra state at the end.
 
     Attributes:
-        num_states: How many states there are, that behind the others included.
+        num_states: Number of states, including the extra one.
         sources: (arcs,), rising.
         kinds: (arcs,), which label and cost each has.
         destinations: (arcs,).
@@ -112,11 +112,11 @@ def _rounded(costs: Costs, delta: np.float32) -> Costs:
 
 
 def _first_classes(arcs: _Arcs) -> Numbers:
-    """For each state, a number for the sequence of what it reads, without repetitions."""
+    """For each state, a number for its sequence of labels with costs, without repetitions."""
     changes = np.ones(len(arcs.sources), dtype=bool)
     changes[1:] = (np.diff(arcs.sources) != 0) | (np.diff(arcs.kinds) != 0)
     classes = _numbered(arcs.num_states, arcs.sources[changes], arcs.kinds[changes])
-    classes[-1] = classes.max() + 1  # nothing leaves the state behind the others
+    classes[-1] = classes.max() + 1  # no arc leaves the extra state
     return classes
 
 
@@ -129,7 +129,7 @@ def _coarsest(arcs: _Arcs, classes: Numbers) -> Numbers:
         )
         size = int(targets.max(initial=0)) + 1
         sources, targets = np.divmod(np.unique(arcs.sources * size + targets), size)
-        # What a state was is the first of what describes it.
+        # The old class comes first, so that the new classes refine the old ones.
         sources = np.concatenate([np.arange(arcs.num_states), sources])
         order = np.argsort(sources, kind="stable")
         classes = _numbered(

@@ -1,9 +1,9 @@
-"""Removal of epsilons where that adds no arcs, before the general one, which may add many.
+"""Removal of epsilons where it adds no arcs.
 
-An arc is joined with those that follow it, if one of each two reads nothing, where the state
-between them has one arc only, or is entered by one arc only. Being the start counts as an arc that
-enters, being final as one that leaves. What of it remains is reweighted, so that costs of paths
-stay the same. (Kaldi makes its graphs so; see RemoveEpsLocal in its fstext.)
+It comes before general removal, which may add many. Two arcs in a row, one of which reads nothing,
+become one arc if the state between them has only one leaving arc or only one entering arc. A start
+counts as an entering arc, a final cost as a leaving arc. Remaining arcs are reweighted so that
+paths keep their costs. (Kaldi's RemoveEpsLocal does the same.)
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _GONE = -1
 
 
 def without_local_epsilons(graph: Graph) -> Graph:
-    """The graph with those epsilons removed that can be without adding arcs; it is trimmed."""
-    joining = _Joining(graph.trimmed())  # in which no path is caught in a cycle
+    """The trimmed graph without the epsilons whose removal adds no arcs."""
+    joining = _Joining(graph.trimmed())  # trimmed: every cycle has a way out
     for state in range(len(joining.arcs)):
         position = 0
         while position < len(joining.arcs[state]):  # which grows
@@ -49,7 +49,7 @@ class _Joining:
                 self.entering[arc.destination] += 1
 
     def visit(self, state: int, position: int) -> None:
-        """Joins an arc with those that follow it, where that adds none."""
+        """Joins an arc with the arcs after it, where that adds no arcs."""
         arc = self.arcs[state][position]
         following = arc.destination
         if following in (_GONE, state):
@@ -71,12 +71,12 @@ class _Joining:
         self.arcs[state][position] = arc._replace(destination=_GONE)
 
     def _end(self, state: int, cost: float) -> None:
-        """Lets a state be final, also at this cost."""
+        """Makes a state final at this cost, beside any final cost that it has."""
         self.leaving[state] += not math.isfinite(self.finals[state])
         self.finals[state] = min(self.finals[state], cost)
 
     def _take_over(self, state: int, position: int) -> None:
-        """Moves what can be joined from a state that one arc enters to where that arc leaves."""
+        """Joins the only arc that enters a state with the state's arcs, where possible."""
         arc = self.arcs[state][position]
         following = arc.destination
         moved: list[Arc] = []
@@ -108,7 +108,7 @@ class _Joining:
             self._add(state, each)
 
     def _reweight(self, state: int, position: int, cost: float) -> None:
-        """Moves a cost from behind an arc, which alone enters the state there, onto the arc."""
+        """Moves a cost from the arcs of a state onto the only arc that enters the state."""
         arc = self.arcs[state][position]
         following = arc.destination
         self.arcs[state][position] = arc._replace(cost=_sum(arc.cost, cost))
@@ -118,7 +118,7 @@ class _Joining:
         self.finals[following] = _sum(self.finals[following], -cost)
 
     def _skip(self, state: int, position: int) -> None:
-        """Joins an arc with the only one that follows it."""
+        """Joins an arc with the only arc after it."""
         arc = self.arcs[state][position]
         following = arc.destination
         is_only = self.entering[following] == 1
@@ -152,7 +152,7 @@ def _joined(first: Arc, second: Arc) -> Arc:
 def _sum(first: float, second: float) -> float:
     """The sum of two costs of arcs as float32, which their files hold.
 
-    Where states are joined later, costs are rounded, and the last bit decides in which direction.
+    Joining states rounds costs later, and the last bit decides in which direction.
     """
     return _rounded(first + second)
 

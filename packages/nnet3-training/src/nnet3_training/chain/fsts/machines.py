@@ -20,10 +20,10 @@ _FILE = "fst"
 
 
 class Machine:
-    """An FST that OpenFst holds; methods change it and return it."""
+    """An FST in the memory of OpenFst; methods change it and return it."""
 
     def __init__(self, held: kaldifst.StdVectorFst) -> None:
-        """Takes what OpenFst holds."""
+        """Wraps an object of OpenFst."""
         self._held = held
 
     @classmethod
@@ -62,7 +62,7 @@ class Machine:
         return self
 
     def reversed(self) -> Self:
-        """Turns all arcs round; a new start leads to what was final."""
+        """Reverses all arcs; a new start leads to the states that were final."""
         self._held = _library().reverse(self._held)
         return self
 
@@ -79,7 +79,8 @@ class Machine:
     def determinized_star(self, max_states: int) -> Self:
         """Removes epsilons, and leaves the cheapest path for each sequence of labels.
 
-        `determinized` rounds the costs that it carries along a path; this does not. Kaldi's name.
+        `determinized` rounds the costs that it carries along a path; this does not. The name is
+        Kaldi's.
 
         Raises:
             ExampleError: the result has more than so many states.
@@ -91,12 +92,12 @@ class Machine:
         return self
 
     def minimized(self) -> Self:
-        """Makes the smallest deterministic FST of one that is deterministic."""
+        """Minimizes a deterministic FST."""
         _library().minimize(self._held)
         return self
 
     def composed(self, other: Machine) -> Self:
-        """Restricts the sequences of labels to those of another machine, whose costs are added.
+        """Keeps the sequences of labels that another machine accepts, too, and adds its costs.
 
         Args:
             other: An acceptor whose arcs are sorted, without epsilons.
@@ -108,7 +109,7 @@ class Machine:
 
 @contextlib.contextmanager
 def _file() -> Iterator[str]:
-    """A file that is gone afterwards: in memory where the system has such, which is faster."""
+    """A temporary file; in memory where the system has such files, which is faster."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create(_FILE)
         try:

@@ -15,7 +15,7 @@ from nnet3_training.errors import ExampleError
 def concatenated(parts: Sequence[Fst]) -> Fst:
     """An acceptor of a path through each part, one after the other, without epsilons.
 
-    Where a part ends, the arcs that leave the start of the next one take its final cost on them.
+    The final cost of a part is added to the arcs that leave the start of the next part.
 
     Args:
         parts: At least one; none empty, and no arc leads back to a start state.
@@ -52,7 +52,7 @@ def concatenated(parts: Sequence[Fst]) -> Fst:
                         following.destinations[begin:end] + first[number + 1],
                     )
                 )
-    # Backwards, as Kaldi's supervisions have the arcs of a state after epsilons are removed.
+    # Backwards: the order of a state's arcs in Kaldi's supervisions after epsilon removal.
     sources, labels, costs, destinations = (
         np.concatenate(column)[::-1] for column in zip(*rows, strict=True)
     )
@@ -71,7 +71,7 @@ def concatenated(parts: Sequence[Fst]) -> Fst:
 
 
 def renumbered(fst: Fst, order: npt.ArrayLike) -> Fst:
-    """The FST with the states in that order; those that are not named go, and their arcs too.
+    """The FST with the states in this order, without the other states and their arcs.
 
     Args:
         fst: The FST.

@@ -1,6 +1,6 @@
 """Pushing of weights so that the probabilities of every state have the same sum.
 
-The probabilities of arcs are a matrix P over states; to be final counts as an arc to the start.
+The probabilities of arcs are a matrix P over states; a final cost counts as an arc to the start.
 With its largest eigenvalue and the eigenvector v, P'(i, j) = P(i, j) v(j) / v(i) has rows that all
 sum to that eigenvalue, and paths keep their costs (Hannemann et al., "Combining forward and
 backward search in decoding", ICASSP 2013). The vector is found by the power method on P + 0.1 I,
@@ -29,7 +29,7 @@ _CHECKED = 5
 def _probabilities(costs: npt.NDArray[np.float32]) -> Vector:
     """The probabilities of costs, rounded to float32 as the costs are.
 
-    Where states are joined later, costs are rounded, and the last bit may decide; it is Kaldi's.
+    Joining states rounds costs later, where the last bit can decide; so it must be Kaldi's.
     """
     return np.exp(-costs.astype(np.float64)).astype(np.float32).astype(np.float64)
 
@@ -39,8 +39,8 @@ def pushed(fst: Fst, delta: float) -> Fst:
 
     Args:
         fst: An FST; all its states are on paths to an end.
-        delta: The logarithms of the sums differ by at most so much, unless 200 iterations are not
-            enough, which is logged.
+        delta: Largest difference between the logarithms of the sums. If 200 iterations do not reach
+            it, a warning is logged.
     """
     if not fst.num_states:
         return fst

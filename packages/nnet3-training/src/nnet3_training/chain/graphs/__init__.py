@@ -1,4 +1,4 @@
-"""What examples and the denominator are made of: graphs of phones, transitions and pdfs.
+"""Graphs of phones, transitions and pdfs, from which examples and the denominator are made.
 
 phone_lm.py                          n-grams of phones
 context.py, transition_graph.py      phones, phones in context, states of HMMs

@@ -1,8 +1,8 @@
-"""Supervisions made of alignments and lattices: which phones may be said in which frame.
+"""Supervisions from alignments and lattices: the phones that may be said in each frame.
 
-An alignment says when each phone begins and ends, a lattice when each of several alternatives does.
-A phone may also be a few frames earlier or later, its tolerances, so a supervision accepts many
-sequences of pdfs.
+An alignment says when each phone begins and ends; a lattice says it for several alternatives.
+Tolerances allow a phone to begin a few frames earlier or end a few frames later, so a supervision
+accepts many sequences of pdfs.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class SupervisionOptions:
     """How supervisions are made; names and defaults are those of chain-get-supervision.
 
     Attributes:
-        left_tolerance: By how many frames of the input a phone may begin earlier.
-        right_tolerance: By how many it may end later.
+        left_tolerance: Number of input frames by which a phone may begin earlier.
+        right_tolerance: Number of input frames by which a phone may end later.
         frame_subsampling_factor: Frames of the input for each frame of the output.
         convert_to_pdfs: Whether labels are 1 + the number of a pdf; else transition-ids.
-        lm_scale: With which factor costs of the graph in lattices count; at least 0 and below 1.
+        lm_scale: Factor of the graph costs of lattices; at least 0 and below 1.
 
     Raises:
-        ExampleError: a number is out of range, or the tolerances are so small that a phone may have
-            no frame of the output.
+        ExampleError: a number is out of range, or the tolerances are so small that a phone could
+            have no output frame.
     """
 
     left_tolerance: int = 5
@@ -62,8 +62,8 @@ class SupervisionOptions:
 
         Args:
             begin: Its first frame of the input.
-            end: The frame of the input behind its last one.
-            num_frames: How many frames of the input there are.
+            end: The input frame after its last one.
+            num_frames: Number of input frames.
         """
         factor = self.frame_subsampling_factor
         first = max(0, begin - self.left_tolerance)
@@ -71,7 +71,7 @@ class SupervisionOptions:
         return range(-(-first // factor), -(-last // factor))
 
     def num_output_frames(self, num_frames: int) -> int:
-        """How many frames of the output there are for so many of the input."""
+        """The number of output frames for `num_frames` input frames."""
         return -(-num_frames // self.frame_subsampling_factor)
 
 
@@ -81,7 +81,7 @@ def _sets(values: Iterable[Iterable[int]]) -> tuple[frozenset[int], ...]:
 
 @attrs.frozen(kw_only=True, eq=False)
 class ProtoSupervision:
-    """What is known of an utterance as phones.
+    """An utterance as phones: their order, and the frames in which each may be said.
 
     Attributes:
         allowed_phones: The phones that may be said in each frame of the output.
@@ -95,7 +95,7 @@ class ProtoSupervision:
     def from_alignment(
         cls, alignment: Sequence[tuple[int, int]], options: SupervisionOptions
     ) -> ProtoSupervision:
-        """What an alignment says, with tolerances.
+        """The phones of an alignment, with tolerances.
 
         Args:
             alignment: Phone and duration in frames of the input, one after the other.
@@ -125,12 +125,13 @@ class ProtoSupervision:
 
     @classmethod
     def from_lattice(cls, lattice: PhoneLattice, options: SupervisionOptions) -> ProtoSupervision:
-        """What a lattice says, with tolerances: every phone of an arc may be where one of them is.
+        """The phones of a lattice, with tolerances.
+
+        A phone may be said near the frames of any of its arcs.
 
         Args:
-            lattice: Phones with what they take of time.
-            options: The tolerances, frames of the input for each of the output, and how much the
-                costs of the graph count.
+            lattice: Phones with their durations.
+            options: The tolerances, the subsampling factor, and the scale of graph costs.
 
         Raises:
             ExampleError: the lattice has no path, or phones that are not aligned; or no phone is
@@ -156,7 +157,7 @@ def supervision_of(
     *,
     convert_to_pdfs: bool = True,
 ) -> ChainSupervision | None:
-    """The supervision of an utterance: its phones as pdfs, each in frames that it may be in.
+    """The supervision of an utterance: its phones as pdfs, each within its allowed frames.
 
     Args:
         proto: Phones.
@@ -192,7 +193,7 @@ def _timed(
 ) -> Graph:
     """The paths of a graph of transition-ids with an allowed phone in each frame.
 
-    A state of the result is one of the graph in a frame.
+    A state of the result is a pair of a state of the graph and a frame.
     """
     phones = transitions.phones.tolist()
     labels = (transitions.pdfs + 1).tolist() if convert_to_pdfs else range(transitions.num_ids + 1)

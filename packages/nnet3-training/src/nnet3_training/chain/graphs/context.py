@@ -33,9 +33,9 @@ class PhonesInContext:
 
 
 def in_context(phones: Graph, tree: ContextDependency) -> PhonesInContext:
-    """Gives each phone of an acceptor the phones around it that the tree asks for.
+    """Replaces each phone of an acceptor by the window of phones that the tree asks for.
 
-    A state of the result is one of the acceptor and the last phones on the way to it.
+    A state of the result is a state of the acceptor with the last phones on the way to it.
     """
     width, center, right = tree.context_width, tree.central_position, tree.right_context
     source = _with_ends(phones) if right else phones
@@ -83,7 +83,7 @@ def in_context(phones: Graph, tree: ContextDependency) -> PhonesInContext:
 
 
 def _with_ends(phones: Graph) -> Graph:
-    """The graph with a state behind all that are final, which reads ends as long as one likes."""
+    """The graph with one state after all final states; a loop there reads any number of ends."""
     result = Graph([list(arcs) for arcs in phones.arcs], list(phones.finals))
     last = result.add_state(0.0)
     result.arcs[last].append(Arc(_END, 0.0, last))

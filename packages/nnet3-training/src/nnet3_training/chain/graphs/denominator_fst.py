@@ -1,7 +1,7 @@
 """The denominator FST: a tree, a transition model and a phone language model as one acceptor.
 
 As in Povey et al., "Purely sequence-trained neural networks for ASR based on lattice-free MMI"
-(Interspeech 2016), section 2.3: states are joined from both sides, costs being pushed before.
+(Interspeech 2016), section 2.3: costs are pushed, then states are joined from both sides.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _reversed(fst: Fst) -> Fst:
 
 
 def _busiest_first(fst: Fst) -> Fst:
-    """The FST with states in the order of how many arcs enter and leave them, most first."""
+    """The FST with the states that have the most entering and leaving arcs first."""
     states = fst.num_states
     counts = np.bincount(fst.sources, minlength=states)
     counts += np.bincount(fst.destinations, minlength=states)
@@ -71,7 +71,7 @@ def _busiest_first(fst: Fst) -> Fst:
 def make_normalization_fst(den_fst: Fst, num_pdfs: int) -> Fst:
     """The denominator with initial probabilities at its start, and every state final at no cost.
 
-    Composed with the paths that are right for a part of an utterance, it gives them weights.
+    Composed with the correct paths for a part of an utterance, it gives them weights.
 
     Args:
         den_fst: The denominator FST.

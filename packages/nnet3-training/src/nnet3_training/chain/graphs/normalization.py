@@ -1,4 +1,4 @@
-"""Weights for the paths of a supervision: those that its paths have in the denominator."""
+"""Weights for the paths of a supervision: their weights in the denominator."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Normalization:
             scale: Multiplies its costs.
 
         Raises:
-            ExampleError: the FST is not so, or the scale is negative or not finite.
+            ExampleError: the FST is no such acceptor, or the scale is negative or not finite.
         """
         if not (math.isfinite(scale) and scale >= 0.0):
             raise ExampleError(
@@ -44,14 +44,14 @@ class Normalization:
     def added(self, supervision: ChainSupervision) -> ChainSupervision | None:
         """The supervision with the costs that its paths have in the normalization FST.
 
-        Its FST is deterministic and as small as it can be; loops stay as they are.
+        Its FST is deterministic and minimal; "end to end" supervisions keep their loops.
 
         Args:
             supervision: Of one sequence.
 
         Returns:
-            None if no path is in the normalization FST, or only one of a cost that is beyond
-            float32, or there are too many states.
+            None if no path with a cost within float32 is in the normalization FST, or there are too
+            many states.
 
         Raises:
             ExampleError: the supervision has several sequences.
@@ -70,14 +70,14 @@ class Normalization:
             return attrs.evolve(supervision, e2e_fsts=[looped.fst()])
         if not _made_small(machine) or not machine.composed(self._machine).num_states:
             return None
-        # A path whose cost is beyond float32 when others are added is none any more.
+        # Added costs can exceed float32; such a path is dropped.
         if not _made_small(machine) or not machine.num_states:
             return None
         return attrs.evolve(supervision, fst=breadth_first(machine.fst()))
 
 
 def _made_small(machine: Machine) -> bool:
-    """Makes a machine deterministic and minimal; whether it is not too large for that."""
+    """Makes a machine deterministic and minimal; returns False if it is too large for that."""
     if machine.num_states >= _MAX_STATES:
         return False
     if machine.determinized(_MAX_STATES).num_states >= _MAX_STATES - 1:
@@ -96,7 +96,7 @@ class SupervisionSplitter:
             supervision: Of one sequence, with an FST without epsilons.
 
         Raises:
-            ExampleError: it is not so.
+            ExampleError: it is no such supervision.
         """
         if supervision.fst is None or supervision.num_sequences != 1:
             raise ExampleError("only the supervision of one sequence with times can be split")
@@ -120,7 +120,7 @@ class SupervisionSplitter:
             `Normalization.added` removes.
 
         Raises:
-            ExampleError: there are not all of these frames.
+            ExampleError: some of these frames do not exist.
         """
         fst, times = self._fst, self._times
         if not 0 <= first_frame < first_frame + num_frames <= self._supervision.frames_per_sequence:

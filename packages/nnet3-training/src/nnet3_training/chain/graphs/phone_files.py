@@ -15,7 +15,7 @@ def read_phones(reader: Reader) -> list[int]:
     """Reads the phones of an utterance.
 
     Raises:
-        ModelFileError: what stands there are no integers.
+        ModelFileError: the file holds something else there.
     """
     if isinstance(reader, BinaryReader):
         count = reader.count("phones", maximum=_MAX_PHONES)
@@ -28,7 +28,7 @@ def read_alignment(reader: Reader) -> list[tuple[int, int]]:
     """Reads phones and durations of an utterance, as ali-to-phones --write-lengths makes them.
 
     Raises:
-        ModelFileError: what stands there are no pairs of integers.
+        ModelFileError: the file holds something else there.
     """
     if isinstance(reader, BinaryReader):
         count = reader.count("phones", maximum=_MAX_PHONES)

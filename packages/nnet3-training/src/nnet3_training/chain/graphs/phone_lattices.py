@@ -1,4 +1,4 @@
-"""Phone lattices in Kaldi's tables: alternatives of phones, each with what it takes of time.
+"""Phone lattices in Kaldi's tables: alternatives of phones with their durations.
 
 A lattice is an FST whose weights are a cost of the graph, a cost of the acoustics, and
 transition-ids, one for each frame. In binary it is an OpenFst `vector` with arcs of type
@@ -39,8 +39,8 @@ class PhoneLattice:
 
     Attributes:
         graph: An acceptor of phones, with the costs of the graph only.
-        lengths: For each state, how many frames of the input each arc takes that leaves it.
-        final_lengths: For each state, how many follow where a path ends there.
+        lengths: For each state, the number of input frames of each of its arcs.
+        final_lengths: For each state, the number of input frames after it if a path ends there.
     """
 
     graph: Graph
@@ -50,7 +50,7 @@ class PhoneLattice:
     def times(self) -> list[int]:
         """The first frame of each state; -1 for states that cannot be reached.
 
-        The last element is how many frames of the input there are.
+        One more element at the end is the number of input frames.
 
         Raises:
             ExampleError: it has no path, arcs lead backwards or read no phone, paths to a state
@@ -93,8 +93,8 @@ class PhoneLattice:
     def with_scaled_costs(self, scale: float) -> Graph:
         """The phones with costs multiplied by a number and pushed to the start.
 
-        Pushed: the cheapest way from each state to an end costs 0, so costs say by how much a path
-        is worse than the best one.
+        After pushing, the cheapest way from each state to an end costs 0, so the cost of a path is
+        its distance from the best path.
         """
         arcs = [
             [arc._replace(cost=arc.cost * scale if scale else 0.0) for arc in each]
@@ -135,7 +135,7 @@ def read_phone_lattice(reader: Reader) -> PhoneLattice:
     """
     begin = reader.position
     lattice = _Lattice()
-    # Kaldi does not mark lattices as binary; they are known by the first bytes of an FST.
+    # Kaldi does not mark lattices as binary; the first bytes of an FST tell.
     if reader.next_is(MAGIC, b" " + MAGIC):
         reader.skip_blanks()
         binary = BinaryReader(reader.data, reader.path, reader.position, reader.offset_of(0))

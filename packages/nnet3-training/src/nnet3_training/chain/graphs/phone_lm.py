@@ -1,8 +1,9 @@
-"""The phone language model of the denominator: n-grams, of which rare histories are dropped.
+"""The phone language model of the denominator: n-grams without rare histories.
 
-Nothing is smoothed: a phone that never followed a history has no arc there, so the graph stays
-small. A history whose state is dropped gives its counts to the history without its first phone,
-and arcs to it lead there. (Kaldi's LanguageModelEstimator decides so, too.)
+There is no
+smoothing: a phone that never followed a history has no arc there, so the graph stays small. When a
+history's state is dropped, its counts go to the history without its first phone, and arcs to the
+dropped state lead there. (Kaldi's LanguageModelEstimator does the same.)
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class PhoneLmOptions:
 
     Attributes:
         ngram_order: Longest n-gram.
-        num_extra_lm_states: How many states may be left beside those of `no_prune_ngram_order`.
-        no_prune_ngram_order: N-grams of this order are all kept.
+        num_extra_lm_states: Largest number of states besides those of `no_prune_ngram_order`.
+        no_prune_ngram_order: All n-grams of this order are kept.
 
     Raises:
         ExampleError: the orders make no sense.
@@ -64,14 +65,14 @@ class PhoneLmOptions:
 
 @attrs.frozen(kw_only=True, eq=False)
 class PhoneLm:
-    """A phone language model, and what is known of it.
+    """A phone language model with figures about it.
 
     Attributes:
         fst: A deterministic acceptor without epsilons; labels are phones.
-        num_basic: How many states are kept in any case.
-        num_before: How many states there were before some were dropped.
-        num_phones: How many phones were counted, ends of sequences among them.
-        perplexity: On what it was made of.
+        num_basic: Number of states that cannot be dropped.
+        num_before: Number of states before any were dropped.
+        num_phones: Number of counted phones, including ends of sequences.
+        perplexity: Perplexity on the training sequences.
     """
 
     fst: Fst
@@ -84,7 +85,7 @@ class PhoneLm:
 def estimate_phone_lm(
     sequences: Iterable[Sequence[int]], options: PhoneLmOptions | None = None
 ) -> PhoneLm:
-    """Makes a phone language model of phone sequences.
+    """Estimates a phone language model from phone sequences.
 
     Args:
         sequences: Phones, from 1 on, of each utterance.
@@ -97,7 +98,7 @@ def estimate_phone_lm(
     for sequence in sequences:
         estimator.count(sequence)
     if not estimator.states:
-        raise ExampleError("there are no phone sequences to make a language model of")
+        raise ExampleError("there are no phone sequences to estimate a language model from")
     before = estimator.num_active
     estimator.drop()
     graph, start, counted, log_prob = estimator.graph()
@@ -112,15 +113,16 @@ def estimate_phone_lm(
 
 @attrs.define(eq=False)
 class _State:
-    """A history, and what followed it.
+    """A history with the counts of the phones after it.
 
     Attributes:
         history: The phones before.
-        backoff: Number of the state of the history without its first phone; -1 if it may not be
-            dropped.
+        backoff: Number of the state of the history without its first phone; -1 if this state cannot
+            be dropped.
         counts: How often each phone followed.
         total: Their sum.
-        total_with_parents: Their sum, with those of longer histories that end in this one.
+        total_with_parents: The sum of these counts and those of longer histories that end in this
+            one.
         may_go: Whether the state may be dropped.
     """
 
@@ -150,7 +152,7 @@ class _Estimator:
 
     @property
     def num_basic(self) -> int:
-        """How many states have histories of the shortest length that is dropped to."""
+        """The number of states that cannot be dropped."""
         length = self._options.no_prune_ngram_order - 1
         return sum(len(state.history) == length for state in self.states)
 
@@ -179,7 +181,7 @@ class _Estimator:
         return number
 
     def drop(self) -> None:
-        """Drops states, first those that change the likelihood least, down to the number wanted."""
+        """Drops states to the wanted number, those first that change the likelihood least."""
         for state in self.states:
             each: int = self._by_history[state.history]
             while each >= 0:
@@ -196,7 +198,7 @@ class _Estimator:
                 now = self._change(number)
                 if abs(stored - now) <= _EQUAL * (abs(stored) + abs(now)):
                     self._drop(number)
-                else:  # counts have moved since
+                else:  # counts have changed since
                     self._push(now, number)
 
     def _push(self, change: float, number: int) -> None:
@@ -217,7 +219,7 @@ class _Estimator:
             return False
         if len(state.history) == options.ngram_order - 1:
             return True
-        # The history may be needed to know that of a longer one.
+        # Longer histories may need this one as their backoff.
         for phone in state.counts:
             longer = self._by_history.get((*state.history, phone)) if phone else None
             if longer is not None and self.states[longer].total_with_parents:
@@ -249,7 +251,7 @@ class _Estimator:
             self._push(self._change(state.backoff), state.backoff)
 
     def _nearest(self, history: History) -> int:
-        """The state of a history, or of the longest end of it that has one."""
+        """The state of a history, or of its longest suffix that has a state."""
         while True:
             number = self._by_history.get(history)
             if number is not None and self.states[number].total:

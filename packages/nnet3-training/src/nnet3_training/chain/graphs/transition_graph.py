@@ -1,7 +1,7 @@
 """From phones in context to transitions: each phone becomes the states of its HMM.
 
-Self-loops come after the other transitions: a transition leads into a state of the graph, and the
-self-loop of the HMM state that it leaves is taken there.
+Self-loops come after the other transitions: a transition leads to a state of the graph, which has
+the self-loop of the HMM state that the transition leaves.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _scaled(graph: Graph, scale: float) -> Graph:
 
 
 class _Hmms:
-    """The HMMs of phones in context, without self-loops; those with the same pdfs are one."""
+    """The HMMs of phones in context, without self-loops; phones with the same pdfs share an HMM."""
 
     def __init__(self, tree: ContextDependency, transitions: Transitions, scale: float) -> None:
         self._tree, self._transitions, self._scale = tree, transitions, scale
@@ -116,17 +116,18 @@ def _cost(phone: int, probability: float) -> float:
 
 
 def _expanded(context: PhonesInContext, hmms: _Hmms) -> Graph:
-    """Each arc that reads a window replaced by the HMM of it.
+    """The graph with each arc that reads a window replaced by the window's HMM.
 
-    An HMM whose start is left by one arc, and never entered, begins with that arc; another one
-    with an arc that reads nothing. Each ends with an arc that reads nothing.
+    If only one arc leaves the start of an HMM and none enters it, the HMM begins with that arc;
+    otherwise it begins with an arc that reads nothing. Each HMM ends with an arc that reads
+    nothing.
     """
     result = Graph()
     source = context.graph
-    entries: list[tuple[int, Arc]] = []  # number of the HMM, and the arc that leads into it
+    entries: list[tuple[int, Arc]] = []  # number of an HMM, and the arc into it
     states: dict[tuple[int, int, int], int] = {}
     queue: deque[tuple[int, int, int]] = deque()
-    between = -1  # number of an HMM, where there is none
+    between = -1  # stands for "no HMM"
 
     for window in context.windows:
         number = hmms.number(window)
@@ -163,7 +164,7 @@ def _expanded(context: PhonesInContext, hmms: _Hmms) -> Graph:
 
 
 def _entry(hmm: Graph) -> Arc:
-    """The arc that leads into an HMM: its first one, if there is only one and none leads back."""
+    """The arc into an HMM: its first arc, if one leaves the start and none leads back."""
     is_entered = any(arc.destination == 0 for arcs in hmm.arcs for arc in arcs)
     if (
         hmm.num_states
@@ -175,7 +176,7 @@ def _entry(hmm: Graph) -> Arc:
 
 
 def with_self_loops(graph: Graph, transitions: Transitions, scale: float) -> Graph:
-    """Self-loops, and the cost of leaving, at states that are entered from an emitting state.
+    """Adds self-loops, and the cost of leaving, to states that an emitting state leads to.
 
     Args:
         graph: Its labels are transition-ids, or 0 for nothing.
@@ -207,9 +208,9 @@ def with_self_loops(graph: Graph, transitions: Transitions, scale: float) -> Gra
 
 
 def _entered_from_one(graph: Graph, owner: list[int]) -> Graph:
-    """A state for each transition state from which a state is entered, where there are several.
+    """The graph with states split so that only one transition state leads to each.
 
-    The start counts as entered by an arc that reads nothing.
+    The start counts as having an entering arc that reads nothing.
     """
     entered = [_START] * graph.num_states
     entered[:1] = [0]

@@ -1,8 +1,8 @@
-"""Supervisions without times: the transitions of a part of an utterance, each as long as it lasts.
+"""Supervisions without times: the order of the transitions in a part of an utterance.
 
-Paths of a supervision with times read something in each frame. Without self-loops they say which
-transitions follow each other; loops at the states then let each last as long as the network likes.
-The part may begin inside a phone, so a self-loop that is read first stays.
+Paths of a supervision with times read a label in each frame. Without self-loops they give the order
+of the transitions; loops at the states then allow any duration. The part may begin inside a phone,
+so a self-loop at the beginning stays.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def unconstrained(
         supervision: Of one sequence, with times, and transition-ids as labels; such as
             `SupervisionSplitter.part` gives.
         transitions: The transition model.
-        rng: Draws the path of which `alignment_pdfs` are.
+        rng: Draws the path that gives `alignment_pdfs`.
 
     Returns:
         The supervision; its labels are 1 + the number of a pdf. None if there is no path.
 
     Raises:
-        ExampleError: the supervision is not so, or has too many states.
+        ExampleError: it is no such supervision, or has too many states.
     """
     if supervision.fst is None or supervision.num_sequences != 1:
         raise ExampleError("expected the supervision of one sequence with times")
@@ -71,7 +71,7 @@ def unconstrained(
 
 
 def _without_self_loops(graph: Graph, transitions: Transitions) -> Graph:
-    """Self-loops read nothing, but for those that leave the start, which is never entered."""
+    """The graph with self-loops that read nothing, except at the start, which no arc enters."""
     loops = set(transitions.self_loops.tolist()) - {0}
     rest = [
         [arc._replace(label=EPSILON) if arc.label in loops else arc for arc in arcs]
@@ -83,16 +83,16 @@ def _without_self_loops(graph: Graph, transitions: Transitions) -> Graph:
 def _small(graph: Graph) -> Fst | None:
     """The smallest deterministic acceptor of the same paths; None if it has none.
 
-    There is one in spite of loops, because these cost nothing.
+    Determinization ends in spite of loops, because these cost nothing.
     """
     machine = Machine.of(graph.fst()).determinized_star(_MAX_STATES).minimized()
     return machine.fst() if machine.num_states else None
 
 
 def _drawn_path(graph: Graph, rng: Random) -> list[int]:
-    """The labels of a path, of which each arc was as likely as any other of its state.
+    """The labels of a random path; at each state, all arcs are equally likely.
 
-    Kaldi's generator of these is not that of its other draws, as the one for permutations here.
+    As in Kaldi, these draws have a generator of their own, here the one for permutations.
     """
     labels, state = [], 0
     while arcs := graph.arcs[state]:
