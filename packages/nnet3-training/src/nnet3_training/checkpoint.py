@@ -1,8 +1,8 @@
-"""Checkpoints: all that a training run needs to go on, in one file.
+"""Checkpoints: files with everything that a training run needs to go on.
 
 A checkpoint is a safetensors container as those of `Nnet`, with the format "nnet3.trainer": the
-network, options, running sums, estimates, the state of random numbers, and what was counted. It
-says its own digest, so that a file that was damaged anywhere is not taken for a good one.
+network, options, running sums, estimates, the state of random numbers, and counts. It contains its
+own digest, by which a reader notices any damage.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _UNKNOWN = "0" * 64
 
 @attrs.frozen(kw_only=True, eq=False)
 class Progress:
-    """What a trainer has counted; see the attributes of `Trainer` with these names.
+    """The counts and sums of a trainer; see the attributes of `Trainer` with these names.
 
     Attributes:
         phase: The objectives since they were last logged.
@@ -45,15 +45,16 @@ class Checkpoint(Serialized):
     """A training run between two minibatches.
 
     Attributes:
-        nnet: With the parameters, statistics and options of now.
-        options: How it is trained.
-        has_own_objective: Whether it was given an objective.
-        objective_name: Its name, if it has one.
-        running_sum: (num_parameters,), of directions, for momentum; (0,) without.
-        sum_rates: Of each group of parameters, the rate by which the sum is to be multiplied.
-        state: What else has changed on the device.
-        progress: What was counted.
-        digest: Of the container, with zeros in its place: 64 hexadecimal digits of BLAKE2b.
+        nnet: The network with its current parameters, statistics and options.
+        options: The options of the trainer.
+        has_own_objective: Whether the trainer was given an objective.
+        objective_name: Name of that objective, if it has one.
+        running_sum: (num_parameters,), the running sum of directions for momentum; (0,) without.
+        sum_rates: For each group of parameters, the factor of the running sum.
+        state: Everything else that training has changed on the device.
+        progress: Counts and sums.
+        digest: BLAKE2b digest of the container, computed with zeros in its place: 64 hexadecimal
+            digits.
     """
 
     FORMAT: ClassVar[str] = "nnet3.trainer"
@@ -84,7 +85,9 @@ class Checkpoint(Serialized):
         checkpoint = super().from_bytes(data)
         known = checkpoint.digest
         if _digest(_with_digest(data, _UNKNOWN, instead_of=known)) != known:
-            raise SerializationError("the checkpoint is damaged: its digest is another")
+            raise SerializationError(
+                "the checkpoint is damaged: its digest does not match its content"
+            )
         return checkpoint
 
 

@@ -229,7 +229,8 @@ class Trainer:
             trace: As for a new trainer; it is not in the checkpoint.
 
         Raises:
-            FileError: the file cannot be read; of one that is not there it is a FileNotFoundError.
+            FileError: the file cannot be read; if it does not exist, the error is a
+                FileNotFoundError.
             SerializationError: it is no checkpoint, or damaged.
             TrainingError: the run had an objective function of its own, and none is given; or there
                 is one, and it had none.

@@ -54,7 +54,7 @@ def read_chain_examples(source: ExampleSource) -> Iterator[TrainingExample]:
         source: A path, or a file that is open for reading bytes.
 
     Raises:
-        FileError: the file cannot be read; of one that is not there it is a FileNotFoundError.
+        FileError: the file cannot be read; if it does not exist, the error is a FileNotFoundError.
         ModelFileError: it is no archive of such examples; the error says where.
     """
     for entry in entries_of(source, read_chain_example):

@@ -1,4 +1,4 @@
-"""The numerator of LF-MMI: the probability of the paths that are right, by log-domain sums."""
+"""The numerator of LF-MMI: the probability of the correct paths, by sums in the log domain."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _Integers = npt.NDArray[np.int64]
 
 @attrs.frozen(eq=False)
 class _Arcs:
-    """Arcs that are read in the same frame, of all sequences side by side.
+    """The arcs of one frame, of all sequences side by side.
 
     Attributes:
-        places: (arcs,), the element of the output, row by row, that each reads.
+        places: (arcs,), the number of the output element that each arc reads, counted row by row.
         costs: (arcs,) float64.
         sources: (arcs,), states.
         destinations: (arcs,), ascending.
@@ -56,7 +56,7 @@ class _Plan:
 
     @property
     def bounds(self) -> list[int]:
-        """Where the arcs of a frame end and those of the next begin, all being in one list."""
+        """The boundaries of frames in the list of all arcs."""
         sizes = [len(arcs.places) for arcs in self.frames]
         return list(itertools.accumulate(sizes))[:-1]
 
@@ -86,7 +86,8 @@ class NumeratorResult:
 
     Attributes:
         log_prob: The log-probability, summed over sequences; -inf where no path is possible.
-        derivative: Of it by the output, in its shape and where it is: the posteriors of pdfs.
+        derivative: Its derivative by the output: the posteriors of pdfs, in the output's shape and
+            on its device.
     """
 
     log_prob: float
@@ -96,10 +97,10 @@ class NumeratorResult:
 def numerator(
     supervision: ChainSupervision, output: Any, *, derivative: bool = True
 ) -> NumeratorResult:
-    """Computes the log-probability of the paths that are right, and its derivative.
+    """Computes the log-probability of the correct paths, and its derivative.
 
-    The paths read few elements of the output. These come to the processor, which sums over paths,
-    and the posteriors of these elements go back.
+    The paths read few elements of the output. These are copied to the processor, which sums over
+    the paths; the posteriors of these elements are copied back.
 
     Args:
         supervision: The paths.
@@ -159,15 +160,15 @@ def _summed(values: Array, states: _Integers, num_states: int) -> Array:
     return result
 
 
-# ---- what is read side by side ----
+# ---- sequences side by side ----
 
 
 def _side_by_side(supervision: ChainSupervision) -> _Plan:
     """The sequences of a supervision, frame by frame.
 
-    The one FST of several sequences is cut where one ends and the next begins, if there is one
-    state in all such places: it starts the next sequence, and a state of its own ends the one
-    before. Else the sequences are read one after the other.
+    The FST of several sequences is cut at the boundaries of sequences, if it has a single state at
+    each: that state starts the next sequence, and a new state ends the one before. Otherwise the
+    sequences are read one after the other.
     """
     if supervision.fst is None:
         return _end_to_end(supervision)

@@ -25,18 +25,18 @@ _FAILED = -10.0
 
 @attrs.frozen(kw_only=True, eq=False)
 class ChainResult:
-    """The objective for a minibatch, and its derivatives, which are where the output is.
+    """The objective for a minibatch, and its derivatives, on the device of the output.
 
     Attributes:
         objective: Log-probability of the numerator minus that of the denominator, times the weight
             of the supervision, summed over frames.
         l2_term: The term of `l2_regularize`, which is not in `objective`.
         weight: Weight of the supervision times number of frames.
-        derivative: (rows, pdfs), of the objective with its l2 term, and of the pull of what is out
-            of range, by the output; None if it was not asked for.
-        xent_derivative: (rows, pdfs), the posteriors of the numerator times the weight: what the
-            cross-entropy output is trained towards. None if it was not asked for.
-        is_sound: Whether it could be computed. Where not, the objective is -10 per frame, and
+        derivative: (rows, pdfs), the derivative by the output of the objective, its l2 term and the
+            pull back into range; None if it was not asked for.
+        xent_derivative: (rows, pdfs), the posteriors of the numerator times the weight: the targets
+            of the cross-entropy output. None if it was not asked for.
+        is_sound: Whether the computation succeeded. If not, the objective is -10 per frame, and
             derivatives are 0.
     """
 
@@ -51,13 +51,13 @@ class ChainResult:
 class ChainObjective:
     """LF-MMI with a denominator graph; see Povey et al., Interspeech 2016.
 
-    The denominator is computed where the outputs are, with CuPy if that is a CUDA device. The
+    The denominator is computed on the device of the outputs, with CuPy on a CUDA device. The
     numerator is computed on the processor: its paths read few elements of the output.
 
     Attributes:
         graph: The denominator.
         options: How.
-        num_failed: For how many minibatches the objective could not be computed.
+        num_failed: Number of minibatches whose objective could not be computed.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class ChainObjective:
         """The objective for a minibatch.
 
         Args:
-            supervision: What is known about the sequences.
-            output: (frames * sequences, pdfs), all sequences of the first frame, then those of the
-                second, and so on: of NumPy, or on a CUDA device (CuPy's, or what has
-                `__cuda_array_interface__`), where derivatives will be, too. float64 outputs are
-                computed in double precision, all others in single precision.
+            supervision: The correct paths of the sequences.
+            output: (frames * sequences, pdfs), all sequences of the first frame, then all of the
+                second, and so on: a NumPy array, or an array on a CUDA device (CuPy's, or one with
+                `__cuda_array_interface__`). Derivatives will be on the same device. float64 outputs
+                are computed in double precision, all others in single precision.
             derivative: Whether derivatives are wanted.
 
         Raises:
@@ -136,7 +136,7 @@ class ChainObjective:
             if scale:
                 result -= values * values.dtype.type(scale)
             factor = self.options.out_of_range_regularize
-            if factor and max(highest, -lowest) > OUTPUT_LIMIT:  # outputs there are pulled back
+            if factor and max(highest, -lowest) > OUTPUT_LIMIT:  # pull such outputs back
                 beyond = values - xp.clip(values, -OUTPUT_LIMIT, OUTPUT_LIMIT)
                 result -= beyond * values.dtype.type(factor)
         return ChainResult(

@@ -29,12 +29,13 @@ class ChainOptions:
     """How the objective is computed; names and defaults are those of Kaldi's nnet3-chain-train.
 
     Attributes:
-        leaky_hmm_coefficient: The probability, times that of the state on average, with which the
-            denominator's HMM may go from any state to any other in each frame.
-        l2_regularize: The objective has the term -1/2 times this times the squared output.
+        leaky_hmm_coefficient: In each frame the denominator's HMM may go from any state to any
+            other, with this times the other state's average probability.
+        l2_regularize: Adds to the objective -1/2 times this times the squared output.
         out_of_range_regularize: The derivative pulls outputs beyond 30 and -30 back by this times
             the distance. Kaldi does so with twice the number on every other minibatch, at random.
-        xent_regularize: Multiplies the derivative at the cross-entropy output; 0 for none such.
+        xent_regularize: Multiplies the derivative at the cross-entropy output; 0 for no such
+            output.
         apply_deriv_weights: Whether derivatives are multiplied by the weights of frames.
 
     Raises:

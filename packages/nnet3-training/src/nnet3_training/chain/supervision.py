@@ -30,7 +30,7 @@ def _pdfs(values: Iterable[int]) -> tuple[int, ...]:
 
 @attrs.frozen(kw_only=True, eq=False)
 class ChainSupervision:
-    """The paths that are right for one or several sequences of the same length (the numerator).
+    """The correct paths for one or several sequences of the same length (the numerator).
 
     Labels are 1 + the number of a pdf. If there is `fst`, it reads one label for each frame of all
     sequences, one sequence after the other. Else `e2e_fsts` has an FST for each sequence, which
@@ -43,10 +43,10 @@ class ChainSupervision:
         label_dim: Number of pdfs.
         fst: An acceptor of all sequences.
         e2e_fsts: An acceptor for each sequence.
-        alignment_pdfs: One pdf for each frame, where examples are made without a constraint on time
-            and statistics are to be taken; else empty.
-        deriv_weights: (frames * sequences,), what the derivative of each row of the output is
-            multiplied by in training, as frames that two examples share count once; or empty.
+        alignment_pdfs: One pdf for each frame, for gathering statistics, if examples were made
+            without constraints on time; else empty.
+        deriv_weights: (frames * sequences,), factors of the derivative of each output row, with
+            which a frame that several examples share counts once; or empty.
 
     Raises:
         ExampleError: a number is out of range, or the FSTs are not as described above.
@@ -107,7 +107,7 @@ class ChainSupervision:
 
     @property
     def total_weight(self) -> float:
-        """Weight times number of frames: what the objective is divided by to show it."""
+        """Weight times number of frames, the divisor of objectives in logs."""
         return self.weight * self.num_frames
 
     @classmethod
@@ -147,14 +147,14 @@ def state_times(fst: Fst) -> npt.NDArray[np.int64]:
     """How many labels are read before each state.
 
     Args:
-        fst: All paths to a state must have the same length, states must be in the order of it, all
-            final states be at the end, and no arc read nothing.
+        fst: An FST without epsilons. All paths to a state must have the same length, states must be
+            in the order of this length, and all final states must be at the end.
 
     Returns:
-        (states,) int64; the last is the number of frames.
+        (states,) int64; the last element is the number of frames.
 
     Raises:
-        ExampleError: the FST is not so.
+        ExampleError: the FST is no such FST.
     """
     if fst.start != 0:
         raise ExampleError(f"a supervision's FST must start at state 0, found {fst.start}")

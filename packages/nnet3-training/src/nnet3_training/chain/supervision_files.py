@@ -46,7 +46,7 @@ def read_chain_supervision(source: PathOrFile) -> ChainSupervision:
         source: A path, `path:offset` (as in Kaldi's scp files), or a file open for reading bytes.
 
     Raises:
-        ModelFileError: the file cannot be read, or holds none; the error says where.
+        ModelFileError: the file cannot be read, or holds something else; the error says where.
     """
     reader = open_reader(source)
     supervision = read_supervision(reader)
@@ -122,7 +122,7 @@ def read_supervision(reader: Reader) -> ChainSupervision:
 def _read_fst(reader: Reader) -> Fst:
     if isinstance(reader, BinaryReader):
         return read_binary_fst(reader)
-    # The line of text in which the FST begins has ended with its blank.
+    # The blank has ended the line of text before the FST.
     while reader.next_is(b" "):
         reader.position += 1
     return read_text_fst(reader)

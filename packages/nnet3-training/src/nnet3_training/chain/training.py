@@ -51,7 +51,7 @@ class ChainTraining:
             options: How to compute; with `xent_regularize`, the network has `output-xent` too.
 
         Raises:
-            ExampleError: the network has not these outputs, or the FST does not fit it.
+            ExampleError: the network lacks these outputs, or the FST does not fit it.
             FileError, ModelFileError: the FST cannot be read.
         """
         options = options or ChainOptions()
@@ -81,7 +81,7 @@ class ChainTraining:
     ) -> dict[str, Objective]:
         """The objective at each output of an example that is prepared.
 
-        Outputs are of NumPy, or of CuPy on a device; derivatives are where they are.
+        Outputs are NumPy arrays, or CuPy arrays on a device; derivatives are on the same device.
 
         Raises:
             ExampleError: an output has no `ChainSupervision`, or one that does not fit.

@@ -26,12 +26,13 @@ class ChainUtterance:
     Attributes:
         key: Its name; those of examples are this, "-" and the first frame.
         features: (frames, dim), full or compressed.
-        supervision: Of the whole utterance, without weights of the normalization FST. Its labels
-            are 1 + the number of a pdf, or transition-ids if the maker has a transition model.
-        ivectors: (number, dim), or None; each example is given one of its time.
+        supervision: The supervision of the whole utterance, without weights of the normalization
+            FST. Its labels are 1 + the number of a pdf, or transition-ids if the maker has a
+            transition model.
+        ivectors: (number, dim), or None; each example gets the i-vector of one of its frames.
         ivector_period: Frames for each i-vector.
-        deriv_weights: (frames of the output,), what derivatives are multiplied by, or None for 1;
-            frames that are missing at its end have 0.
+        deriv_weights: (output frames,), factors of derivatives, or None for 1; frames missing at
+            the end have 0.
     """
 
     key: str
@@ -47,13 +48,13 @@ class ChainExampleMaker:
     """Makes the examples of utterances.
 
     Attributes:
-        splitter: Says which chunks.
-        normalization: Gives paths their weights; None if that is left for later.
+        splitter: Chooses the chunks.
+        normalization: Gives paths their weights; None to leave that for later.
         rng: Draws the i-vectors.
         transitions: If given, examples say which transitions follow each other, but not when
             ("end to end"); else None.
-        length_tolerance: By how many frames of the output lengths may differ: that of the
-            supervision from those of the features and of the weights of derivatives.
+        length_tolerance: Number of output frames by which the length of the supervision may differ
+            from the lengths of features and derivative weights.
         has_long_keys: Whether the key of an example also says its length and context.
     """
 
@@ -140,7 +141,7 @@ class ChainExampleMaker:
     def _ivector(
         self, utterance: ChainUtterance, chunk: UtteranceChunk, length: int
     ) -> ExampleInput:
-        """The i-vector of a frame that is drawn, from the chunk's first frame of the input on."""
+        """The i-vector of a random frame, from the chunk's first input frame on."""
         ivectors = utterance.ivectors
         if ivectors is None or not len(ivectors):
             raise ExampleError(f"utterance '{utterance.key}' has no i-vectors")
@@ -169,7 +170,7 @@ def _features(utterance: ChainUtterance, chunk: UtteranceChunk) -> ExampleInput:
 
 
 def _weights(utterance: ChainUtterance, chunk: UtteranceChunk, step: int) -> Array:
-    """What derivatives of the chunk's frames are multiplied by."""
+    """Factors of the derivatives of the chunk's frames."""
     given = utterance.deriv_weights
     if given is None:
         return chunk.weights

@@ -1,4 +1,4 @@
-"""Matrices that training holds to be semi-orthonormal, as the linear maps of a TDNN-F.
+"""Matrices that training keeps semi-orthonormal, as the linear maps of a TDNN-F.
 
 Source: D. Povey et al., "Semi-orthogonal low-rank matrix factorization for deep neural networks"
 (2018), sections 2.2 and 2.3.
@@ -30,9 +30,9 @@ def record_orthonormal_step(tape: Tape, matrix: Array, scale: float) -> None:
     Args:
         tape: Records the arithmetic.
         matrix: (rows, cols), changed in place.
-        scale: The norm s that rows are to have. If negative, s^2 = tr(P^2) / tr(P), which makes
-            the step orthogonal to M; and nu is less while the eigenvalues of P are far from one
-            another, as tr(P^2) rows / tr(P)^2 tells, which is 1 when they are equal.
+        scale: The wanted norm s of rows. If negative, s^2 = tr(P^2) / tr(P), which makes the step
+            orthogonal to M. nu is smaller while the eigenvalues of P are far apart: tr(P^2) rows /
+            tr(P)^2 measures that, and is 1 if they are equal.
     """
     tape.begin_command()
     m = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T

@@ -23,8 +23,8 @@ class ParameterGroup:
         start: Number of the first parameter.
         size: How many there are.
         rate: Their learning rate.
-        decay: Derivative of the l2 term by the parameter, as a negative factor of the parameter,
-            times the learning rate, for one sequence.
+        decay: The negative factor that gives, times a parameter, the learning rate times the
+            derivative of the l2 term by the parameter, for one sequence.
     """
 
     component: int
@@ -66,14 +66,16 @@ def parameter_groups(nnet: Nnet) -> tuple[ParameterGroup, ...]:
 
 @attrs.frozen(kw_only=True)
 class LimitedChange:
-    """How much of a proposed change is made.
+    """The part of a proposed change that is made.
 
     Attributes:
         factors: By component number, what its change is multiplied by: both limits and the scale of
             the step.
-        limited: The components whose own limit was exceeded, and by what factor that reduces them.
-        global_factor: By what the limit of all reduces the change; 1 if it was kept.
-        is_finite: Whether the change is finite; else none is to be made.
+        limited: The components whose own limit was exceeded, with the factor that reduces their
+            change.
+        global_factor: The factor by which the common limit reduces the change; 1 if it was not
+            exceeded.
+        is_finite: Whether the change is finite; if not, no change is made.
     """
 
     factors: dict[int, float]
@@ -92,10 +94,10 @@ def limit_change(
     """Applies the limits of single components, then the limit of all.
 
     Args:
-        squared_norms: By component number, of the proposed change before `scale`.
+        squared_norms: By component number, the squared norm of the proposed change before `scale`.
         max_changes: By component number, the bound of the norm of its change; 0 for none.
         max_param_change: The bound for all components together; 0 for none.
-        scale: What the change is multiplied by.
+        scale: Factor of the change.
     """
     size = abs(scale)
     limited, total = {}, 0.0
@@ -121,8 +123,8 @@ def limit_change(
 class ParameterUpdate:
     """Changes the parameters of a network on a device along its `direction`.
 
-    The change that is proposed is learning rate times direction; with momentum, times a running sum
-    of directions.
+    The proposed change is the learning rate times the direction, or with momentum times a running
+    sum of directions.
     """
 
     def __init__(self, device_nnet: DeviceNnet, *, momentum: float = 0.0) -> None:
@@ -130,7 +132,7 @@ class ParameterUpdate:
 
         Args:
             device_nnet: The network, trainable.
-            momentum: What is kept of the running sum for the next minibatch.
+            momentum: The factor of the running sum from one minibatch to the next.
 
         Raises:
             TrainingError: the l2 term of a component is infinite.
@@ -147,7 +149,7 @@ class ParameterUpdate:
         self._sum_rates = {group.start: group.rate for group in self.groups}
         self._factors: dict[int, float] = {}
         self._machine = device_nnet.machine
-        # A device has no such cache, and few large kernels are better there.
+        # On a device, few large kernels are faster.
         largest = max((group.size for group in self.groups), default=1)
         self._block = largest if self._machine.is_device else STEP_BLOCK
         self._pieces = [
@@ -204,7 +206,7 @@ class ParameterUpdate:
 
     @property
     def current_groups(self) -> tuple[ParameterGroup, ...]:
-        """The groups with the rates of now."""
+        """The groups with their current rates."""
         return tuple(self._current.values())
 
     @property
@@ -224,7 +226,7 @@ class ParameterUpdate:
         """Goes on from `running_sum` and `sum_rates`.
 
         Raises:
-            SerializationError: they are those of other parameters, or of another momentum.
+            SerializationError: they belong to other parameters, or to another momentum.
         """
         if len(sum_rates) != len(self._sum_rates) or running_sum.shape != self.running_sum.shape:
             raise SerializationError(
@@ -257,14 +259,14 @@ class ParameterUpdate:
         factor[0] = self._current[group.start].rate * self._factors[group.component]
 
     def measure(self, l2_weight: float) -> dict[int, float]:
-        """Finds the change that the direction and the l2 terms propose.
+        """Computes the change that the direction and the l2 terms propose.
 
         Args:
             l2_weight: Multiplies the l2 terms: the number of sequences times the factor of the
                 options.
 
         Returns:
-            By component number, the squared norm of the change that is proposed.
+            By component number, the squared norm of the proposed change.
         """
         self._weight = l2_weight
         self._measuring.run()

@@ -22,7 +22,7 @@ def entries_of(source: ExampleSource, decode: Callable[[Reader], T]) -> Iterator
         decode: Takes one object from a reader.
 
     Raises:
-        FileError: the file cannot be read; of one that is not there it is a FileNotFoundError.
+        FileError: the file cannot be read; if it does not exist, the error is a FileNotFoundError.
         ModelFileError: it is no archive of such objects; the error says where.
     """
     if not isinstance(source, str | os.PathLike):

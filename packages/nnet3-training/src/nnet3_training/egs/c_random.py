@@ -21,7 +21,7 @@ _RANGE = 1 << 31
 
 
 class Random(Protocol):
-    """What is asked of a source of random numbers; NumPy's `Generator` is one."""
+    """A source of random numbers; NumPy's `Generator` is one."""
 
     def integers(self, low: int, high: int) -> int | np.int64:
         """An integer from `low` on, below `high`."""
@@ -36,7 +36,7 @@ class CRandom:
     """`rand` of the GNU C library, as Kaldi uses it."""
 
     def __init__(self, seed: int = 1) -> None:
-        """Begins as after `srand(seed)`; without that the C library has the seed 1.
+        """Begins as after `srand(seed)`; the C library's default is seed 1.
 
         Args:
             seed: Its lowest 32 bits count, as a number with a sign; 0 is taken for 1.

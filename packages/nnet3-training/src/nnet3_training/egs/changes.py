@@ -53,7 +53,7 @@ def named(example: TrainingExample, ios: tuple[Io, ...], name: str) -> Io:
 def shifted(
     example: TrainingExample, frames: int, *, kept: Collection[str] = (IVECTOR,)
 ) -> TrainingExample:
-    """The example with inputs and outputs moved by some frames, but for those of these names."""
+    """The example with inputs and outputs moved by some frames, except those named in `kept`."""
     if not frames:
         return example
 
@@ -70,13 +70,15 @@ def shifted(
 def check_single(example: TrainingExample) -> None:
     """Raises an ExampleError if an example has several sequences."""
     if any(bool(io.indexes[:, N].any()) for io in example.ios):
-        raise ExampleError(f"example '{example.key}' has several sequences: too late for context")
+        raise ExampleError(
+            f"example '{example.key}' has several sequences: change context before merging"
+        )
 
 
 def with_context(
     example: TrainingExample, *, left: int | None, right: int | None
 ) -> TrainingExample:
-    """The example with at most so many frames of "input" beside those of "output".
+    """The example with "input" cut to so many frames of context around "output".
 
     Args:
         example: An example of one sequence.
@@ -84,7 +86,7 @@ def with_context(
         right: Frames after the last; None for all.
 
     Raises:
-        ExampleError: the example has several sequences, or not this input and output.
+        ExampleError: the example has several sequences, or lacks this input or output.
     """
     if left is None and right is None:
         return example
@@ -92,7 +94,7 @@ def with_context(
     given = named(example, example.inputs, INPUT)
     times = named(example, example.outputs, OUTPUT).indexes[:, T]
     seen = given.indexes[:, T]
-    # Python's numbers, which may be beyond 32 bits.
+    # Python's integers, since sums may exceed 32 bits.
     first = int(seen.min()) if left is None else int(times.min()) - left
     last = int(seen.max()) if right is None else int(times.max()) + right
     return _with_input_rows(example, given, (seen >= first) & (seen <= last))
@@ -124,7 +126,7 @@ def rows_of(matrix: StoredMatrix, kept: npt.NDArray[np.bool_]) -> StoredMatrix:
 
 
 def with_frame(example: TrainingExample, frame: int) -> TrainingExample | None:
-    """The example with one frame of "output"; None if it has not this frame.
+    """The example with one frame of "output"; None if it lacks this frame.
 
     Args:
         example: An example of one sequence.
@@ -154,10 +156,10 @@ def _with_output_rows(
 
 
 def excised(example: TrainingExample, *, left: int, right: int) -> TrainingExample | None:
-    """The example without the frames that nothing is learned from; None if these are all.
+    """The example without the frames that no output depends on; None if no frame is left.
 
-    Rows of "output" whose posteriors are all zero go, and then rows of "input" that are further
-    than the context from all rows of the output that stay.
+    Rows of "output" whose posteriors are all zero are dropped, then rows of "input" that are not in
+    the context of any remaining output row.
 
     Args:
         example: An example of one sequence.
@@ -165,7 +167,7 @@ def excised(example: TrainingExample, *, left: int, right: int) -> TrainingExamp
         right: Frames that it needs after its own.
 
     Raises:
-        ExampleError: the example has several sequences, or not this input and output.
+        ExampleError: the example has several sequences, or lacks this input or output.
     """
     check_single(example)
     known = named(example, example.outputs, OUTPUT)

@@ -60,7 +60,7 @@ def read_examples(source: ExampleSource, nnet: Nnet | None = None) -> Iterator[T
             are what has a name that begins with "output".
 
     Raises:
-        FileError: the file cannot be read; of one that is not there it is a FileNotFoundError.
+        FileError: the file cannot be read; if it does not exist, the error is a FileNotFoundError.
         ModelFileError: it is no archive of training examples; the error says where.
     """
     decode = partial(read_example, is_output=_outputs_of(nnet))

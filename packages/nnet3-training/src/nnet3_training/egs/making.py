@@ -35,7 +35,7 @@ class Utterance:
         features: (frames, dim), full or compressed.
         supervision: A row for each frame of the output. Of posteriors there may be a row for each
             frame of the input instead, as in Kaldi; which of the two, the number of rows tells.
-        ivectors: (number, dim), or None; each example is given one of its time.
+        ivectors: (number, dim), or None; each example gets the i-vector of one of its frames.
         ivector_period: Frames for each i-vector.
     """
 

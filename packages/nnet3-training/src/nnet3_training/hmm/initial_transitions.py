@@ -106,7 +106,7 @@ def read_hmm_topology(source: PathOrFile) -> HmmTopology:
         source: A path, or a file open for reading bytes.
 
     Raises:
-        ModelFileError: the file cannot be read, or holds none; the error says where.
+        ModelFileError: the file cannot be read, or holds something else; the error says where.
     """
     reader = open_reader(source)
     start = reader.position

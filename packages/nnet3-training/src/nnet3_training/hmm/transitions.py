@@ -164,7 +164,7 @@ def read_transitions(source: PathOrFile) -> Transitions:
             what begins with one (final.mdl).
 
     Raises:
-        ModelFileError: the file cannot be read, or holds none; the error says where.
+        ModelFileError: the file cannot be read, or holds something else; the error says where.
     """
     reader = open_reader(source)
     start = reader.position

@@ -62,7 +62,7 @@ def read_fst(path: str | os.PathLike[str] | IO[bytes]) -> Fst:
             one that is open for reading bytes, which is read to its end.
 
     Raises:
-        FileError: the file cannot be read; of one that is not there it is a FileNotFoundError.
+        FileError: the file cannot be read; if it does not exist, the error is a FileNotFoundError.
         ModelFileError: it is no such FST; the error says where.
     """
     if isinstance(path, str | os.PathLike):
