@@ -32,7 +32,8 @@ class Accuracy:
     """How often the best column of an output is the best of its supervision.
 
     Attributes:
-        right: (dim,), by best column of the supervision, the weight of the rows that are right.
+        right: (dim,), for each best column of the supervision, the weight of the rows whose output
+            has the same best column.
         weight: (dim,), the weight of all rows.
     """
 
@@ -41,7 +42,7 @@ class Accuracy:
 
     @property
     def per_frame(self) -> float:
-        """The share that is right; not a number if there is no weight."""
+        """The weighted share of right rows; NaN if there is no weight."""
         total = float(self.weight.sum())
         return float(self.right.sum()) / total if total else float("nan")
 
@@ -52,7 +53,7 @@ class Accuracy:
 
 @attrs.frozen(kw_only=True)
 class Evaluation:
-    """What was found at an output.
+    """The evaluation of an output.
 
     Attributes:
         objective: The objective.
@@ -64,7 +65,7 @@ class Evaluation:
 
 
 def accuracy(output: Array, supervision: DenseTargets | SparsePosteriors) -> Accuracy:
-    """The accuracy of an output, (rows, dim); a row weighs the sum of its supervision."""
+    """The accuracy of an output, (rows, dim); the weight of a row is the sum of its supervision."""
     if isinstance(supervision, SparsePosteriors):
         values = supervision.dense()
     else:
@@ -112,8 +113,8 @@ class Evaluator:
         Args:
             nnet: The network, in test mode or not.
             device: "cpu", "cuda", "cuda:<number>", or a platform that is open.
-            objective: The objective function, or names; by default what the output nodes ask for.
-                See `as_objective_function`.
+            objective: The objective function, or names; by default the objectives of the output
+                nodes. See `as_objective_function`.
             gradient: Whether to sum up the gradient.
             component_stats: Whether components record statistics.
 
@@ -133,7 +134,7 @@ class Evaluator:
 
     @property
     def nnet(self) -> Nnet:
-        """The network with the statistics of now."""
+        """The network with its current statistics."""
         return self._device_nnet.current()
 
     def outputs(self, example: TrainingExample) -> dict[str, npt.NDArray[np.float32]]:

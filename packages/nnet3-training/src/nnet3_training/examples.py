@@ -136,7 +136,7 @@ class DenseTargets:
 
     @property
     def values(self) -> FloatArray:
-        """(rows, dim) float32; those of a compressed matrix are computed."""
+        """(rows, dim) float32; decompressed if the matrix is compressed."""
         return values_of(self.matrix)
 
     @property
@@ -203,7 +203,7 @@ class SparsePosteriors:
 
     @classmethod
     def from_labels(cls, labels: npt.ArrayLike, dim: int) -> Self:
-        """One class of weight 1 for each row; a negative label leaves its row without any.
+        """One class of weight 1 for each row; a row with a negative label gets none.
 
         Raises:
             ExampleError: the labels are not (rows,) integers below dim.
@@ -259,7 +259,7 @@ def _sequence_indexes(lengths: Iterable[int], t_start: int, t_step: int) -> Inde
 
 @attrs.frozen(kw_only=True, eq=False)
 class ExampleInput:
-    """What an input node is given.
+    """The values of an input node.
 
     Attributes:
         name: The node.
@@ -301,7 +301,7 @@ class ExampleInput:
 
 @attrs.frozen(kw_only=True, eq=False)
 class ExampleOutput:
-    """What is known about an output node.
+    """The supervision of an output node.
 
     Attributes:
         name: The node.
@@ -353,7 +353,7 @@ class ExampleOutput:
         t_start: int = 0,
         t_step: int = 1,
     ) -> Self:
-        """A class for each frame of sequences, each (frames,) integers; negative: not known.
+        """A class for each frame of sequences, each (frames,) integers; negative for unknown.
 
         Raises:
             ExampleError: there are no sequences, or the labels are not integers below dim.
@@ -374,12 +374,12 @@ def _outputs(values: Iterable[ExampleOutput]) -> tuple[ExampleOutput, ...]:
 
 @attrs.frozen(kw_only=True, eq=False)
 class TrainingExample:
-    """What a network is trained on in one step: one or many sequences, n = 0, 1, ...
+    """The data of one training step: one or many sequences, n = 0, 1, ...
 
     Attributes:
         key: Its name in an archive, if it has one.
-        inputs: For each input node that it has.
-        outputs: For each output node that is trained.
+        inputs: The values of each input node.
+        outputs: The supervision of each output node to train.
     """
 
     key: str = ""
@@ -402,8 +402,7 @@ class TrainingExample:
         """The computation that a training step needs.
 
         Args:
-            need_derivatives: Whether the request has a backward pass; without, it is what an
-                evaluation needs.
+            need_derivatives: Whether the request has a backward pass; an evaluation needs none.
             store_component_stats: Whether components record statistics.
 
         Raises:

@@ -136,7 +136,7 @@ class ExampleMerger:
         return attrs.evolve(merged, key=f"merged-{number}-{len(group)}")
 
     def lines(self) -> list[str]:
-        """What Kaldi's tools say of it at the end.
+        """The lines that Kaldi's tools log at the end.
 
         First each size of examples with {SIZE OF MINIBATCH->NUMBER,...,d=DISCARDED}, then the sums.
         """

@@ -21,10 +21,10 @@ Array = npt.NDArray[np.float32]
 
 @attrs.frozen(kw_only=True, eq=False)
 class ChainUtterance:
-    """What examples are made of.
+    """An utterance from which examples are made.
 
     Attributes:
-        key: Its name; those of examples are this, "-" and the first frame.
+        key: Its name; the name of an example is this, "-" and its first frame.
         features: (frames, dim), full or compressed.
         supervision: The supervision of the whole utterance, without weights of the normalization
             FST. Its labels are 1 + the number of a pdf, or transition-ids if the maker has a

@@ -1,9 +1,9 @@
 """Utterances split into chunks, each of which becomes an example, as Kaldi's nnet3-get-egs does.
 
-A list of lengths is given. An utterance is split into any number of chunks of the first length and
-at most two of other lengths, such that together they come close to its own: a gap, of frames that
-are in no chunk, counts twice as much as an overlap. Among splits that are nearly as good as the
-best the choice is random, and so is the place of gaps.
+The options list the lengths of chunks. An utterance is split into any number of chunks of the first
+length and at most two of other lengths, so that their sum is close to the length of the utterance.
+A gap (frames in no chunk) counts twice as much as an overlap. The choice among splits that are
+nearly as good as the best is random, and so is the place of gaps.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class SplitOptions:
             for each utterance.
         left_context: Frames of the input before a chunk.
         right_context: Frames after it.
-        left_context_initial: The same for the first chunk of an utterance; negative for no
-            difference.
-        right_context_final: The same for the last chunk.
-        num_frames_overlap: Frames that two chunks of the first length are to share.
-        frame_subsampling_factor: An output frame for so many input frames.
+        left_context_initial: Frames of the input before the first chunk of an utterance; negative
+            for `left_context`.
+        right_context_final: Frames after the last chunk; negative for `right_context`.
+        num_frames_overlap: Number of frames that two neighbouring chunks of the first length share.
+        frame_subsampling_factor: Number of input frames for each output frame.
 
     Raises:
         ExampleError: a number is out of range.
@@ -96,10 +96,11 @@ class UtteranceSplitter:
 
     Attributes:
         options: How.
-        num_utterances: How many were split.
-        num_frames: Frames that they have.
-        num_overlapping: Frames that a chunk shares with the one before, summed over chunks.
-        lengths: How many chunks there were of each length.
+        num_utterances: Number of utterances split so far.
+        num_frames: Number of their frames.
+        num_overlapping: Number of frames that a chunk shares with the one before, summed over
+            chunks.
+        lengths: Number of chunks of each length.
     """
 
     def __init__(self, options: SplitOptions, rng: Random) -> None:
@@ -196,7 +197,7 @@ class UtteranceSplitter:
         return self.lengths.total()
 
     def lines(self) -> list[str]:
-        """What Kaldi's tools say of it at the end."""
+        """The lines that Kaldi's tools log at the end."""
         total = sum(size * count for size, count in self.lengths.items())
         overlap, output = (_percent(n, self.num_frames) for n in (self.num_overlapping, total))
         average = total / self.num_chunks if self.num_chunks else float("nan")
@@ -222,7 +223,7 @@ def _percent(part: int, whole: int) -> float:
 
 
 def _shared_out(total: int, magnitudes: Sequence[int]) -> list[int]:
-    """A total shared out in proportion to magnitudes, in whole numbers; the first take the rest."""
+    """A total divided in proportion to magnitudes, in integers; the first shares get the rest."""
     shares = [total * size // sum(magnitudes) for size in magnitudes]
     for number in range(total - sum(shares)):
         shares[number] += 1
@@ -231,7 +232,7 @@ def _shared_out(total: int, magnitudes: Sequence[int]) -> list[int]:
 
 @functools.lru_cache(maxsize=16)
 def _splits_by_length(lengths: tuple[int, ...], overlap: int) -> list[list[tuple[int, ...]]]:
-    """By length of an utterance, the splits that suit it; longer ones repeat the first length."""
+    """For each length of an utterance its best splits; longer ones repeat the first length."""
     longest = 2 * max(lengths) + lengths[0]
     splits = _possible_splits(lengths, overlap, longest + lengths[0])
     durations = np.array([_duration(split, lengths[0], overlap) for split in splits])
@@ -258,7 +259,7 @@ def _possible_splits(lengths: tuple[int, ...], overlap: int, longest: int) -> li
 
 
 def _duration(split: Sequence[int], first: int, overlap: int) -> float:
-    """Frames that chunks cover when they overlap as they are to, in rising order."""
+    """The number of frames that chunks cover with the wanted overlap, in rising order."""
     ordered = sorted(split)
     shared = sum(overlap / first * min(pair) for pair in itertools.pairwise(ordered))
     return sum(ordered) - shared

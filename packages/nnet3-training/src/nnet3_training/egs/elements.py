@@ -1,4 +1,4 @@
-"""What examples consist of, as Kaldi's files have it: indexes, and matrices of every form.
+"""The parts of examples in Kaldi's files: indexes, and matrices of every form.
 
 An index is, in binary, one byte, the difference of its t to the one before (n and x being the
 same), or 127 and n, t and x. A sparse matrix is, in binary and in text,
@@ -40,7 +40,7 @@ def read_indexes(reader: Reader) -> IndexArray:
     """Reads the indexes of an input or output, (rows, 3).
 
     Raises:
-        ModelFileError: what stands there is no list of indexes.
+        ModelFileError: the file holds something else there.
     """
     reader.expect("<I1V>")
     count = reader.count("indexes", maximum=_MAX_ROWS)
@@ -105,8 +105,8 @@ def read_stored_matrix(reader: Reader) -> StoredMatrix:
     """Reads a matrix in the form that it has: full, compressed or sparse.
 
     Raises:
-        ModelFileError: what stands there is no matrix.
-        ExampleError: a sparse one names columns that it does not have.
+        ModelFileError: the file holds no matrix there.
+        ExampleError: a sparse matrix names columns beyond its dimension.
     """
     if isinstance(reader, BinaryReader):
         if reader.next_is(b"SM "):
@@ -155,7 +155,7 @@ def _read_binary_sparse(reader: BinaryReader) -> SparsePosteriors:
 
 
 def _read_elements(reader: BinaryReader, rows: int) -> SparsePosteriors:
-    """Reads the rows of a sparse matrix number by number, so that faults have a place."""
+    """Reads the rows of a sparse matrix number by number, so that errors can say where."""
     dims, splits = {0}, [0]
     entries: list[tuple[int, float]] = []
     for _ in range(rows):

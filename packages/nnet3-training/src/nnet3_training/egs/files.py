@@ -4,8 +4,8 @@ Format (`NnetExample`): an archive of a key, a blank, and (in binary, behind the
 
     <Nnet3Eg> <NumIo> count { <NnetIo> name indexes matrix </NnetIo> } </Nnet3Eg>
 
-The file does not say what is an input and what an output: a network does, or the names, of which
-those of outputs begin with "output".
+The file does not say which nodes are inputs and which are outputs. A network says it, or the names
+do: names of outputs begin with "output".
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def read_examples(source: ExampleSource, nnet: Nnet | None = None) -> Iterator[T
 
     Args:
         source: A path, or a file that is open for reading bytes.
-        nnet: The network that is to be trained; it tells inputs from outputs. Without one, outputs
-            are what has a name that begins with "output".
+        nnet: The network to train; it tells inputs from outputs. Without one, outputs are the nodes
+            whose names begin with "output".
 
     Raises:
         FileError: the file cannot be read; if it does not exist, the error is a FileNotFoundError.
@@ -75,7 +75,7 @@ def _outputs_of(nnet: Nnet | None) -> Callable[[str], bool]:
 
 
 def is_output_name(name: str) -> bool:
-    """Whether a node with this name is an output, as far as names tell."""
+    """Whether a name is that of an output, by Kaldi's convention."""
     return name.startswith("output")
 
 
@@ -86,7 +86,7 @@ def read_example(
 
     Args:
         reader: Where it stands.
-        is_output: Whether a name is that of an output.
+        is_output: Tells whether a name is that of an output.
 
     Raises:
         ModelFileError: the file holds something else there.

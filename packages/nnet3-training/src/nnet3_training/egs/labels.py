@@ -1,4 +1,4 @@
-"""Labels of frames as Kaldi's tables have them: posteriors and alignments."""
+"""Labels of frames in Kaldi's tables: posteriors and alignments."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read_posterior(reader: Reader) -> Posterior:
 
 
 def _line_ends(reader: Reader) -> bool:
-    """Whether the line has no more words; its end is taken."""
+    """Whether the line has no more words; reads its end if so."""
     while reader.remaining and bytes(reader.data[reader.position : reader.position + 1]) in _BLANKS:
         reader.position += 1
     if not reader.remaining:

@@ -28,13 +28,13 @@ Features = FloatArray | CompressedMatrix
 
 @attrs.frozen(kw_only=True, eq=False)
 class Utterance:
-    """What examples are made of.
+    """An utterance from which examples are made.
 
     Attributes:
-        key: Its name; those of examples are this, "-" and the first frame.
+        key: Its name; the name of an example is this, "-" and its first frame.
         features: (frames, dim), full or compressed.
-        supervision: A row for each frame of the output. Of posteriors there may be a row for each
-            frame of the input instead, as in Kaldi; which of the two, the number of rows tells.
+        supervision: A row for each output frame. Posteriors may instead have a row for each input
+            frame, as in Kaldi; the number of rows tells.
         ivectors: (number, dim), or None; each example gets the i-vector of one of its frames.
         ivector_period: Frames for each i-vector.
     """
@@ -88,17 +88,17 @@ def make_examples(
     Compressed features stay as they are.
 
     Args:
-        utterance: What is known.
-        splitter: Says which chunks.
+        utterance: Features and labels.
+        splitter: Chooses the chunks.
         rng: Draws the i-vectors.
-        compress: Whether features, and dense targets, are to be compressed.
+        compress: Whether to compress features and dense targets.
 
     Returns:
         Examples of the inputs "input" and "ivector" and the output "output"; none if the utterance
         is too short.
 
     Raises:
-        ExampleError: there are no frames, or numbers that are to be compressed are not finite.
+        ExampleError: there are no frames, or numbers to compress are not finite.
     """
     if not utterance.features.shape[0]:
         raise ExampleError(f"utterance '{utterance.key}' has no frames")
@@ -139,14 +139,14 @@ def _input_range(chunk: UtteranceChunk) -> tuple[int, int]:
 
 
 def frames_of(features: Features, first: int, count: int) -> Features:
-    """Frames side by side, the first or last one again for each that is missing."""
+    """Frames of a chunk; the first or last frame stands for each frame beyond the ends."""
     if isinstance(features, CompressedMatrix):
         return features.with_rows(first, count)
     return features[np.clip(np.arange(first, first + count), 0, len(features) - 1)]
 
 
 def _ivector(utterance: Utterance, chunk: UtteranceChunk, rng: Random) -> ExampleInput:
-    """The i-vector of a frame of the chunk that is drawn."""
+    """The i-vector of a random frame of the chunk."""
     assert utterance.ivectors is not None
     if not len(utterance.ivectors):
         raise ExampleError(f"utterance '{utterance.key}' has no i-vectors")
@@ -161,13 +161,13 @@ def _ivector(utterance: Utterance, chunk: UtteranceChunk, rng: Random) -> Exampl
 def _supervision(
     utterance: Utterance, chunk: UtteranceChunk, step: int
 ) -> SparsePosteriors | DenseTargets:
-    """What is known of the frames of a chunk."""
+    """The supervision of the frames of a chunk."""
     known = utterance.supervision
     frames = chunk.first_frame // step + np.arange(len(chunk.weights))
     if isinstance(known, DenseTargets):
         return DenseTargets(values=known.values[np.clip(frames, 0, known.shape[0] - 1)])
     rows = frames * step if has_input_rows(known, utterance.features.shape[0], step) else frames
-    # Rows that are missing at the end have no posteriors.
+    # Rows beyond the end have no posteriors.
     starts, ends = (known.splits[np.minimum(each, known.shape[0])] for each in (rows, rows + 1))
     sizes = ends - starts
     splits = np.concatenate(([0], np.cumsum(sizes)))
@@ -195,7 +195,7 @@ def has_input_rows(known: SparsePosteriors, num_frames: int, step: int) -> bool:
 def posteriors(frames: Sequence[Sequence[tuple[int, float]]], dim: int) -> SparsePosteriors:
     """Posteriors of pairs of a class and a weight, by frame.
 
-    Classes are sorted, and the weights of one that comes several times are added.
+    Classes are sorted, and the weights of a repeated class are added.
 
     Raises:
         ExampleError: a class is not 0 to dim - 1.
@@ -220,8 +220,8 @@ class SpeakerChunk:
 
     Attributes:
         key: Name of the example.
-        archive: Number of the archive that it is for.
-        first_frame: Where it is to begin; earlier if the utterance ends too soon.
+        archive: Number of its archive.
+        first_frame: Its first frame; an earlier one is used if the utterance ends too soon.
         num_frames: Its length.
         speaker: The number of the speaker.
     """
@@ -235,15 +235,16 @@ class SpeakerChunk:
     def example(
         self, features: npt.NDArray[np.float32], num_speakers: int, *, compress: bool = False
     ) -> TrainingExample | None:
-        """The example; None if the utterance is shorter than the stretch.
+        """The example of this stretch; None if the utterance is shorter.
 
         Args:
-            features: (frames, dim), those of the utterance.
+            features: (frames, dim), the features of the utterance.
             num_speakers: Number of speakers, the dimension of the output.
             compress: Whether to compress features.
 
         Raises:
-            ExampleError: the speaker is none of them, or features to be compressed are not finite.
+            ExampleError: there is no speaker of that number, or features to compress are not
+                finite.
         """
         if len(features) < self.num_frames:
             return None
@@ -261,13 +262,13 @@ class SpeakerChunk:
 
 
 def parse_ranges(lines: Sequence[str]) -> dict[str, list[SpeakerChunk]]:
-    """By utterance, the stretches that lines of six fields name, as Kaldi's ranges files have them.
+    """By utterance, its stretches in a ranges file of Kaldi.
 
-    The fields: utterance, number of the archive among those that are written, number among all,
-    first frame, frames, speaker.
+    The six fields of a line: utterance, number of the archive among the written ones, its number
+    among all archives, first frame, number of frames, speaker.
 
     Raises:
-        ExampleError: a line has not these fields.
+        ExampleError: a line lacks these fields.
     """
     result: dict[str, list[SpeakerChunk]] = {}
     for number, line in enumerate(lines, 1):

@@ -1,4 +1,4 @@
-"""Examples, or anything else, in random order, with few of them held.
+"""Examples, or any other items, in random order, with few of them in memory.
 
 With `CRandom`, which has Kaldi's numbers, the order is that of Kaldi's tools with a buffer. Without
 a buffer these take their seed from the system, so that no two orders are the same.

@@ -59,10 +59,10 @@ def initial_transition_model(tree: ContextDependency, topology: HmmTopology) -> 
 
 
 def check_topology(topology: HmmTopology) -> None:
-    """Raises an HmmError unless each phone has an HMM whose last state, and no other, is its end.
+    """Raises an HmmError unless each phone has an HMM whose only final state is the last one.
 
-    Transitions lead to states of the HMM, with probabilities above 0 and at most 1, and no state
-    but the first is without one that leads to it.
+    Transitions must lead to states of the HMM, with probabilities above 0 and at most 1, and a
+    transition must lead to each state but the first.
     """
     if not topology.phones:
         raise HmmError("the topology has no phones")

@@ -1,7 +1,7 @@
-"""Transition probabilities estimated from counts of transitions, as alignments have them.
+"""Transition probabilities estimated from counts of transitions in alignments.
 
-The probabilities of a state are its relative counts, but not below a floor; a state with too few
-counts keeps those that it has.
+The probabilities of a state are its relative counts, but not below a floor. A state with too few
+counts keeps its probabilities.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class TransitionTraining:
     """How probabilities are estimated; names and defaults are Kaldi's.
 
     Attributes:
-        transition_floor: None becomes smaller.
-        transition_min_count: A state that was seen less keeps its probabilities.
-        share_for_pdfs: Whether states with the same pdf have the same probabilities.
+        transition_floor: The smallest probability.
+        transition_min_count: A state with a smaller count keeps its probabilities.
+        share_for_pdfs: Whether states with the same pdf share probabilities.
     """
 
     transition_floor: float = 0.01
@@ -43,11 +43,11 @@ class TrainedTransitions:
 
     Attributes:
         model: The transition model with the new probabilities.
-        improvement: How much the log-likelihood of the counts grew, in sum.
-        count: The counts of states with more than one transition.
-        num_floored: How many probabilities were raised to the floor.
-        num_skipped: How many states, or pdfs, were seen too little.
-        num_groups: How many states, or pdfs, there are.
+        improvement: The growth of the log-likelihood of the counts.
+        count: The sum of the counts of states with more than one transition.
+        num_floored: Number of probabilities that were raised to the floor.
+        num_skipped: Number of states, or pdfs, with too small a count.
+        num_groups: Number of states, or pdfs.
     """
 
     model: TransitionModel
@@ -67,11 +67,11 @@ def train_transitions(
 
     Args:
         transitions: The model as it is.
-        counts: (ids,), how often each transition-id was seen; that of 0 does not count.
+        counts: (ids,), the count of each transition-id; the count of id 0 is ignored.
         options: How.
 
     Raises:
-        HmmError: there are not as many counts as transition-ids and 1; or states that are to share
+        HmmError: the number of counts is not 1 + the number of transition-ids; or states that share
             probabilities have different numbers of transitions.
     """
     options = options or TransitionTraining()

@@ -1,4 +1,4 @@
-"""Numbers of transitions: what a transition model says of each transition between HMM states.
+"""Transition-ids: a number for each transition of a transition model, with its pdf and cost.
 
 A transition state is a state of a phone's HMM with its pdfs. The transitions that leave it have
 numbers of their own, the transition-ids: from 1 on, the transitions of a state in the order of the
@@ -29,11 +29,11 @@ class Transitions:
     """Transition-ids with their pdfs and costs.
 
     Attributes:
-        model: What they are of.
-        first_ids: (states,) int64, the first transition-id of each transition state.
+        model: The transition model. first_ids: (states,) int64, the first transition-id of each
+            transition state.
         pdfs: (ids,) int64, the pdf of each transition-id, that of id 1 at index 1; -1 for 0.
-        phones: (ids,) int64, its phone.
-        costs: (ids,) float32, minus its log-probability.
+        phones: (ids,) int64, the phone of each.
+        costs: (ids,) float32, minus the log-probability of each.
         self_loops: (states,) int64, the transition-id of the self-loop, 0 where there is none.
         forward_costs: (states,) float32, minus the log-probability of not taking the self-loop.
     """
@@ -62,7 +62,7 @@ class Transitions:
         """Numbers the transitions of a model.
 
         Raises:
-            HmmError: a state is none of the topology, or has no probability.
+            HmmError: a state is not in the topology, or has no probability.
         """
         first, ids, phones, self_loops = [], [-1], [0], []
         for number, (phone, state, forward, self_loop) in enumerate(model.tuples):

@@ -119,7 +119,7 @@ class ContextDependency:
 
     Attributes:
         context_width: How many phones decide, for example 2 for a phone and the one before it.
-        central_position: Which of them, from 0, is the phone itself.
+        central_position: Position of the phone itself among them, from 0.
         to_pdf: The root.
 
     Raises:
@@ -173,8 +173,9 @@ class ContextDependency:
     def pdfs(self, phone: int, pdf_class: int) -> tuple[int, ...]:
         """The pdfs, ascending, that a state of a phone has in one context or another.
 
-        Contexts are not looked at one by one: where questions about one place contradict each
-        other, a pdf that no context has is among them, as in Kaldi's transition models.
+        The search does not go through contexts one by one. If questions about one position
+        contradict each other, the result has a pdf that no context has, as in Kaldi's transition
+        models.
         """
         event = {PDF_CLASS: pdf_class, self.central_position: phone}
         return tuple(sorted(_answers(self.to_pdf, event)))
@@ -182,16 +183,16 @@ class ContextDependency:
     def pdf_pairs(
         self, phone: int, forward_class: int, self_loop_class: int, phones: Sequence[int]
     ) -> tuple[tuple[int, int], ...]:
-        """The pairs of pdfs, ascending, that a state has which has two.
+        """The pairs of pdfs, ascending, of a state whose self-loop has a pdf of its own.
 
         Args:
             phone: The phone.
             forward_class: The class of the pdf of the transitions that leave the state.
-            self_loop_class: The class of that of its self-loop; -1 for none.
+            self_loop_class: The class of the pdf of its self-loop; -1 for none.
             phones: The phones that may be around it.
 
         Returns:
-            Of each pair that some context has, the pdf of both kinds.
+            For each pair that some context has, the forward pdf and the self-loop pdf.
         """
         around = sorted(
             set(range(self.context_width)) - {self.central_position},

@@ -68,7 +68,7 @@ class RecipeOptions:
         frames_per_example: Frames of the input that the output of an example covers; several
             lengths if given.
         frames_per_archive: The approximate number of output frames in an archive.
-        frame_subsampling_factor: An output frame for so many input frames.
+        frame_subsampling_factor: Number of input frames for each output frame.
         shuffle_buffer_size: The number of examples of an archive to hold in memory; the job draws
             the next example from these.
         compress: Whether to compress features that are not, with some loss.
