@@ -1,4 +1,4 @@
-"""Minibatches: several training examples in one, so that one computation serves them all."""
+"""Minibatches: several training examples merged into one, for one computation."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ def merge_examples(examples: Sequence[TrainingExample]) -> TrainingExample:
         `ChainSupervision` frame by frame, the sequences of a frame side by side.
 
     Raises:
-        ExampleError: they differ in their inputs or outputs, or the dimension of one, or have
-            several sequences.
+        ExampleError: they differ in their inputs, outputs or dimensions, or have several sequences.
     """
     names = {tuple(io.name for io in example.ios) for example in examples}
     if len(names) != 1 or any(example.num_sequences != 1 for example in examples):
@@ -64,7 +63,7 @@ def _merged_inputs(ios: Sequence[ExampleInput]) -> ExampleInput:
 
 
 def _merged_matrix(ios: Sequence[ExampleInput]) -> FloatArray | SparsePosteriors:
-    """The rows of all, sparse if all are."""
+    """The rows of all matrices; sparse if all matrices are."""
     sparse = [io.matrix for io in ios if isinstance(io.matrix, SparsePosteriors)]
     if len(sparse) == len(ios):
         return SparsePosteriors.merged(sparse)
@@ -81,7 +80,7 @@ def _merged_outputs(ios: Sequence[ExampleOutput]) -> ExampleOutput:
     """Merges the supervision too.
 
     Raises:
-        ExampleError: it is not all of one kind and dimension, or of a kind that cannot be merged.
+        ExampleError: supervisions differ in kind or dimension, or cannot be merged.
     """
     kind, name = type(ios[0].supervision), ios[0].name
     if kind is ChainSupervision and all(type(io.supervision) is kind for io in ios):
@@ -107,18 +106,18 @@ def _merged_chain(ios: Sequence[ExampleOutput]) -> ExampleOutput:
 
 
 def shape_of(example: TrainingExample) -> object:
-    """What two examples share that one computation can serve: names and indexes."""
+    """The names and indexes of an example; examples with equal ones can share a computation."""
     return tuple((io.name, io.indexes.tobytes()) for io in example.ios)
 
 
 def minibatches(examples: Iterable[TrainingExample], size: int) -> Iterator[TrainingExample]:
     """Merges examples into minibatches, each of examples with the same indexes.
 
-    Every minibatch of a shape can then be computed by the same computation. A minibatch comes as
-    soon as it is full; the last examples come in smaller ones.
+    One computation then serves all minibatches of a shape. A minibatch comes as soon as it is full;
+    the examples left at the end come in smaller ones.
 
     Args:
-        examples: Examples of one sequence each, in the order in which they are to be used.
+        examples: Examples of one sequence each, in their order of use.
         size: Number of examples in a minibatch.
 
     Raises:

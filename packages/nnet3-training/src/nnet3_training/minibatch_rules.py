@@ -1,4 +1,4 @@
-"""How many examples make a minibatch, as Kaldi's merging tools are told by --minibatch-size."""
+"""Rules for the number of examples in a minibatch, as in Kaldi's option --minibatch-size."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ _Ranges = tuple[tuple[int, int], ...]
 
 @attrs.frozen
 class MinibatchRules:
-    """The sizes that minibatches may have, by the size of examples.
+    """The allowed sizes of minibatches, by the size of examples.
 
     The size of an example is the number of frames of its longest input or output.
 
     Attributes:
-        rules: For sizes of examples, first and last size of each range of minibatches; an
-            example follows the rule of the nearest size.
+        rules: For each size of examples, the first and last size of each range of minibatch sizes;
+            an example follows the rule of the nearest size.
     """
 
     rules: tuple[tuple[int, _Ranges], ...]
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The rules that are written so: `64`, `32:64,128`, `128=64/256=16:32`.
+        """Parses rules such as `64`, `32:64,128` or `128=64/256=16:32`.
 
-        A size or a range, first:last, several of them with commas between; or the same for several
-        sizes of examples, with slashes between.
+        A rule is a list of sizes and ranges (first:last), separated by commas. Rules for several
+        sizes of examples are separated by slashes.
 
         Raises:
-            ExampleError: this is no rule.
+            ExampleError: the text is no rule.
         """
         parts = text.split("/")
         rules = []
@@ -59,7 +59,8 @@ class MinibatchRules:
         Args:
             example_size: Size of these examples.
             available: How many there are.
-            at_end: Whether no more will come; before, only the largest minibatches are made.
+            at_end: Whether these are the last examples; before the end, only the largest
+                minibatches are made.
         """
         ranges = min(self.rules, key=lambda rule: abs(rule[0] - example_size))[1]
         if not at_end:
@@ -95,8 +96,8 @@ class ExampleMerger:
     Attributes:
         rules: The rules.
         compress: Whether to compress features, and dense targets, of minibatches.
-        num_written: By size of examples and size of minibatches, how many of these there were.
-        num_discarded: By size of examples, how many were left over.
+        num_written: By size of examples and size of minibatches, the number of minibatches.
+        num_discarded: By size of examples, the number of examples left over.
     """
 
     rules: MinibatchRules
@@ -108,7 +109,7 @@ class ExampleMerger:
         """Minibatches of examples with the same indexes, each as soon as it is full.
 
         Their keys are "merged-NUMBER-SIZE". At the end smaller ones are made, if the rules allow
-        them; what cannot be merged then is left out.
+        them; examples that no rule allows to merge are left out.
 
         Raises:
             ExampleError: see `merge_examples`.

@@ -28,9 +28,9 @@ class Objective:
     Attributes:
         total: Its value, summed over frames.
         weight: The weight of the frames: `total / weight` is the objective per frame.
-        derivative: (rows, dim), the derivative of the total with respect to the output: of NumPy,
-            or of what has `__dlpack__`, such as a tensor of PyTorch.
-        auxiliary: A part that is shown apart, such as a regularisation; not in `total`.
+        derivative: (rows, dim), the derivative of the total with respect to the output: a NumPy
+            array, or an object with `__dlpack__`, such as a PyTorch tensor.
+        auxiliary: A part that is logged separately, such as a regularisation term; not in `total`.
     """
 
     total: float
@@ -48,22 +48,22 @@ CUDA device are of CuPy."""
 
 
 def takes_device_arrays(function: ObjectiveFunction) -> bool:
-    """Whether outputs on a device are to stay there for an objective function."""
+    """Whether an objective function takes outputs on a device, without copying them to the host."""
     return bool(getattr(function, "takes_device_arrays", False))
 
 
 @runtime_checkable
 class PreparesExamples(Protocol):
-    """An objective function that needs more outputs computed than an example has."""
+    """An objective function that needs more outputs than an example has."""
 
     def prepared(self, example: TrainingExample) -> TrainingExample:
-        """The example with the outputs that the function wants to see."""
+        """The example with the outputs that the function needs."""
         ...
 
 
 @attrs.frozen
 class NodeObjectives:
-    """What the output nodes of a network ask for: the linear or the quadratic objective.
+    """The objectives that the output nodes of a network name: linear or quadratic.
 
     Attributes:
         nnet: The network.
@@ -106,12 +106,12 @@ class OutputObjectives:
     Attributes:
         chosen: By output: "linear" (the sum of output times target), "quadratic" (-1/2 the sum of
             squared differences), "cross-entropy" (of the softmax of the output), or a function of
-            arrays. The key "*" stands for all outputs that are not there.
-        convert: Makes the arrays that functions are given of NumPy's: `torch.from_dlpack`,
-            `cupy.asarray`. By default they are NumPy's.
+            arrays. The key "*" stands for all outputs without a key of their own.
+        convert: Converts NumPy arrays to the arrays that functions take: `torch.from_dlpack`,
+            `cupy.asarray`. By default functions get NumPy arrays.
 
     Raises:
-        ExampleError: there is no objective of a name.
+        ExampleError: a name is that of no objective.
     """
 
     chosen: Mapping[str, str | ArrayFunction] = attrs.field()
@@ -173,12 +173,13 @@ def as_objective_function(objective: GivenObjective | None, nnet: Nnet) -> Objec
     """The objective function that is meant.
 
     Args:
-        objective: Such a function; or the name of that of all outputs, or by output a name or a
-            function of arrays (see `OutputObjectives`); or None for what the output nodes ask for.
+        objective: An objective function; or a name for all outputs; or by output a name or a
+            function of arrays (see `OutputObjectives`); or None for the objectives of the output
+            nodes.
         nnet: The network.
 
     Raises:
-        ExampleError: there is no objective of a name.
+        ExampleError: a name is that of no objective.
     """
     if objective is None:
         return NodeObjectives(nnet)
@@ -298,7 +299,7 @@ class ObjectiveSum:
 
     @property
     def per_frame(self) -> float:
-        """The objective per frame; not a number before there is one."""
+        """The objective per frame; NaN before the first minibatch."""
         return self.total / self.weight if self.weight else float("nan")
 
     def __str__(self) -> str:

@@ -46,7 +46,7 @@ def _integer(default: int, *, least: int) -> Any:
             raise TrainingError(f"{field.name} must be an integer >= {least} (got {value!r})")
 
     def convert(value: object) -> object:
-        return int(value) if isinstance(value, Integral) else value  # also those of NumPy
+        return int(value) if isinstance(value, Integral) else value  # NumPy's integers, too
 
     return attrs.field(default=default, validator=check, converter=convert)
 
@@ -61,27 +61,27 @@ class TrainerOptions:
     Attributes:
         learning_rate: If given, replaces the rates of all components; each is multiplied by the
             component's learning_rate_factor.
-        momentum: The part of the last change that the next one contains; the trainer multiplies
-            the change by 1 - momentum, so that the rates have the same effect in the long run.
+        momentum: The factor of the last change in the next one; the trainer multiplies changes by 1
+            - momentum, so that learning rates keep their effect in the long run.
         max_param_change: Bound of the Euclidean norm of one change of all parameters; 0 for none.
         l2_regularize_factor: Multiplies the l2 of components.
-        batchnorm_stats_scale: The factor for the statistics of batch-norm at each step, which
-            lets statistics of old parameters fade.
-        natural_gradient: Whether components that can use the natural gradient, not the gradient.
+        batchnorm_stats_scale: The factor of the statistics of batch-norm at each step, with which
+            statistics of old parameters fade.
+        natural_gradient: Whether components use the natural gradient, if their type can.
         store_component_stats: Whether components record averages of activations and derivatives,
-            on which self-repair rests.
-        zero_component_stats: Whether these begin at zero.
-        orthonormal_period: A component with an orthonormal constraint is held to it every so many
-            minibatches (Kaldi: at random, as often on average).
-        print_interval: The objective is logged every so many minibatches.
+            which self-repair uses.
+        zero_component_stats: Whether these averages begin at zero.
+        orthonormal_period: Number of minibatches from one step towards a component's orthonormal
+            constraint to the next (Kaldi: at random, as often on average).
+        print_interval: Number of minibatches from one log line of the objective to the next.
         backstitch_training_scale: The length of a step back before a longer one ahead, both on the
             same minibatch (Y. Wang et al., "Backstitch", Interspeech 2017); 0 for none. Not
             together with momentum.
-        backstitch_training_interval: Such steps are made every so many minibatches.
-        backstitch_phase: On which of them, counted from 0 (Kaldi: at random).
-        seed: Of dropout, and of the choice of minibatches whose statistics are recorded.
-        max_computations: So many shapes of minibatch stay ready to run; each has memory of its
-            own. Those not used for longest go first.
+        backstitch_training_interval: Number of minibatches from one such step to the next.
+        backstitch_phase: The first minibatch with such a step, from 0 (Kaldi: at random).
+        seed: The seed for dropout, and for the choice of minibatches whose statistics are recorded.
+        max_computations: Number of minibatch shapes whose programs are kept, each with its own
+            memory. The least recently used program is dropped first.
         compiler_options: How computations are compiled.
         optimize_options: How they are optimized.
 

@@ -1,4 +1,4 @@
-"""Combination: the average of as many of the last models as is best on some examples."""
+"""Combination: averages the last models of a run; their number is the best on some examples."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Combination:
     """How models are combined; names and defaults are those of nnet3-combine.
 
     Attributes:
-        max_objective_evaluations: About so often the objective is computed, for averages of more
-            and more models.
+        max_objective_evaluations: Approximate number of averages, of more and more models, whose
+            objective is computed.
         batchnorm_test_mode: Whether batch-norm uses the statistics of the network; else those of
             each example, unless the network is in test mode already.
         dropout_test_mode: Whether dropout lets everything pass; else as the network says.
@@ -50,9 +50,10 @@ class Combined:
 
     Attributes:
         nnet: The average; if it has batch-norm, with statistics of the examples.
-        num_models: Of how many models, the first ones given.
+        num_models: Number of averaged models, from the first one given.
         objectives: For each number of models that was tried, the objective per frame.
-        recomputed: What was found while the statistics of batch-norm were taken; None without it.
+        recomputed: The evaluation during which the statistics of batch-norm were gathered; None
+            without batch-norm.
     """
 
     nnet: Nnet
@@ -72,25 +73,25 @@ def combine(
     device: str = "cpu",
     after_evaluation: Callable[[int, float], object] | None = None,
 ) -> Combined:
-    """Averages the first models, as many as is best.
+    """Averages the first models; chooses the best number of them.
 
     Args:
-        nnets: Models of the same structure, the last of a training run first; one is held at a
-            time.
-        examples: What the objective is computed on; it counts at the outputs that they have.
+        nnets: Models of the same structure, the last one of a training run first; one is in memory
+            at a time.
+        examples: The examples to evaluate on; the objective is that of their outputs.
         options: How.
         num_nnets: How many models there are.
-        objective: The objective function, such as a `ChainTraining`; by default what the output
-            nodes ask for.
+        objective: The objective function, such as a `ChainTraining`; by default the objectives of
+            the output nodes.
         device: Where to compute.
-        stats_objective: What statistics are computed with afterwards; by default the same. It may
-            need outputs that do not count.
-        after_evaluation: Is given the number of models of an average, and its objective.
+        stats_objective: The objective function while statistics are gathered afterwards; by default
+            the same. It may use outputs that the choice ignores.
+        after_evaluation: Called with the number of models of an average, and its objective.
 
     Raises:
         ExampleError: there are no models, no examples or none with weight, or they do not fit each
             other.
-        NetworkError: the models have not the same structure.
+        NetworkError: the models differ in structure.
     """
     options = options or Combination()
     if not examples:
@@ -131,10 +132,10 @@ def combine(
 
 
 def _objective(evaluator: Evaluator, examples: Sequence[TrainingExample]) -> float:
-    """The objective per frame of all outputs, terms of their own among it.
+    """The objective per frame of all outputs, with auxiliary terms.
 
-    Those of a chain model are its cross-entropy output, if that counts, and l2 regularization of
-    its output. It is -inf if it is not finite.
+    A chain model has the cross-entropy output, if that counts, and l2 regularization as such terms.
+    The result is -inf if the sum is not finite.
     """
     for example in examples:
         evaluator.add(example)
@@ -147,7 +148,7 @@ def _objective(evaluator: Evaluator, examples: Sequence[TrainingExample]) -> flo
 
 
 def _with_test_modes_of(original: Nnet, nnet: Nnet) -> Nnet:
-    """A network with the test modes of another that it was made of."""
+    """The network with the test modes of the original one."""
     return nnet.with_components(
         {
             name: component.replace(test_mode=other.test_mode)

@@ -31,7 +31,7 @@ def archive_path(folder: Path, number: int) -> Path:
 
 
 class _Sample(Generic[T]):
-    """A random choice of so many of the items that were added, each as likely as any other.
+    """A uniform random sample of so many of the added items.
 
     Source: Vitter, "Random sampling with a reservoir", 1985, algorithm R.
     """
@@ -55,7 +55,7 @@ def make_archives(
     options: RecipeOptions,
     folder: Path,
 ) -> None:
-    """Makes examples of utterances and deals them out to archives, in memory that does not grow.
+    """Makes examples from utterances and deals them out to archives, in bounded memory.
 
     (Of examples that are made already it remembers the names of their utterances.)
 
@@ -70,7 +70,7 @@ def make_archives(
         RecipeError: there are too few utterances, or none is long enough; or they are not of the
             kind that the objective needs.
         ExampleError: an utterance does not make sense.
-        FileError: what utterances are read from cannot be read.
+        FileError: a file of utterances cannot be read.
         OSError: the examples cannot be written.
     """
     unfinished = folder.with_name(f"{folder.name}.incomplete")
@@ -141,10 +141,10 @@ def _frames(example: TrainingExample) -> int:
 def _deal(
     source: Path, folder: Path, count: int, objective: RunObjective, rng: np.random.Generator
 ) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-    """Deals examples out, in rounds of which each gives every archive one, in random order.
+    """Deals examples out in rounds; each round gives one to every archive, in random order.
 
     Returns:
-        (archives, 2), the frames and the examples of each.
+        (archives, 2), the numbers of frames and examples of each archive.
     """
     sizes = np.zeros((count, 2), dtype=np.int64)
     state = rng.bit_generator.state
@@ -170,6 +170,6 @@ def _deal(
 
 
 def _turns(count: int, rng: np.random.Generator) -> Iterator[int]:
-    """The archives of one example after the other."""
+    """Yields the archive of each example in turn."""
     while True:
         yield from rng.permutation(count).tolist()

@@ -1,4 +1,4 @@
-"""Fine-tuning: a chain model that is trained already, trained on for a while with small steps."""
+"""Fine-tuning: further training of a trained chain model with small steps."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def fine_tune(
     device: str = "cpu",
     after_epoch: Callable[[int, Nnet, dict[str, ObjectiveSum]], object] | None = None,
 ) -> Nnet:
-    """Trains a model on, and changes nothing of it but parameters.
+    """Trains a model further, and changes only its parameters.
 
-    Batch-norm keeps its statistics and is used with them, and nothing is dropped out: so the model
-    begins as it is in use.
+    Batch-norm is in test mode and keeps its statistics, and nothing is dropped out: so the model
+    begins with the outputs that it has in use.
 
     Args:
         nnet: The trained network.
@@ -38,15 +38,15 @@ def fine_tune(
         examples: Examples of one sequence each, held in memory.
         options: How.
         device: As for `Trainer`.
-        after_epoch: Is given the number of each epoch, from 1, the network after it, and the
-            objectives in it.
+        after_epoch: Called after each epoch with its number, from 1, the network, and the
+            objectives.
 
     Returns:
-        The network with other parameters; all else, as statistics, rates and texts, is as it was.
+        The network with new parameters; statistics, rates and everything else are unchanged.
 
     Raises:
         ExampleError: there are no examples, they do not fit the network, or a pattern in `frozen`
-            is that of no component with parameters.
+            matches no component with parameters.
         TrainingError: a number of the options is out of range.
     """
     options = options or FineTuning()
@@ -58,7 +58,8 @@ def fine_tune(
     rng = np.random.default_rng(options.seed)
     rates = _learning_rates(options)
     for epoch in range(options.epochs):
-        # A trainer has one rate: each epoch is a run of its own, as the jobs of Kaldi's recipes.
+        # A trainer has one rate, so each epoch has its own trainer, like the jobs of Kaldi's
+        # recipes.
         trainer = Trainer(
             trained,
             TrainerOptions(
@@ -66,7 +67,7 @@ def fine_tune(
                 momentum=options.momentum,
                 max_param_change=options.max_param_change,
                 seed=options.seed + epoch,
-                # Batch-norm is used with its statistics: they must neither go nor be forgotten.
+                # Batch-norm computes with its statistics: they must be neither zeroed nor scaled.
                 zero_component_stats=False,
                 batchnorm_stats_scale=1.0,
             ),
@@ -82,7 +83,7 @@ def fine_tune(
 
 
 def _with_frozen(nnet: Nnet, pattern: str) -> Nnet:
-    """The network with components that stay as they are."""
+    """The network with frozen components."""
     frozen = set_learning_rate_factor(nnet, 0.0, pattern)
     if all(one is other for one, other in zip(nnet.components, frozen.components, strict=True)):
         raise ExampleError(f"no component with parameters has a name like '{pattern}'")

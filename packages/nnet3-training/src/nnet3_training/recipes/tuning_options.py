@@ -21,18 +21,18 @@ def _at_least_one(_: object, field: attrs.Attribute[Any], value: object) -> None
 
 @attrs.frozen(kw_only=True)
 class FineTuning:
-    """How a model is trained on.
+    """How a trained model is trained further.
 
     Attributes:
         learning_rate: The rate of the first step; components multiply it by their factors.
-        final_learning_rate: That of the last step; in between it falls by equal factors. None for
-            the same.
+        final_learning_rate: The rate of the last step; in between the rate falls by equal factors.
+            None for a constant rate.
         epochs: How often each example is used.
         minibatch_size: Examples in a minibatch.
         frozen: Patterns of names of components that stay as they are, `*` for any characters.
         momentum: See `TrainerOptions`.
         max_param_change: See `TrainerOptions`.
-        seed: Of the order of examples, which each epoch has another of.
+        seed: The seed for the order of examples, which is new in each epoch.
 
     Raises:
         ExampleError: a number is out of range.
