@@ -39,7 +39,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Callback:
-    """What a `Trainer` tells about its minibatches. Derive from it, and do what you want."""
+    """Functions that a `Trainer` calls around its minibatches. Derive from this class."""
 
     def before_minibatch(self, trainer: Trainer) -> None:
         """Is called before each minibatch; `trainer.num_minibatches` is its number, from 0."""
@@ -52,17 +52,17 @@ class Trainer:
     """Trains a network along the (natural) gradient, as Kaldi's nnet3-train.
 
     Attributes:
-        options: How.
+        options: The options.
         objective: The objective function.
-        callbacks: What is done before and after each minibatch.
-        num_minibatches: How many minibatches it was trained on.
+        callbacks: Called before and after each minibatch.
+        num_minibatches: Number of minibatches so far.
         objectives: By output, the sum of the objective over all minibatches.
-        num_limited: By component name, on how many minibatches its max-change was enforced.
-        num_globally_limited: On how many minibatches `max_param_change` was enforced.
-        num_updates: How many changes of the parameters there were: two for a minibatch with
-            backstitch.
-        num_skipped: How many changes were not made because they were not finite.
-        last_change: How the last change was limited; None before there was one.
+        num_limited: By component name, the number of minibatches on which its max-change was
+            enforced.
+        num_globally_limited: Number of minibatches on which `max_param_change` was enforced.
+        num_updates: Number of changes of the parameters; a minibatch with backstitch has two.
+        num_skipped: Number of changes that were not finite and so not made.
+        last_change: How the last change was limited; None before the first change.
     """
 
     def __init__(
@@ -76,17 +76,17 @@ class Trainer:
         callbacks: Iterable[Callback] = (),
         trace: Tracer | None = None,
     ) -> None:
-        """Puts a network on a device, to be trained.
+        """Puts a network on a device for training.
 
         Args:
             nnet: The network.
             options: How to train it.
             device: "cpu", "cuda", "cuda:<number>", or a platform that is open.
-            precision: Of matrix products on a CUDA device: "fp32", "tf32" or "bf16".
-            objective: What is maximised: a function of all outputs and the example; or a name,
-                "linear", "quadratic" or "cross-entropy"; or by output a name or a function of
-                arrays, see `OutputObjectives`. By default what the output nodes ask for.
-            callbacks: What is done before and after each minibatch, in this order.
+            precision: Precision of matrix products on a CUDA device: "fp32", "tf32" or "bf16".
+            objective: The objective to maximise: a function of all outputs and the example; or a
+                name, "linear", "quadratic" or "cross-entropy"; or by output a name or a function of
+                arrays, see `OutputObjectives`. By default the objectives of the output nodes.
+            callbacks: Called before and after each minibatch, in this order.
             trace: Hears what each command of the computations takes and writes, on the processor;
                 see `Tracer`. Objectives and changes of parameters are no commands.
 
@@ -149,7 +149,7 @@ class Trainer:
         self._computers: OrderedDict[ComputationRequest, NnetComputer] = OrderedDict()
 
     def __repr__(self) -> str:
-        """What is trained, on how many minibatches so far, and with which objectives."""
+        """The network, the number of minibatches so far, and the objectives."""
         totals = "".join(
             f", {total.per_frame:.6g} at '{name}'" for name, total in self.objectives.items()
         )
@@ -170,9 +170,9 @@ class Trainer:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a checkpoint, from which `load` goes on as if training had never stopped.
 
-        It holds the network with the parameters, statistics and options of now, the options of the
+        It holds the network with its current parameters, statistics and options, the options of the
         trainer, momentum, the estimates of the natural gradient, the state of random numbers, and
-        what was counted. Not in it: `last_change`, callbacks, and objective functions.
+        counts. It does not hold `last_change`, callbacks, and objective functions.
 
         Args:
             path: The file, which is replaced at once or not at all.
@@ -223,8 +223,8 @@ class Trainer:
             path: A file that `save` has written.
             device: As for a new trainer; it may be another than before.
             precision: As for a new trainer.
-            objective: What the trainer had been given as objective; a single name is in the
-                checkpoint.
+            objective: The objective that the old trainer was given; not needed for a single name,
+                which is in the checkpoint.
             callbacks: As for a new trainer; they are not in the checkpoint.
             trace: As for a new trainer; it is not in the checkpoint.
 
@@ -232,8 +232,8 @@ class Trainer:
             FileError: the file cannot be read; if it does not exist, the error is a
                 FileNotFoundError.
             SerializationError: it is no checkpoint, or damaged.
-            TrainingError: the run had an objective function of its own, and none is given; or there
-                is one, and it had none.
+            TrainingError: the run had its own objective function, and none is given; or it had
+                none, and one is given.
             DeviceError, RunError: as for a new trainer.
         """
         try:
@@ -266,12 +266,12 @@ class Trainer:
 
     @property
     def nnet(self) -> Nnet:
-        """The network with the parameters and statistics of now."""
+        """The network with its current parameters and statistics."""
         return self._device_nnet.current()
 
     @property
     def nnet_as_given(self) -> Nnet:
-        """The network with the options of now, and the parameters that it began with.
+        """The network with its current options and its initial parameters.
 
         After `load` these are the parameters of the checkpoint.
         """
@@ -280,9 +280,9 @@ class Trainer:
     def set_learning_rate(self, learning_rate: float) -> None:
         """Sets the rates of all components; each is multiplied by its learning_rate_factor.
 
-        Nothing else changes: estimates and random numbers go on, and so does momentum. As in Kaldi
-        what was gathered there are changes of parameters: those that were made of old gradients
-        have the old rate. (A component whose rate becomes 0 forgets them: it stays as it is.)
+        Nothing else changes: estimates, random numbers and momentum go on. As in Kaldi, momentum
+        sums changes of parameters, so changes from old gradients keep the old rate. (A component
+        whose rate becomes 0 forgets its momentum and stays as it is.)
 
         Raises:
             NetworkError: the rate is negative or not finite.
@@ -292,10 +292,10 @@ class Trainer:
         self._update.set_rates(nnet)
 
     def set_dropout(self, proportion: float, pattern: str = "*") -> None:
-        """Sets the part of values that dropout drops.
+        """Sets the proportion of dropout.
 
-        Nothing else changes: momentum, estimates and random numbers go on. Minibatches are lowered
-        anew.
+        Nothing else changes: momentum, estimates and random numbers go on. Programs for minibatches
+        are made anew.
 
         Args:
             proportion: From 0 to 1.
@@ -316,7 +316,7 @@ class Trainer:
 
         Args:
             example: A minibatch.
-            test_mode: Whether batch-norm is used with its statistics, and nothing is dropped.
+            test_mode: Whether batch-norm computes with its statistics, and nothing is dropped.
 
         Raises:
             ExampleError, RunError, RequestError, NotComputableError: as for `train_minibatch`.
@@ -368,10 +368,10 @@ class Trainer:
         return bool(options.backstitch_training_scale) and is_due
 
     def _backstitch(self, computer: NnetComputer, example: TrainingExample) -> dict[str, Objective]:
-        """A step back and a longer one ahead; gives the objectives before the first.
+        """Makes a step back and a longer one ahead; returns the objectives before the first.
 
-        Those between the two have names that end with "_backstitch". The step back leaves the
-        natural gradient as it is, and both have the same random numbers for masks.
+        The objectives between the two have names that end with "_backstitch". The step back leaves
+        the natural gradient as it is, and both have the same random numbers for masks.
         """
         scale = self.options.backstitch_training_scale
         state = self._device_nnet.random_state
@@ -423,7 +423,7 @@ class Trainer:
         Args:
             computer: Computes the example.
             example: The minibatch.
-            suffix: Of the names under which objectives are counted and given.
+            suffix: Suffix of the names of objectives.
         """
         outputs = computer.forward(
             {io.name: io.values for io in example.inputs},
@@ -441,7 +441,7 @@ class Trainer:
         return renamed
 
     def _diverged(self, name: str, objective: Objective) -> str:
-        """What is said of an objective that is not finite."""
+        """The error for an objective that is not finite."""
         before = self.objectives.get(name)
         if before is None:
             return (
@@ -464,8 +464,8 @@ class Trainer:
 
         Args:
             l2_weight: See `ParameterUpdate.measure`.
-            scale: What the change is multiplied by; by default what momentum leaves.
-            limit_scale: What the limits are multiplied by.
+            scale: Factor of the change; by default 1 - momentum.
+            limit_scale: Factor of the limits.
         """
         limits = {c: limit * limit_scale for c, limit in self._update.max_changes.items()}
         change = limit_change(
@@ -489,13 +489,13 @@ class Trainer:
         self.num_globally_limited += change.global_factor < 1.0
 
     def _constrain(self) -> None:
-        """Moves matrices with an orthonormal constraint towards it, when their turn comes."""
+        """Moves matrices with an orthonormal constraint towards it, if a step is due."""
         for number, step in self._orthonormal.tapes.items():
             if self.is_constrained(number, self.num_minibatches):
                 step.run()
 
     def is_constrained(self, component: int, minibatch: int) -> bool:
-        """Whether a component is held to its orthonormal constraint after a minibatch."""
+        """Whether a step towards a component's orthonormal constraint follows a minibatch."""
         return (component + minibatch) % self.options.orthonormal_period == 0
 
     # ---- progress ----

@@ -3,9 +3,12 @@
 iterations.py          options of a run from scratch, and the iterations that follow from them
 objectives.py          what a run maximises, and how it makes and reads examples
 example_archives.py    the examples of a run
-!run_tasks.py the tasks of a run, for workers !records.py the files of a run besides networks
-training_run.py        a run from scratch, in a folder combination.py         the average of the
-last models !fine_tuning.py further training of a trained chain model tuning_options.py      how
+run_tasks.py           the tasks of a run, for workers
+records.py             the files of a run besides networks
+training_run.py        a run from scratch, in a folder
+combination.py         the average of the last models
+fine_tuning.py         further training of chain models
+tuning_options.py      its options
 """
 
 from typing import TYPE_CHECKING

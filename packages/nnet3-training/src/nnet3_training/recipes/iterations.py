@@ -1,9 +1,9 @@
-"""What a run of training does: its options, and the iterations that follow from them.
+"""The options of a training run, and its iterations.
 
-In each iteration several jobs train the same network, each on another archive of examples; the next
-network is the average of theirs. The number of jobs grows from iteration to iteration, and the
-learning rate falls with the archives that have been used (Povey et al., "Parallel training of DNNs
-with natural gradient and parameter averaging", 2014, https://arxiv.org/abs/1410.7455).
+In each iteration several jobs train the same network, each on its own archive of examples; the next
+network is the average of their results. The number of jobs grows from iteration to iteration, and
+the learning rate falls with the archives that have been used (Povey et al., "Parallel training of
+DNNs with natural gradient and parameter averaging", 2014, https://arxiv.org/abs/1410.7455).
 
 Where outputs have a part of the frame rate, each pass over an archive moves its inputs by another
 number of frames, so that every frame of the input is trained at every place between two outputs.
@@ -56,12 +56,12 @@ class RecipeOptions:
     """How a network is trained from scratch; most names are those of Kaldi's scripts.
 
     Attributes:
-        num_epochs: How often each example is used, on average.
-        num_jobs_initial: Jobs of the first iteration.
-        num_jobs_final: Jobs of the last one. A job has one archive of examples.
-        initial_learning_rate: The effective rate at the beginning: that of the average of all jobs.
-            A job trains with it times the number of jobs.
-        final_learning_rate: That at the end; in between it falls by equal factors.
+        num_epochs: Number of times that each example is used, on average.
+        num_jobs_initial: Number of jobs of the first iteration.
+        num_jobs_final: Number of jobs of the last iteration. A job has one archive of examples.
+        initial_learning_rate: The effective rate at the beginning, which holds for the average of
+            all jobs. A job trains with this rate times the number of jobs.
+        final_learning_rate: The effective rate at the end; in between it falls by equal factors.
         momentum: See `TrainerOptions`.
         max_param_change: See `TrainerOptions`.
         minibatch_size: Rules for sizes of minibatches; see `MinibatchRules`.
@@ -71,7 +71,7 @@ class RecipeOptions:
         frame_subsampling_factor: Number of input frames for each output frame.
         shuffle_buffer_size: The number of examples of an archive to hold in memory; the job draws
             the next example from these.
-        compress: Whether to compress features that are not, with some loss.
+        compress: Whether to compress uncompressed features, with some loss.
         held_out_every: The recipe holds out each utterance whose number is a multiple of this, and
             measures on it.
         diagnostic_examples: The number of training examples, and of held-out examples, on which

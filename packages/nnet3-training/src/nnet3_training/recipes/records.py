@@ -1,4 +1,4 @@
-"""What a run of training leaves on disk beside networks: small JSON files, each a value."""
+"""The files of a training run besides networks: small JSON files, each a value."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _VERSION = 1
 
 @attrs.frozen(kw_only=True)
 class Figure:
-    """What was reached at an output.
+    """The objective and accuracy at an output.
 
     Attributes:
         per_frame: The objective per frame.
@@ -41,13 +41,13 @@ class JobRecord:
 
     Attributes:
         archive: The number of its archive, from 0.
-        frames: Frames of the output that it trained on.
-        minibatches: Minibatches that they were in.
-        seconds: How long it took.
-        figures: By output, the objective while it was trained.
-        clipped: By component, on what share of minibatches its max-change was enforced; "" stands
-            for the bound of all.
-        skipped: How many changes were left out, since they were not finite.
+        frames: Number of output frames that it trained on.
+        minibatches: Number of minibatches.
+        seconds: The time it took, in seconds.
+        figures: By output, the objective during training.
+        clipped: By component, the share of minibatches on which its max-change was enforced; ""
+            stands for the bound of all.
+        skipped: Number of changes that were not finite and so not made.
     """
 
     archive: int
@@ -64,10 +64,11 @@ class IterationRecord:
     """What an iteration did.
 
     Attributes:
-        number: From 0; it made network `number` + 1.
+        number: Number of the iteration, from 0; it made network `number` + 1.
         learning_rate: The effective rate.
         jobs: Its jobs.
-        changes: By component with parameters, how far they moved, relative to their norm before.
+        changes: By component with parameters, the norm of their change relative to their norm
+            before.
         saturation: By nonlinearity, the share of saturated units.
         seconds: How long it took.
         dropout: By pattern of names, the part of values that was dropped, if there is a schedule.
@@ -84,11 +85,11 @@ class IterationRecord:
 
 @attrs.frozen(kw_only=True)
 class Diagnostics:
-    """What a network reaches, with nothing dropped and batch-norm with its statistics.
+    """The objectives of a network in test mode.
 
     Attributes:
-        train: By output, on examples that are trained on.
-        held_out: By output, on examples that are not.
+        train: By output, on training examples.
+        held_out: By output, on held-out examples.
     """
 
     train: dict[str, Figure]
@@ -100,9 +101,9 @@ class FinalRecord:
     """How a run ended.
 
     Attributes:
-        num_models: How many of the last models are averaged.
-        objectives: By number of models, the objective that chose it.
-        diagnostics: What the final network reaches.
+        num_models: Number of averaged models, the last ones of the run.
+        objectives: By number of models, the objective by which the number was chosen.
+        diagnostics: The objectives of the final network.
     """
 
     num_models: int
@@ -117,10 +118,10 @@ class ArchivesRecord:
     Attributes:
         frames: Frames of the output in each archive.
         examples: Examples in each archive.
-        train_examples: Examples to measure on of those that are trained on.
-        held_out_examples: Examples to measure on that are held out.
-        utterances: Utterances that examples were made of.
-        too_short: Utterances that are shorter than an example.
+        train_examples: Number of training examples to measure on.
+        held_out_examples: Number of held-out examples to measure on.
+        utterances: Number of utterances with examples.
+        too_short: Number of utterances that are shorter than an example.
     """
 
     frames: tuple[int, ...]
@@ -133,12 +134,12 @@ class ArchivesRecord:
 
 @attrs.frozen(kw_only=True)
 class RunRecord:
-    """What a run is of, as it stands in recipe.json.
+    """The content of recipe.json.
 
     Attributes:
-        options: Its options.
-        format: Tells the file from others.
-        version: Of the files of a run.
+        options: The options of the run.
+        format: Marks the file as one of a run.
+        version: Version of the format.
     """
 
     options: RecipeOptions
@@ -147,7 +148,7 @@ class RunRecord:
 
 
 def write_record(record: attrs.AttrsInstance, path: str | os.PathLike[str]) -> None:
-    """Writes a record, or leaves what was there.
+    """Writes a record; if that fails, the old file stays.
 
     Raises:
         FileError: it cannot be written.
@@ -160,7 +161,7 @@ def read_record(kind: type[T], path: Path) -> T:
     """Reads a record.
 
     Raises:
-        RecipeError: the file cannot be read, or is no such record.
+        RecipeError: the file cannot be read, or is no record of this kind.
     """
     try:
         return cattrs.structure(json.loads(path.read_text(encoding="utf-8")), kind)

@@ -1,4 +1,4 @@
-"""What a notebook shows of a run: its objectives as curves, its iterations as a table."""
+"""The HTML of a run in a notebook: its objectives as curves, its iterations as a table."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def run_html(
     """Returns an element of a page.
 
     Args:
-        title: What is said of the run in a line.
-        iterations: The iterations that are done.
-        diagnostics: By number of network, what it reaches; that of network 0, which is not trained,
-            is left out of the curves.
+        title: A line about the run.
+        iterations: The iterations done so far.
+        diagnostics: By number of network, its objectives; the curves leave out network 0, which is
+            not trained.
     """
     names = sorted({name for each in diagnostics.values() for name in each.held_out})
     drawings = "".join(

@@ -1,8 +1,8 @@
-"""What workers do in a run of training: train a network, evaluate one, combine several.
+"""The tasks of workers in a training run: train a network, evaluate one, combine several.
 
-A task names the files that it reads and writes, so all workers need the folder under its path. A
-file is written whole or not at all, and what is in it follows from the task: whoever does a task,
-and however often, the same network comes of it.
+A task names the files that it reads and writes, so all workers need the folder under the same path.
+A file is written whole or not at all, and its content depends only on the task: every worker, and
+every repetition, gives the same network.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class TrainingTask:
     """A job of an iteration.
 
     Attributes:
-        folder: That of the archives.
+        folder: The folder of the archives.
         network: The network that the iteration begins with.
-        result: Where the trained network goes; the record goes beside it.
+        result: Path of the trained network; the record lies beside it.
         iteration: The iteration.
-        job: Which of its jobs.
-        options: Of the run.
+        job: Number of the job in its iteration.
+        options: The options of the run.
         objective: What is maximised.
         device: Where to compute, as for a `Trainer`.
     """
@@ -68,7 +68,7 @@ class TrainingTask:
 
     @property
     def record(self) -> Path:
-        """Where the record is when the task is done."""
+        """Path of the record, which exists when the task is done."""
         return self.result.with_suffix(".json")
 
 
@@ -83,7 +83,7 @@ def train_job(task: TrainingTask) -> JobRecord:
     start = time.perf_counter()
     options, iteration = task.options, task.iteration
     num_jobs, archive = len(iteration.archives), iteration.archives[task.job]
-    # Jobs of a seed and an iteration have numbers of their own.
+    # Each job of each iteration has its own seed.
     rng = np.random.default_rng([options.seed, iteration.number, task.job])
     nnet = read_nnet(task.network)
     for pattern, proportion in iteration.dropout.items():
@@ -94,7 +94,7 @@ def train_job(task: TrainingTask) -> JobRecord:
             learning_rate=iteration.learning_rate * num_jobs,
             momentum=options.momentum,
             max_param_change=options.max_param_change,
-            l2_regularize_factor=1.0 / num_jobs,  # averaging leaves a part of the l2 of each job
+            l2_regularize_factor=1.0 / num_jobs,  # a job's rate is num_jobs times larger
             seed=int(rng.integers(1 << 31)),
         ),
         task.device,
@@ -131,7 +131,7 @@ class EvaluationTask:
     """A network to be evaluated.
 
     Attributes:
-        folder: That of the archives.
+        folder: The folder of the archives.
         network: The network.
         objective: What is measured.
         device: Where to compute, as for an `Evaluator`.
@@ -144,7 +144,7 @@ class EvaluationTask:
 
 
 def evaluate(task: EvaluationTask) -> Diagnostics:
-    """Evaluates a network on examples of those trained on, and of those held out.
+    """Evaluates a network on training examples and on held-out examples.
 
     Raises:
         ModelFileError, ExampleError, RunError: see `Evaluator.add`.
@@ -178,12 +178,12 @@ def _figures(task: EvaluationTask, nnet: Nnet, path: Path) -> dict[str, Figure]:
 
 @attrs.frozen(kw_only=True)
 class CombinationTask:
-    """The last networks of a run, of which as many are averaged as is best.
+    """The last networks of a run, to be combined.
 
     Attributes:
-        folder: That of the archives.
+        folder: The folder of the archives.
         networks: The networks, the last one first.
-        result: Where the average goes.
+        result: Path of the average.
         objective: What is measured.
         device: Where to compute, as for an `Evaluator`.
     """

@@ -1,4 +1,4 @@
-"""A run of training from scratch, in a folder that knows at any moment how far it is.
+"""A run of training from scratch, in a folder that always records its progress.
 
 recipe.json                what the run is of
 den.fst                    of a 'chain' model, the denominator
@@ -71,8 +71,8 @@ class TrainingRun:
         options: Its options.
         archives: Its examples; None before they are made.
         iterations: The iterations that are done.
-        diagnostics: By number of network, what it reaches.
-        final: How the run ended; None before that.
+        diagnostics: By number of network, its objectives.
+        final: The result; None before the end.
     """
 
     folder: Path
@@ -83,7 +83,7 @@ class TrainingRun:
     final: FinalRecord | None
 
     def __repr__(self) -> str:
-        """Where the run is, and how far."""
+        """The folder and the progress of the run."""
         state = "ended" if self.final is not None else f"of {len(self.schedule) or 'unknown'}"
         return f"<TrainingRun in {str(self.folder)!r}: {len(self.iterations)} iterations, {state}>"
 
@@ -156,7 +156,7 @@ class TrainingRun:
         return read_nnet(self.folder / "final.raw")
 
     def network(self, number: int) -> Path:
-        """Where network `number` is, as long as it is needed."""
+        """The path of network `number`; the file is removed when it is no longer needed."""
         return self.folder / "models" / f"{number}.raw"
 
 
@@ -171,7 +171,7 @@ def train_recipe(
     devices: Sequence[str] = ("cpu",),
     on_event: Callable[[Event], object] | None = None,
 ) -> TrainingRun:
-    """Trains a network on utterances, or goes on where a run in that folder was broken off.
+    """Trains a network on utterances, or continues an interrupted run in the folder.
 
     The result is the same network, to the last bit, whichever workers run the jobs and however
     often the run is interrupted; CUDA devices give other last bits than processors. The function
@@ -199,7 +199,7 @@ def train_recipe(
         DeviceError: there is no such device.
         WorkerError: workers died at the same job three times.
         TrainingError: training has diverged.
-        Nnet3Error: what utterances are read from, or a file of the run, cannot be read.
+        Nnet3Error: a file of utterances, or of the run, cannot be read.
     """
     path = Path(folder)
     say = on_event or (lambda event: None)
@@ -232,7 +232,7 @@ def _begin(
     options: RecipeOptions | None,
     den_fst: Fst | str | os.PathLike[str] | None,
 ) -> None:
-    """Makes the folder, or checks that it holds the run that is asked for."""
+    """Makes the folder, or checks that it holds the same run."""
     record, network = folder / "recipe.json", folder / "models" / "0.raw"
     given = read_fst(den_fst) if isinstance(den_fst, str | os.PathLike) else den_fst
     if not record.exists():
@@ -358,7 +358,7 @@ def _tidy(run: TrainingRun, newest: int) -> None:
 def _relative_changes(old: Nnet, new: Nnet) -> dict[str, float]:
     """By component with parameters, the norm of their change, relative to their norm before.
 
-    Those that were all zero have moved by 0 or by infinity, which is written as 0, too.
+    For parameters that were all zero it is 0, even if they changed.
     """
     changes = {}
     for name, before, after in zip(
