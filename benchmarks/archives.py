@@ -1,7 +1,7 @@
 """Whole processes of nnet3-compute on archives, and of any other nnet3-compute beside ours.
 
     python benchmarks/archives.py [--network tdnnf ...] [--utterances 30 300] [--threads 1 2]
-        [--other PATH] [--sizes 1 4 16]
+        [--other PATH] [--sizes 1 4 16] [--not-pinned]
 
 Random features of 733 frames on average, i-vectors where the network takes one, networks with
 random parameters; `--frames-per-chunk=150`, and one row of output for three frames (x-vectors:
@@ -10,15 +10,23 @@ seconds of the process, and its largest memory; with `--other` the same of that 
 of processor seconds, and how far the outputs differ. Another program runs without
 `--num-threads`, and is given so many threads by OPENBLAS_NUM_THREADS. `--sizes` has
 nnet3-compute-batch run with minibatches of so many chunks, too.
+
+A process keeps to as many processors as it has threads, so that on one thread reading and writing
+take their time from computing (unless `--not-pinned`). Programs run in turns. Each run writes a
+file that was not there before: to replace one takes new memory of the machine for its pages, which
+was half a second for 600 MB on a virtual one. Of several numbers of threads there is a line that
+says what time they take of that on the first.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,15 +48,22 @@ class Spent(NamedTuple):
     megabytes: float
 
 
-def run(arguments: list[str], threads: int) -> Spent:
+def run(arguments: list[str], output: Path, threads: int) -> Spent:
     """Runs a program to its end.
+
+    Args:
+        arguments: The program, and what it is given but the output.
+        output: The archive that it writes.
+        threads: How many threads the BLAS library has.
 
     Raises:
         SystemExit: it failed.
     """
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": str(threads)}
-    start = time.perf_counter()
+    output.unlink(missing_ok=True)
+    arguments = [*arguments, f"ark:{output}"]
     quiet = [(os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)]
+    start = time.perf_counter()
     process = os.posix_spawnp(arguments[0], arguments, environment, file_actions=quiet)
     _, status, usage = os.wait4(process, 0)
     if status:
@@ -56,6 +71,20 @@ def run(arguments: list[str], threads: int) -> Spent:
     return Spent(
         time.perf_counter() - start, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
     )
+
+
+@contextlib.contextmanager
+def processors(count: int, *, is_pinned: bool) -> Iterator[None]:
+    """Processes that begin in the block have so many processors, where the system can say that."""
+    if not is_pinned or not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    all_of_them = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(all_of_them)[-count:])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, all_of_them)
 
 
 def write_inputs(folder: Path, network: str, count: int) -> list[str]:
@@ -125,6 +154,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--sizes", type=int, nargs="*", default=[])
+    parser.add_argument("--not-pinned", action="store_true")
     parser.add_argument("--other", help="another nnet3-compute; beside it nnet3-xvector-compute")
     arguments = parser.parse_args()
     print("| network | utterances | threads | program | time | processor time | memory |")
@@ -135,13 +165,16 @@ def main() -> None:
         for count in arguments.utterances:
             with tempfile.TemporaryDirectory() as folder:
                 given = write_inputs(Path(folder), name, count)
+                ours: dict[int, float] = {}
                 for threads in arguments.threads:
                     programs = commands(tool, threads, sizes, arguments.other)
                     spent: dict[str, list[Spent]] = {program: [] for program in programs}
-                    for _ in range(arguments.runs):
-                        for number, (program, command) in enumerate(programs.items()):
-                            output = f"ark:{folder}/{number}.ark"
-                            spent[program].append(run([*command, *given, output], threads))
+                    with processors(threads, is_pinned=not arguments.not_pinned):
+                        for _ in range(arguments.runs):
+                            for number, (program, command) in enumerate(programs.items()):
+                                output = Path(folder, f"{number}.ark")
+                                spent[program].append(run([*command, *given], output, threads))
+                    ours[threads] = min(run.seconds for run in spent[OURS])
                     for program, runs in spent.items():
                         print(line(name, count, threads, program, runs), flush=True)
                     if arguments.other:
@@ -152,6 +185,13 @@ def main() -> None:
                         print(
                             f"{mine / theirs:.2f} of the processor time; outputs differ by "
                             f"{difference(other, f'ark:{folder}/0.ark'):.1e} of the largest value",
+                            flush=True,
+                        )
+                    if len(ours) > 1:
+                        first = next(iter(ours))
+                        print(
+                            f"{threads} threads take {ours[threads] / ours[first]:.2f} of our time "
+                            f"on {first}",
                             flush=True,
                         )
 
