@@ -10,7 +10,14 @@ import nnet3_descriptors
 import nnet3_training
 
 from nnet3_tools.chain.options import ObjectiveCommand, chain_options, read_den_fst, taken
-from nnet3_tools.kaldi_command import boolean_option, common_options, log, run_tool
+from nnet3_tools.kaldi_command import (
+    boolean_option,
+    chosen_device,
+    common_options,
+    gpu_option,
+    log,
+    run_tool,
+)
 from nnet3_tools.streams import readable, writable
 
 if TYPE_CHECKING:
@@ -74,6 +81,7 @@ _DEFAULTS = nnet3_training.FineTuning()
     help="Print the objective on these examples, too.",
 )
 @boolean_option("--binary", default=True, help="Write the model in binary form.")
+@gpu_option()
 @common_options
 def command(
     model_in: str,
@@ -83,6 +91,7 @@ def command(
     held_out: str,
     srand: int,
     binary: bool,
+    use_gpu: str,
     **options: Any,
 ) -> None:
     """Train the model MODEL-IN, .mdl or .raw, on the examples of EGS-RSPECIFIER for a few epochs.
@@ -99,18 +108,20 @@ def command(
     training = nnet3_training.ChainTraining(nnet, read_den_fst(den_fst), taken(options))
     examples = [entry.value for entry in read_entries(egs_in)]
     held = [entry.value for entry in read_entries(held_out)] if held_out else []
-    _say_held_out("before", nnet, training, held)
+    device = chosen_device(use_gpu)
+    _say_held_out("before", nnet, training, held, device)
 
     def after_epoch(number: int, nnet: Nnet, totals: dict[str, ObjectiveSum]) -> None:
         for name, total in totals.items():
             log(NAME, f"Average objective function for '{name}' in epoch {number} {value(total)}")
-        _say_held_out(f"after epoch {number}", nnet, training, held)
+        _say_held_out(f"after epoch {number}", nnet, training, held, device)
 
     tuned = nnet3_training.fine_tune(
         nnet,
         training,
         examples,
         nnet3_training.FineTuning(seed=abs(srand), **options),
+        device=device,
         after_epoch=after_epoch,
     )
     if training.objective.num_failed:
@@ -127,12 +138,13 @@ def command(
 
 
 def _say_held_out(
-    when: str, nnet: Nnet, training: ChainTraining, examples: list[TrainingExample]
+    when: str, nnet: Nnet, training: ChainTraining, examples: list[TrainingExample], device: str
 ) -> None:
     """Says the objective of examples that are not trained on."""
     from nnet3_tools.chain.objective_log import value
 
-    for name, total in nnet3_training.compute_chain_prob(nnet, training, examples).items():
+    sums = nnet3_training.compute_chain_prob(nnet, training, examples, device)
+    for name, total in sums.items():
         line = value(total).replace(" over ", " per frame, over ")
         log(NAME, f"Held out, {when}: log-probability for '{name}' {line}")
 
