@@ -31,7 +31,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 WIDTHS = {"phone": 500, "tablet": 820, "desk": 1280}
 """Pixels; Chromium has no narrower window than 500."""
 
-HEIGHT = 4200
+HEIGHT = 9000
 MEASURE = """<script>
 document.documentElement.dataset.excess = document.documentElement.scrollWidth - innerWidth;
 </script>"""

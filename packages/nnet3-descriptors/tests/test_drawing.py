@@ -118,6 +118,27 @@ def test_painted_tree(nnet: Nnet) -> None:
     }  # fmt: skip
 
 
+def test_narrow_tree() -> None:
+    """Lines that are longer than the terminal go on under their last column; no word is lost."""
+    nnet = parse_config(
+        "input-node name=input dim=4\n"
+        "component name=a type=AffineComponent input-dim=12 output-dim=4\n"
+        "component-node name=first_layer component=a "
+        "input=Append(Offset(input, -12), Offset(input, -6), input)\n"
+        "component-node name=second_layer component=a "
+        "input=Append(first_layer, Offset(first_layer, -7), Offset(first_layer, 7))\n"
+        "output-node name=output input=Sum(second_layer, first_layer)\n"
+    )
+
+    narrow = format_tree(nnet, width=60)
+
+    assert max(map(len, narrow.splitlines())) <= 60
+    words = narrow.replace("│", " ").split()
+    assert words == format_tree(nnet).replace("│", " ").split()
+    assert len(narrow.splitlines()) > len(format_tree(nnet).splitlines())
+    assert format_tree(nnet, width=200) == format_tree(nnet)
+
+
 def test_dim_range_in_a_layer() -> None:
     """Columns that are taken from a node of the same name belong to its layer."""
     nnet = parse_config(

@@ -193,6 +193,14 @@ class TestInfo:
         assert "\x1b[1m" in output
         assert click.unstyle(output) == format_tree(read_nnet("nnet.raw"))
 
+    def test_tree_of_a_narrow_terminal(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        """On a terminal the tree keeps to its width."""
+        monkeypatch.setattr("nnet3_tools.models.nnet3_info.terminal_width", lambda: 40)
+
+        _, output, _ = run("nnet3-info", "--tree", "nnet.raw")
+
+        assert output == format_tree(read_nnet("nnet.raw"), width=40)
+
     @pytest.mark.usefixtures("model")
     @pytest.mark.parametrize("tool", ["nnet3-info", "nnet3-am-info"])
     def test_closed_standard_output(

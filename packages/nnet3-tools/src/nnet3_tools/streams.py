@@ -6,6 +6,7 @@ Only arguments of a tool are names of this kind. What stands in a file is never 
 from __future__ import annotations
 
 import contextlib
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -130,3 +131,9 @@ def _check(process: subprocess.Popen[bytes], command: str) -> None:
     if process.returncode != 0:
         status = process.returncode
         raise click.ClickException(f"the command '{command.strip()}' failed with status {status}")
+
+
+def terminal_width() -> int | None:
+    """The columns of the terminal that standard output is; None if it is none."""
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    return shutil.get_terminal_size().columns if is_terminal else None

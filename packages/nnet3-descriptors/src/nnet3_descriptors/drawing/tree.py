@@ -14,6 +14,7 @@ without.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
 
 import attrs
@@ -47,13 +48,21 @@ class _Line:
     what: str
 
 
-def format_tree(nnet: NetworkStructure, paint: Paint = lambda text, kind: text) -> str:
+_NARROWEST = 24
+"""The text of a layer or node gets at least so many columns, however narrow the terminal is."""
+
+
+def format_tree(
+    nnet: NetworkStructure, paint: Paint = lambda text, kind: text, *, width: int | None = None
+) -> str:
     """Returns the tree, each line with its line end.
 
     Args:
         nnet: The network.
         paint: What is done to each text; the second argument is "branch", "input", "output",
             "layer", "node" (a name), "dims", "parameters", "reads" or "type".
+        width: The columns of the terminal: longer lines go on below, under their last column.
+            None for lines of any length.
     """
     layers = layers_of(nnet)
     layer_of = {node: layer for layer in layers for node in layer.nodes}
@@ -69,17 +78,25 @@ def format_tree(nnet: NetworkStructure, paint: Paint = lambda text, kind: text) 
         f"{len(nnet.nodes)} nodes, {len(nnet.components)} components, "
         f"{nnet.num_parameters:,} parameters\n"
     )
+    indent = name_width + 2 + dims_width + 2 + most + 2
+    room = None if width is None else max(width - indent, _NARROWEST)
     for line in lines:
         parameters = f"{line.num_parameters:,}" if line.num_parameters else ""
+        kind = "type" if line.kind == "node" else "reads"
+        what, *below = textwrap.wrap(line.what, room) if room and line.what else [line.what]
         shown = [
             paint(line.branch, "branch")
             + paint(line.name, line.kind)
             + " " * (name_width - len(line.branch + line.name)),
             paint(line.dims.rjust(dims_width), "dims"),
             paint(parameters.rjust(most), "parameters") if parameters or line.what else "",
-            paint(line.what, "type" if line.kind == "node" else "reads") if line.what else "",
+            paint(what, kind) if what else "",
         ]
         text += "  ".join(each for each in shown if each) + "\n"
+        branch = line.branch.replace("├─", "│ ").replace("└─", "  ")
+        for each in below:
+            text += paint(branch, "branch") + " " * (indent - len(branch)) + paint(each, kind)
+            text += "\n"
     return text
 
 

@@ -6,7 +6,7 @@ from nnet3_descriptors import drawing
 
 from nnet3_tools.colours import is_coloured, paint
 from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, common_options, run_tool
-from nnet3_tools.streams import print_text, readable
+from nnet3_tools.streams import print_text, readable, terminal_width
 
 NAME = "nnet3-info"
 
@@ -18,16 +18,16 @@ NAME = "nnet3-info"
 def command(nnet_in: str, tree: bool) -> None:
     """Print the context, nodes and components of the network in NNET-IN, .raw or .mdl.
 
-    A tree has colours where standard output is a terminal and NO_COLOR is not set.
+    On a terminal a tree has colours, unless NO_COLOR is set, and keeps to the terminal's width.
     """
     with readable(nnet_in) as source:
         nnet = nnet3_descriptors.read_nnet(source)
     if not tree:
         print_text(nnet.info())
     elif is_coloured():
-        print_text(drawing.format_tree(nnet, paint))
+        print_text(drawing.format_tree(nnet, paint, width=terminal_width()))
     else:
-        print_text(drawing.format_tree(nnet))
+        print_text(drawing.format_tree(nnet, width=terminal_width()))
 
 
 def main() -> None:
