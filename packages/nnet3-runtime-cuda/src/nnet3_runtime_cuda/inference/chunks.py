@@ -27,14 +27,14 @@ def check_frames(
     """Checks an option that is a number of frames.
 
     Args:
-        name: Of the option.
-        value: What it is set to.
+        name: Name of the option.
+        value: Its value.
         least: The smallest number of frames.
-        others: Smaller values with a meaning of their own.
+        others: Smaller allowed values, with special meanings.
         most: The largest number; by default what Kaldi's options can hold.
 
     Raises:
-        RunError: it is no such number.
+        RunError: the value is no such number.
     """
     wanted = f"an integer >= {least}" + "".join(f", or {other}" for other in others)
     if isinstance(value, Integral):
@@ -46,7 +46,7 @@ def check_frames(
 
 
 def memory_of_machine() -> float:
-    """Its size in bytes; infinite where that is not known."""
+    """The size of the machine's memory in bytes; infinite if unknown."""
     try:
         size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):  # there is no such system call, or name
@@ -57,8 +57,9 @@ def memory_of_machine() -> float:
 def check_memory(num_frames: int, dim: int) -> None:
     """Checks that the memory of the machine can hold the input of a run of the network.
 
-    That is the least that a run takes: the frames, their indexes, and the matrix that they are put
-    in. Systems promise more memory than they have, and end who uses it.
+    This counts only the frames, their indexes, and the matrix of the input: a run takes at least
+    these. Without the check, systems that promise more memory than they have would kill the
+    process.
 
     Args:
         num_frames: Frames of the input, with those that repeat the first or last one.
@@ -103,7 +104,7 @@ class ChunkOptions:
 
     def __attrs_post_init__(self) -> None:
         """Checks the ranges."""
-        # Chunks of any length are those of the whole utterance; they may be rounded up, too.
+        # There is no upper limit: a chunk longer than an utterance is the whole utterance.
         check_frames("frames_per_chunk", self.frames_per_chunk, 1, most=math.inf)
         for name, least in (
             ("frame_subsampling_factor", 1),
@@ -116,14 +117,14 @@ class ChunkOptions:
             check_frames(name, getattr(self, name), least)
 
     def has_own_context(self, *, is_first: bool, is_last: bool) -> bool:
-        """Whether a chunk has another context than others, as it is the first or last one."""
+        """Whether a chunk has its own context, because it is the first or last one."""
         initial, final = self.extra_left_context_initial, self.extra_right_context_final
         return (is_first and initial >= 0 and initial != self.extra_left_context) or (
             is_last and final >= 0 and final != self.extra_right_context
         )
 
     def rounded(self, modulus: int) -> ChunkOptions:
-        """These options with frames_per_chunk rounded up so that chunks look alike.
+        """These options with frames_per_chunk rounded up so that chunks share a computation.
 
         Args:
             modulus: Of the network: chunks whose starts differ by a multiple of it need the same
@@ -169,7 +170,7 @@ def chunks(
         num_frames: Frames of the utterance, at least 1.
         options: Already rounded for the modulus of the network.
         left_context: Frames that the network needs before an output frame.
-        right_context: Frames that it needs behind one.
+        right_context: Frames that the network needs after an output frame.
     """
     step = options.frame_subsampling_factor
     num_rows = -(-num_frames // step)
@@ -193,7 +194,7 @@ def chunks(
 
 
 def online_ivector_row(chunk: Chunk, period: int, num_rows: int) -> int:
-    """Which row of the online i-vectors serves a chunk: that of the middle of its output.
+    """The row of the online i-vectors for a chunk: that of the middle of its output.
 
     Raises:
         RunError: the i-vectors end long before the chunk.

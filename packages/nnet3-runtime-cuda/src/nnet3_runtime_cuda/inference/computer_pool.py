@@ -1,4 +1,4 @@
-"""Computers of a network that are kept for those who come with the same request."""
+"""Computers of a network, kept for further runs with the same request."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class ComputerPool:
     """Runs requests, for any number of threads at once, each on a computer of its own.
 
     Attributes:
-        compile_seconds: Time so far in which computations were compiled and bound to memory, by one
-            thread or by several at once.
+        compile_seconds: Total time so far during which at least one thread compiled a computation
+            or bound it to memory.
     """
 
     def __init__(
@@ -53,9 +53,9 @@ class ComputerPool:
         Args:
             device_nnet: The network.
             compile: Makes the computation for a request.
-            capacity: The computers for so many requests are kept, if there is the memory for them
-                (see `within`); those that were not used for longest go first.
-            trace: Hears what each command takes.
+            capacity: Number of requests whose computers are kept, if memory allows (see `within`);
+                the least recently used ones are dropped first.
+            trace: Receives what each command reads and writes.
         """
         self.compile_seconds = 0.0
         self._num_compiling = 0
@@ -66,21 +66,21 @@ class ComputerPool:
         workers = device_nnet.machine.workers
         self._threads = 1 if workers is None else workers.threads
         self._lock = threading.Lock()
-        # Those that no thread is running; by request, and whether they keep to one thread.
+        # Idle computers, by request and whether they run on one thread.
         self._idle: OrderedDict[tuple[ComputationRequest, bool], list[NnetComputer]] = OrderedDict()
-        # Of those that wait and those that run.
+        # Bytes of idle and of running computers.
         self._bytes = 0
         self._limits: list[int] = []
 
     @contextlib.contextmanager
     def within(self, most_bytes: int) -> Iterator[None]:
-        """Keeps computers within so much memory, in the block; without one, within MOST_BYTES.
+        """Keeps computers within so much memory in the block; outside blocks, within MOST_BYTES.
 
-        Computers that run count, and take what they need: beyond it none is kept that waits. Of
-        several blocks on several threads the least counts.
+        Running computers count and take what they need; beyond the limit no idle one is kept. Of
+        the limits of several blocks on several threads, the smallest holds.
 
         Args:
-            most_bytes: For the matrices and the scratch of all computers of the pool.
+            most_bytes: Bytes for the matrices and scratch of all computers of the pool.
         """
         with self._lock:
             self._limits.append(most_bytes)
@@ -93,7 +93,7 @@ class ComputerPool:
                 self._make_room(0)
 
     def prepare(self, request: ComputationRequest) -> None:
-        """Has a computer ready for a request, which is to have all threads of the model.
+        """Prepares a computer for a request; it will run on all threads of the model.
 
         Raises:
             ForkError: the process was forked while other threads computed, and they did not end.
@@ -109,9 +109,9 @@ class ComputerPool:
         """The outputs for a request.
 
         Args:
-            request: What is to be computed.
+            request: The rows to compute.
             inputs: See `NnetComputer.forward`.
-            is_alone: Whether all is to be done on the thread that asks, beside others.
+            is_alone: Whether all work stays on the calling thread, beside other threads.
 
         Raises:
             ForkError: the process was forked while other threads computed, and they did not end.
@@ -129,13 +129,13 @@ class ComputerPool:
             if not idle:
                 self._idle.pop(kind, None)
         with LIMIT.at_most(1 if is_alone else self._threads):
-            # How parameters are laid out depends on the number of threads.
+            # The layout of parameters depends on the number of threads.
             if computer is None:
                 computer = self._computer(request, is_alone=is_alone)
             try:
                 outputs = computer.forward(inputs)
             except BaseException:
-                # It is not used again: it may be anywhere in its program.
+                # An interrupted computer is not used again: its memory may hold anything.
                 with self._lock:
                     self._bytes -= computer.memory_bytes
                 raise
@@ -143,23 +143,23 @@ class ComputerPool:
         return outputs
 
     def _keep(self, kind: tuple[ComputationRequest, bool], computer: NnetComputer) -> None:
-        """Keeps a computer for the next one who comes with the same request."""
+        """Keeps a computer for the next run with the same request."""
         with self._lock:
             self._idle.setdefault(kind, []).append(computer)
             self._idle.move_to_end(kind)
             while len(self._idle) > self._capacity:
                 self._drop_oldest()
-            # The memory of this one was needed in any case.
+            # The memory of this computer is in use already.
             self._make_room(0, kept=1)
 
     def _make_room(self, needed: int, *, kept: int = 0) -> None:
-        """Drops computers that wait, until so many more bytes are allowed, or only so many wait."""
+        """Drops idle computers until so many more bytes are free, or only `kept` are left."""
         most = min(self._limits, default=MOST_BYTES)
         while self._bytes + needed > most and sum(map(len, self._idle.values())) > kept:
             self._drop_oldest()
 
     def _drop_oldest(self) -> None:
-        """Drops the computer that waits for longest."""
+        """Drops the computer that has been idle for longest."""
         kind, computers = next(iter(self._idle.items()))
         self._bytes -= computers.pop(0).memory_bytes
         if not computers:
@@ -179,8 +179,8 @@ class ComputerPool:
                     self.compile_seconds += time.perf_counter() - self._compiling_since
 
     def _bound(self, computation: NnetComputation, *, threads: int | None) -> NnetComputer:
-        """Binds a computation to memory for which there was room before."""
-        needed = peak_bytes(computation)  # what it will have, but for scratch
+        """Binds a computation to memory, after making room for it."""
+        needed = peak_bytes(computation)  # without scratch
         with self._lock:
             self._make_room(needed)
             self._bytes += needed

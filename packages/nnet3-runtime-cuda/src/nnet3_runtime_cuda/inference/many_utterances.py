@@ -14,7 +14,7 @@ def is_batch(features: Any) -> bool:
 
 
 def utterances_of(features: Any) -> list[Any] | None:
-    """The utterances of a batch, or of a list or tuple of matrices; None if it is but one.
+    """The utterances of a batch, or of a list or tuple of matrices; None for a single one.
 
     Raises:
         RunError: a batch cannot be read as an array.
@@ -27,15 +27,15 @@ def utterances_of(features: Any) -> list[Any] | None:
 
 
 def for_each(values: Any, count: int, what: str) -> list[Any]:
-    """What belongs to each of so many utterances; None for each if nothing was given.
+    """The value for each of `count` utterances; None for each if no values were given.
 
     Args:
         values: None, an array with one more axis in front, or a list.
         count: Number of utterances.
-        what: What they are called in messages.
+        what: Their name in messages.
 
     Raises:
-        RunError: there are not as many as utterances.
+        RunError: the number of values is not the number of utterances.
     """
     if values is None:
         return [None] * count

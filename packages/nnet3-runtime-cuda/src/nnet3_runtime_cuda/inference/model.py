@@ -65,11 +65,12 @@ def load(
     """Reads a Kaldi model for inference.
 
     Args:
-        source: A .raw file, or a .mdl file (whose priors are then at hand), binary or text: a
-            path, `path:offset`, a file that is open for reading bytes, or its bytes. Or what
-            `read_nnet` and `read_model` make of one.
+        source: A .raw file, or a .mdl file (with its priors), binary or text: a path,
+            `path:offset`, a file that is open for reading bytes, or its bytes. Or the result of
+            `read_nnet` or `read_model`.
         device: "cpu", "cuda" (the first one) or "cuda:<number>".
-        precision: Of matrix products: "fp32", "tf32" (CUDA) or "bf16" (CUDA, AMX with MKL).
+        precision: Precision of matrix products: "fp32", "tf32" (CUDA) or "bf16" (CUDA, AMX with
+            MKL).
         capacity: How many compiled computations the model keeps ready to run.
         threads: How many threads compute; see `Model`.
         trace: Receives what each command reads and writes, on the processor; see `Tracer`.
@@ -111,10 +112,10 @@ class Model:
         input_dim: Columns of the features.
         ivector_dim: Dimension of the i-vectors; 0 if the network takes none.
         output_dim: Columns of the outputs.
-        untrained: The batch-norm components that had no statistics. They were given the arbitrary
-            ones that Kaldi's tools give them, so the outputs mean nothing beyond the comparison.
+        untrained: The batch-norm components without statistics. They have the arbitrary statistics
+            that Kaldi's tools give them, so the outputs are good only for comparing with Kaldi.
         left_context: Frames that the network needs before an output frame.
-        right_context: Frames that it needs behind one.
+        right_context: Frames that the network needs after an output frame.
         priors: (output_dim,) prior of each output, if the model file had them, or None.
     """
 
@@ -135,22 +136,23 @@ class Model:
             nnet: The network.
             priors: (output_dim,) prior of each output.
             device: "cpu", "cuda" (the first one) or "cuda:<number>".
-            precision: Of matrix products: "fp32", "tf32" (CUDA) or "bf16" (CUDA, AMX with MKL).
-            capacity: So many computations, one for each shape of chunk, are kept ready to run, as
-                long as they have no more memory than 512 MiB, or what `memory` of `compute_many`
-                leaves for them; those that were not used for longest go first.
+            precision: Precision of matrix products: "fp32", "tf32" (CUDA) or "bf16" (CUDA, AMX with
+                MKL).
+            capacity: Number of computations, one for each shape of chunk, that are kept ready to
+                run, within 512 MiB, or within what `memory` of `compute_many` leaves for them; the
+                least recently used ones are dropped first.
             threads: How many threads compute; None for as many as the BLAS library uses, but at
-                most 4. An utterance of as many chunks has them computed side by side, each on one
-                thread, with the results of one thread; of fewer chunks, the products have all
-                threads. One thread is best on busy processors, and where the caller has several
-                that compute side by side; no more than 256 can be asked for.
+                most 4. If an utterance has at least as many chunks, they are computed side by side,
+                each on one thread, with the results of one thread; otherwise all threads share each
+                product. One thread is best on busy processors, and if the caller computes on
+                several threads itself. The limit is 256.
             trace: Receives what each command reads and writes, on the processor; see `Tracer`.
 
         Raises:
             RunError: the network has no node 'input' or 'output', or there is not one prior for
                 each output, or the number of threads is no integer from 1 to 256; or an
-                environment variable that says how products are computed has no such value; or there
-                is to be a trace on a device.
+                environment variable that says how products are computed has an unknown value; or a
+                trace was asked for on a device.
             ContextError: the network has other inputs than 'input' and 'ivector', or no context.
             OptionError: the capacity is no positive integer.
             DeviceError: there is no such device or precision, or what drives it is missing.
@@ -275,9 +277,10 @@ class Model:
             RunError: features or i-vectors are missing, empty, masked, of another dimension, or not
                 finite, or there is not one i-vector for each utterance;
                 online i-vectors end too soon; an option is out of range, or needs more memory than
-                there is; priors are wanted that are not there, or have no logarithm; or a value of
-                the output, scaled or not, is not finite.
-            UnsupportedComponentError: the network holds a type that cannot be computed.
+                there is; priors are asked for but missing, or have no logarithm; or a value of the
+                output, scaled or not, is not finite.
+            UnsupportedComponentError: the network has a component of a type that is not
+                implemented.
             NotComputableError, CompilationError: the network gives no output for these frames.
             DeviceMemoryError: the device has not the memory.
         """
@@ -318,7 +321,7 @@ class Model:
         chunk_options: ChunkOptions,
         score_options: ScoreOptions,
     ) -> list[FloatArray]:
-        """Computes utterances side by side; errors say which one they are about."""
+        """Computes utterances side by side; errors name the utterance."""
         works = []
         for number, (features, ivector, online) in enumerate(
             zip(utterances, ivectors, online_ivectors, strict=True)
@@ -366,8 +369,8 @@ class Model:
     ) -> Iterator[tuple[str, FloatArray]]:
         """Runs the network over many utterances, equal chunks of several of them as one minibatch.
 
-        Results come in the order of the utterances, while later ones are still to be read. They
-        equal those of `compute` up to rounding, and are the same for every number of threads.
+        Results come in the order of the utterances, before later ones are read. They equal those of
+        `compute` up to rounding, and are the same for every number of threads.
 
         Args:
             items: The key and the features of each utterance, as `read_table` gives them.
@@ -375,11 +378,10 @@ class Model:
             online_ivectors: The i-vectors estimated as each utterance went on, by key.
             online_ivector_period: Frames between two rows of online_ivectors.
             threads: How many threads compute minibatches side by side.
-            memory: Mebibytes: a quarter of them for the features and outputs of utterances that
-                wait for company or to be taken, the rest for the computers that run, with an eighth
-                for the minibatch of each thread, and for those that wait for another minibatch of
-                their shape. The network and compiled computations are not counted.
-            minibatch_size: So many chunks are computed together at most.
+            memory: Mebibytes: a quarter for the features and outputs of waiting utterances, the
+                rest for running and idle computers, with an eighth of the whole for the minibatch
+                of each thread. The network and compiled computations are not counted.
+            minibatch_size: Largest number of chunks computed together.
             frames_per_chunk: See `compute`, as for the options below.
             frame_subsampling_factor: See `compute`.
             extra_left_context: See `compute`.
@@ -394,8 +396,8 @@ class Model:
             An iterator of the key and the (rows, output_dim) float32 of each utterance.
 
         Raises:
-            RunError: see `compute`, as for other errors; it names the utterance. Those before it
-                have been given.
+            RunError: see `compute`, also for other errors; it names the utterance. Results of
+                earlier utterances come before it.
         """
         check_number_of_threads(threads, RunError)
         chunk_options = ChunkOptions(
@@ -493,7 +495,7 @@ class Model:
             chunk_size: Frames of a chunk; -1 for the whole utterance. The mean is weighted by the
                 frames of the chunks.
             min_chunk_size: Shorter utterances, and shorter last chunks, are padded to this.
-            pad_input: Whether they are padded, by repeating the first and last frame; else short
+            pad_input: Whether to pad these, by repeating the first and last frame; otherwise short
                 chunks are left out, and short utterances are an error.
 
         Returns:
@@ -522,18 +524,18 @@ class Model:
     ) -> Stream:
         """Runs the network over frames that come bit by bit, as Kaldi's looped decoders.
 
-        A chunk is computed as soon as its last frame is there, and goes on from what the chunks
-        before it have computed: nothing is computed twice. Streams with the same options share
-        their programs, which are compiled with the first of them.
+        A chunk is computed as soon as its last frame has come, and continues from the state of the
+        chunks before it: nothing is computed twice. Streams with the same options share their
+        programs, which are compiled for the first of them.
 
         Args:
-            ivector_period: The network reads a new i-vector every so many frames: the one that
-                holds at the last of them. None: one for each chunk, the one that is valid at its
-                last frame of input, as in Kaldi.
+            ivector_period: Number of frames that share an i-vector: the one that holds at the last
+                of them. None: one i-vector for each chunk, the one that holds at its last input
+                frame, as in Kaldi.
             sequences: How many sequences are computed at a time; see `Stream.push_many`.
             frames_per_chunk: Frames that are computed at a time; rounded up to a multiple of
-                frame_subsampling_factor, ivector_period and the modulus of the network. Small
-                chunks come sooner, large ones take less time in all.
+                frame_subsampling_factor, ivector_period and the modulus of the network. Outputs of
+                small chunks come sooner; large chunks take less time in total.
             frame_subsampling_factor: One row of output for this many frames.
             extra_left_context_initial: Repetitions of the first frame beyond what the network
                 needs.
@@ -542,11 +544,12 @@ class Model:
             apply_exp: Whether the exponential of the result is returned.
 
         Raises:
-            RunError: an option is out of range, or priors are wanted that are not there, or have no
+            RunError: an option is out of range, or priors are asked for but missing, or have no
                 logarithm.
-            NotComputableError, CompilationError: the network gives no output chunk by chunk, or
-                looks back so far that its state does not repeat within a hundred chunks.
-            UnsupportedComponentError: the network holds a type that cannot be computed.
+            NotComputableError, CompilationError: the outputs cannot be computed chunk by chunk, or
+            the network looks back so far that its state does not repeat within a hundred chunks.
+            UnsupportedComponentError: the network has a component of a type that is not
+                implemented.
             DeviceMemoryError: the device has not the memory.
         """
         from nnet3_runtime_cuda.inference.streams import Stream, StreamOptions, StreamPrograms
@@ -579,19 +582,19 @@ class Model:
         score_options: ScoreOptions,
         batch_options: BatchOptions | None = None,
     ) -> Work:
-        """What `compute` does, with a task for each chunk, for callers with threads of their own.
+        """The work of `compute`, with a task for each chunk, for callers with their own threads.
 
         Args:
             features: See `compute`, as for the other arrays.
             ivector: One i-vector for the utterance.
             online_ivectors: I-vectors estimated as the utterance went on.
             chunk_options: How the utterance is cut.
-            score_options: What becomes of the output.
-            batch_options: With them the work has runs, which can be computed with those of
-                other utterances.
+            score_options: How outputs become scores.
+            batch_options: If given, the work has runs, which can be computed with those of other
+                utterances.
 
         Raises:
-            RunError: see `compute`, whose other errors are those of tasks and runs.
+            RunError: see `compute`; its other errors come from tasks and runs.
         """
         return self._chunk_work(
             features,
@@ -614,7 +617,7 @@ class Model:
         num_beside: int,
         batch_options: BatchOptions | None = None,
     ) -> Work:
-        """See `compute_work`; as many tasks or more are done beside those of this utterance."""
+        """See `compute_work`; `num_beside` tasks or more run beside those of this utterance."""
         options = chunk_options.rounded(self.nnet.modulus)
         step = options.frame_subsampling_factor
         score_options.check(self.priors)
@@ -678,14 +681,14 @@ class Model:
         return self._larger_chunks.larger(chunk, step, wanted, exact=exact)
 
     def xvector_work(self, features: npt.ArrayLike, options: SegmentOptions) -> Work:
-        """What `xvector` does, with a task for each chunk, for callers with threads of their own.
+        """The work of `xvector`, with a task for each chunk, for callers with their own threads.
 
         Args:
             features: (frames, input_dim).
             options: How the utterance is cut.
 
         Raises:
-            RunError: see `xvector`, whose other errors are those of tasks.
+            RunError: see `xvector`; its other errors come from tasks.
         """
         frames = as_matrix(features, "input", "features", self.input_dim)
         parts = options.cut(frames)
@@ -728,7 +731,7 @@ class Model:
         )
 
     def _are_side_by_side(self, count: int) -> bool:
-        """Whether so many tasks are done side by side: if each thread has one at least."""
+        """Whether to do so many tasks side by side: if there is at least one for each thread."""
         workers = self._device_nnet.machine.workers
         return workers is None or count >= workers.threads
 

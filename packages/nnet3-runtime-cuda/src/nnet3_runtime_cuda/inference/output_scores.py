@@ -1,4 +1,4 @@
-"""What becomes of the output of a network: priors, scale, exponential."""
+"""Scores from the outputs of a network: priors, scale, exponential."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ScoreOptions:
             raise RunError(f"'acoustic_scale' must be a finite number of float32 (got {scale!r})")
 
     def check(self, priors: FloatArray | None) -> None:
-        """Raises a RunError if priors are wanted, and there are none or some have no logarithm."""
+        """Raises a RunError if priors are asked for, and are missing or have no logarithm."""
         if not self.use_priors:
             return
         if priors is None:
@@ -54,7 +54,7 @@ class ScoreOptions:
         Returns:
             The same array.
         """
-        with np.errstate(over="ignore"):  # who asks for it looks at what comes out
+        with np.errstate(over="ignore"):  # callers check the result
             if self.use_priors and priors is not None:
                 outputs -= np.log(priors)
             if self.acoustic_scale != 1.0:

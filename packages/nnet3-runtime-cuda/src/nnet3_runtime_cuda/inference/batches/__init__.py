@@ -1,4 +1,4 @@
-"""Many utterances: equal chunks of several of them as one minibatch, results in their order.
+"""Many utterances: equal chunks of several utterances run as one minibatch.
 
 runs.py           several runs of the network at a time
 larger_chunks.py  which larger chunk has the same outputs

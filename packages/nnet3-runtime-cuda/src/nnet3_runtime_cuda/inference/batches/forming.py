@@ -1,7 +1,7 @@
-"""Which runs come into the same minibatch.
+"""Which runs share a minibatch.
 
-That depends on the order of the utterances and on the options, not on when a thread has time: so
-the outputs are the same for every number of threads.
+That depends only on the order of the utterances and on the options, so the outputs are the same for
+every number of threads.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ class BatchOptions:
 
     Attributes:
         minibatch_size: Chunks that are computed together.
-        edge_minibatch_size: The same for first and last chunks that have a context of their own;
-            None for as many.
-        partial_minibatch_factor: Chunks that have no more company are computed in minibatches of
-            minibatch_size times this factor to the power of 0, 1, 2, ...; 0: in a full one, with
-            sequences that nobody asked for.
+        edge_minibatch_size: The same for first and last chunks with their own context; None for
+            `minibatch_size`.
+        partial_minibatch_factor: Chunks that cannot fill a minibatch are computed in minibatches of
+            minibatch_size times this factor to the power of 0, 1, 2, ...; 0: in a full minibatch,
+            padded with unused sequences.
         ensure_exact_final_context: Whether utterances shorter than a chunk are computed at their
-            length where that makes a difference (in networks that look far ahead).
-        memory: Mebibytes. A quarter of it is for the features and outputs of utterances that wait,
-            the rest for computers: an eighth for the matrices of the minibatch that a thread
-            computes, what is left for computers that wait for another minibatch of their shape. A
-            chunk or utterance that needs more than an eighth is computed alone.
+            own length where padding changes outputs (in networks that look far ahead).
+        memory: Mebibytes. A quarter is for the features and outputs of waiting utterances, the rest
+            for computers: an eighth of the whole for the minibatch of each thread, the remainder
+            for idle computers, which wait for another minibatch of their shape. A chunk or
+            utterance that needs more than an eighth is computed alone.
 
     Raises:
         RunError: a value is out of range.
@@ -71,22 +71,22 @@ class BatchOptions:
 
     @property
     def shares(self) -> MemoryShares:
-        """What of the memory is for what."""
+        """The division of the memory."""
         return MemoryShares(int(self.memory) * _MEBIBYTE)
 
     def frames_waiting(self, bytes_per_frame: int) -> int:
-        """How many frames may be read and not yet written, beside those of the oldest utterance.
+        """The number of frames that may be read and not yet written, besides the oldest utterance.
 
         Args:
-            bytes_per_frame: Of the features and outputs of a frame.
+            bytes_per_frame: Bytes of the features and outputs of a frame.
         """
         return self.shares.waiting // max(1, bytes_per_frame)
 
     def frames_ahead(self, bytes_per_frame: int) -> int:
-        """How many frames may be read while an utterance waits for company.
+        """How many frames may be read while an utterance waits to fill a minibatch.
 
         Args:
-            bytes_per_frame: Of the features and outputs of a frame.
+            bytes_per_frame: Bytes of the features and outputs of a frame.
         """
         # As many again wait for a thread, or to be written.
         return min(self.frames_waiting(bytes_per_frame) // 2, MOST_FRAMES_AHEAD)
@@ -95,8 +95,8 @@ class BatchOptions:
         """The sizes of minibatches, the largest first.
 
         Args:
-            bytes_per_sequence: Of the matrices of a run of one sequence.
-            is_edge: Whether it is about first or last chunks with a context of their own.
+            bytes_per_sequence: Bytes of the matrices of a run of one sequence.
+            is_edge: Whether the minibatches are of first or last chunks with their own context.
         """
         most = self.minibatch_size
         if is_edge and self.edge_minibatch_size is not None:
@@ -117,8 +117,8 @@ class Minibatch(Generic[_Owner]):
     """Runs with equal requests.
 
     Attributes:
-        members: The runs, with who they belong to and their number there.
-        size: Sequences that are computed; at least as many as members.
+        members: The runs, with their utterance and their number in it.
+        size: Number of sequences to compute, at least the number of members.
     """
 
     members: Sequence[tuple[_Owner, int, Run]]
@@ -127,12 +127,12 @@ class Minibatch(Generic[_Owner]):
 
 @attrs.define(eq=False)
 class _Waiting(Generic[_Owner]):
-    """An utterance of which runs wait for company.
+    """An utterance with runs that wait to fill a minibatch.
 
     Attributes:
         owner: The utterance.
-        begin: Frames that were added before it.
-        end: Frames that were added with it.
+        begin: Number of frames added before it.
+        end: Number of frames added up to its end.
     """
 
     owner: _Owner
@@ -141,7 +141,7 @@ class _Waiting(Generic[_Owner]):
 
 
 class MinibatchFormer(Generic[_Owner]):
-    """Puts equal runs together, as they come."""
+    """Groups equal runs into minibatches, in their order of arrival."""
 
     def __init__(
         self, sizes: Callable[[ComputationRequest, bool], list[int]], frames_ahead: int
@@ -149,9 +149,9 @@ class MinibatchFormer(Generic[_Owner]):
         """Begins with nothing.
 
         Args:
-            sizes: Gives, for a request and whether it is about edges, the sizes of minibatches, the
-                largest first.
-            frames_ahead: An utterance waits for no more frames than these.
+            sizes: Returns the sizes of minibatches, the largest first, for a request and whether
+                its chunks are edges.
+            frames_ahead: Number of frames after which an utterance waits no longer.
         """
         self._sizes = sizes
         self._frames_ahead = frames_ahead
@@ -162,11 +162,11 @@ class MinibatchFormer(Generic[_Owner]):
     def add(
         self, owner: _Owner, num_frames: int, runs: Sequence[Run]
     ) -> Iterator[Minibatch[_Owner]]:
-        """Takes the runs of an utterance, and gives the minibatches that are complete.
+        """Takes the runs of an utterance, and returns the minibatches that are complete.
 
         Raises:
-            NotComputableError, CompilationError: what is asked for the sizes of minibatches; the
-                runs of this utterance are forgotten.
+            NotComputableError, CompilationError: `sizes` raised it; the runs of this utterance are
+            dropped.
         """
         kinds = [(run.request, run.is_edge) for run in runs]
         sizes = {kind: self._sizes(*kind) for kind in kinds}
@@ -182,24 +182,24 @@ class MinibatchFormer(Generic[_Owner]):
             yield from self._flush(self._waiting.popleft().owner)
 
     def flush(self) -> Iterator[Minibatch[_Owner]]:
-        """Gives minibatches of all that waits."""
+        """Returns minibatches of all waiting runs."""
         self._waiting.clear()
         for kind in list(self._groups):
             yield from self._parts(kind)
 
     def _is_late(self, waiting: _Waiting[_Owner]) -> bool:
-        """Whether an utterance has waited long enough, or is itself longer than that."""
+        """Whether an utterance has waited for as many frames as it may, or is itself longer."""
         own = waiting.end - waiting.begin
         return max(own, self._num_frames - waiting.end) > self._frames_ahead
 
     def _flush(self, owner: _Owner) -> Iterator[Minibatch[_Owner]]:
-        """Gives minibatches of what waits with runs of an utterance."""
+        """Returns minibatches of all groups with runs of an utterance."""
         for kind, group in list(self._groups.items()):
             if any(each is owner for each, _, _ in group):
                 yield from self._parts(kind)
 
     def _parts(self, kind: tuple[ComputationRequest, bool]) -> Iterator[Minibatch[_Owner]]:
-        """Gives minibatches of a group that will not be complete."""
+        """Returns the smaller minibatches of a group that will not be complete."""
         members = self._groups.pop(kind)
         for size in (sizes := self._sizes(*kind)):
             while len(members) >= size:

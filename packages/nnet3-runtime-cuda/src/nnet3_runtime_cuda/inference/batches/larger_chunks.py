@@ -1,7 +1,7 @@
-"""Chunks that are computed by the program of a larger one, because their outputs are the same.
+"""Chunks that the program of a larger chunk can compute with the same outputs.
 
-Last chunks and short utterances have many lengths. A program for each of them takes longer to be
-compiled than a few rows take to be computed in vain.
+Last chunks and short utterances have many lengths. Compiling a program for each takes longer than
+computing a few unused rows.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ MOST_ROWS_IN_VAIN = 16
 
 
 def rounded_up(num_outputs: int, most: int) -> int:
-    """The rows of output of the larger chunk: two numbers for each power of two.
+    """The output rows of the larger chunk: one of two numbers for each power of two.
 
     Args:
-        num_outputs: Rows of output of the chunk.
-        most: Rows of output of a full chunk.
+        num_outputs: Output rows of the chunk.
+        most: Output rows of a full chunk.
     """
     unit = max(1, min(MOST_ROWS_IN_VAIN, 1 << max(0, num_outputs.bit_length() - 2)))
     return max(num_outputs, min(most, -(-num_outputs // unit) * unit))
@@ -40,9 +40,9 @@ def rounded_up(num_outputs: int, most: int) -> int:
 class LargerChunks:
     """Finds larger chunks for a network, and remembers which of them have the same outputs.
 
-    They are the same if the rows that are wanted read the same rows in both computations, from the
-    inputs on. That is so in networks that see a fixed number of frames, and in those that are
-    recurrent from left to right; not where a recurrence, or statistics, reach to the right.
+    Outputs are the same if the wanted rows depend on the same rows in both computations, from the
+    inputs on. That holds for networks that see a fixed number of frames, and for recurrences from
+    left to right. It does not hold if a recurrence or statistics reach to the right.
     """
 
     def __init__(self, nnet: Nnet) -> None:
@@ -51,13 +51,13 @@ class LargerChunks:
         self._is_same: dict[tuple[int, int, int, int], bool] = {}
 
     def larger(self, chunk: Chunk, step: int, num_outputs: int, *, exact: bool = True) -> Chunk:
-        """A chunk with more rows of output behind, or the chunk itself.
+        """A chunk with more output rows at its end, or the chunk itself.
 
         Args:
             chunk: What is wanted.
             step: Frames between two rows of output.
             num_outputs: Rows of output of the larger chunk.
-            exact: Whether the rows that are wanted must be the same.
+            exact: Whether the wanted rows must be the same.
         """
         more = (num_outputs - chunk.num_outputs) * step
         if more <= 0:
@@ -87,7 +87,7 @@ class LargerChunks:
                 self._nnet, attrs.evolve(larger, outputs=wanted.outputs)
             )
         except NotComputableError:
-            return False  # the error belongs to the chunk as it is
+            return False  # computing the original chunk raises the error
         return all(map(np.array_equal, _reads(alone), _reads(among)))
 
 

@@ -1,4 +1,4 @@
-"""What of the memory of a run over many utterances is for what: the one place that divides it."""
+"""The division of the memory of a run over many utterances."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import attrs
 class MemoryShares:
     """Shares of the memory that the option `memory` allows, in bytes.
 
-    The network, its parameters in the layout of their products, and compiled computations are not
-    in it.
+    It does not count the network, its parameters in the layout of products, and compiled
+    computations.
 
     Attributes:
         total: All of it.
@@ -22,16 +22,16 @@ class MemoryShares:
     def waiting(self) -> int:
         """Features and outputs of utterances that were read and not yet taken: a quarter.
 
-        The oldest of them, and the one that was read last, come on top: they have to be there.
+        The oldest of them and the newest one are not counted, since they must be in memory.
         """
         return self.total // 4
 
     @property
     def computers(self) -> int:
-        """Matrices and scratch of all computers, of those that run and of those that wait.
+        """Matrices and scratch of all computers, running and idle.
 
-        Computers that run may take more, if a single chunk does, or if there are more than six
-        threads; then none is kept beside them.
+        Running computers may take more, if a single chunk does or there are more than six threads;
+        then no idle one is kept.
         """
         return self.total - self.waiting
 
@@ -39,6 +39,6 @@ class MemoryShares:
     def minibatch(self) -> int:
         """Matrices of the minibatch that a thread computes: an eighth.
 
-        It does not depend on the number of threads, as outputs do not.
+        It does not depend on the number of threads, so outputs do not either.
         """
         return self.total // 8

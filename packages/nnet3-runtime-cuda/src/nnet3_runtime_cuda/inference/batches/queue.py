@@ -1,8 +1,8 @@
 """The utterances that were read and not yet written, and the threads that compute them.
 
-What is to be done for an utterance is cut into tasks, or into runs that are computed with those of
-other utterances. Threads take them in the order of the utterances: all of them work on a long
-utterance, and on several short ones.
+The work of an utterance is cut into tasks, or into runs that are computed with those of other
+utterances. Threads take them in the order of the utterances, so all threads share a long utterance,
+and several short ones.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class QueuedUtterance:
     Attributes:
         key: Its name.
         num_frames: Its length.
-        work: What is to be done.
-        tasks: What of it no thread has begun.
-        shares: What threads do of it.
-        errors: What went wrong, by the number of the run.
+        work: Its work.
+        tasks: The tasks that no thread has begun.
+        shares: The shares of threads.
+        errors: The errors, by the number of the run.
     """
 
     key: str
@@ -54,21 +54,21 @@ class QueuedUtterance:
 
     @property
     def is_begun(self) -> bool:
-        """Whether threads have been told of all that is to be done."""
+        """Whether all of its work was given to threads."""
         return len(self.placed) == len(self.work.runs)
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is left to be done but to finish."""
+        """Whether only `finish` is left to do."""
         return self.is_begun and all(share.done() for share in self.shares)
 
     @property
     def frames_per_task(self) -> int:
-        """How long a thread may be busy with it alone, in frames."""
+        """The average number of frames of a task, which one thread computes."""
         return self.num_frames // max(1, len(self.work.tasks))
 
     def result(self) -> FloatArray:
-        """Waits for the tasks, and finishes the work.
+        """Waits for the tasks, finishes the work and returns the result.
 
         Raises:
             Exception: what a task raised.
@@ -84,7 +84,7 @@ class QueuedUtterance:
 class UtteranceQueue:
     """Computes utterances on threads, and gives the results in their order.
 
-    To be used as a context manager; what no thread has begun at its end is left out.
+    Use it as a context manager; at its end, work that no thread has begun is dropped.
     """
 
     def __init__(
@@ -99,10 +99,10 @@ class UtteranceQueue:
 
         Args:
             num_threads: How many threads compute.
-            minibatches: Computes runs of several utterances together; None: each task is done by
-                itself.
+            minibatches: Computes runs of several utterances together; None: each task is computed
+                alone.
             options: Which runs are computed together.
-            bytes_per_frame: Of the features and outputs of a frame.
+            bytes_per_frame: Bytes of the features and outputs of a frame.
         """
         options = options or BatchOptions()
         self._num_threads = num_threads
@@ -138,7 +138,7 @@ class UtteranceQueue:
         return len(self._utterances)
 
     def add(self, key: str, num_frames: int, work: Work) -> None:
-        """Has the threads do the work, when they are done with what came before.
+        """Gives the work to the threads, after the work that came before.
 
         Raises:
             NotComputableError, CompilationError: the network gives no output for a run of it.
@@ -158,7 +158,7 @@ class UtteranceQueue:
         self._num_frames += num_frames
 
     def flush(self) -> None:
-        """Has the threads compute what waits for company."""
+        """Gives the threads all runs that wait to fill a minibatch."""
         if self._former is not None:
             self._begin(self._former.flush())
 
@@ -182,7 +182,7 @@ class UtteranceQueue:
         return self._utterances[0]
 
     def next_result(self) -> FloatArray:
-        """Waits for the oldest, and gives its result.
+        """Waits for the oldest utterance, and returns its result.
 
         Raises:
             Exception: what a task raised.
@@ -197,19 +197,19 @@ class UtteranceQueue:
 
     @property
     def has_result(self) -> bool:
-        """Whether the oldest can be written at once."""
+        """Whether the result of the oldest utterance is ready."""
         return bool(self._utterances) and self.oldest.is_done
 
     @property
     def is_full(self) -> bool:
-        """Whether enough is waiting: for the memory, or for the threads.
+        """Whether enough utterances wait: for the memory, or for the threads.
 
-        For the threads it is enough if it keeps all of them busy for as long as the oldest may
-        take. Which runs share a minibatch does not depend on it: it is asked of utterances that
-        threads have been told of.
+        They are enough for the threads if they keep all threads busy for as long as the oldest may
+        take. Only utterances that threads already have count, so this does not change which runs
+        share a minibatch.
         """
         if not self._utterances or not self.oldest.is_begun:
-            return False  # it is as soon as it has waited for the frames that it may wait for
+            return False  # it still waits to fill minibatches, for a limited number of frames
         others = self._num_frames - self.oldest.num_frames
         if others > self._frames_waiting:
             return True

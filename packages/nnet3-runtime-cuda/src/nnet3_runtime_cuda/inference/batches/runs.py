@@ -59,10 +59,10 @@ class Minibatches:
 
         Args:
             runs: At least one.
-            size: Sequences to be computed; what runs lack is filled up with the last one.
+            size: Number of sequences to compute; the last run is repeated to fill it.
 
         Returns:
-            What went wrong, by the number of the run.
+            The errors, by the number of the run.
         """
         errors: dict[int, Nnet3Error] = {}
         inputs: dict[int, Mapping[str, FloatArray]] = {}
@@ -74,7 +74,7 @@ class Minibatches:
         if not inputs:
             return errors
         given = list(inputs.values())
-        # With another number of sequences there would be another program to be compiled.
+        # Another number of sequences would need another program.
         given += [given[-1]] * (size - len(given))
         try:
             outputs = self._forward(runs[0].request, given)
@@ -103,7 +103,7 @@ class Minibatches:
 
 
 def of_sequences(request: ComputationRequest, count: int) -> ComputationRequest:
-    """A request of one sequence for so many of them; the rows of each follow one another."""
+    """A request of one sequence repeated for `count` sequences; the rows of each are contiguous."""
 
     def repeated(io: IoSpecification) -> IoSpecification:
         indexes = np.tile(io.indexes, (count, 1))

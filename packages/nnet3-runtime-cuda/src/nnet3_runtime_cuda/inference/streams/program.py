@@ -80,8 +80,8 @@ class StreamProgram:
             trace: Hears what each command takes.
 
         Raises:
-            NotComputableError, CompilationError: the network gives no output chunk by chunk, or
-                looks back so far that its state does not repeat within a hundred chunks.
+            NotComputableError, CompilationError: the outputs cannot be computed chunk by chunk, or
+            the network looks back so far that its state does not repeat within a hundred chunks.
             UnsupportedComponentError: it holds a type that cannot be computed.
             DeviceMemoryError: the device has not the memory.
         """
