@@ -282,7 +282,7 @@ class Model:
             UnsupportedComponentError: the network has a component of a type that is not
                 implemented.
             NotComputableError, CompilationError: the network gives no output for these frames.
-            DeviceMemoryError: the device has not the memory.
+            DeviceMemoryError: the device lacks memory.
         """
         chunk_options = ChunkOptions(
             frames_per_chunk=frames_per_chunk,
@@ -550,7 +550,7 @@ class Model:
             the network looks back so far that its state does not repeat within a hundred chunks.
             UnsupportedComponentError: the network has a component of a type that is not
                 implemented.
-            DeviceMemoryError: the device has not the memory.
+            DeviceMemoryError: the device lacks memory.
         """
         from nnet3_runtime_cuda.inference.streams import Stream, StreamOptions, StreamPrograms
 

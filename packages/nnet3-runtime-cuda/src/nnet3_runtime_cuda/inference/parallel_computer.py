@@ -39,21 +39,20 @@ class ParallelComputer:
     Sequences (the rows with the same n) do not depend on one another, unless parameters or
     statistics are updated or something is random. So each thread of the network computes some of
     them, from the input to the output, in memory of its own: threads then neither wait for one
-    another nor cut products up. What cannot be computed that way (a single sequence, training,
-    components that are not in test mode, a network on a CUDA device) is one computation, run as
-    `NnetComputer` does; for a training request `computers[0]` has the backward pass.
+    another nor cut products up. Other requests (a single sequence, training, components that are
+    not in test mode, a network on a CUDA device) are one computation, run as by `NnetComputer`; for
+    a training request `computers[0]` has the backward pass.
 
-    It may be run by several threads at once, which wait for one another where they need the same
-    memory.
+    Several threads may run it at once; they wait for one another where they need the same memory.
 
     Attributes:
-        computers: What runs: one, or one for each thread.
+        computers: One computer, or one for each thread.
         memory_bytes: Size of the memory for matrices and scratch; parameters are not counted.
         num_calls: Number of array operations that a run makes.
 
     Raises:
-        NetworkError: the request names a node that the network has not.
-        Nnet3Error: what `compile` raised.
+        NetworkError: the request names a node that the network lacks.
+        Nnet3Error: `compile` raised it.
         UnsupportedComponentError: this package does not implement a component type.
         DeviceError: there is no such device or number of threads.
         DeviceMemoryError: the device lacks memory; the message says what would fit.
@@ -71,12 +70,12 @@ class ParallelComputer:
         threads: int | None = None,
         trace: Tracer | None = None,
     ) -> None:
-        """Compiles a request, or its parts, and binds what comes of it.
+        """Compiles a request, or its parts, and binds the computations.
 
         Args:
             nnet: The network, or a network on a device, which knows the device and its threads.
             compile: Makes the computation for a request, such as `CachingCompiler(nnet).compile`.
-                Groups of as many sequences of the same shape are the same request to it.
+                Groups with equal numbers of sequences of the same shape have equal requests.
             request: What is to be computed.
             device: "cpu", "cuda", "cuda:<number>", or a platform that is open.
             threads: How many threads compute; None for as many as the BLAS library uses, but at
@@ -128,7 +127,7 @@ class ParallelComputer:
 
 @attrs.frozen(kw_only=True, eq=False)
 class _Part:
-    """What one thread computes; one run after another, as they have the same memory."""
+    """The part of one thread; its runs follow one another, since they share memory."""
 
     group: SequenceGroup
     computer: NnetComputer
@@ -148,7 +147,7 @@ class _Part:
 def _parts(
     nnet: DeviceNnet, compile: Compile, request: ComputationRequest, trace: Tracer | None
 ) -> list[_Part]:
-    """What the threads of a network compute; the whole request if it cannot be split."""
+    """The parts of a request for the threads of a network; one if it cannot be split."""
     workers = nnet.machine.workers
     count = 1 if workers is None else min(workers.threads, num_sequences(request))
     if count == 1 or not _has_independent_sequences(nnet.nnet, request):
@@ -158,9 +157,9 @@ def _parts(
         groups = sequence_groups(request, count)
         computations = [compile(group.request) for group in groups]
     except Nnet3Error:
-        compile(request)  # whose error has the sequences by their own numbers
+        compile(request)  # its error numbers the sequences as the caller does
         raise
-    with LIMIT.at_most(1):  # products may be timed to find their fastest way
+    with LIMIT.at_most(1):  # binding may time products, which will run on one thread
         return [
             _Part(group=group, computer=NnetComputer(nnet, computation, threads=1, trace=trace))
             for group, computation in zip(groups, computations, strict=True)
@@ -168,14 +167,14 @@ def _parts(
 
 
 def _has_independent_sequences(nnet: Nnet, request: ComputationRequest) -> bool:
-    """Whether nothing that is computed depends on several sequences."""
+    """Whether no computed row depends on several sequences."""
     if request.needs_derivatives or request.store_component_stats:
         return False
     return all(map(_is_in_test_mode, nnet.components))
 
 
 def _is_in_test_mode(component: Component) -> bool:
-    """Whether a component, if it has a test mode, is in it; and all its parts are."""
+    """Whether a component and all its parts are in test mode, if they have one."""
     if isinstance(component, CompositeComponent):
         return all(map(_is_in_test_mode, component.components))
     return bool(getattr(component, "test_mode", True))

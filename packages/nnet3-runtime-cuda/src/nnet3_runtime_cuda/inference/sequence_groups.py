@@ -24,8 +24,9 @@ class SequenceGroup:
     """The part of a request that belongs to some of its sequences.
 
     Attributes:
-        request: It, with the sequences numbered from 0 on, in their order.
-        input_rows: Where the rows of each of its inputs lie in the input of the whole request.
+        request: The request, with the sequences numbered from 0 on, in their order.
+        input_rows: For each of its inputs, the places of its rows in the input of the whole
+            request.
         output_rows: The same for its outputs.
     """
 
@@ -45,25 +46,25 @@ class SequenceGroup:
 
 
 def num_sequences(request: ComputationRequest) -> int:
-    """Of how many sequences outputs are wanted."""
+    """The number of sequences whose outputs are wanted."""
     return len(_wanted(request))
 
 
 def _wanted(request: ComputationRequest) -> set[int]:
-    """The numbers of the sequences of which outputs are wanted."""
+    """The numbers of the sequences whose outputs are wanted."""
     return set().union(*(io.indexes[:, N].tolist() for io in request.outputs))
 
 
 def sequence_groups(request: ComputationRequest, count: int) -> list[SequenceGroup]:
-    """Groups of the sequences of which outputs are wanted, with about as many rows in each.
+    """Groups of the sequences whose outputs are wanted, with about equal numbers of rows.
 
-    A sequence is what has the same n. No descriptor and no component in test mode looks from one to
-    another, so the groups can be computed apart. Groups with sequences of the same shape, in the
-    same order of rows, have equal requests.
+    The rows with the same n are a sequence. No descriptor and no component in test mode looks from
+    one to another, so the groups can be computed apart. Groups with sequences of the same shape, in
+    the same order of rows, have equal requests.
 
     Args:
         request: The whole request.
-        count: How many groups are wanted: at least 1; there are fewer if there are fewer sequences.
+        count: Wanted number of groups, at least 1; there are fewer if there are fewer sequences.
     """
     sizes: Counter[int] = Counter()
     for io in (*request.inputs, *request.outputs):
@@ -73,9 +74,9 @@ def sequence_groups(request: ComputationRequest, count: int) -> list[SequenceGro
 
 
 def _even_groups(sizes: Mapping[int, int], count: int) -> list[list[int]]:
-    """Sequences in groups of about the same size: the largest first, where there is least so far.
+    """Sequences in groups of about equal size: the largest first, into the smallest group.
 
-    Of sequences of the same size, those that follow one another come into the same group.
+    Adjacent sequences of the same size come into the same group.
     """
     groups: list[list[int]] = [[] for _ in range(min(count, len(sizes)))]
     totals = [0] * len(groups)
@@ -117,7 +118,7 @@ def _rows_of(io: IoSpecification, sequences: npt.NDArray[np.int_]) -> npt.NDArra
 def _part(
     io: IoSpecification, rows: npt.NDArray[np.intp], sequences: npt.NDArray[np.int_]
 ) -> IoSpecification:
-    """Some rows of an input or output, with the place of their sequence for its number."""
+    """Some rows of an input or output; sequences are numbered by their place in `sequences`."""
     indexes = io.indexes[rows]
     indexes[:, N] = np.searchsorted(sequences, indexes[:, N])
     return attrs.evolve(io, indexes=indexes)

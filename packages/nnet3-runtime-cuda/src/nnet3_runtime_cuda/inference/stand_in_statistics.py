@@ -1,8 +1,8 @@
 """Statistics for batch normalisation that has never seen data.
 
-In test mode such a component has no mean and variance to go by. Kaldi's tools then draw them from
-the C library's generator, which they never seed, so that everyone gets the same numbers. Networks
-that were initialized but not trained (0.raw) give Kaldi's values only with these numbers.
+In test mode such a component needs a mean and a variance. Kaldi's tools draw them from the C
+library's generator, which they never seed, so everyone gets the same numbers. Networks that were
+initialized but not trained (0.raw) give Kaldi's values only with these numbers.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _SEED_OFFSET = 27437
 def with_stand_in_statistics(nnet: Nnet) -> tuple[Nnet, tuple[str, ...]]:
     """Gives statistics to the batch-norm components that have none.
 
-    With vectors m and s of standard normal numbers, a component is given mean m and mean square
-    s + m^2, so variance s, of which test mode replaces what is negative by 0.
+    With vectors m and s of standard normal numbers, a component gets mean m and mean square s +
+    m^2, so variance s; test mode replaces negative variances by 0.
 
     Args:
         nnet: The network.

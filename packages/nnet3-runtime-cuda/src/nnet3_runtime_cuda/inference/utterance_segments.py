@@ -34,7 +34,7 @@ class SegmentOptions:
         check_frames("min_chunk_size", self.min_chunk_size, 1)
 
     def cut(self, frames: FloatArray) -> list[FloatArray]:
-        """The segments of an utterance that count, before they are padded.
+        """The segments of an utterance that are used, before padding.
 
         Args:
             frames: (frames, dim), at least one.

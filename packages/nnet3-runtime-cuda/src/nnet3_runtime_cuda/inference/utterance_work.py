@@ -1,4 +1,4 @@
-"""What is to be done for an utterance."""
+"""The work of an utterance: tasks and runs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from nnet3_runtime_cuda.cpu.threads.shared_tasks import Task
 
 @attrs.frozen(kw_only=True, eq=False)
 class Run:
-    """What is computed of one sequence; those with equal requests may be computed together.
+    """A run of the network over one sequence; runs with equal requests may be computed together.
 
     Attributes:
         request: The rows, of one sequence.
-        inputs: Makes the rows of each input node, when they are needed.
-        take: Is given the rows of the output node 'output'.
-        is_edge: Whether it is the first or last chunk of an utterance, and has another context for
-            that.
+        inputs: Makes the rows of each input node when they are needed.
+        take: Called with the rows of the output node 'output'.
+        is_edge: Whether it is the first or last chunk of an utterance, with a context of its own.
     """
 
     request: ComputationRequest
@@ -34,9 +33,9 @@ class Work:
     """The tasks that compute something for an utterance.
 
     Attributes:
-        tasks: To be called once each: in any order, on any threads, several at a time.
-        finish: To be called when all of them are done; returns the result.
-        runs: The same as runs of the network, if it can be computed together with that of other
+        tasks: Call each once: in any order, on any threads, several at a time.
+        finish: Call this when all tasks are done; returns the result.
+        runs: The same work as runs of the network, if it can share computations with other
             utterances: do either the tasks or the runs.
     """
 

@@ -1,4 +1,4 @@
-"""Streams: frames that come bit by bit, and the outputs as soon as their context is there."""
+"""Streams: frames that come bit by bit, with outputs as soon as their context is complete."""
 
 from nnet3_runtime_cuda.inference.streams.options import StreamOptions
 from nnet3_runtime_cuda.inference.streams.program import StreamProgram, StreamPrograms

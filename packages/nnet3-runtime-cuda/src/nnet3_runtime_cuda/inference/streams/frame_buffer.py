@@ -12,8 +12,8 @@ from nnet3_runtime_cuda.arrays import FloatArray
 class FrameBuffer:
     """The last frames of an endless sequence, numbered from any time on.
 
-    What is appended is held as it is, and put together when a window of it is taken: pushes of
-    any size take time in proportion to their frames.
+    Appended arrays are kept as they are, and joined when a window is taken: a push takes time in
+    proportion to its frames.
 
     Attributes:
         begin: The time of the first frame that is held.
@@ -42,7 +42,7 @@ class FrameBuffer:
         self.append(np.broadcast_to(self._parts[-1][-1], (count, self._dim)))
 
     def window(self, begin: int, end: int) -> FloatArray:
-        """The frames from one time to before another, (end - begin, dim); all must be held."""
+        """The frames from `begin` to before `end`, (end - begin, dim); all must be held."""
         assert self.begin <= begin <= end <= self.end, "a window lies in the buffer"
         found, time = [], self.begin
         for part in self._parts:

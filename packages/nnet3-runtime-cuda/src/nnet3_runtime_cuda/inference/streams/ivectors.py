@@ -1,4 +1,4 @@
-"""I-vectors that change while frames come: which one holds when."""
+"""I-vectors that change while frames come, and the times from which they hold."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from nnet3_runtime_cuda.arrays import FloatArray
 
 
 class IvectorTrack:
-    """The i-vectors of a sequence: what was given, and what chunks have read.
+    """The i-vectors of a sequence: those given, and those that chunks have read.
 
     Attributes:
-        given: (time, i-vector): from this time on it holds; ascending.
-        read: By the time of the first frame that they serve, those that chunks were given.
+        given: (time, i-vector): an i-vector holds from its time on; ascending.
+        read: The i-vectors that chunks have read, by the time of the first frame that they serve.
     """
 
     def __init__(self, dim: int) -> None:
         """Begins without any.
 
         Args:
-            dim: Of the i-vectors; 0 if there are none.
+            dim: Dimension of the i-vectors; 0 if there are none.
         """
         self._dim = dim
         self.given: list[tuple[int, FloatArray]] = []
         self.read: dict[int, FloatArray] = {}
 
     def give(self, time: int, ivector: FloatArray) -> None:
-        """Has an i-vector hold from a time on, which is not before those of earlier ones."""
+        """Has an i-vector hold from a time on; times must not fall."""
         if self.given and self.given[-1][0] == time:
             self.given.pop()
         self.given.append((time, ivector))
 
     def rows(self, times: Sequence[int], last_frames: Sequence[int]) -> FloatArray:
-        """The i-vectors that a chunk is given, (times, ivector_dim).
+        """The i-vectors for a chunk, (times, ivector_dim).
 
         Args:
             times: For each of them, the time of the first frame that it serves.
@@ -51,7 +51,7 @@ class IvectorTrack:
         return np.array(rows, np.float32).reshape(len(rows), self._dim)
 
     def _at(self, time: int) -> FloatArray:
-        """What holds at a time; before the first one, that one."""
+        """The i-vector that holds at a time; before the first time, the first i-vector."""
         found = self.given[0][1]
         for begin, ivector in self.given:
             if begin > time:
@@ -60,11 +60,11 @@ class IvectorTrack:
         return found
 
     def drop_before(self, first_read: int, first_frame: int) -> None:
-        """Forgets what is no longer needed.
+        """Forgets i-vectors that are no longer needed.
 
         Args:
-            first_read: Of what chunks have read, what begins before this.
-            first_frame: Of what was given, what another i-vector has replaced by this time.
+            first_read: Drops the read i-vectors that serve frames from before this time on.
+            first_frame: Drops the given i-vectors that another one has replaced by this time.
         """
         self.read = {time: row for time, row in self.read.items() if time >= first_read}
         while len(self.given) > 1 and self.given[1][0] <= first_frame:

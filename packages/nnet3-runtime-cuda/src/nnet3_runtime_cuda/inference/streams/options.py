@@ -20,7 +20,7 @@ class StreamOptions:
     Attributes:
         frames_per_chunk: Frames of output for each run of the network, before subsampling.
         frame_subsampling_factor: One row of output for this many frames.
-        ivector_period: The network reads a new i-vector every so many frames; None for one in each
+        ivector_period: Number of frames that share an i-vector; None for one i-vector in each
             chunk.
         extra_left_context_initial: Frames before the first one beyond what the network needs.
         sequences: How many sequences are computed at a time.
@@ -45,9 +45,9 @@ class StreamOptions:
             check_frames("ivector_period", self.ivector_period, 1)
 
     def chunk_size(self, nnet: Nnet) -> int:
-        """Frames of a chunk of a network: frames_per_chunk, rounded up so that chunks look alike.
+        """Frames of a chunk: frames_per_chunk, rounded up so that chunks share programs.
 
-        They begin at a multiple of the network's modulus, of the subsampling factor, and of the
+        Chunks begin at multiples of the network's modulus, of the subsampling factor, and of the
         i-vector period.
         """
         period = self.ivector_period or 1

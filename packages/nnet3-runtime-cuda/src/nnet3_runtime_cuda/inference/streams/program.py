@@ -33,13 +33,14 @@ MOST_PROGRAMS = 8
 
 @attrs.frozen(kw_only=True)
 class ChunkInputs:
-    """What a chunk is given; times are counted from its first frame.
+    """The inputs of a chunk; times count from its first frame.
 
     Attributes:
         begin: The time of the first frame of input.
         end: The time after the last one.
         ivector_times: For each i-vector, the time of the first frame that it serves.
-        state: (rows, columns) of the values of each component node that are handed on to it.
+        state: (rows, columns) of the values that the chunk before hands on, for each component
+            node.
     """
 
     begin: int
@@ -49,19 +50,19 @@ class ChunkInputs:
 
 
 class StreamProgram:
-    """A network with the programs for its chunks; holds nothing of any stream.
+    """A network with the programs for its chunks; it keeps no data of streams.
 
-    Any number of streams, on any threads, may have it run their chunks.
+    Any number of streams, on any threads, may run their chunks by it.
 
     Attributes:
         options: How streams are cut.
         dim: Columns of the frames.
-        ivector_dim: Of the i-vectors; 0 if the network takes none.
+        ivector_dim: Dimension of the i-vectors; 0 if the network takes none.
         output_dim: Columns of the outputs.
         chunk_size: Frames of a chunk.
-        ivector_period: The network reads a new i-vector every so many frames.
-        inputs: What the first chunks are given; all further ones are given what the last of these
-            is.
+        ivector_period: Number of frames that share an i-vector.
+        inputs: The inputs of the first chunks; all further chunks have the inputs of the last one
+            listed.
     """
 
     def __init__(
@@ -74,16 +75,16 @@ class StreamProgram:
         """Compiles the chunks, so that no stream has to wait for that.
 
         Args:
-            nnet: The network, as `digest` tells it from others.
-            device_nnet: The network as it is computed, not to be trained.
+            nnet: The network from which `digest` is computed.
+            device_nnet: The network that runs; it must not be trained.
             options: How streams are cut.
-            trace: Hears what each command takes.
+            trace: Receives what each command reads and writes.
 
         Raises:
             NotComputableError, CompilationError: the outputs cannot be computed chunk by chunk, or
             the network looks back so far that its state does not repeat within a hundred chunks.
-            UnsupportedComponentError: it holds a type that cannot be computed.
-            DeviceMemoryError: the device has not the memory.
+            UnsupportedComponentError: it has a component of a type that is not implemented.
+            DeviceMemoryError: the device lacks memory.
         """
         size = options.chunk_size(device_nnet.nnet)
         period = options.ivector_period or size
@@ -117,11 +118,11 @@ class StreamProgram:
             self._pool.prepare(request)
 
     def inputs_of(self, number: int) -> ChunkInputs:
-        """What the chunk of that number, from 0, is given."""
+        """The inputs of a chunk by its number, from 0."""
         return self.inputs[min(number, len(self.inputs) - 1)]
 
     def most_at_a_time(self, number: int) -> int:
-        """How many sequences can have the chunk of that number computed in one run."""
+        """How many sequences one run can compute the chunk of that number for."""
         return self.options.sequences if number >= len(self.inputs) - 1 else 1
 
     def run(
@@ -172,9 +173,9 @@ class StreamProgram:
 
     @cached_property
     def digest(self) -> str:
-        """Of the network, all its parameters, and how streams are cut.
+        """A digest of the network, all its parameters, and the options of streams.
 
-        Programs with another one do not understand each other's states.
+        A program refuses states with another digest.
         """
         digest = hashlib.sha256(repr((self.chunk_size, self.inputs)).encode())
         digest.update(self._nnet.to_bytes())
@@ -182,7 +183,7 @@ class StreamProgram:
 
 
 def _stacked(arrays: Sequence[FloatArray], rows: int) -> FloatArray:
-    """The arrays below each other, and zeros up to so many rows."""
+    """The arrays below each other, with zeros up to `rows` rows."""
     if len(arrays) * len(arrays[0]) == rows:
         return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
     stacked = np.zeros((rows, arrays[0].shape[1]), np.float32)
@@ -193,8 +194,8 @@ def _stacked(arrays: Sequence[FloatArray], rows: int) -> FloatArray:
 class StreamPrograms:
     """The programs of a network, each made when a stream first asks for its options.
 
-    The last few are kept. To make one takes seconds, so streams with new options wait for those
-    that are being made.
+    The last few are kept. Making one takes seconds, so streams with new options wait for a program
+    in the making.
     """
 
     def __init__(self, nnet: Nnet, device_nnet: DeviceNnet, trace: Tracer | None = None) -> None:
@@ -210,7 +211,7 @@ class StreamPrograms:
         return self._compile_seconds
 
     def of(self, options: StreamOptions) -> StreamProgram:
-        """The program for streams that are cut so.
+        """The program for streams with these options.
 
         Raises:
             Nnet3Error: see `StreamProgram`.

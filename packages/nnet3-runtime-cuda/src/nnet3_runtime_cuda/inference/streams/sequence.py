@@ -13,12 +13,12 @@ from nnet3_runtime_cuda.inference.streams.state import NodeRows, StreamState
 
 
 class Sequence:
-    """What is known of a sequence between two chunks.
+    """A sequence between two chunks.
 
     Attributes:
-        num_chunks: Chunks that have been computed.
-        num_frames: Frames that have come.
-        outputs: What has been computed and not yet been handed out.
+        num_chunks: Number of chunks computed.
+        num_frames: Number of frames that have come.
+        outputs: Outputs that were computed and not yet handed out.
     """
 
     def __init__(self, program: StreamProgram) -> None:
@@ -73,13 +73,13 @@ class Sequence:
         return self._program.inputs_of(self.num_chunks)
 
     def _needed(self, number: int) -> int:
-        """How many frames there must be for a chunk: those of its input, and of its output."""
+        """The number of frames that a chunk needs, for its input and for its output."""
         size = self._program.chunk_size
         return number * size + max(self._program.inputs_of(number).end, size)
 
     @property
     def num_missing(self) -> int:
-        """How many frames have to come for the next chunk to be computed."""
+        """The number of frames that the next chunk still needs."""
         return max(self._needed(self.num_chunks) - max(self._frames.end, 0), 0)
 
     @property
@@ -101,7 +101,7 @@ class Sequence:
         return values | self._state
 
     def _last_frames(self, times: list[int], end: int) -> list[int]:
-        """For each i-vector of a chunk, the last frame that is there of those that it serves."""
+        """For each i-vector of a chunk, the last frame so far of those that it serves."""
         if self._program.options.ivector_period is None:
             return [end - 1] * len(times)
         return [min(time + self._program.ivector_period, end) - 1 for time in times]
@@ -134,7 +134,7 @@ class Sequence:
     # ---- between two pushes ----
 
     def state(self) -> StreamState:
-        """All of it as a value; outputs that wait to be handed out are no part of it."""
+        """The sequence as a value, without outputs that wait to be handed out."""
         frames, ivectors = self._frames, self._ivectors
         return StreamState(
             digest=self._program.digest,
@@ -152,10 +152,10 @@ class Sequence:
 
     @classmethod
     def resumed(cls, program: StreamProgram, state: StreamState) -> Sequence:
-        """The sequence that a state is of.
+        """The sequence of a state.
 
         Raises:
-            RunError: it is that of another network or of other options, or is damaged.
+            RunError: the state is of another network or other options, or is damaged.
         """
         if state.digest != program.digest:
             raise RunError(

@@ -33,15 +33,15 @@ class StreamState(Serialized):
     """A sequence between two pushes. Times count frames from the first one.
 
     Attributes:
-        digest: Of the network and of how it is cut into chunks; see `StreamProgram`.
+        digest: Digest of the network and of the options of streams; see `StreamProgram`.
         num_chunks: Chunks that have been computed.
         num_frames: Frames that have come.
         frames: (rows, dim) float32, the last frames, which are still needed.
-        ivector_times: (V,) int64, for each i-vector that was given and is still needed, the time
-            from which on it holds; ascending.
+        ivector_times: (V,) int64, for each given i-vector that is still needed, the time from which
+            it holds; ascending.
         ivectors: (V, ivector_dim) float32.
-        read_times: (R,) int64, for each i-vector that chunks have been given, and the next one
-            needs again, the time of the first frame that it serves.
+        read_times: (R,) int64, for each i-vector that chunks have read and the next chunk needs
+            again, the time of the first frame that it serves.
         read_ivectors: (R, ivector_dim) float32.
         states: Values of component nodes.
     """
@@ -60,7 +60,7 @@ class StreamState(Serialized):
     states: tuple[NodeRows, ...]
 
     def __attrs_post_init__(self) -> None:
-        """Checks what holds for any network."""
+        """Checks conditions that hold for any network."""
         matrices = [self.frames, self.ivectors, self.read_ivectors]
         matrices += [each.rows for each in self.states]
         times = [self.ivector_times, self.read_times]

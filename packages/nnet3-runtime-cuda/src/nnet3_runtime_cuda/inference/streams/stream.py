@@ -23,11 +23,11 @@ class Stream:
     may run side by side.
 
     A sequence begins with its first push and ends with `finish`. A stream has any number of
-    sequences at a time, told apart by what they are called; without names there is one, None. One
-    call of `push_many` computes all sequences together of which it gets frames.
+    sequences at a time, told apart by their names; without names there is one, None. One call of
+    `push_many` computes all sequences whose frames it gets together.
 
     Attributes:
-        chunk_size: Frames that are computed at a time: outputs come for so many at once.
+        chunk_size: Number of frames computed at a time; their outputs come together.
         sequences: How many sequences are computed at a time.
         delay: Frames that have to come after one before its output can come, at most.
     """
@@ -40,10 +40,10 @@ class Stream:
         Args:
             program: Computes the chunks.
             priors: (output_dim,), the prior of each output, or None.
-            score_options: What becomes of the outputs.
+            score_options: How outputs become scores.
 
         Raises:
-            RunError: priors are wanted that are not there, or have no logarithm.
+            RunError: priors are asked for but missing, or have no logarithm.
         """
         score_options.check(priors)
         self.chunk_size = program.chunk_size
@@ -62,7 +62,7 @@ class Stream:
 
     @property
     def open_sequences(self) -> tuple[Hashable, ...]:
-        """What the sequences are called that have begun and not ended."""
+        """The names of the sequences that have begun and not ended."""
         return tuple(self._open)
 
     def frames_to_outputs(self, sequence: Hashable = None) -> int:
@@ -85,7 +85,7 @@ class Stream:
             frames: (count, input_dim), any number, none included. They are copied.
             ivector: (ivector_dim,), the i-vector that holds from the first of these frames on,
                 until another is given; the first push needs one if the network takes i-vectors.
-            sequence: What the sequence is called.
+            sequence: The name of the sequence.
 
         Returns:
             (k, output_dim) float32, the outputs that have become ready, in order; k may be 0.
@@ -103,7 +103,7 @@ class Stream:
             sequence: Its name. The next push begins another one of this name.
 
         Returns:
-            (k, output_dim) float32, the outputs that are left. With them there is one for every
+            (k, output_dim) float32, the remaining outputs. The sequence then has one for every
             frame_subsampling_factor frames that were pushed, rounded up.
 
         Raises:
@@ -133,7 +133,7 @@ class Stream:
                 is missing or not wanted: nothing has changed then. Or a value of an output,
                     scaled or not, is not finite: then this sequence ends, and the other sequences
                     get their outputs with the next call.
-            DeviceMemoryError: the device has not the memory.
+            DeviceMemoryError: the device lacks memory.
         """
         ivectors, ended = ivectors or {}, list(dict.fromkeys(finished))
         checked = {name: self._frames(name, values) for name, values in frames.items()}
@@ -166,13 +166,13 @@ class Stream:
     # ---- states ----
 
     def state(self, sequence: Hashable = None) -> StreamState:
-        """All that is known of a sequence, as a value that can be saved and sent.
+        """The state of a sequence, as a value that can be saved and sent.
 
-        A stream of the same model with the same options goes on from it (`resume`), in any process.
-        Outputs are the same; on another machine, up to rounding.
+        A stream of the same model with the same options continues from it (`resume`), in any
+        process. Outputs are the same; on another machine, up to rounding.
 
         Raises:
-            RunError: there is no such sequence, or it has outputs that were not handed out, since
+            RunError: there is no such sequence, or it has outputs that were not handed out because
                 a call of `push_many` failed.
         """
         found = self._open.get(sequence)
@@ -183,15 +183,15 @@ class Stream:
         return found.state()
 
     def resume(self, state: StreamState, sequence: Hashable = None) -> None:
-        """Goes on with a sequence where its state was taken.
+        """Continues a sequence from a state.
 
         Args:
-            state: What `state` gave, here or elsewhere.
-            sequence: What the sequence is called from here on.
+            state: A result of `state`, from any process.
+            sequence: The new name of the sequence.
 
         Raises:
-            RunError: there is a sequence of this name; or the state is that of another network or
-                of other options, or is damaged.
+            RunError: there is a sequence of this name; or the state is of another network or other
+                options, or is damaged.
         """
         if sequence in self._open:
             raise RunError(f"there is a sequence {sequence!r}; reset() it first")
@@ -200,7 +200,7 @@ class Stream:
     # ---- chunks ----
 
     def _compute(self, names: list[Hashable]) -> None:
-        """Computes all chunks of some sequences that are ready, each of as many as there can be."""
+        """Computes all ready chunks of some sequences, as many at a time as possible."""
         last = len(self._program.inputs) - 1
         while True:
             ready: dict[int, list[Hashable]] = defaultdict(list)
@@ -264,5 +264,5 @@ class Stream:
 
 
 def _of(name: Hashable) -> str:
-    """What is added to say which sequence is meant."""
+    """The part of a message that names the sequence."""
     return "" if name is None else f" of sequence {name!r}"
