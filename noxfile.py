@@ -1,10 +1,10 @@
 """What the project checks, against the wheels that users would install: `uv run nox`.
 
-Each package is tested with nothing installed but its wheel, what the wheel declares to need, and
-the test tools: an import that is not declared fails here and not at a user.
+Each package is tested with only its wheel, the dependencies that the wheel declares, and the test
+tools installed: an undeclared import fails here and not on a user's machine.
 
-`nox` alone runs two sessions at a time and prints what each said when it is done; `nox -s NAME`
-runs one, and prints at once.
+`nox` alone runs two sessions at a time and prints the output of each at its end; `nox -s NAME` runs
+one, and prints at once.
 """
 
 import atexit
@@ -66,7 +66,7 @@ FROM_WHEELS = f"--constraint={WHEELS / 'constraints.txt'}"
 
 
 def counts(**usual: int) -> dict[str, str]:
-    """How many random trials there are: variables of the environment, or else the usual numbers."""
+    """The numbers of random trials: from environment variables, or the defaults."""
     return {name: os.environ.get(name, str(number)) for name, number in usual.items()}
 
 
@@ -99,8 +99,8 @@ def integration(session: nox.Session) -> None:
 def lowest(session: nox.Session) -> None:
     """Run the packages' tests with the oldest dependencies that they declare to work with.
 
-    All tests, of properties with a fifth of the examples: what an old dependency lacks or does in
-    another way shows in the first ones. Their number is for faults of our own.
+    Tests of properties run a fifth of their examples: the first ones already show what an old
+    dependency lacks or does differently. The other examples look for faults of our own.
     """
     declared = [f"--requirement={path}" for path in PROJECTS]
     oldest = ["--resolution=lowest-direct", "--no-sources"]
@@ -138,7 +138,7 @@ def kernels(session: nox.Session) -> None:
 def package(session: nox.Session, package: str) -> None:
     """Run the tests of one package with only its wheel and its declared dependencies."""
     session.install(FROM_WHEELS, package, "--group=test")
-    # So many damaged files and computations, as against a tenth when pytest is run by hand.
+    # Ten times as many damaged files and computations as when pytest runs by hand.
     many = counts(DAMAGED_FILES=20000, DAMAGED_COMPUTATIONS=4320)
     tests = f"packages/{package}/tests"
     session.run("pytest", tests, *processes(session), *session.posargs, env=many)
@@ -148,9 +148,9 @@ def package(session: nox.Session, package: str) -> None:
 def nightly(session: nox.Session) -> None:
     """Run ten thousand random networks that no run has seen before, and each way of computing.
 
-    The ways are those that tests do not take on this machine: products by other libraries, or as
-    other processors compute them. Each runs five hundred networks. JUDGED_EACH_WAY, RANDOM_NETWORKS
-    and JUDGED_NETWORKS in the environment ask for other numbers.
+    The ways are those that tests do not take on this machine: products by other libraries, or as on
+    other processors. Each way runs five hundred networks. The environment variables
+    JUDGED_EACH_WAY, RANDOM_NETWORKS and JUDGED_NETWORKS set other numbers.
     """
     session.install(FROM_WHEELS, *PACKAGES, "--group=integration")
     seed = int(time.time())
@@ -169,7 +169,7 @@ def nightly(session: nox.Session) -> None:
     cores = [core for core, flag in CORES.items() if f" {flag} " in flags]
     for way in (*WAYS, *({"OPENBLAS_CORETYPE": core} for core in cores)):
         session.run(*judge, env=way)
-    if cores:  # x86-64, which there is MKL for
+    if cores:  # x86-64: MKL exists for it
         session.install(FROM_WHEELS, f"{CUDA_PACKAGE}[mkl]")
         session.run(*judge, env={"NNET3_BLAS": "mkl"})
         session.run(*judge, "--precision=bf16")
@@ -190,8 +190,8 @@ def operations(session: nox.Session, numpy: str) -> None:
 def mixed(session: nox.Session) -> None:
     """Run the stages in processes, one package at its last release and the others as of today.
 
-    A release is a commit with a tag such as nnet3-graph-0.1.0. `-- COMMIT` takes all packages of
-    that commit for released.
+    A release is a commit with a tag such as nnet3-graph-0.1.0. `-- COMMIT` takes that commit as the
+    last release of all packages.
     """
     session.install(FROM_WHEELS, *PACKAGES, "--group=integration")
     shutil.rmtree(RELEASED, ignore_errors=True)
@@ -215,7 +215,7 @@ def mixed(session: nox.Session) -> None:
 def release(session: nox.Session) -> None:
     """Check a package before its release, and build what would be uploaded: `-- nnet3-graph`.
 
-    `-- nnet3-graph --draft` builds although a date, an address or the tag is missing.
+    `-- nnet3-graph --draft` builds even if a date, an address or the tag is missing.
     """
     session.install("attrs", "packaging", "twine>=5.1")
     session.run("python", "release.py", *session.posargs)
@@ -323,8 +323,8 @@ def gpu(session: nox.Session) -> None:
 def sanitize(session: nox.Session, tool: str) -> None:
     """Train the reference cases under a tool of NVIDIA's compute-sanitizer.
 
-    Each allocation is one of CUDA's own, so that the tool knows its bounds. The tool slows kernels
-    down tenfold and more: `-- -k "lstm"` after the session's name chooses other tests.
+    CUDA makes each allocation separately, so that the tool knows its bounds. The tool slows kernels
+    down tenfold or more: `-- -k "lstm"` after the session's name chooses other tests.
     """
     sanitizer = shutil.which("compute-sanitizer", path=f"{os.environ['PATH']}:/usr/local/cuda/bin")
     if sanitizer is None:
@@ -336,7 +336,7 @@ def sanitize(session: nox.Session, tool: str) -> None:
 
 
 def announce() -> None:
-    """Say what all sessions are about to do, and in one line at the end what came of them."""
+    """Say what all sessions are about to do, and report all results in one line at the end."""
     say = functools.partial(print, "nox >", file=sys.stderr, flush=True)
     say(f"About {MINUTES} minutes on two idle cores, two sessions at a time:")
     for name, function in nox.registry.get().items():
@@ -350,7 +350,7 @@ def announce() -> None:
 
 
 def conclude(start: float, say: Callable[[str], None]) -> None:
-    """Say in one line what came of all sessions, and how long they took."""
+    """Report the results of all sessions in one line, and how long they took."""
     minutes, seconds = divmod(round(time.monotonic() - start), 60)
     took = f"in {minutes} min {seconds} s"
     if not REPORT.exists():

@@ -1,8 +1,8 @@
 """Recognise spoken digits with a network that Kaldi trained.
 
 For each frame of 10 ms the network gives the log-probability of silence (column 0) and of the words
-zero to nine (columns 1 to 10). The word with the largest sum over all frames is the one that was
-said. The key of an utterance ends in the word that is right.
+zero to nine (columns 1 to 10). The word with the largest sum over all frames is the recognised
+word. The key of an utterance ends in the correct word.
 """
 
 from pathlib import Path

@@ -4,8 +4,8 @@
     python recognise_onnx.py digits.onnx
 
 The model is for chunks of a fixed number of frames and any number of sequences, so the chunks of an
-utterance are computed together. Frames at its edges are repeated, as nnet3-compute does. What is
-recognised is as in recognise.py.
+utterance are computed together. Frames at its edges are repeated, as nnet3-compute does. The words
+are recognised as in recognise.py.
 """
 
 import sys

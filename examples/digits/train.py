@@ -1,8 +1,7 @@
 """Train a network to recognise spoken digits, from 60 utterances.
 
-Each frame of 10 ms has a class: 0 for silence, 1 to 10 for the words zero to nine. The run is kept
-in the folder `run`; started again, it goes on where it was broken off. The same from the command
-line:
+Each frame of 10 ms has a class: 0 for silence, 1 to 10 for the words zero to nine. The folder `run`
+stores the run; started again after an interruption, it continues. The same from the command line:
 
     nnet3-train-recipe --nnet-config=nnet.config --features=ark:train60.feats.ark \
         --posteriors=ark:train60.post --num-epochs=15 --minibatch-size=16 run
@@ -29,7 +28,7 @@ EPOCHS = {1: 15, 4: 40}
 
 
 def utterances() -> Iterator[Utterance]:
-    """Features and classes of the utterances that are trained on."""
+    """Features and classes of the training utterances."""
     features = dict(read_table(f"ark:{FOLDER / 'train60.feats.ark'}"))
     labels = kaldi_native_io.SequentialPosteriorReader(f"ark:{FOLDER / 'train60.post'}")
     for key, frames in labels:
@@ -38,9 +37,9 @@ def utterances() -> Iterator[Utterance]:
 
 
 def num_recognised(model: Model) -> tuple[int, int]:
-    """How many of the test utterances are recognised, and how many there are.
+    """The number of test utterances that are recognised, and the number of all.
 
-    The word with the largest sum over all frames is the one that was said.
+    The word with the largest sum over all frames is the recognised word.
     """
     right = total = 0
     for key, features in read_table(f"ark:{FOLDER / 'test.feats.ark'}"):

@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parent
 
 
 def executed(path: Path) -> nbformat.NotebookNode:
-    """Returns a notebook with the outputs that its cells have now, run in its folder.
+    """Returns a notebook with new outputs of its cells, run in its folder.
 
     Raises:
         nbclient.exceptions.CellExecutionError: A cell fails.
@@ -32,7 +32,7 @@ def executed(path: Path) -> nbformat.NotebookNode:
         coalesce_streams=True,
         resources={"metadata": {"path": str(path.parent)}},
     )
-    asyncio.run(client.async_execute())  # nothing of it is left for the end of the process
+    asyncio.run(client.async_execute())  # closes its event loop before the process ends
     notebook.metadata = nbformat.from_dict(
         {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     )

@@ -27,7 +27,7 @@ FRAMES = 50
 
 
 def export(model: Path) -> dict[str, int]:
-    """Write the network as ONNX; returns what the page has to know of it."""
+    """Write the network as ONNX; returns the facts about it that the page needs."""
     tool = shutil.which("nnet3-to-onnx", path=Path(sys.executable).parent)
     assert tool is not None, "nnet3-tools is not installed for this Python"
     subprocess.run([tool, DIGITS / "final.raw", model, f"--frames={FRAMES}"], check=True)

@@ -34,7 +34,7 @@ class DeltaPrecomputedIndexes(PrecomputedIndexes):
     earlier: RowArray = row_array()
 
     def misfit(self, component: Any, rows_in: int, rows_out: int, *, backward: bool) -> str | None:
-        """Returns what does not fit: a number of rows, or a row that is not there."""
+        """Returns what does not fit: a number of rows, or a missing row."""
         for rows in (self.later, self.earlier):
             misfit = wrong_count("output rows", len(rows), rows_out)
             misfit = misfit or no_such_row("input row", rows, rows_in)

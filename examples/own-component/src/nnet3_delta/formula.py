@@ -1,4 +1,4 @@
-"""What the type computes, for the reference runtime."""
+"""The formula of the type, for the reference runtime."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = NDArray[np.floating[Any]]
 
 @formula(DeltaComponent)
 class Delta(Formula):
-    """y(t) = scale (x(t + offset) - x(t - offset)); dx has what is read added up."""
+    """y(t) = scale (x(t + offset) - x(t - offset)); dx sums the derivatives of all reads."""
 
     def forward(self, call: Call) -> Array:
         """Returns the differences."""

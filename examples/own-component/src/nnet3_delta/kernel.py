@@ -1,4 +1,4 @@
-"""The same for nnet3-runtime-cuda, recorded on a tape."""
+"""The kernel of the type for nnet3-runtime-cuda, recorded on a tape."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from nnet3_delta.component import DeltaComponent
 
 @kernel_for(DeltaComponent)
 class DeltaKernel(Kernel):
-    """y(t) = scale (x(t + offset) - x(t - offset)); dx has what is read added up."""
+    """y(t) = scale (x(t + offset) - x(t - offset)); dx sums the derivatives of all reads."""
 
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
         later, earlier = p.tape.scratch(*p.y.shape), p.tape.scratch(*p.y.shape)
         x = p.tape.scratch(*p.x.shape)
-        p.tape.copy(p.x, x)  # its rows may be parts of longer ones
+        p.tape.copy(p.x, x)  # rows of p.x may be parts of longer rows
         p.tape.take_rows(x, p.indexes.later.astype(np.int64), later)
         p.tape.take_rows(x, p.indexes.earlier.astype(np.int64), earlier)
         p.tape.subtract(later, earlier, later)

@@ -1,4 +1,4 @@
-"""The same in standard operators, for nnet3-runtime-onnx."""
+"""The type in standard operators, for nnet3-runtime-onnx."""
 
 from __future__ import annotations
 
