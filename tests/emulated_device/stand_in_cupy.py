@@ -26,7 +26,7 @@ from emulated_device.host_platform import HostPlatform
 
 FUNCTIONS = (
     "abs", "ascontiguousarray", "clip", "einsum", "exp", "isfinite", "log", "multiply", "ones",
-    "repeat", "stack", "vdot", "zeros_like",
+    "repeat", "stack", "subtract", "vdot", "zeros_like",
 )  # fmt: skip
 """Functions of the module that are NumPy's but for the arrays."""
 EMPTY = ("empty", "empty_like")

@@ -128,11 +128,11 @@ class ChainObjective:
         )
         result = posteriors = None
         if num.derivative is not None and den.derivative is not None:
-            posteriors = num.derivative
-            posteriors *= supervision.weight
-            result = den.derivative
-            result *= -supervision.weight
-            result += posteriors
+            posteriors, result = num.derivative, den.derivative
+            if supervision.weight != 1.0:
+                posteriors *= supervision.weight
+                result *= supervision.weight
+            xp.subtract(posteriors, result, result)
             if scale:
                 result -= values * values.dtype.type(scale)
             factor = self.options.out_of_range_regularize
