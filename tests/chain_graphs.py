@@ -26,8 +26,8 @@ def edges(fst: Fst) -> tuple[Edges, Edges]:
 def largest_difference(one: Fst, other: Fst) -> float:
     """The largest difference in costs if states are matched; infinite if they cannot be.
 
-    States are told apart by the labels around them, step by step; where that ends, the two with the
-    smallest costs of those that look alike are taken for the same.
+    States are distinguished by the labels around them, in rounds. States that still look alike are
+    matched in the order of their costs.
     """
     if (one.num_states, one.num_arcs) != (other.num_states, other.num_arcs):
         return math.inf

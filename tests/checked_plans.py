@@ -1,4 +1,4 @@
-"""Plans that change whatever may be changed, and a check of each."""
+"""Plans with every legal rewrite, and a check of each plan."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ REWRITES = (
 
 @attrs.frozen
 class EverythingPays:
-    """Capabilities of a machine on which all that is legal pays.
+    """Capabilities of a machine on which every legal rewrite pays.
 
     Attributes:
         nnet: The network.
-        rows: Of how many rows products for several steps are made.
+        rows: Number of rows of products for several steps.
     """
 
     nnet: Nnet
@@ -53,7 +53,7 @@ class EverythingPays:
 
 
 def checked_plan(nnet: Nnet, computation: NnetComputation, rows: int = 256) -> Plan:
-    """The plan with all that is legal, which has been checked."""
+    """The checked plan with every legal rewrite."""
     plan = plan_with(nnet, computation, EverythingPays(nnet, rows))
     check_plan(nnet, computation, plan)
     return plan

@@ -1,1 +1,1 @@
-"""Model files that are damaged with knowledge of their structure, and the reading of them."""
+"""Damages model files by their structure, and reads them."""

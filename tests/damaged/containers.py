@@ -1,4 +1,4 @@
-"""Ways to damage what is written down as text or as a container, and is then read and used.
+"""Ways to damage texts and containers, which are then read and used.
 
 Containers are those of networks, requests and computations: their header, their JSON, their
 tensors and their bytes. Texts are config lines, and programs as `format_computation` prints them.
@@ -37,7 +37,7 @@ _DTYPES = ("f4", "f8", "f2", "i4", "i8", "u1", "?", "i1", "u4")
 
 @attrs.frozen(eq=False)
 class Written:
-    """What one random network, a request and its computations are when they are written down.
+    """A random network, a request and its computations in their written forms.
 
     Attributes:
         example: The network and the request.
@@ -52,7 +52,7 @@ class Written:
 
 @functools.cache
 def written(number: int) -> Written:
-    """Returns what random network `number` is when it is written down."""
+    """Returns random network `number` in its written forms."""
     example = example_of_seed(number)
     compiled = compile_computation(example.nnet, example.request)
     optimized = optimize(example.nnet, compiled)
@@ -68,12 +68,12 @@ def written(number: int) -> Written:
 
 
 class DamagedText(NamedTuple):
-    """What was damaged: its kind, and what it is now.
+    """A damaged text or container.
 
     Attributes:
-        name: How it came about.
+        name: How it was made.
         kind: "nnet", "request", "computation", "config" or "program".
-        data: A container or, of the last two kinds, a text.
+        data: A container, or for "config" and "program" a text.
         example: The network and the request that it belongs to.
     """
 
@@ -84,7 +84,7 @@ class DamagedText(NamedTuple):
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Each container of JSON and key in it, so that what is there can be replaced."""
+    """The places of replaceable values in JSON: each object or list with each of its keys."""
     if isinstance(value, dict | list):
         for key in list(value) if isinstance(value, dict) else range(len(value)):
             yield value, key
@@ -92,7 +92,7 @@ def _places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _odd(rng: random.Random, old: Any) -> Any:
-    """A value that may stand in the place of another."""
+    """A value to replace another."""
     if isinstance(old, bool) or rng.random() < 0.2:
         return rng.choice(_OTHERS)
     if isinstance(old, int) and rng.random() < 0.8:
@@ -106,7 +106,7 @@ def _odd(rng: random.Random, old: Any) -> Any:
 
 
 def damaged_words(rng: random.Random, text: str) -> str:
-    """Some words of a text are others, other numbers, missing or there twice."""
+    """Some words of a text are replaced, missing or doubled."""
     parts = re.split(r"([\s=(),:\[\]]+)", text)
     numbers = [at for at, part in enumerate(parts) if re.fullmatch(r"-?[\d.e+-]+", part)]
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
@@ -127,7 +127,7 @@ def damaged_words(rng: random.Random, text: str) -> str:
 
 
 def odd_setting(rng: random.Random, text: str) -> str:
-    """One number of a component, or the dimension of an input, is another."""
+    """One number of a component, or the dimension of an input, is replaced."""
     places = list(re.finditer(r"(?<=[=,])-?\d+", text))
     place = rng.choice(places)
     new = str(rng.choice(_INTEGERS[:14]))
@@ -153,7 +153,7 @@ def _with_json(rng: random.Random, data: bytes, change: Callable[[Any], None]) -
 
 
 def odd_values(rng: random.Random, data: bytes) -> bytes:
-    """Values of the JSON are others, or missing."""
+    """Values of the JSON are replaced or missing."""
 
     def change(header: Any) -> None:
         for _ in range(rng.choice((1, 1, 1, 2, 3))):
@@ -207,12 +207,12 @@ def odd_tensors(rng: random.Random, data: bytes) -> bytes:
 
 
 def odd_header(rng: random.Random, data: bytes) -> bytes:
-    """The header of the container has other entries."""
+    """Entries of the container's header are replaced."""
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
     for _ in range(rng.choice((1, 1, 2))):
         places = list(_places(header))
-        if not places:  # all is deleted
+        if not places:  # everything was deleted
             break
         holder, key = rng.choice(places)
         if isinstance(holder, dict) and rng.random() < 0.2:
@@ -226,7 +226,7 @@ def odd_header(rng: random.Random, data: bytes) -> bytes:
 
 
 def odd_bytes(rng: random.Random, data: bytes) -> bytes:
-    """Some bytes are others, or the end is missing."""
+    """Some bytes are replaced, or the end is missing."""
     if rng.random() < 0.3:
         return data[: rng.randrange(len(data))]
     changed = bytearray(data)

@@ -51,7 +51,7 @@ def _tokens(group: str) -> tuple[bytes, ...]:
 
 @damage
 def other_token(good: GoodFile, rng: random.Random) -> bytes:
-    """A token is another token, or something that is none."""
+    """A token is replaced by another token, or by something that is no token."""
     token = rng.choice(_tokens(good.group) if rng.random() < 0.7 else _ODD_TOKENS)
     return good.with_bytes(good.pick(rng, "token"), token + b" ")
 
@@ -64,7 +64,7 @@ def lost_element(good: GoodFile, rng: random.Random) -> bytes:
 
 @damage
 def repeated_element(good: GoodFile, rng: random.Random) -> bytes:
-    """An element is there several times."""
+    """An element is repeated."""
     element = good.pick(rng)
     return good.with_bytes(element, good.bytes_of(element) * rng.choice((2, 3, 1000)))
 
@@ -103,7 +103,7 @@ def neighbouring_integer(good: GoodFile, rng: random.Random) -> bytes:
 
 @damage
 def odd_array_size(good: GoodFile, rng: random.Random) -> bytes:
-    """The size at the head of an array, or its first bytes, are others."""
+    """The size at the head of an array, or its first bytes, are replaced."""
     element = good.pick(rng, *_ARRAYS)
     size = rng.choice((0, -1, 1, 65535, 46341, 10**9, _INT32, -_INT32 - 1))
     skipped = rng.choice((0, 1, 3, 4, 5, 8, 9))
@@ -114,20 +114,20 @@ def odd_array_size(good: GoodFile, rng: random.Random) -> bytes:
 
 @damage
 def odd_real(good: GoodFile, rng: random.Random) -> bytes:
-    """A number is no number, or out of range."""
+    """A real number is replaced by one out of range, or by no number."""
     value = rng.choice((float("nan"), float("inf"), float("-inf"), -1.0, 0.0, 3.4e38, 1e-45))
     return good.with_bytes(good.pick(rng, "real"), good.real(value))
 
 
 @damage
 def odd_boolean(good: GoodFile, rng: random.Random) -> bytes:
-    """A truth value is none."""
+    """A truth value is replaced by something else."""
     return good.with_bytes(good.pick(rng, "boolean"), rng.choice((b"T", b"F", b"t", b"\0", b"1 ")))
 
 
 @damage
 def odd_precision(good: GoodFile, rng: random.Random) -> bytes:
-    """The byte that gives the size of a number is another, or a letter of a word."""
+    """The byte with the size of a number is replaced, or a letter of a word."""
     element = good.pick(rng, "integer", "real", *_ARRAYS)
     head = bytes([rng.choice((0, 1, 2, 4, 8, 16, 127, 128, 255, 70, 68, 67))])
     return good.with_bytes(element, head + good.bytes_of(element)[1:])
@@ -135,7 +135,7 @@ def odd_precision(good: GoodFile, rng: random.Random) -> bytes:
 
 @damage
 def odd_line(good: GoodFile, rng: random.Random) -> bytes:
-    """A part of a config line is another word."""
+    """A part of a config line is replaced by another word."""
     element = good.pick(rng, "line")
     parts = re.split(r"([\s=(),]+)", good.bytes_of(element).decode("latin-1"))
     parts[rng.randrange(len(parts))] = rng.choice(_ODD_WORDS)
@@ -159,7 +159,7 @@ def deep_descriptor(good: GoodFile, rng: random.Random) -> bytes:
 
 
 def _components(good: GoodFile) -> list[Element]:
-    """Returns where the components of a file are, or in examples, inputs, outputs and the like."""
+    """Returns the places of components in a file; of inputs and outputs in examples."""
     starts: list[tuple[bytes, int]] = []
     found = []
     for element in good.elements:
@@ -175,7 +175,7 @@ def _components(good: GoodFile) -> list[Element]:
 
 @damage
 def nested_component(good: GoodFile, rng: random.Random) -> bytes:
-    """A component lies in composites that lie in each other."""
+    """A component is nested in composites."""
     element = rng.choice(_components(good))
     depth = rng.choice((1, 2, 15, 16, 17, 1000))
     head = b"<CompositeComponent> <LearningRate> " + good.real(0.1) + b"<MaxRowsProcess> "
@@ -218,7 +218,7 @@ def changed_bytes(good: GoodFile, rng: random.Random) -> bytes:
 
 @damage
 def changed_range(good: GoodFile, rng: random.Random) -> bytes:
-    """A range of the file is missing, zero, or there twice."""
+    """A range of the file is missing, zero, or doubled."""
     start, end = sorted(rng.randrange(len(good.data)) for _ in range(2))
     piece = good.data[start:end]
     new = rng.choice((b"", bytes(len(piece)), piece * 2, piece[::-1]))
@@ -226,7 +226,7 @@ def changed_range(good: GoodFile, rng: random.Random) -> bytes:
 
 
 class DamagedFile(NamedTuple):
-    """A damaged file and how it came about."""
+    """A damaged file, and how it was made."""
 
     name: str
     data: bytes
@@ -239,7 +239,7 @@ class DamagedFile(NamedTuple):
 
 
 def damaged_file(seed: int, number: int, group: str = "models") -> DamagedFile:
-    """Returns file `number` of a seed, made of one of a group of good files."""
+    """Returns file `number` of a seed, made from one of a group of good files."""
     rng = random.Random(f"{seed}:{number}")
     good = rng.choice(good_files(group))
     chosen = rng.choice(DAMAGES)

@@ -53,7 +53,7 @@ def bytes_of(examples: Sequence[TrainingExample], kind: str, *, binary: bool = T
 
 
 def changes_of(example: TrainingExample, kind: str) -> list[Callable[[], object]]:
-    """What tools and trainers do with an example, as calls."""
+    """The operations of tools and trainers on an example, as calls."""
     own = egs if kind == EXAMPLES else chain
     calls: list[Callable[[], object]] = [
         lambda: merge_examples([example, example]),

@@ -1,6 +1,6 @@
-"""Good files, binary and text, and what they are made of: models; for examples see `good_examples`.
+"""Good model files, binary and text, with their elements; for examples see `good_examples`.
 
-A file is read while every element that is read (token, number, array, line) is noted.
+A file is read while every element (token, number, array, line) is recorded.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LONGEST_KEY = 32
 
 
 class Element(NamedTuple):
-    """What one call of a reader's method has read."""
+    """The bytes that one call of a reader's method has read."""
 
     kind: str
     start: int
@@ -46,7 +46,7 @@ class Element(NamedTuple):
 
 @attrs.frozen
 class GoodFile:
-    """A file as Kaldi would write it, and what it is made of."""
+    """A file as Kaldi would write it, with its elements."""
 
     name: str
     data: bytes
@@ -61,7 +61,7 @@ class GoodFile:
 
     @property
     def binary(self) -> bool:
-        """Whether the file is binary; in archives that stands behind the first key."""
+        """Whether the file is binary; an archive has the mark after its first key."""
         return b"\0B" in self.data[:_LONGEST_KEY]
 
     def pick(self, rng: random.Random, *kinds: str) -> Element:
@@ -174,13 +174,13 @@ def good_file(
     group: str = "models",
     functions: Mapping[str, str] = MappingProxyType({}),
 ) -> GoodFile:
-    """Returns a file with the elements that reading it asks for, outer ones behind inner ones.
+    """Returns a file with the elements that reading it asks for, inner elements before outer ones.
 
     Args:
         name: What it is called.
         data: The file.
-        kind: As `read` is told.
-        read: Reads it.
+        kind: The kind that `read` is called with.
+        read: Reads the file.
         group: The group that it belongs to.
         functions: Further functions that take an element from a reader, by their full name, with
             the kind of the element.

@@ -1,4 +1,4 @@
-"""Reads damaged files and reports what must not happen.
+"""Reads damaged files, and reports whatever must not happen.
 
 Run with a seed and numbers to repeat some files, with `tests` as PYTHONPATH, as in
 `python -m damaged.reading 1 300:310`, or `python -m damaged.reading 1 300:310 examples`; the report
@@ -52,11 +52,11 @@ class Report:
 
     Attributes:
         files: Number of files read.
-        accepted: Number of those that still were models.
-        seconds: Greatest processor time that one of them took.
-        growth: Greatest growth of the memory of the process, in bytes, beyond four times the size
-            of the file that was read.
-        faults: What must not happen, with the file.
+        accepted: Number of files that were still models.
+        seconds: Largest processor time for one file.
+        growth: Largest growth of the memory of the process, in bytes, beyond four times the size of
+            the file.
+        faults: What happened and must not, with the file.
     """
 
     files: int = 0
@@ -74,9 +74,9 @@ def read_damaged(seed: int, numbers: range, group: str = "models") -> Report:
             read(good.data, is_acoustic_model=good.is_acoustic_model)
         else:
             _is_accepted_example(DamagedFile(good.name, good.data, good.kind))
-    is_component_type("NoSuchComponent")  # the one time that installed packages are looked for
+    is_component_type("NoSuchComponent")  # looks for installed packages, which happens only once
     start = _memory("VmHWM")
-    # Memory that is asked for counts, even if it is not used.
+    # Allocated memory counts, even if it is not used.
     limit = _memory("VmSize") + 4 * MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     for number in numbers:
@@ -104,7 +104,7 @@ def read_damaged(seed: int, numbers: range, group: str = "models") -> Report:
 
 
 def _is_accepted(file: DamagedFile) -> bool:
-    """Reads a file; what is read has to be written so that it is read back."""
+    """Reads a file; its value must be equal after writing and reading it again."""
     try:
         model = read(file.data, is_acoustic_model=file.is_acoustic_model)
     except ModelFileError as error:
@@ -119,7 +119,7 @@ def _is_accepted(file: DamagedFile) -> bool:
 
 
 def _is_accepted_example(file: DamagedFile) -> bool:
-    """Reads a file; what is read has to be written so that it is read back, and can be changed."""
+    """Reads a file; its value must be equal after writing and reading, and allow changes."""
     from damaged.good_examples import bytes_of, changes_of, read_examples_of
 
     try:

@@ -1,9 +1,9 @@
-"""Puts sizes out of all proportion wherever a number can stand, and uses what comes of it.
+"""Puts absurd sizes wherever a number can stand, and uses the result.
 
 Numbers of descriptors, config lines, arguments, containers, model files, archives and examples are
 replaced one at a time. Each case has to work or end with a `Nnet3Error`, in a process of its own
-that has two seconds of processor time and 300 MB. On a machine that does other work too, a case
-counts more seconds than it takes alone: run what is reported again.
+that has two seconds of processor time and 300 MB. On a busy machine a case takes more processor
+time than alone: run reported cases again.
 
     PYTHONPATH=tests:benchmarks python -m damaged.sizes           # all cases, which takes minutes
     PYTHONPATH=tests:benchmarks python -m damaged.sizes 20:400    # some of them
@@ -90,7 +90,7 @@ _IN_REASON = range(1000, 100_000)
 
 
 class Case(NamedTuple):
-    """A number in its place, and what is done with it."""
+    """A text or file with one replaced number, and its use."""
 
     name: str
     use: Callable[[], object]
@@ -145,7 +145,7 @@ def cases() -> Iterator[Case]:
 
 
 def _with_other_numbers(text: str) -> Iterator[tuple[str, str]]:
-    """A text with each of its numbers replaced by each odd one; where and by what."""
+    """A text with each of its numbers replaced by each odd one; says where and by what."""
     for place in _NUMBER.finditer(text):
         for number in NUMBERS:
             yield (
@@ -202,7 +202,7 @@ def _argument_cases() -> Iterator[Case]:
 
     def looped(*, period: Any = 2, **arguments: Any) -> None:
         in_reason = any(number in _IN_REASON for number in arguments.values())
-        # Thousands of sequences of a thousand frames are no more than asked for, but gigabytes.
+        # Thousands of sequences of a thousand frames are a legal request, but take gigabytes.
         is_long = in_reason and "num_sequences" not in arguments
         given = {"chunk_size": 1000 if is_long else 4, "ivector_period": 2} | arguments
         other = with_ivector_period(nnet if in_reason else recurrent, period)
@@ -398,7 +398,7 @@ def fault_of(case: Case, seconds: int = SECONDS) -> str | None:
         seconds: Of processor time, after which the system ends it.
 
     Returns:
-        What must not happen, or None.
+        What happened and must not, or None.
     """
 
     def tell(use: Callable[[], object]) -> str:

@@ -1,7 +1,7 @@
-"""Uses what damaged files, containers and texts still read as, in every way there is.
+"""Uses the values of damaged files, containers and texts in every way.
 
-Reading a damaged thing may succeed: most of what can be written down is some network. Whatever is
-then asked of it must work, or raise a `Nnet3Error`, within bounds of time and memory.
+Reading a damaged file may succeed: most damaged networks are still some network. Every use of it
+must then work, or raise a `Nnet3Error`, within bounds of time and memory.
 
 Run with a seed and numbers to repeat some, with `tests` as PYTHONPATH, as in
 `python -m damaged.using files 1 300:310`, or `texts` for containers and texts; the report is a
@@ -98,11 +98,11 @@ class Report:
     """What happened.
 
     Attributes:
-        tried: How many damaged things were read.
-        used: How many of them could be read, and so were used.
-        uses: How many uses succeeded.
-        refused: How many uses ended with a Nnet3Error.
-        faults: Other ends, with the thing and the use; too much time or memory is one.
+        tried: Number of damaged files and texts.
+        used: Number of those that could be read, and so were used.
+        uses: Number of uses that succeeded.
+        refused: Number of uses that ended with a Nnet3Error.
+        faults: All other ends of uses, such as too much time or memory.
     """
 
     tried: int = 0
@@ -114,12 +114,12 @@ class Report:
 
 @attrs.define
 class User:
-    """Uses things, and notes how it goes.
+    """Uses damaged values, and records the results.
 
     Attributes:
-        report: The notes.
-        name: What is used.
-        rng: What requests and values are drawn from.
+        report: The records.
+        name: Name of the value in use.
+        rng: Draws requests and values.
         seconds: Processor time that a use may take.
     """
 
@@ -129,7 +129,7 @@ class User:
     seconds: float = SECONDS
 
     def attempt(self, what: str, use: Callable[[], Any]) -> Any:
-        """Returns what a use returns; None if that is refused or goes wrong."""
+        """Returns the result of a use; None if it is refused or fails."""
         try:
             with _limited(self.seconds):
                 result = use()
@@ -144,7 +144,7 @@ class User:
         return result
 
     def _check_message(self, what: str, error: Nnet3Error) -> None:
-        """Notes a message that is too long, or holds characters that a terminal obeys."""
+        """Records a message that is too long, or has control characters."""
         text = str(error)
         odd = [char for char in text if not char.isprintable() and char not in "\n"]
         if odd or len(text) > MESSAGE:
@@ -156,7 +156,7 @@ class User:
     # ---- networks ----
 
     def use_nnet(self, nnet: Nnet) -> None:
-        """Does with a network what can be done with one."""
+        """Uses a network in every way."""
         attempt = self.attempt
         attempt("repr", lambda: repr(nnet))
         attempt("info", nnet.info)
@@ -271,7 +271,7 @@ class User:
     # ---- requests ----
 
     def use_request(self, nnet: Nnet, request: ComputationRequest) -> None:
-        """Does with a request what can be done with one."""
+        """Uses a request in every way."""
         attempt = self.attempt
         if sum(len(io.indexes) for io in (*request.inputs, *request.outputs)) > 100_000:
             return
@@ -299,7 +299,7 @@ class User:
     def use_computation(
         self, nnet: Nnet, computation: NnetComputation, good: NnetComputation | None = None
     ) -> None:
-        """Does with a computation what can be done with one."""
+        """Uses a computation in every way."""
         attempt = self.attempt
         attempt("repr of a computation", lambda: repr(computation))
         attempt("commands", lambda: list(computation.commands))
@@ -370,7 +370,7 @@ def _written(nnet: Nnet, *, binary: bool) -> None:
 
 @contextmanager
 def _limited(seconds: float) -> Iterator[None]:
-    """Within, a TooLongError is raised after some time."""
+    """A context in which a TooLongError is raised after some time."""
 
     def end(signum: int, _: object) -> None:
         raise TooLongError("took too long" if signum == signal.SIGPROF else "hangs")
@@ -387,7 +387,7 @@ def _limited(seconds: float) -> Iterator[None]:
 
 
 def _allow_memory() -> None:
-    """Allows this process as much memory as it has, and `MEMORY` beside it."""
+    """Limits the memory of this process to its current size and `MEMORY` more."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * resource.getpagesize() + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
