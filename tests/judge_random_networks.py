@@ -34,7 +34,7 @@ class Outcome:
     Attributes:
         kinds: What was drawn; see `judged_cases.Case`.
         problem: What disagrees, with the network; "" if nothing does.
-        is_skipped: Float32 has not the digits for this case.
+        is_skipped: Float32 has too few digits for this case.
         seconds: Of processor time, of this process.
     """
 

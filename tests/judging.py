@@ -1,8 +1,8 @@
-"""Compares what NnetComputer computes for a case with its definition.
+"""Compares the results of NnetComputer for a case with their definition.
 
-The definition is the plain interpreter of nnet3-runtime-reference, in float64, of the computation
-that the compiler made. What is random is the same on both sides: masks are those that NnetComputer
-drew, and statistics are taken of every minibatch.
+The definition: nnet3-runtime-reference runs the compiler's computation in float64. Random choices
+are the same on both sides: the definition uses the masks that NnetComputer drew, and both take
+statistics of every minibatch.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class Tolerances:
     """Largest differences, relative to the largest value.
 
     Attributes:
-        outputs: Of outputs.
-        derivatives: Of derivatives, gradients and statistics.
-        smallest: No array is held against less than this: values that are given are of order one,
-            and of a sum that is zero rounding leaves as much as of others.
+        outputs: For outputs.
+        derivatives: For derivatives, gradients and statistics.
+        smallest: The least value that differences are relative to: given values are of order one,
+            and rounding leaves as much of a sum that is zero as of others.
     """
 
     outputs: float
@@ -103,11 +103,11 @@ CHANGES = 3
 
 @attrs.frozen
 class Verdict:
-    """What came of a case.
+    """The verdict on a case.
 
     Attributes:
         problem: What disagrees, on lines; "" if nothing does.
-        is_skipped: Something disagrees, but float32 has not the digits for this case.
+        is_skipped: Something disagrees, but float32 has too few digits for this case.
     """
 
     problem: str = ""
@@ -118,12 +118,12 @@ class Verdict:
 
 
 def _decides(probability: float) -> bool:
-    """Whether something random happens: minibatches count, and none is left out."""
+    """Replaces random decisions: every minibatch counts for statistics, and none is left out."""
     return probability >= 0.5
 
 
 class _SameDraws(Draws):
-    """Hands out the masks that NnetComputer drew, and always decides for statistics."""
+    """Returns the masks that NnetComputer drew, and always decides for statistics."""
 
     def __init__(self, masks: Masks) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ def run(computer: NnetComputer | ReferenceComputer, case: Case) -> Results:
     if case.request.store_component_stats:
         found |= statistics(computer.nnet)
     if any(getattr(case.options, name) is not None for name in LIMITS):
-        # Whether a Backprop runs of which nothing but zeros comes is not said.
+        # A Backprop whose results are all zero may run or not.
         found = {name: array for name, array in found.items() if not OF_BACKPROP.search(name)}
     return found
 
@@ -210,7 +210,7 @@ def run_runtime(
         computer = NnetComputer(device_nnet, case.optimized)
         remembers = case.request.store_component_stats or "self-repair" in case.kinds
         if case.seed % 2 and not case.is_random and not remembers:
-            # What another run left in memory must not matter, but for masks and statistics.
+            # Memory left from another run must not matter, except for masks and statistics.
             _run_with_other_values(computer, case)
         return run(computer, case)
 
@@ -246,7 +246,7 @@ def _run_with_other_values(computer: NnetComputer, case: Case) -> None:
 
 @contextmanager
 def _deterministic(nnet: Nnet, masks: Masks | None) -> Iterator[None]:
-    """Has kernels decide for statistics, always, and tell the masks that they draw."""
+    """Makes kernels always record statistics, and report the masks that they draw."""
     named = zip(nnet.component_names, nnet.components, strict=True)
     names = {id(component): name for name, component in named}
     with ExitStack() as stack:
@@ -260,7 +260,7 @@ def _deterministic(nnet: Nnet, masks: Masks | None) -> Iterator[None]:
 def _telling(
     propagate: Callable[[Kernel, Propagation], None], names: dict[int, str], masks: Masks
 ) -> Callable[[Kernel, Propagation], None]:
-    """The forward pass of a component that draws masks, which adds to them what it has drawn."""
+    """The forward pass of a component, which also adds its drawn mask to `masks`."""
 
     def telling(kernel: Kernel, p: Propagation) -> None:
         before = np.empty(p.x.shape, p.x.dtype)
@@ -282,7 +282,7 @@ def _is_per_frame(kernel: Kernel) -> bool:
 
 
 def _mask(kernel: Kernel, p: Propagation, x: np.ndarray) -> np.ndarray:
-    """The mask by which a forward pass has multiplied; 1 where that cannot be told."""
+    """The mask by which a forward pass has multiplied; 1 where the input is 0."""
     if isinstance(kernel, DropoutMaskKernel):
         return np.array(p.y)
     if p.memo and "mask" in p.memo:
@@ -307,7 +307,7 @@ def _mask(kernel: Kernel, p: Propagation, x: np.ndarray) -> np.ndarray:
 def judge(case: Case, precision: str = FP32) -> Verdict:
     """Optimizes, checks and runs a case, and compares the results with the definition.
 
-    The plans that it is run by are checked, and those of a machine on which everything pays.
+    It checks the plans of the run, and those of a machine on which every rewrite pays.
 
     Args:
         case: The case.
@@ -327,7 +327,7 @@ def judge(case: Case, precision: str = FP32) -> Verdict:
     expected = run_definition(case, case.compiled, masks)
     tolerances = TOLERANCES[precision]
     if is_lossy(case):
-        # What is lost by compression is part of the definition.
+        # The loss by compression is part of the definition.
         tolerances = attrs.evolve(tolerances, derivatives=LOSSY * tolerances.derivatives)
         lossy = run_definition(case, case.optimized, masks)
         expected = {k: v if k.startswith("output ") else lossy[k] for k, v in expected.items()}
@@ -355,16 +355,17 @@ def is_lossy(case: Case) -> bool:
 def ill_conditioned(
     case: Case, masks: Masks, precision: str = FP32, tolerances: Tolerances | None = None
 ) -> Collection[str]:
-    """The results of a case that numbers of few digits cannot tell, by the definition itself.
+    """The results of a case that float32 has too few digits for, by the definition itself.
 
-    In float32 rounding may happen to do the definition no harm. So it is computed in float64 too,
-    with what float32 would round changed at random. Where float32 would overflow, nothing is told.
+    The definition runs in float32; since rounding there may do no harm by chance, it also runs in
+    float64 with random changes in place of float32's rounding. Where float32 would overflow, no
+    result can be judged.
 
     Args:
         case: The case.
-        masks: Those that were drawn, by component.
+        masks: The drawn masks, by component.
         precision: FP32 or BF16.
-        tolerances: Those of the comparison; None for the ones of the precision.
+        tolerances: The tolerances of the comparison; None for those of the precision.
     """
     computation = case.optimized if is_lossy(case) else case.compiled
     exact = run_definition(case, computation, masks)
@@ -386,10 +387,10 @@ def ill_conditioned(
 
 
 class _Rounding:
-    """Runs commands, and changes what components compute by what float32 would round.
+    """Runs commands, and changes results of components at random by the rounding error of float32.
 
-    That is a value, a derivative, or the part of a gradient that one command adds: such parts may
-    cancel, and be rounded in different orders.
+    Results are values, derivatives, and the part of a gradient that one command adds: such parts
+    may cancel, and be rounded in different orders.
     """
 
     def __init__(self, seed: int) -> None:
@@ -420,7 +421,7 @@ class _Rounding:
             state.matrices.write(submatrix, self._changed(state.matrices.read(submatrix)))
 
     def formula_of(self, component: Component) -> Formula:
-        """The formula of a part of a composite, whose results are changed likewise."""
+        """The formula of a part of a composite, with its results changed, too."""
         exact = formula_of(component)
         changed = copy.copy(exact)
         methods = {

@@ -1,9 +1,9 @@
-"""Kills a process that trains, again and again, and lets it go on from its last checkpoint.
+"""Kills a training process again and again, and resumes it from its last checkpoint.
 
     python tests/killed_training.py --kills 50
 
 The process writes a checkpoint after every minibatch, and is killed at random moments (SIGKILL).
-The last checkpoint must have the bytes of that of a run that nothing interrupted.
+The last checkpoint must equal, byte for byte, that of an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def train_with_kills(path: Path, count: int, kills: int, seed: int) -> tuple[int
     """Trains in processes of which so many are killed, and one more that ends the run.
 
     Returns:
-        How many were killed before they had come to the end, and how many of them while they wrote
-        a checkpoint.
+        The number of processes killed before the end of the run, and the number of those killed
+        while writing a checkpoint.
     """
     rng = random.Random(seed)
     killed = writing = 0

@@ -1,7 +1,7 @@
 """Random networks of all kinds that nnet3 can express, as config lines.
 
-What descriptors name has DIM columns; components with another number of columns are fed by Append
-or by an affine component, and read through a dim-range node.
+All sources of descriptors have DIM columns. Components with other numbers of columns read an Append
+or an affine component, and are read through a dim-range node.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ def add_lstm(writer: NetworkWriter, name: str) -> None:
 
 
 def add_projected_lstm(writer: NetworkWriter, name: str) -> None:
-    """A long short-term memory whose output is projected; a part of that goes back."""
+    """A long short-term memory with a projected output, part of which is fed back."""
     output = _lstm(writer, name, f"{name}.r")
     projection = writer.layer(f"{name}.rp", "Affine", "input-dim=4 output-dim=12", output)
     for part, offset in zip("rpq", writer.rng.sample([0, DIM, 2 * DIM], 3), strict=True):
@@ -263,7 +263,7 @@ def add_projected_lstm(writer: NetworkWriter, name: str) -> None:
 
 
 def _lstm(writer: NetworkWriter, name: str, past: str) -> str:
-    """Adds gates and cell, the gates fed by the past of a node; returns the node of the output."""
+    """Adds gates and cell; the gates read the past of a node. Returns the node of the output."""
     delay = writer.rng.randint(1, 3)
     gates = writer.layer(
         f"{name}.gates",

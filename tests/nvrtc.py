@@ -14,7 +14,7 @@ OPTIONS = (b"-std=c++17", b"-ftz=true", b"--device-as-default-execution-space")
 
 
 class Nvrtc:
-    """Compiles CUDA C++ for an architecture, and says what is wrong with it."""
+    """Compiles CUDA C++ for an architecture, and returns the compiler's errors."""
 
     def __init__(self, folder: Path) -> None:
         """Loads the libraries in a folder."""

@@ -106,7 +106,7 @@ class Trial:
         return found
 
     def difference(self, computation: NnetComputation) -> str:
-        """Says in which result a computation differs from the compiled one; "" if in none."""
+        """The result in which a computation differs from the compiled one; "" if all agree."""
         found = self.results(computation)
         if found.keys() != self.expected.keys():
             return f"results {sorted(found)}, expected {sorted(self.expected)}"
@@ -120,7 +120,7 @@ class Trial:
         return ""
 
     def is_correct(self, computation: NnetComputation) -> bool:
-        """Checks and proves a computation, which passes may have left half done, and runs it.
+        """Checks, proves and runs a computation between two passes.
 
         Raises:
             ComputationError: It does not pass the checks or the proof.
@@ -143,8 +143,7 @@ class Trial:
 
         Args:
             options: The options.
-            known: A computation that was found correct; if the result is the same, there is nothing
-                more to do.
+            known: A computation that was found correct; an equal result needs no further checks.
         """
         try:
             computation = optimize(self.nnet, self.compiled, options)
@@ -154,13 +153,13 @@ class Trial:
             if not options.verify:  # else each pass has been proven
                 verify_equivalent(self.nnet, self.compiled, computation)
             problem = self.difference(computation)
-        except Exception as error:  # whatever a pass does wrong is to be traced
+        except Exception as error:  # any error of a pass is traced
             problem = f"{type(error).__name__}: {error}"
         else:
             if not problem:
                 return computation
         fault = find_faulty_option(self.nnet, self.compiled, self.is_correct, options)
-        if fault is None:  # something is left that nothing reads, which only the end result may not
+        if fault is None:  # unread values are left, which are wrong only in the end result
             fault = find_faulty_option(self.nnet, self.compiled, self.is_finished, options)
             pytest.fail(f"{problem}\noptions at fault: {fault and fault.options}")
         pytest.fail(f"{problem}\n{fault}")
@@ -169,8 +168,8 @@ class Trial:
 def statistics(nnet: Nnet) -> dict[str, np.ndarray]:
     """The statistics that StoreStats has stored.
 
-    Those of backward passes (.oderiv_rms, and all of LSTM and GRU) are left out: as in Kaldi, they
-    are stored in some calls only, and so depend on how rows are grouped into calls.
+    Statistics of backward passes (.oderiv_rms, and all of LSTM and GRU) are left out: as in Kaldi,
+    only some calls store them, so they depend on how rows are grouped into calls.
     """
     stored = {
         name

@@ -68,8 +68,8 @@ class ReferenceCase:
 
     Attributes:
         name: "component/affine", "network/lstmp", ...; the folder below tests/reference.
-        about: What the case is there for.
-        test_mode: Whether batch-norm and dropout are in test mode when it runs.
+        about: The purpose of the case. test_mode: Whether batch-norm and dropout are in test mode
+            when it runs.
         request: What is given and wanted.
         structure: Kaldi's counts; the keys are described in tests/reference/README.md.
     """
@@ -171,8 +171,7 @@ def parametrize_cases(
 
     Args:
         kind: "component" or "network"; both if None.
-        only: Selects among them by what the case is (its request, its test mode), never by whether
-            it passes.
+        only: Selects cases by their properties (request, test mode), never by whether they pass.
     """
     cases = [case for case in map(load_case, case_names(kind)) if only(case)]
     return pytest.mark.parametrize("case", cases, ids=lambda case: case.name)

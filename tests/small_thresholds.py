@@ -1,4 +1,4 @@
-"""Thresholds from which on work is done in another way, so low that small networks reach them."""
+"""Lowers the thresholds of alternative methods, so that small networks reach them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from nnet3_runtime_cuda.lowering.plan import (
 
 @contextmanager
 def gathering(seed: int) -> Iterator[None]:
-    """Has the compiler gather rows whose derivatives are added up, also few, for some seeds."""
+    """For some seeds, has the compiler gather even a few rows whose derivatives are summed."""
     if Random(seed).randrange(3):
         yield
         return
@@ -35,7 +35,7 @@ def gathering(seed: int) -> Iterator[None]:
 
 @contextmanager
 def thresholds(seed: int) -> Iterator[None]:
-    """Has small networks take the ways that large ones do, some of them, as the seed decides."""
+    """Has small networks use some of the methods of large ones, chosen by the seed."""
     rng = Random(seed)
     settings: list[tuple[Any, str, object]] = [
         (recorder, "FEWEST_SHARED", rng.choice([1, 1, 1 << 12])),

@@ -1,4 +1,4 @@
-"""The borders of packages: one imports from another what that one exports, and nothing else."""
+"""The borders of packages: a package imports only names that other packages export."""
 
 import ast
 from collections.abc import Iterator
@@ -26,9 +26,9 @@ def exported(file: Path) -> set[str]:
 
 
 def crossings(package: str, text: str, modules: dict[str, Path]) -> Iterator[tuple[str, str]]:
-    """What code of one package imports from others of these modules: module and name.
+    """The imports of a package from other packages: module and name.
 
-    An import of a module as such has that module and no name.
+    The import of a whole module has no name.
     """
     for node in ast.walk(ast.parse(text)):
         match node:
@@ -44,7 +44,7 @@ def crossings(package: str, text: str, modules: dict[str, Path]) -> Iterator[tup
 
 
 def violations(package: str, text: str, modules: dict[str, Path]) -> list[str]:
-    """What code of one package imports from others though they do not export it."""
+    """The imports of a package that other packages do not export."""
     wrong = []
     for module, name in crossings(package, text, modules):
         inner = modules.get(f"{module}.{name}") if name else modules[module]

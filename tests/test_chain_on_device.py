@@ -69,7 +69,7 @@ def test_stand_in_refuses_what_cupy_refuses(traffic: Traffic) -> None:
 
 
 def test_stand_in_has_nothing_of_its_own() -> None:
-    """What the stand-in offers, CuPy has, and so (`nox -s cupy` installs CuPy)."""
+    """CuPy has everything that the stand-in offers (`nox -s cupy` installs CuPy)."""
     cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
     sparse = pytest.importorskip("cupyx.scipy.sparse", reason="CuPy is not installed")
     assert [name for name in (*FUNCTIONS, *EMPTY) if not hasattr(cupy, name)] == []
@@ -112,7 +112,7 @@ def test_reference_cases(traffic: Traffic, folder: Path) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("make", [supervision, end_to_end])
 def test_what_is_moved(traffic: Traffic, make: Any, dtype: type) -> None:
-    """Of a minibatch, only the elements that the numerator reads, their posteriors, and numbers.
+    """A minibatch moves only the elements that the numerator reads, their posteriors, and numbers.
 
     The graph goes to the device with the first minibatch, and stays there.
     """
@@ -170,7 +170,7 @@ output-node name=output-xent input=softmax
 def test_trainer(traffic: Traffic) -> None:
     """A trainer leaves outputs and derivatives on the device, and trains as on the processor.
 
-    A minibatch brings its features and weights of frames there, and what `test_what_is_moved` says.
+    A minibatch moves its features and frame weights there, and the values of `test_what_is_moved`.
     """
     nnet = parse_config(CONFIG, rng=np.random.default_rng(0))
     options = TrainerOptions(learning_rate=0.001, momentum=0.5)
@@ -197,13 +197,13 @@ def test_trainer(traffic: Traffic) -> None:
     elements = to_device[2]
     assert to_device[:4] == [features.nbytes, 2 * elements, elements, SINGLE * rows]
     assert to_host[:4] == [2 * DOUBLE, elements, 3 * DOUBLE, DOUBLE]
-    # The outputs would be the largest; the rest is what steps along the natural gradient move.
+    # The outputs would be the largest; steps along the natural gradient move smaller arrays.
     assert max(elements, *to_device[4:], *to_host[4:]) < SINGLE * rows * 62
 
 
 @pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler to build kernels with")
 def test_evaluation(traffic: Traffic) -> None:
-    """So does an evaluation; what it finds is Kaldi's."""
+    """An evaluation leaves outputs on the device, too, and finds Kaldi's objective."""
     nnet = read_nnet(DIGITS / "initial.raw")
     options = ChainOptions(leaky_hmm_coefficient=0.1, l2_regularize=0.00005, xent_regularize=0.1)
     training = ChainTraining(nnet, DIGITS / "den.fst", options)

@@ -26,7 +26,7 @@ def commands(page: str) -> list[str]:
 
 
 def test_commands(tmp_path: Path) -> None:
-    """From tree and alignments to a network that is better than it was; each command succeeds."""
+    """From tree and alignments to a network that training has improved; each command succeeds."""
     for name in GIVEN:
         shutil.copy(DIGITS / name, tmp_path)
     shutil.copy(DIGITS / "cegs8.ark", tmp_path / "valid.cegs")

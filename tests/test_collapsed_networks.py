@@ -1,4 +1,4 @@
-"""Random networks and what collapsing makes of them give the same outputs."""
+"""Random networks give the same outputs before and after collapsing."""
 
 from random import Random
 
@@ -43,12 +43,12 @@ SPLICING = {
 
 
 def add_chain(writer: NetworkWriter, name: str, shared: dict[str, str]) -> None:
-    """Adds components one after another, of which some can be folded into the next.
+    """Adds a chain of components, some of which can be folded into the next one.
 
     Args:
         writer: The network.
-        name: The last node is called so.
-        shared: A component of each line of options, which other nodes may use, too.
+        name: Name of the last node.
+        shared: One component for each line of options, which other nodes may share.
     """
     rng = writer.rng
     source = writer.leaf()

@@ -1,4 +1,4 @@
-"""What every component type says about itself is what Kaldi says, and what its arithmetic does."""
+"""The properties of every component type are Kaldi's, and true of its arithmetic."""
 
 import numpy as np
 import pytest
@@ -99,7 +99,7 @@ def network(type_name: str) -> Nnet:
 
 @pytest.mark.parametrize("type_name", LOOKING)
 def test_types_whose_derivative_jumps_say_so(type_name: str) -> None:
-    """Rounding errors where values are 0 or equal change much for these types, and no others."""
+    """Rounding of values that are 0 or equal changes much in these types, and in no others."""
     nnet = network(type_name)
     computation = compile_computation(
         nnet, ComputationRequest(inputs=(INPUTS,), outputs=(OUTPUTS,))
@@ -113,7 +113,7 @@ def test_types_whose_derivative_jumps_say_so(type_name: str) -> None:
         computer.forward({"input": inputs})
         return computer.backward({"output": derivative})["input"]
 
-    # 1 is for statistics, whose first column is a count: of nothing there is no mean.
+    # 1 for statistics: the first column is a count, and a count of 0 has no mean.
     equal = [np.full_like(errors, value) for value in (0.0, 1.0)]
     with np.errstate(divide="ignore", invalid="ignore"):
         changes = [input_derivative(x + errors) - input_derivative(x) for x in equal]

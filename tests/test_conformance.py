@@ -28,7 +28,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> list[Case]:
 
 
 def test_the_three_runtimes_pass(cases: list[Case]) -> None:
-    """Forward and backward where they have it; what ONNX cannot express is said to be so."""
+    """Forward and, where they exist, backward passes; ONNX refuses what it cannot express."""
     for runtime, refusal in (
         (ReferenceComputer, ()),
         (NnetComputer, ()),

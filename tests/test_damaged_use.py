@@ -1,8 +1,8 @@
-"""What is damaged and can still be read is used in all ways, and nothing but Nnet3Error is raised.
+"""Damaged files that can still be read are used in all ways, and raise only Nnet3Error.
 
 DAMAGED_USES in the environment says how many files, and how many containers and texts, are tried,
-DAMAGED_SEED with which seed. A use that takes 512 MB or ten seconds is a fault like others; by
-itself `damaged.using` allows two, which a machine that does other work may not hold.
+DAMAGED_SEED with which seed. A use that takes 512 MB or ten seconds is a fault, too; by itself
+`damaged.using` allows two seconds, which is too short on a busy machine.
 """
 
 import json
@@ -38,7 +38,7 @@ def report_of(what: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("what", ["files", "texts"])
 def test_use_of_what_is_damaged(what: str) -> None:
-    """Failures name seed, number and use; messages are short and hold nothing that cannot be seen.
+    """Failures name seed, number and use; messages are short and have no control characters.
 
     `python -m damaged.using files 1 300:301`, with `tests` as PYTHONPATH, does file 300 again.
     """

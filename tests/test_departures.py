@@ -1,4 +1,4 @@
-"""Where nnet3 here is not as Kaldi's documents describe it; docs/departures.md has the reasons."""
+"""Departures from Kaldi's documents on nnet3; docs/departures.md has the reasons."""
 
 import re
 
@@ -148,7 +148,7 @@ def test_shortcut_for_any_sequences(n: tuple[int, ...]) -> None:
 
 
 def test_derivatives_of_what_is_trained() -> None:
-    """A component with learning rate 0 has no derivative made for its sake."""
+    """No derivative is computed only for a component with learning rate 0."""
     lines = ["output-node name=output input=affine"]
     wanted = request(has_deriv=True, need_model_derivative=True)
 
@@ -180,7 +180,7 @@ def test_derivatives_of_outputs_that_have_one() -> None:
 
 
 def test_inputs_and_outputs_are_commands() -> None:
-    """Where inputs and outputs live is said by commands that take and give them."""
+    """Commands that take inputs and give outputs say in which matrices these are."""
     nnet = network("output-node name=output input=affine")
 
     computation = compile_computation(nnet, request())
@@ -192,7 +192,7 @@ def test_inputs_and_outputs_are_commands() -> None:
 
 
 def test_variables_have_rows() -> None:
-    """A variable is a range of rows and columns, so that halves of a matrix are told apart."""
+    """A variable is a range of rows and columns: halves of a matrix are two variables."""
     whole, upper, lower = [1, 0, 4, 0, 6], [1, 0, 2, 0, 6], [1, 2, 2, 0, 6]
     submatrices = np.array([[0] * 5, whole, upper, lower], np.int32)
 
