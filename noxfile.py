@@ -48,7 +48,7 @@ WAYS = (
     {"NNET3_TILES": "0"},
     {"NNET3_BLAS": "numpy"},
 )
-"""Ways to compute products, of which a machine takes some by itself."""
+"""Ways to compute products; a machine takes some of them by itself."""
 
 CORES = {
     "Prescott": "pni",
@@ -313,7 +313,7 @@ def install_for_gpu(session: nox.Session) -> None:
 
 @nox.session(requires=["wheels"])
 def gpu(session: nox.Session) -> None:
-    """Run the tests that need a CUDA device, in processes of which one may lose the device."""
+    """Run the tests that need a CUDA device, in processes that may lose the device."""
     install_for_gpu(session)
     session.run("pytest", GPU_TESTS, "--numprocesses=4", *session.posargs)
 

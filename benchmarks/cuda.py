@@ -193,7 +193,7 @@ def cases(arguments: argparse.Namespace) -> Iterator[list[Case]]:
 
 
 def warm(chosen: Sequence[Case], jobs: int, deadline: Deadline) -> dict[Case, str]:
-    """Runs cases beside one another; those that failed, and why."""
+    """Runs cases beside one another; returns the cases that failed, and why."""
     with ThreadPoolExecutor(jobs) as pool:
         results = pool.map(lambda case: run_apart(case, deadline, "warm"), chosen)
         return {case: r for case, r in zip(chosen, results, strict=True) if isinstance(r, str)}

@@ -183,7 +183,7 @@ def use_looped(config: str) -> None:
 
 
 def nested(form: str, depth: int) -> str:
-    """A network of which a recurrent node tries its source again and again."""
+    """A network with a recurrent node that tries its source again and again."""
     descriptor = "c"
     for _ in range(depth):
         descriptor = f"{form}({descriptor}, input)"

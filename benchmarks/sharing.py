@@ -131,7 +131,7 @@ def least_alone(call: Call) -> float:
 
 
 def training_step(work: Workload, computation: NnetComputation, *, threads: int) -> Call:
-    """A step, after those of which each updates the estimates of the natural gradient."""
+    """A step, after the first steps, each of which updates the estimates."""
     nnet = DeviceNnet(work.nnet, trainable=True, natural_gradient=True, threads=threads)
     computer = NnetComputer(nnet, computation)
     inputs, derivatives = flat(work.inputs), flat(work.derivatives)

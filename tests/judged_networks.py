@@ -338,7 +338,7 @@ def add_statistics(writer: NetworkWriter) -> Source:
 
 
 def add_attention(writer: NetworkWriter) -> Source:
-    """Attention to neighbouring frames, of which some may be missing."""
+    """Attention to neighbouring frames; some may be missing."""
     rng = writer.rng
     heads, key, value = (rng.randint(1, 3) for _ in range(3))
     left, right = rng.choice([(0, 1), (1, 0), (1, 1), (2, 0), (1, 2)])

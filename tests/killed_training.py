@@ -83,7 +83,7 @@ def child(path: Path, count: int) -> subprocess.Popen[str]:
 
 
 def train_with_kills(path: Path, count: int, kills: int, seed: int) -> tuple[int, int]:
-    """Trains in processes of which so many are killed, and one more that ends the run.
+    """Trains in processes that are killed, and in one more that ends the run.
 
     Returns:
         The number of processes killed before the end of the run, and the number of those killed

@@ -205,7 +205,7 @@ def add_statistics(writer: NetworkWriter, name: str) -> None:
 
 
 def add_attention(writer: NetworkWriter, name: str) -> None:
-    """Attention to neighbouring frames, of which some may be missing."""
+    """Attention to neighbouring frames; some may be missing."""
     rng = writer.rng
     left, right = rng.choice([(0, 1), (1, 0), (1, 1), (2, 0), (1, 2)])
     query = 2 + left + 1 + right

@@ -205,7 +205,7 @@ def test_readmes_are_run(package: str) -> None:
 
 @pytest.mark.parametrize("program", ["draw", "draw_onnx"])
 def test_pictures(program: str) -> None:
-    """The pictures are those that their program draws now."""
+    """The pictures are the ones that their program draws now."""
     place = importlib.util.spec_from_file_location(program, DOCS / "pictures" / f"{program}.py")
     assert place is not None
     assert place.loader is not None

@@ -201,7 +201,7 @@ def test_what_help_loads(command: str) -> None:
 
 
 def test_commands() -> None:
-    """The commands are those that the packages declare."""
+    """The commands are the ones that the packages declare."""
     declared = [tomllib.loads(file.read_text()) for file in ROOT.glob("packages/*/pyproject.toml")]
     scripts = [set(each["project"].get("scripts", ())) for each in declared]
 

@@ -28,7 +28,7 @@ from optimizer_trials import TOLERANCE
 SEEDS = range(20)
 IVECTOR_DIM = 3
 ROUNDS = 5
-"""Chunks, of which the last ones come after the loop went back."""
+"""The number of chunks; the last ones come after the loop went back."""
 
 RECURRENT = ("clockwork", "lstm", "projected-lstm", "recurrence")
 PLAIN = ("append", "rows", "rows", "tdnn", "wide")
@@ -73,7 +73,7 @@ class PastWriter(NetworkWriter):
 
 
 class PlainWriter(PastWriter):
-    """Writes descriptors of which nothing may be missing."""
+    """Writes descriptors without optional terms."""
 
     def sum(self, depth: int = 0) -> str:
         """A descriptor of DIM columns."""

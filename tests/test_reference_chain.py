@@ -383,7 +383,7 @@ def test_parameters(runs: list[str]) -> None:
 
 
 TRAINED = 224
-"""Of the 252 examples, those that are in Kaldi's seven minibatches."""
+"""The examples, of 252, that are in Kaldi's seven minibatches."""
 
 
 def test_held_out_objective(tmp_path: Path) -> None:

@@ -187,7 +187,8 @@ def test_supervisions_of_lattices(lattices: str, wanted: str, options: Supervisi
 def test_unconstrained(case: str, folder: Path, count: int, is_normalized: bool) -> None:
     """Parts without times are those of nnet3-chain-get-egs --transition-model, costs within 1e-5.
 
-    Kaldi draws the path of which `alignment_pdfs` are from a device; ours is one of the part, too.
+    Kaldi draws the path of `alignment_pdfs` from the system's generator; ours is a path of the
+    part, too.
     """
     _, transitions = system(folder)
     normalization = Normalization(read_fst(folder / "normalization.fst"))

@@ -48,7 +48,7 @@ def printed_indexes(text: str) -> list[list[int]]:
 
 @pytest.mark.parametrize(("name", "chunk", "subsampling"), CASES)
 def test_requests(name: str, chunk: int, subsampling: int) -> None:
-    """The three requests are those that Kaldi prints."""
+    """The three requests are the same as Kaldi prints."""
     _, requests = prepared(name, chunk, subsampling)
     printed = case_file(name, chunk, subsampling, "txt").read_text().split("matrix ")[0]
     lines = re.findall(r"(input|output)-\d+: name=(\S+), .*indexes=\[(.*)\]", printed)

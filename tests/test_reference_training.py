@@ -112,7 +112,7 @@ def expected(momentum: float) -> Nnet:
 
 @pytest.mark.parametrize("momentum", PRINTED)
 def test_objectives(momentum: float) -> None:
-    """The objectives per frame are those that Kaldi prints with six digits.
+    """The objectives per frame are the same as Kaldi prints with six digits.
 
     Without momentum, steps are ten times as large: from the fourth minibatch on the run depends on
     single bits (parameters that differ by 1e-7 at the start do by 1e-2 at the end).

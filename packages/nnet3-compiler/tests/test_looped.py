@@ -87,7 +87,7 @@ def merged(requests: tuple[ComputationRequest, ...]) -> ComputationRequest:
 @pytest.mark.parametrize("chunk", [1, 4, 7])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_chunks_give_what_the_whole_gives(name: str, chunk: int, num_sequences: int) -> None:
-    """Seven chunks, of which most are rounds of the loop, equal the evaluation of all frames."""
+    """Seven chunks, most of them rounds of the loop, equal the evaluation of all frames."""
     nnet = parse_config(NETWORKS[name], rng=np.random.default_rng(0))
     chunk = looped_chunk_size(nnet, chunk)
     nnet = with_ivector_period(nnet, chunk)

@@ -310,7 +310,7 @@ class TestErrors:
 
 
 def test_base_keeps_its_components_when_nodes_change() -> None:
-    """Components are values: an extended network shares those that did not change."""
+    """Components are values: an extended network shares the unchanged ones."""
     base = parse_config(CONFIG)
     nnet = parse_config("output-node name=output3 input=a", base)
 

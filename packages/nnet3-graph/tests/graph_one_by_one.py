@@ -93,7 +93,7 @@ class OneByOne:
         computable: those of them that can be computed.
         used: for each cindex that the outputs need, the cindexes that it reads.
         given: the cindexes that are given.
-        earlier: those that earlier segments have.
+        earlier: the cindexes of earlier segments.
         missing_outputs: the requested cindexes that cannot be computed.
         is_endless: whether what is needed reaches the margin.
         goes_on: whether what can be computed, needed or not, reaches the margin.

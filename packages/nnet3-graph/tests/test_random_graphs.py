@@ -109,7 +109,7 @@ def check_graph(nnet, graph, expected):
 
 
 def check_explanation(nnet, expected, error):
-    """The error names all missing outputs, and a chain of rows of which each needs the next."""
+    """The error names all missing outputs, and a chain of rows that need one another."""
     missing = {
         (name, *index)
         for name, indexes in error.missing_outputs.items()

@@ -182,7 +182,7 @@ class TestComputationRequest:
 
 
 def test_what_notebooks_show() -> None:
-    """A row says for each node how many rows, of which sequences and times."""
+    """A line of the table has the number of rows of a node, their sequences and times."""
     request = ComputationRequest(
         inputs=[IoSpecification.from_range("input", -2, 5, n=3)],
         outputs=[IoSpecification.from_range("output", 0, 1, has_deriv=True)],
@@ -210,7 +210,7 @@ class TestRequestFingerprint:
 
     @pytest.mark.parametrize("is_digested", [False, True])
     def test_difference(self, is_digested):
-        """It is found from the indexes as from their digests, of which one side may have none."""
+        """Indexes and digests give the same difference, also if one side has no digest."""
         mine = RequestFingerprint.of(request())
         same = RequestFingerprint.of(ComputationRequest.from_bytes(request().to_bytes()))
         other = RequestFingerprint.of(request(inputs=[specification(indexes=[[0, 1, 0]] * 1)]))

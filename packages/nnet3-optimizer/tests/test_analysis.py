@@ -187,7 +187,7 @@ def test_accesses_follow_from_the_operands(example: tuple[Nnet, NnetComputation]
 @given(examples())
 @settings(max_examples=20)
 def test_commands_that_feed_others(example: tuple[Nnet, NnetComputation]) -> None:
-    """They are those that some command has the result of."""
+    """They are the commands whose result another command reads."""
     analysis = analyze(*example)
     expected = np.zeros(len(analysis.table), np.bool_)
     expected[analysis.flow.writer] = True

@@ -67,7 +67,7 @@ def crashes(draft: Draft) -> Draft:
 
 
 def planted(name: str, fault: Callable[[Draft], Draft]) -> tuple[Pass, ...]:
-    """The passes, of which one does something wrong as well."""
+    """The passes, with a fault in one of them."""
     assert name in [each.name for each in PIPELINE]
 
     def faulty(function: Callable[..., Draft]) -> Callable[..., Draft]:

@@ -42,7 +42,7 @@ def test_a_pass_is_called_like_its_module() -> None:
 
 
 def test_a_pass_is_called_like_its_option() -> None:
-    """An option has the name of the pass that it turns on, but for those that Kaldi names."""
+    """An option has the name of the pass that it turns on, unless Kaldi has named it."""
     options = {field.name for field in attrs.fields(OptimizeOptions)} - {"optimize", "verify"}
     single = {each.name for each in PIPELINE} - WITHOUT_OPTION - SEVERAL_OPTIONS
 

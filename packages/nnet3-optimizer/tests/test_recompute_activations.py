@@ -165,7 +165,7 @@ BYPASS = """
 
 
 def test_term_of_a_sum_is_the_sum_less_the_others() -> None:
-    """The output of a layer with a bypass is had from the sum, which is kept for the next layer."""
+    """The output of a layer with a bypass is made from the sum, which the next layer needs."""
     lines = recomputed(BYPASS)
 
     again = lines.index("m8 = m3")

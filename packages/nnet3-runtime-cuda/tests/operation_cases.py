@@ -35,7 +35,7 @@ class Result:
 
     @classmethod
     def exact(cls, place: Place, values: Sequence[float]) -> Result:
-        """Values to which those that are computed are equal, when rounded to the type."""
+        """Values that the results equal, after rounding to the type."""
         values = [rounded(value, place.dtype) for value in values]
         return cls(place, values, [0.0] * len(values))
 

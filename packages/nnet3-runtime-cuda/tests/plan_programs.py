@@ -1,4 +1,4 @@
-"""Programs of which a plan changes something, each a text in which a test changes a line."""
+"""Programs that a plan changes; each is a text in which a test changes a line."""
 
 from __future__ import annotations
 

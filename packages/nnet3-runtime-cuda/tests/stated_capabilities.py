@@ -12,7 +12,7 @@ class Stated:
 
     Attributes:
         split: Numbers of the components that are affine maps.
-        taps: Numbers of those that compute with taps.
+        taps: Numbers of the components that compute with taps.
         panels: Whether parameters are copied into panels.
     """
 
@@ -29,7 +29,7 @@ class Stated:
         return ROWS_AT_ONCE
 
     def gains_by_taps(self, component: int, rows: int, offsets: tuple[int, ...]) -> bool:
-        """Whether it is one of those that compute with taps."""
+        """Whether the component computes with taps."""
         return component in self.taps
 
     def gains_by_panels(self, component: int, rows: int) -> bool:

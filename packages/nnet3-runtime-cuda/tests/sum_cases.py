@@ -76,7 +76,7 @@ def _plus_shape(draw: Draw, rows: int, columns: int) -> tuple[int, ...]:
 
 @case("small_products")
 def _small_products(draw: Draw) -> Trial:
-    """Stacks of two axes, of which either factor may lack one, as panels have them."""
+    """Stacks of two axes, one of which either factor may lack, as for panels."""
     rows, inner, columns = _sizes(draw)
     stack = tuple(draw.few() if draw.chance(0.5) else 1 for _ in range(draw.random.randint(0, 2)))
     stacks = [tuple(1 if draw.chance(0.3) else n for n in stack) for _ in range(2)]

@@ -128,7 +128,7 @@ class TestSeveralUtterances:
 
 
 class TestOtherArrays:
-    """Arrays that are not NumPy's, and those that are not taken."""
+    """Arrays that are not NumPy's, and arrays that are refused."""
 
     def test_dlpack(self) -> None:
         """Whatever has `__dlpack__` is taken: one utterance, a batch, a list, i-vectors."""

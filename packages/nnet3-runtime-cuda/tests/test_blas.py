@@ -67,7 +67,7 @@ def test_beta_of_zero_reads_nothing() -> None:
 
 
 def test_memory_is_kept_alive() -> None:
-    """A call holds on to its operands, of which the library knows only the addresses."""
+    """A call keeps its operands alive, because the library knows only their addresses."""
     ones = np.ones((2, 2), np.float32)
     call = bound_gemm(ones, ones, ones.copy())
 

@@ -153,7 +153,7 @@ WRONG = [
 def test_plans_that_are_wrong(
     make: Callable[[], Planned], path: str, value: object, message: str
 ) -> None:
-    """A plan of which one part is wrong is refused, and the message says where."""
+    """A plan with one wrong part is refused, and the message says where."""
     nnet, computation, plan = make()
 
     with pytest.raises(PlanError, match=re.escape(message)):

@@ -372,7 +372,7 @@ def test_double_precision() -> None:
     [(np.int32, "int32"), (np.float16, "float16"), (">f4", ">f4"), ("single1", "'single1'")],
 )
 def test_other_precisions(dtype: Any, found: str) -> None:
-    """A dtype without arithmetic here is refused, with those that have one."""
+    """A dtype without arithmetic here is refused; the message names the others."""
     message = re.escape(f"the dtype must be float32 or float64 (got {found})")
     with pytest.raises(DeviceError, match=f"^{message}$"):
         DeviceNnet(network(), dtype=dtype)

@@ -39,7 +39,7 @@ def finish_product(
 
 
 def kernels(source: str) -> Mapping[str, Callable[..., None]]:
-    """The kernels of a source, which names those that it has."""
+    """The kernels of a source, which lists their names."""
     if "syntax error" in source:
         raise CompileException("kern.cu(1): error: expected a declaration")
     known = {"add_one": add_one, epilogue.NAME: finish_product}

@@ -70,7 +70,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def readers(operations: list[Operation]) -> list[list[int] | None]:
-    """Of each result, none of which is in working memory."""
+    """The readers of each result, where none is in working memory."""
     return later_readers(operations, lambda view: False)
 
 

@@ -77,7 +77,7 @@ def test_dropout(per_frame: bool) -> None:
 
 
 def test_general_dropout() -> None:
-    """What is kept is made larger; a sequence has one mask, which its blocks share."""
+    """The remaining values are scaled up; a sequence has one mask, which its blocks share."""
     found = mask(f"type=GeneralDropoutComponent dim={DIM} block-dim=6 dropout-proportion=0.2")
 
     np.testing.assert_array_equal(np.unique(found), np.float32([0.0, 1.25]))

@@ -271,7 +271,7 @@ class TestErrors:
             Model(network(TDNN)).compute(features)
 
     def test_outputs_that_overflow(self) -> None:
-        """They are no result; the message says of which node they are."""
+        """They are no result; the message names their node."""
         model = Model(parse_config(LARGE))
         features = np.zeros((3, 2), np.float32)
         features[1, 1] = 1e20

@@ -34,7 +34,7 @@ NOT_ARITHMETIC = {
 """What records calls, gives memory, or divides work among threads."""
 
 NAMES = list({case: name for name, case in CASES.items()}.values())
-"""Operations, of those that share a case one."""
+"""Operations, one for each case."""
 
 SCRATCH = 1 << 16
 

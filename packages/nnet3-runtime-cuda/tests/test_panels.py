@@ -68,7 +68,7 @@ def test_copies(inner: int, columns: int, step: int) -> None:
     more=st.integers(1, 4 * WIDTH),
 )
 def test_places(inner: int, first: int, count: int, more: int) -> None:
-    """The places of some columns are those that a copy of the columns writes, each once."""
+    """The places of some columns are the places that a copy of them writes, each once."""
     start = first * WIDTH
     columns = start + more
     end = min(start + count * WIDTH, columns)

@@ -54,7 +54,7 @@ class Rule:
         maker: The module that has it.
         old: The rule, in the source.
         new: What the source has instead, when it is taken out.
-        base: A network, and a program of which something is changed.
+        base: A network, and a program to change.
         edits: Lines of the program, and what is there instead: then the rule says no.
     """
 

@@ -169,7 +169,7 @@ def test_swap() -> None:
 
 
 def test_a_second_segment_copies_rows_that_nothing_reads() -> None:
-    """A matrix of the first segment of which no row matters is no state, but it is there."""
+    """A matrix of the first segment without used rows is no state, but exists."""
     program = [
         AcceptInput(matrix=1, node=INPUT),
         AllocMatrixZeroed(matrix=2),

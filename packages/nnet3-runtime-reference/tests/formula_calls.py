@@ -178,7 +178,7 @@ def setting(
 
 
 def random_output_indexes(rng: np.random.Generator, *, step: int = 1, x: int = 1) -> Array:
-    """Returns random (n, t, x) of one to three sequences, some times of which are missing."""
+    """Returns random (n, t, x) of one to three sequences, where some times are missing."""
     rows = [
         [n, step * t, place]
         for n in range(rng.integers(1, 4))

@@ -171,7 +171,7 @@ def test_loop() -> None:
 
 
 def segments() -> NnetComputation:
-    """Three segments, of which the second takes and gives nothing, and a backward part."""
+    """Three segments, where the second takes and gives nothing, and a backward part."""
     commands = [
         AcceptInput(matrix=1, node=INPUT),
         AllocMatrixZeroed(matrix=2),

@@ -24,7 +24,7 @@ def mask(options: str) -> Array:
 
 
 def test_general_dropout() -> None:
-    """What is kept is divided by the probability of that."""
+    """The remaining values are divided by the probability to remain."""
     found = mask("GeneralDropoutComponent dim=20 dropout-proportion=0.2")
 
     np.testing.assert_allclose(np.unique(found), [0.0, 1.25])

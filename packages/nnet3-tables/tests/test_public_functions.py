@@ -78,7 +78,7 @@ def test_matrices_and_vectors_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_script_files(tmp_path: Path) -> None:
-    """Values are found through a script file; with the option p, those that are there."""
+    """Values are found through a script file; the option p leaves out missing ones."""
     with write_table(f"ark,scp:{tmp_path}/a.ark,{tmp_path}/a.scp") as table:
         table.write("a", [1.0, 2.0])
         table.write("b", [3.0])

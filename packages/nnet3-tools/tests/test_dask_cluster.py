@@ -1,4 +1,4 @@
-"""A Dask cluster of processes that talk over TCP, of which one is killed while it is used."""
+"""A Dask cluster of processes that talk over TCP; one is killed while it is used."""
 
 from __future__ import annotations
 

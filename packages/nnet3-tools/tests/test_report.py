@@ -158,7 +158,7 @@ def test_tool(nnet: Nnet, tmp_path: Path) -> None:
 
 
 def test_tool_without_request(tmp_path: Path) -> None:
-    """A network of which the usual frames cannot be computed has a page without a request."""
+    """If the usual frames cannot be computed, the page has no request."""
     nnet = parse_config(
         "input-node name=input dim=2\noutput-node name=output input=ReplaceIndex(input, t, 1000)\n"
     )

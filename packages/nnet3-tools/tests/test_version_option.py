@@ -1,4 +1,4 @@
-"""Every tool says of which version it is."""
+"""Every tool prints its version."""
 
 import sys
 from importlib.metadata import EntryPoint, entry_points

@@ -25,7 +25,7 @@ class Progress:
     Attributes:
         done: Utterances that succeeded.
         failed: Utterances that did not.
-        frames: Frames of those that succeeded.
+        frames: Frames of the utterances that succeeded.
     """
 
     def __init__(self, tool: str) -> None:

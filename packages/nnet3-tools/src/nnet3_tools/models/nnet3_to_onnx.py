@@ -82,7 +82,7 @@ class Export:
         return self._model(request, self.metadata())
 
     def xvector(self) -> Any:
-        """Returns the model of a stretch of an utterance, of which one vector is wanted."""
+        """Returns the model that computes one vector for a stretch of an utterance."""
         request = self._request((0, self.frames), (0, 1))
         metadata = self.metadata() | {"nnet3.left_context": "0", "nnet3.right_context": "0"}
         return self._model(request, metadata)

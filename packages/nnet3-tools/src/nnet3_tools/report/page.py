@@ -66,7 +66,7 @@ def report_page(
 
 
 def _context(nnet: Nnet) -> tuple[int, int] | None:
-    """The context, or None for a network of which no output frame can be computed."""
+    """The context; None if the network cannot compute any output frame."""
     try:
         return compute_context(nnet)
     except NetworkError:

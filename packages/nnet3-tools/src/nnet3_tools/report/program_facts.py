@@ -1,4 +1,4 @@
-"""What a request is compiled to: steps, commands, and what each pass of the optimizer did."""
+"""The program of a request: steps, commands, and the effect of each pass of the optimizer."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Stage:
     """A computation on its way.
 
     Attributes:
-        name: Of the pass that made it; "compiled" for the first.
-        commands: How many it has.
-        peak_bytes: The most that its matrices need at a time.
+        name: The name of the pass that made it; "compiled" for the first stage.
+        commands: The number of its commands.
+        peak_bytes: The most bytes of its matrices at one time.
         summary: A sentence on what the pass does.
     """
 
@@ -30,7 +30,7 @@ class Stage:
 
 @attrs.frozen(eq=False)
 class ProgramFacts:
-    """What a request is compiled to.
+    """The program of a request.
 
     Attributes:
         steps: Nodes that are computed together, with the rows of each.

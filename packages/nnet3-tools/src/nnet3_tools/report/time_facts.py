@@ -12,18 +12,18 @@ from nnet3_graph import ComputationRequest
 from nnet3_runtime_cuda import NnetComputer, Tracer
 
 RUNS = 5
-"""The program runs so often; the least time of each command counts."""
+"""The number of runs; the least time of each command counts."""
 
 MOST_NODES = 20
-"""So many nodes are shown, the slowest first."""
+"""The number of nodes that are shown, the slowest first."""
 
 
 @attrs.frozen
 class NodeTime:
-    """What the commands of a node take together.
+    """The time of all commands of a node together.
 
     Attributes:
-        node: The node; "" for commands of which no node is known.
+        node: The node; "" for commands without a known node.
         commands: How many commands it has.
         seconds: All of them together.
         share: The part of the time of all commands, from 0 to 1.
@@ -53,7 +53,7 @@ class TimeFacts:
 def time_facts(nnet: Nnet, request: ComputationRequest, computation: NnetComputation) -> TimeFacts:
     """Runs a program a few times on the processor, on one thread, and times its commands.
 
-    What it is given is noise: the time of matrix commands does not depend on values.
+    The inputs are random numbers: the time of matrix commands does not depend on values.
 
     Args:
         nnet: The network.
