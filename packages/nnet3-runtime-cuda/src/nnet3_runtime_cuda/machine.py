@@ -1,4 +1,4 @@
-"""Where programs run: what lowering, computers and networks need of it."""
+"""The protocol of a machine that runs programs, for lowering, computers and networks."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Threads(Protocol):
 
     @property
     def threads(self) -> int:
-        """How many compute at a time, with the one that asks."""
+        """The number of threads that compute at a time, with the asking one."""
 
     def side_by_side(self, tasks: Sequence[Callable[[], object]]) -> None:
         """Calls tasks that do not depend on one another, each on one thread of its own."""
 
 
 class Machine(Protocol):
-    """Makes tapes and arrays, and binds what was recorded.
+    """Makes tapes and arrays, and binds recorded operations.
 
     On a device arrays are shadows (see `ShadowMemory`): `pull` and `push` move what they stand for.
 
@@ -63,27 +63,27 @@ class Machine(Protocol):
 
     @abstractmethod
     def finish(self, tape: Tape) -> Callable[[], object]:
-        """A call that runs what was recorded on a tape of this machine."""
+        """A call that runs the recorded operations of a tape of this machine."""
 
     @abstractmethod
     def freeze_estimates(self, on: bool) -> None:
-        """Says whether minibatches leave the estimates of Fisher matrices as they are.
+        """Sets whether the estimates of Fisher matrices stay fixed.
 
-        Those that no minibatch has changed yet begin with the next one all the same.
+        An estimate that no minibatch has changed yet still begins with the next minibatch.
         """
 
     @abstractmethod
     def estimate_state(self, estimate: FisherEstimate) -> EstimateState:
-        """An estimate of a Fisher matrix as it is between two minibatches."""
+        """The state of an estimate of a Fisher matrix between two minibatches."""
 
     @abstractmethod
     def resume_estimate(self, estimate: FisherEstimate, state: EstimateState) -> None:
-        """Lets an estimate that no program uses yet go on from a state."""
+        """Sets the state of an estimate that no program uses yet."""
 
     @abstractmethod
     def pull(self, arrays: Iterable[Array]) -> None:
-        """Makes whole contiguous arrays show what they stand for."""
+        """Copies the contents of memory into the whole contiguous arrays that stand for it."""
 
     @abstractmethod
     def push(self, arrays: Iterable[Array]) -> None:
-        """Makes what contiguous arrays stand for the same as what they show."""
+        """Copies contiguous arrays into the memory that they stand for."""

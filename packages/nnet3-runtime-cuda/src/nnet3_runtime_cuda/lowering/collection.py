@@ -1,4 +1,4 @@
-"""The garbage collector of Python, kept from looking at programs while they are made."""
+"""Switches off Python's garbage collector while programs are made."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 
 class _Pause:
-    """How many threads want no collections now, and whether there are any else."""
+    """The number of threads that want no collections now, and the setting before."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -25,7 +25,7 @@ class _Pause:
             self._count += 1
 
     def end(self) -> None:
-        """One less; the last one has collections go on if they did before."""
+        """One thread less; after the last one collections go on, if they did before."""
         with self._lock:
             self._count -= 1
             if self._count == 0 and self._was_enabled:
@@ -37,10 +37,11 @@ _PAUSE = _Pause()
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Has no collections within, in the whole process: what is made there is going to last.
+    """Stops collections in the context, for the whole process: the objects made there will last.
 
-    A program of thousands of sequences has millions of calls and operands. The collector goes over
-    all objects again whenever a quarter more has come, which took a third of the time.
+    A program of thousands of sequences has millions of calls and operands. The collector would
+    visit all objects again whenever their number has grown by a quarter, which took a third of the
+    time.
     """
     _PAUSE.begin()
     try:

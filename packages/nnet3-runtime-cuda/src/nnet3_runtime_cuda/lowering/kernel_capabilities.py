@@ -1,4 +1,4 @@
-"""What pays on a machine, as its kernels and its tape say."""
+"""The capabilities of a machine, according to its kernels and its tape."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.operations import Operations
 
 ROWS_AT_ONCE = 256
-"""Products for steps are made of about so many rows: enough for them to be fast."""
+"""The number of rows of products for several steps: enough for them to be fast."""
 
 CHANGING_ROWS_AT_ONCE = 640
 """The same with parameters that may change, which the library copies for each product."""
@@ -16,7 +16,7 @@ CHANGING_ROWS_AT_ONCE = 640
 
 @attrs.frozen
 class KernelCapabilities:
-    """What pays, as the kernels of a network say of themselves.
+    """The capabilities of the kernels of a network.
 
     Attributes:
         nnet: The network on its device.

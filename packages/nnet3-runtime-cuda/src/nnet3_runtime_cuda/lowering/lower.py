@@ -53,13 +53,13 @@ def lower(
 def make_plan(
     nnet: Nnet | DeviceNnet, computation: NnetComputation, capabilities: Capabilities | None = None
 ) -> Plan:
-    """Decides what binding will change of a computation, without binding it.
+    """Makes the plan of a computation, without binding it.
 
     Args:
         nnet: The network, or a network on a device.
         computation: A computation of it.
-        capabilities: What pays where it is going to run; None for those of the network's
-            device, or without one those of the processor with one thread.
+        capabilities: The capabilities of the machine; None for the network's device, or without one
+            for the processor with one thread.
 
     Raises:
         ComputationError: the computation cannot be run; see `lower`.

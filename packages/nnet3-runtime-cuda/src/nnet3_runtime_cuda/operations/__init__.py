@@ -1,7 +1,7 @@
-"""What kernels and machines have in common: the operations that are recorded, and their operands.
+"""The operations that kernels record and machines run, and their operands.
 
-`protocol` says what a kernel may record, `gradients` and `natural_gradient` what it says of
-gradients, `panels` how a factor may be laid out, `scratch` how working memory is shared.
+`protocol` has the operations, `gradients` and `natural_gradient` the operands of gradients,
+`panels` the layout of factors in panels, `scratch` the shared working memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An estimate of a Fisher matrix as a value, which can be written and taken up again."""
+"""The state of an estimate of a Fisher matrix, as a value that can be stored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class EstimateState:
     """An estimate of a Fisher matrix; see `FisherEstimate`.
 
     Attributes:
-        minibatches: How many minibatches it served.
+        minibatches: The number of minibatches so far.
         has_begun: Whether a minibatch has changed it, or none can.
         w: (rank, dim); (0, 0) before there is one.
         ww: (rank, rank), W W^T; (0, 0) if it was not needed since W changed.

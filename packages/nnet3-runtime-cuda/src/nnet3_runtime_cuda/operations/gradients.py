@@ -1,4 +1,4 @@
-"""What a gradient of an affine map is made of, as values that kernels give to operations."""
+"""The operands of the gradient of an affine map, which kernels give to operations."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class TimeSplice:
 
 
 class Product(Protocol):
-    """Records a product with some X in a way that takes less work than others."""
+    """Records a product with X in a way that takes less work."""
 
     def __call__(self, dy: Array, out: Array, /, *, scale: Array | None, add: bool) -> None:
         """Records out = scale dy^T X, or out += that.
@@ -79,7 +79,7 @@ class Product(Protocol):
 
 @attrs.frozen(kw_only=True, eq=False)
 class AffineGradient:
-    """The gradient of an affine map: what it is made of, and what it is added to.
+    """The gradient of an affine map: its operands, and the arrays to add it to.
 
     Attributes:
         xs: The input X, as blocks of columns: each (rows, some of the columns).
@@ -87,10 +87,9 @@ class AffineGradient:
         linear: (output_dim, input_dim), for D^T X.
         bias: (output_dim,), for the sum of the rows of D; or None.
         first: The gradient replaces what linear and bias hold.
-        splice: The time splice that xs are the parts of, if that is to save work; only without
-            bias.
+        splice: The time splice whose parts are xs, if it saves work; only without bias.
         wide: The matrix S for D, see `TimeSplice`; only with a splice.
-        product: Records how D^T X is computed with less work; only without S.
+        product: Records D^T X in a way that takes less work; only without S.
     """
 
     xs: Sequence[Array]

@@ -1,4 +1,4 @@
-"""The natural gradient as kernels ask for it: options, and what stands for an estimate.
+"""The natural gradient as kernels ask for it: options, and values that stand for estimates.
 
 The method is that of D. Povey, X. Zhang and S. Khudanpur, "Parallel training of DNNs with natural
 gradient and parameter averaging" (2014), section 4 and appendix. The estimate of a Fisher matrix is
@@ -7,7 +7,7 @@ gradient and parameter averaging" (2014), section 4 and appendix. The estimate o
 
 and is kept as W = E^(1/2) R with e_i = 1 / (beta / d_i + 1), beta = rho (1 + alpha) +
 alpha sum(d) / dim, because a row x then becomes x - (x W^T) W when it is multiplied by the
-(smoothed, scaled) inverse of F. Each machine keeps it, and moves it, in its own way.
+(smoothed, scaled) inverse of F. Each machine stores and updates it in its own way.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Checks a plan against the commands that it changes, by a method of its own.
+"""Checks a plan against the commands that it changes, by an independent method.
 
-Nothing here knows the rules by which a plan is made. `form` checks that its parts name what is
-there: positions of commands of the right class, areas, sizes. `panels` follows who lays panels out
-in which memory. `execution` runs the computation twice at the same time, once as it is and once as
-planned, on numbers that stand for the elements (`cells`), and compares what is read.
+Nothing here uses the rules that make a plan. `form` checks that its parts name existing things:
+positions of commands of the right class, areas, sizes. `panels` follows the panels in each memory.
+`execution` runs the computation twice at the same time, once as it is and once as planned, on
+numbers that stand for the elements (`cells`), and compares the numbers that commands read.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from nnet3_runtime_cuda.lowering.plan.plan import Plan
 
 
 def check_plan(nnet: Nnet, computation: NnetComputation, plan: Plan) -> None:
-    """Checks that a plan changes nothing of what a computation computes.
+    """Checks that a plan does not change the results of a computation.
 
-    Whatever is computed earlier or later than the commands say, or from other rows, must be
-    computed from the same values and end up where anything reads it: element by element, in all
-    segments and in the first rounds of a loop. Whether a change saves time is not checked.
+    A result that is computed earlier or later than the commands say, or from other rows, must come
+    from the same values and reach all its readers: element by element, in all segments and in the
+    first rounds of a loop. The check does not measure whether a change saves time.
 
     Args:
         nnet: The network.
         computation: A computation of it that can be run (`lower` checks that).
-        plan: What is changed of it.
+        plan: The changes.
 
     Raises:
         PlanError: The plan is not of this computation, or changes what it computes; the message

@@ -1,4 +1,4 @@
-"""What a plan changes, by the positions of the commands."""
+"""The changes of a plan, by the positions of the commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nnet3_runtime_cuda.lowering.plan.plan import (
 
 
 class Changes:
-    """What a plan changes of the command at a position; panels aside.
+    """The changes of a plan, by the position of the command, without panels.
 
     Attributes:
         plan: The plan.

@@ -1,10 +1,10 @@
 """Numbers that stand for the elements of matrices, in two executions of the same commands.
 
-A cell is a row and a stretch of columns of a matrix. Its number is one of a ring, the integers
-modulo 2^64. What a component computes is a random number of its own, whatever it is computed from.
-Copies and sums are the copies and sums of the ring, and factors multiply. So two cells have the
-same number if they hold the same sum of the same terms, in whatever order they were added; that
-other cells have the same number by chance happens once in about 10^18 comparisons.
+A cell is a row and a stretch of columns of a matrix. Its number is an element of a ring, the
+integers modulo 2^64. Each result of a component is a new random number, whatever its input. Copies
+and sums are copies and sums in the ring, and factors multiply. So two cells have the same number if
+they hold the same sum of the same terms, added in any order. Other cells have the same number by
+chance once in about 10^18 comparisons.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Positions = npt.NDArray[np.int64]
 
 PLAIN, PLANNED = 0, 1
 BOTH, PLAIN_ONLY, PLANNED_ONLY = slice(0, 2), slice(0, 1), slice(1, 2)
-"""Which of the executions; axis 0 of all arrays here."""
+"""The number of the execution: axis 0 of all arrays here."""
 
 
 class Cells:
@@ -99,9 +99,9 @@ class Cells:
         return self._borders[matrix][self._numbers[matrix][column] + stretch] - column
 
     def of_rows(self, pairs: npt.NDArray[np.int32], stretches: int) -> Positions:
-        """Where the cells of a list of (submatrix, row) are in `all`: (rows, stretches).
+        """The places in `all` of the cells of a list of (submatrix, row): (rows, stretches).
 
-        A row of submatrix -1 names nothing; it is where the first cells are.
+        A row of submatrix -1 names nothing; its place is that of the first cells.
         """
         submatrix, row = pairs.astype(np.int64).T
         first = self._first_cells[submatrix] + row * self._strides[submatrix]
@@ -121,7 +121,7 @@ class Cells:
         return part[row : row + rows] * self.factor()
 
     def matrix_results(self, matrix: int, factor: np.uint64) -> Numbers:
-        """The numbers for the cells of a matrix that come of a factor: (rows, stretches)."""
+        """The numbers for the cells of a matrix that follow from a factor: (rows, stretches)."""
         return self._of_terms(matrix) * factor
 
     def _of_terms(self, matrix: int) -> Numbers:

@@ -1,4 +1,4 @@
-"""Stretches of columns: within one, all columns of a matrix go the same way."""
+"""Stretches of columns: all columns of a stretch are moved together."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _TO_LISTS = c.CopyToRowsMulti | c.AddToRowsMulti
 def borders_of(computation: NnetComputation, changes: Changes) -> list[list[int]]:
     """Finds the columns of each matrix at which a stretch begins; its number of columns is last.
 
-    A border of what is moved is one of where it goes, and the other way round, so that stretches
-    are moved as a whole.
+    A border in the source of a move is a border in its target, and the other way round, so that
+    stretches are moved as a whole.
     """
     borders = [1 | 1 << columns for _, columns in computation.matrices.tolist()]
     for matrix, _, _, first, columns in computation.submatrices.tolist():

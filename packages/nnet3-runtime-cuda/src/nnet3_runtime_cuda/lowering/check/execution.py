@@ -1,9 +1,10 @@
 """Two executions of a computation at the same time: as its commands are, and as planned.
 
-Both work on numbers that stand for elements (`cells`). Where a component, its statistics or the
-user read, the two must read the same; what nobody reads may differ. Results of components are new
-numbers, the same in both. What a plan may use for other things (the memory of an idle matrix, of
-one that was freed once another is allocated) is something else in the planned execution only.
+Both work on numbers that stand for elements (`cells`). Wherever a component, its statistics or the
+user read, both must read the same numbers; numbers that nobody reads may differ. Results of
+components are new numbers, the same in both. If the plan may use memory for other things (the
+memory of an idle matrix, or of a freed one once another is allocated), its numbers change in the
+planned execution only.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ _INPUTS = ("input", "input_value")
 
 @attrs.frozen(eq=False)
 class _PutOff:
-    """What a step left to a later product.
+    """The derivatives that a step left to a later product.
 
     Attributes:
-        output_deriv: What it computes from: (rows, stretches).
+        output_deriv: The output derivative of the step: (rows, stretches).
         values: The derivatives of its first columns: (rows, stretches).
     """
 
@@ -63,7 +64,7 @@ class Execution:
         Args:
             nnet: The network.
             computation: The computation.
-            changes: What is changed in the planned one; its form has been checked.
+            changes: The changes in the planned execution; their form has been checked.
         """
         self._nnet = nnet
         self._computation = computation
@@ -80,8 +81,8 @@ class Execution:
         """Runs all commands, the rounds of a loop a few times.
 
         Raises:
-            PlanError: The planned execution reads something else than it should, or writes to a
-                matrix that is not there.
+            PlanError: The planned execution reads other numbers than the commands do, or writes to
+                a matrix without memory.
         """
         for position in running_order(self._commands):
             command = self._commands[position]
@@ -115,7 +116,7 @@ class Execution:
         self._memory.goes(self._matrix_of[command.source])
 
     def _run_compress(self, position: int, command: c.CompressMatrix | c.DecompressMatrix) -> None:
-        """Each element becomes another one, which is a function of it."""
+        """Replaces each element by another one, which is a function of it."""
         matrix = self._matrix_of[command.matrix]
         if isinstance(command, c.CompressMatrix):
             self._memory.is_compressed(matrix)
@@ -125,7 +126,7 @@ class Execution:
         numbers ^= numbers >> np.uint64(31)
         numbers *= self._cells.factor()
 
-    # ---- the world outside ----
+    # ---- inputs and outputs ----
 
     def _run_accept(self, position: int, command: c.AcceptInput) -> None:
         self._end_segment()
@@ -201,7 +202,7 @@ class Execution:
         return lent
 
     def _read(self, position: int, command: Command) -> None:
-        """Compares all that a command reads."""
+        """Compares all numbers that a command reads."""
         changes = self._changes
         for operand in command.OPERANDS:
             submatrix = getattr(command, operand.name)
@@ -230,7 +231,7 @@ class Execution:
             )
 
     def _read_early(self, position: int, submatrix: int) -> None:
-        """The first columns of an input must be what a product was made of before."""
+        """The first columns of an input must be the rows that an earlier product used."""
         product, step = self._changes.early[position]
         first, last = product.steps[0].position, product.steps[-1].position
         if position == first:
@@ -277,7 +278,7 @@ class Execution:
         return None if taps is None else _sum_of_blocks(results, taps)
 
     def _adds(self, command: c.Propagate | c.Backprop | c.BackpropNoModelUpdate) -> bool:
-        """Whether a command adds to what its result's place holds."""
+        """Whether a command adds to the place of its result."""
         properties = self._nnet.components[command.component].properties
         if isinstance(command, c.Propagate):
             adds = properties & ComponentProperties.PROPAGATE_ADDS
@@ -286,7 +287,7 @@ class Execution:
         return bool(adds) and command.input_deriv != command.output_deriv
 
     def _make_late(self, position: int, product: LateProduct) -> None:
-        """Computes what steps have put off, and writes it to where they would be copied."""
+        """Computes the derivatives that steps have put off, and writes them to their targets."""
         kept = self._cells.of_place(product.kept)[PLANNED].copy()
         for step in product.steps:
             put_off = self._put_off.pop(step.position, None)
@@ -309,7 +310,7 @@ class Execution:
     # ---- comparing ----
 
     def _compare(self, position: int, what: str, submatrix: int) -> None:
-        """What a submatrix holds must be the same in both executions."""
+        """The numbers of a submatrix must be the same in both executions."""
         plain, planned = self._cells.of(submatrix)
         self._require(position, what, submatrix, plain == planned)
 
@@ -319,9 +320,9 @@ class Execution:
         """Raises the error for the first cell of a submatrix that is not the same.
 
         Args:
-            position: Of the command that reads it.
-            what: What it reads there.
-            submatrix: Where it would be read.
+            position: The position of the command that reads it.
+            what: The name of the operand.
+            submatrix: The submatrix.
             same: Whether each cell is the same: (rows, stretches).
             first: The stretch of the submatrix with which `same` begins.
         """

@@ -1,4 +1,4 @@
-"""Checks that the parts of a plan name what is there, and that their sizes fit."""
+"""Checks that the parts of a plan name existing things, and that their sizes fit."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _B = TypeVar("_B", bound=Command)
 
 
 def check_form(nnet: Nnet, computation: NnetComputation, plan: Plan) -> None:
-    """Checks all that can be said of a plan without following the commands.
+    """Checks everything about a plan that does not need to follow the commands.
 
     Raises:
-        PlanError: A part names what is not there, does not fit, or contradicts another part.
+        PlanError: A part names a missing thing, does not fit, or contradicts another part.
     """
     form = _Form(nnet, computation)
     if plan.components != nnet.component_names:
@@ -95,7 +95,7 @@ def _check_agreement(plan: Plan) -> None:
 
 
 class _Form:
-    """What the parts of a plan are held against."""
+    """The facts that the parts of a plan are compared with."""
 
     def __init__(self, nnet: Nnet, computation: NnetComputation) -> None:
         self._nnet = nnet
@@ -124,7 +124,7 @@ class _Form:
         return [self.command(position, one, other) for position in positions]
 
     def place(self, submatrix: int) -> Place:
-        """What a submatrix covers."""
+        """The place that a submatrix covers."""
         matrix, row, rows, column, columns = self._submatrices[submatrix]
         return Place(matrix, Area(row, row + rows, column, column + columns))
 
@@ -194,9 +194,9 @@ class _Form:
         """Checks parameters in panels.
 
         Args:
-            factor: What is checked.
+            factor: The parameters in panels.
             memory: The sizes of all memories for panels.
-            skipped: By position, how many columns of a product are computed elsewhere.
+            skipped: By position, the number of columns of a product that are computed elsewhere.
         """
         found: Sequence[c.Propagate | c.BackpropNoModelUpdate]
         if factor.is_backward:
@@ -238,7 +238,7 @@ class _Form:
             raise PlanError(f"c{position}: the rows of {taps} do not fit in m{matrix}")
 
     def spliced_input(self, each: SplicedInput) -> None:
-        """Checks an input that is read where it was copied from."""
+        """Checks an input that is read at the source of its copies."""
         at, command = each.position, self.command(each.position, c.Propagate, c.Backprop)
         self._dims(at, command.component, command.component)
         operand = spliced_operand(command, is_derivative=False)

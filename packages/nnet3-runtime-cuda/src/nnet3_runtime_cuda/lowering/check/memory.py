@@ -1,4 +1,4 @@
-"""Which matrices have memory, and what the planned execution does with it beside."""
+"""Which matrices have memory, and the other uses of it in the planned execution."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class _Packed:
 class Memory:
     """The memory of all matrices.
 
-    A matrix that has no memory any more holds what it held until another needs memory, which may be
-    the same.
+    A matrix that has lost its memory keeps its numbers until another matrix needs memory, which may
+    be the same.
     """
 
     def __init__(self, cells: Cells, matrices: int) -> None:
@@ -46,12 +46,12 @@ class Memory:
         return self._is_there[matrix]
 
     def appears(self, matrix: int) -> None:
-        """A matrix has memory from now on."""
+        """Gives a matrix memory."""
         self._use_freed()
         self._is_there[matrix] = True
 
     def goes(self, matrix: int) -> None:
-        """A matrix has no memory any more."""
+        """Takes the memory of a matrix away."""
         self._is_there[matrix] = False
         self._freed.add(matrix)
 
@@ -61,13 +61,13 @@ class Memory:
         self._is_there[matrix] = False
 
     def _use_freed(self) -> None:
-        """Memory is needed, which may be that of any matrix that was freed."""
+        """Notes that memory is taken: it may be the memory of any freed matrix."""
         for freed in self._freed:
             self.spoil(freed)
         self._freed.clear()
 
     def spoil(self, matrix: int) -> np.uint64:
-        """The memory of a matrix is used for other things in the planned execution.
+        """Notes that the planned execution uses the memory of a matrix for other things.
 
         Returns:
             The factor of the numbers that it holds then.
@@ -77,7 +77,7 @@ class Memory:
         return factor
 
     def pack(self, matrix: int, values: Numbers) -> None:
-        """The planned execution puts rows, (rows, stretches), into the memory of a matrix."""
+        """Puts rows, (rows, stretches), into the memory of a matrix in the planned execution."""
         self._packed[matrix] = _Packed(self.spoil(matrix), values)
 
     def packed(self, position: int, matrix: int, user: int) -> Numbers:

@@ -27,8 +27,8 @@ def move(cells: Cells, computation: NnetComputation, command: Command, which: sl
     """Runs a command of one of the classes in MOVES.
 
     Args:
-        cells: What it changes.
-        computation: What the command is of.
+        cells: The cells that it changes.
+        computation: The computation of the command.
         command: The command.
         which: The executions that run it: BOTH or one.
     """
@@ -84,7 +84,7 @@ def _times(values: Numbers, factor: np.uint64) -> Numbers:
 
 
 def _factor(alpha: float) -> np.uint64:
-    """A number of the ring for a factor: 0 and 1 for 0 and 1, else an odd one."""
+    """An element of the ring for a factor: 0 and 1 for 0 and 1, else an odd number."""
     if alpha in (0.0, 1.0):
         return np.uint64(alpha)
     bits = int(np.float32(alpha).view(np.uint32))

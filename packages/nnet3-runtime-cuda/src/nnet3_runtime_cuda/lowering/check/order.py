@@ -8,11 +8,11 @@ from nnet3_compiler import commands as c
 from nnet3_compiler.commands import Command
 
 ROUNDS = 3
-"""In the third round of a loop all that is handed over comes from a round like it."""
+"""The rounds of a loop to run: the third one gets its state from a round like itself."""
 
 
 def running_order(commands: Sequence[Command]) -> Iterator[int]:
-    """Yields the positions of commands in the order in which they run, of a loop a few rounds."""
+    """Yields the positions of commands in the order in which they run; a few rounds of a loop."""
     position, round_ = 0, 1
     while position < len(commands):
         yield position

@@ -1,4 +1,4 @@
-"""Follows which parameters the memory for panels holds."""
+"""Follows the parameters in the memory for panels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def check_panels(computation: NnetComputation, plan: Plan) -> None:
     """Checks that commands find the panels of their parameters where they were laid out.
 
     Raises:
-        PlanError: Others were laid out there in between, or none yet.
+        PlanError: The memory has the panels of other parameters, or none yet.
     """
     if not plan.panels:
         return

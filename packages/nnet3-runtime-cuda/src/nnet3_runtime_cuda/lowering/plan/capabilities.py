@@ -1,4 +1,4 @@
-"""What a plan has to know of the machine and of the arithmetic of components."""
+"""The facts about the machine and the arithmetic of components that a plan needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Capabilities(Protocol):
-    """What pays where a computation is going to run; components are given by their numbers."""
+    """The capabilities of a machine; components are given by their numbers."""
 
     def can_split(self, component: int) -> bool:
         """Whether it is an affine map that can compute some of its input columns at a time."""
@@ -15,7 +15,7 @@ class Capabilities(Protocol):
         """About how many rows a product for several steps should have."""
 
     def gains_by_taps(self, component: int, rows: int, offsets: tuple[int, ...]) -> bool:
-        """Whether it computes an input of taps faster than one of blocks of columns.
+        """Whether a component computes an input of taps faster than blocks of columns.
 
         Args:
             component: Number of the component.

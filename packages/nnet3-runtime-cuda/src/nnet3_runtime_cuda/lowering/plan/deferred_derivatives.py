@@ -1,9 +1,9 @@
-"""Finds derivatives of a recurrent layer's input that can be put off until many are there.
+"""Finds derivatives of a recurrent layer's input that can be put off and computed together.
 
 The counterpart of `known_inputs`. Backward, every step of an LSTM multiplies the derivative of a
-few rows of its gates by all parameters; one part of the product goes on through the recurrence, the
-other is only copied to where the layer below will find it. The latter is computed for many steps at
-once, from the gates' derivatives as they are kept, together, for the parameters' gradient:
+few rows of its gates by all parameters; one part of the product goes on through the recurrence; the
+other part is only copied for the layer below. This other part is computed for many steps at once,
+from the gates' derivatives, which are kept together for the parameters' gradient:
 
     m9(0:7, :) = m2(:, 0:4095)                 ...
     m1 = gates.backprop_no_update(m2)    =>    m1(:, 1024:1279) = m2 A(:, 1024:1279)
@@ -14,7 +14,7 @@ The rules:
 
 - The input derivative is a whole matrix that is zeroed before, and the only use of its first
   columns until it is freed is one copy of all its rows with factor 1, which is left out. All other
-  uses are of other columns (in the step whose output was the first there may be none).
+  uses are of other columns (the step of the first output may have none).
 - The derivative of the output, or a copy of it that is kept, does not change from the step on until
   the product is made; the rows that are kept follow one another in the order of the steps.
 - Nothing touches the target between the copy and the product, whichever comes first.
@@ -33,7 +33,7 @@ from nnet3_runtime_cuda.lowering.plan.plan import LateProduct, LateStep
 from nnet3_runtime_cuda.lowering.plan.trace import Trace
 
 ROWS_AT_ONCE = 256
-"""The derivatives of so many rows are computed at a time: enough for the product to be fast."""
+"""The number of rows of a product: enough for it to be fast."""
 
 MOST_ROWS = 48
 """A step with more rows than this is left as it is: its own product is fast."""
@@ -49,9 +49,9 @@ class _Step:
         position: Of the command.
         copied: Position of the MatrixCopy command.
         component: Number of the component.
-        target: Where the columns are copied to.
-        kept: Where the derivative of the output is, or where a copy of it is kept.
-        kept_at: Position from which on it is there.
+        target: The place that the columns are copied to.
+        kept: The place of the derivative of the output, or of a copy of it.
+        kept_at: The position from which on it has the derivative.
     """
 
     position: int
@@ -66,7 +66,7 @@ def deferred_derivatives(trace: Trace, can_split: Callable[[int], bool]) -> Iter
     """Finds all steps whose derivative can in part be put off.
 
     Args:
-        trace: What the commands do; only backward ones are looked at.
+        trace: The accesses of the commands; only backward commands matter.
         can_split: Whether the component of a number is an affine map, whose input derivative can be
             computed for some columns at a time.
     """
@@ -160,7 +160,7 @@ def _chunks(trace: Trace, steps: Iterable[_Step]) -> Iterator[list[_Step]]:
 
 
 def _continues(trace: Trace, chunk: list[_Step], step: _Step) -> bool:
-    """Whether all of a chunk can wait until a further step, which may be the last."""
+    """Whether all steps of a chunk can wait until a further step, which may be the last one."""
     last, area = chunk[-1].kept.area, step.kept.area
     if (last.row_end, last.column) != (area.row, area.column):
         return False

@@ -11,8 +11,8 @@ at once, in one product with many rows, and then a step reads only the recurrent
 
 The rules:
 
-- The first columns of the input, all its rows, are a copy with factor 1. What changed any of them
-  last is that copy; the rest of the input is something else.
+- The first columns of the input, all its rows, are a copy with factor 1. This copy is the last
+  command that changed any of them; the rest of the input is something else.
 - Nothing rewrites the source's matrix between the copy and the step, nor between the steps that
   have a product in common. The source may have been freed by then, but not before the first step.
 - The rows of steps that have a product in common follow one another in the source.
@@ -45,8 +45,9 @@ class _Step:
     Attributes:
         position: Of the command.
         component: Number of the component.
-        source: Where they were copied from.
-        is_freed: Whether that matrix is gone by then, so that only an earlier step can read it.
+        source: The place that they were copied from.
+        is_freed: Whether that matrix is freed before the command, so that only an earlier step can
+            read it.
     """
 
     position: int
@@ -61,10 +62,10 @@ def known_inputs(
     """Finds all steps whose input is partly known before the recurrence.
 
     Args:
-        trace: What the commands do; only forward ones are looked at.
+        trace: The accesses of the commands; only forward commands matter.
         can_split: Whether the component of a number is an affine map, which can be computed for
             some columns of its input at a time.
-        rows_at_once: Of about how many rows the component's input part is to be computed at a time.
+        rows_at_once: The approximate number of rows to compute at a time, by component.
     """
     series: dict[tuple[int, int], list[_Step]] = {}
     for position in range(trace.computation.forward_end):
@@ -99,7 +100,7 @@ def _step(trace: Trace, position: int, command: c.Propagate) -> _Step | None:
 
 
 def _copy_of_first_columns(trace: Trace, place: Place, before: int) -> tuple[int, Place] | None:
-    """The copy that the first columns of a place hold: its position, and where it is from."""
+    """The copy in the first columns of a place: its position and its source."""
     matrix, area = place
     later = []
     for use in trace.changes_before(matrix, before):

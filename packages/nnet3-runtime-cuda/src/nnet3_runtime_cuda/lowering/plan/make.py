@@ -15,12 +15,12 @@ from nnet3_runtime_cuda.lowering.plan.trace import Trace
 
 
 def plan_with(nnet: Nnet, computation: NnetComputation, can: Capabilities) -> Plan:
-    """Decides what lowering changes of a computation.
+    """Makes the plan of a computation.
 
     Args:
         nnet: The network.
         computation: A computation of it, which has passed `check_runnable`.
-        can: What pays where it is going to run.
+        can: The capabilities of the machine.
     """
     trace = Trace(computation)
     early = tuple(known_inputs(trace, can.can_split, can.rows_at_once))

@@ -1,8 +1,8 @@
-"""The plan of a computation: all that lowering changes, as a value, before anything is bound.
+"""The plan of a computation: all changes of lowering, as a value, before anything is bound.
 
-A plan says which commands do not do what they say where they stand, and what is done instead. The
-commands that it does not name are bound as they are. Positions are those of the commands (c12 is
-the command at position 12); rows and columns are counted from 0.
+A plan names the commands that do something else than they say, or at another place, and gives the
+work in their stead. All other commands are bound as they are. Positions are those of the commands
+(c12 is the command at position 12); rows and columns are counted from 0.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class EarlyStep:
 
 @attrs.frozen(kw_only=True)
 class EarlyProduct:
-    """What the first input columns of several Propagate commands give, computed at once.
+    """The product of the first input columns of several Propagate commands, computed at once.
 
     Those columns are copies of rows of another matrix. The product is made directly before the
     first of the steps; each then multiplies only the other columns of its input.
 
     Attributes:
         component: Number of the component, an affine map.
-        source: The rows and columns that are multiplied, where they were copied from.
+        source: The rows and columns to multiply, at the source of the copies.
         steps: In the order of the commands.
     """
 
@@ -52,7 +52,7 @@ class EarlyProduct:
 
     @property
     def columns(self) -> int:
-        """How many of the first input columns the product is for."""
+        """The number of input columns in the product."""
         return self.source.area.columns
 
 
@@ -81,7 +81,7 @@ class LateProduct:
 
     Attributes:
         component: Number of the component, an affine map.
-        kept: Where the derivatives of the outputs of all steps are by then.
+        kept: The place of the output derivatives of all steps at that time.
         steps: In the order of the commands.
     """
 
@@ -91,7 +91,7 @@ class LateProduct:
 
     @property
     def columns(self) -> int:
-        """How many of the first columns are put off."""
+        """The number of columns that are put off."""
         return self.steps[0].target.area.columns
 
 
@@ -166,13 +166,13 @@ class Taps:
 
 @attrs.frozen(kw_only=True)
 class SplicedInput:
-    """A Propagate or Backprop command that reads rows where its input was copied from.
+    """A Propagate or Backprop command that reads rows at the source of the copies of its input.
 
     Attributes:
         position: Of the command.
         taps: The rows.
         copies: Positions of the copies into its input that it does without.
-        is_idle: Whether nothing at all is written to the input's matrix, so that its memory may be
+        is_idle: Whether no command writes to the input's matrix any more, so that its memory may be
             used for other things while the command runs.
     """
 
@@ -190,8 +190,8 @@ class SplicedDerivative:
         position: Of the command.
         matrix: Of the derivative; its first elements hold the sum, (rows of the taps, columns).
         taps: Where the blocks are added.
-        added: Positions of the commands that add them: the first adds the sum instead, the others
-            are left out.
+        added: Positions of the commands that add the blocks: the first one adds the sum instead,
+            the others are left out.
     """
 
     position: int
@@ -202,7 +202,7 @@ class SplicedDerivative:
 
 @attrs.frozen(kw_only=True, repr=False)
 class Plan:
-    """All that lowering changes of a computation.
+    """All changes that lowering makes to a computation.
 
     Attributes:
         components: Names of the components of the network.
@@ -211,8 +211,8 @@ class Plan:
         panels: Parameters copied into panels for many commands.
         panel_memory: Elements of each memory for panels; two that share one are not used at the
             same time.
-        inputs: Inputs read where they were copied from.
-        left_out: Positions of copies that nothing needs any more.
+        inputs: Inputs read at the source of their copies.
+        left_out: Positions of copies that no command needs any more.
         derivatives: Input derivatives summed up by their command.
     """
 
@@ -247,7 +247,7 @@ class Plan:
 def format_plan(plan: Plan) -> str:
     """Returns a plan as text, a line for each change, in the order of the commands.
 
-    A line begins with the command at which something is done (c12 is the command at position 12);
+    A line begins with the command at which something changes (c12 is the command at position 12);
     areas are written as in the text form of computations.
     """
     lines = sorted(_lines(plan))
@@ -255,7 +255,7 @@ def format_plan(plan: Plan) -> str:
 
 
 def _lines(plan: Plan) -> Iterator[tuple[int, str]]:
-    """The lines, each with the position that it is about."""
+    """The lines, each with the position of its command."""
     names = plan.components
     for product in plan.early:
         yield product.steps[0].position, _early(product, names)

@@ -17,8 +17,8 @@ by the affine map itself, in the memory of the first, for the last becomes free 
 
 The rules for an input:
 
-- Its blocks have as many columns each. What was last written to a block is one copy of a part of
-  a matrix (`matrix_copy` with factor 1); what is no copy is its own origin.
+- Its blocks have as many columns each. The last write to a block is one copy of a part of a matrix
+  (`matrix_copy` with factor 1); a block that is no copy is its own origin.
 - All origins are the same columns of the same matrix, each by the same number of rows below that
   of the block before, and nothing has changed or freed them since.
 - A copy is left out if nothing but such affine maps touches it until its matrix is freed.
@@ -46,7 +46,7 @@ from nnet3_runtime_cuda.lowering.plan.plan import SplicedDerivative, SplicedInpu
 from nnet3_runtime_cuda.lowering.plan.trace import Trace, is_end
 
 FEWEST_ROWS = MOST_ROWS + 1
-"""Inputs with fewer rows are left alone: they may be steps of a recurrence."""
+"""The least number of rows of an input; one with fewer may be a step of a recurrence."""
 
 GainsByTaps = Callable[[int, int, tuple[int, ...]], bool]
 """See `Capabilities.gains_by_taps`."""
@@ -57,14 +57,14 @@ _Copies = tuple[int, ...]
 def spliced_inputs(
     trace: Trace, gains: GainsByTaps
 ) -> tuple[tuple[SplicedInput, ...], tuple[int, ...]]:
-    """Finds all affine maps that are to read rows where their input was copied from.
+    """Finds all affine maps that can read rows at the source of the copies of their input.
 
     Args:
         trace: What the commands do.
         gains: Whether a component computes with taps.
 
     Returns:
-        The affine maps, and the positions of copies that nothing needs then.
+        The affine maps, and the positions of copies that no command then needs.
     """
     if trace.label is not None:
         return (), ()
@@ -79,7 +79,7 @@ def spliced_inputs(
 
 
 def spliced_derivatives(trace: Trace, gains: GainsByTaps) -> Iterator[SplicedDerivative]:
-    """Finds the input derivatives whose blocks an affine map is to add up.
+    """Finds the input derivatives whose blocks an affine map can add up.
 
     Args:
         trace: What the commands do.
@@ -114,7 +114,7 @@ def _inputs(trace: Trace, gains: GainsByTaps) -> Iterator[tuple[int, tuple[Taps,
 
 
 def _input(trace: Trace, position: int, place: Place) -> tuple[Taps, _Copies] | None:
-    """What an input is made of, if it is a splice."""
+    """The taps of an input, if it is a splice."""
     matrix, area = place
     if area.rows < FEWEST_ROWS:
         return None
@@ -162,7 +162,7 @@ def _copy(trace: Trace, matrix: int, block: Area, before: int) -> tuple[int, Are
 
 
 def _needless(trace: Trace, copies: Mapping[int, _Copies]) -> Iterator[int]:
-    """Positions of the copies that only affine maps read which can do without.
+    """Positions of the copies that are read only by affine maps that do not need them.
 
     `copies` has these for the position of each affine map.
     """
@@ -179,7 +179,7 @@ def _needless(trace: Trace, copies: Mapping[int, _Copies]) -> Iterator[int]:
 
 
 def _idle(trace: Trace, positions: Collection[int], left_out: frozenset[int]) -> Iterator[int]:
-    """Of the affine maps at some positions, those whose input's matrix holds nothing at all."""
+    """The affine maps, of some positions, whose input's matrix no command writes to any more."""
     unused = left_out.union(positions)
     for position in positions:
         command = trace.commands[position]
@@ -194,7 +194,7 @@ def _idle(trace: Trace, positions: Collection[int], left_out: frozenset[int]) ->
 
 
 def _derivative(trace: Trace, position: int, place: Place) -> SplicedDerivative | None:
-    """How an input derivative is added up, if it is that of a splice."""
+    """The blocks of an input derivative and the commands that add them, if it is of a splice."""
     matrix, area = place
     if area.rows < FEWEST_ROWS or not trace.is_zeroed(matrix, position):
         return None
@@ -228,7 +228,7 @@ def input_of(command: c.Propagate | c.Backprop | c.BackpropNoModelUpdate) -> int
 
 
 def _blocks_of(area: Area, width: int) -> list[Area]:
-    """The blocks of so many columns that an area is made of; none if a part would be left."""
+    """The blocks of `width` columns of an area; none if they do not fill it."""
     columns = range(area.column, area.column_end, width)
     if area.columns % width:
         return []

@@ -1,9 +1,8 @@
-"""Finds parameters that may change and that many steps of a recurrence multiply by.
+"""Finds trained parameters that many steps of a recurrence multiply by.
 
-Parameters that are fixed lie in panels once and for all (`panels`). Those that are trained would
-have to be copied for each product; but the steps of a recurrence multiply a few rows each by the
-same parameters, and these do not change during a run. So the first step copies them, forward and
-backward.
+Fixed parameters lie in panels from the beginning (`panels`). Trained parameters would have to be
+copied for each product. But the steps of a recurrence each multiply a few rows by the same
+parameters, which do not change during a run. So the first step copies them, forward and backward.
 
 The rules:
 
@@ -27,7 +26,7 @@ from nnet3_runtime_cuda.lowering.plan.plan import EarlyProduct, LateProduct, Pan
 from nnet3_runtime_cuda.lowering.plan.trace import Trace
 
 FEWEST_STEPS = 16
-"""A copy takes as long as what seven steps of eight rows save."""
+"""The least number of steps: a copy takes as long as seven steps of eight rows save."""
 
 FEWEST_PARAMETERS = 1 << 16
 """Fewer are read from a cache at each step, however they lie."""
@@ -53,7 +52,7 @@ class _Memory:
     """Memory for the panels of several factors, of which one is in use at a time.
 
     Attributes:
-        size: Of the largest.
+        size: The size of the largest.
         uses: For each, the positions of its first and last step.
     """
 
@@ -77,7 +76,7 @@ def step_panels(
     Args:
         trace: What the commands do.
         nnet: The network.
-        can: What pays.
+        can: The capabilities of the machine.
         early: The products that take the first columns off forward steps.
         late: Those that take them off backward steps.
 
@@ -135,7 +134,7 @@ def placed(
 def _factors(
     trace: Trace, can: Capabilities, skipped: dict[int, int]
 ) -> Iterator[tuple[int, Factor]]:
-    """Positions of commands that may be steps, and what they multiply by."""
+    """Positions of commands that may be steps, and their factors."""
     for position, command in enumerate(trace.commands):
         if isinstance(command, c.Propagate):
             submatrix, is_backward = command.output, False

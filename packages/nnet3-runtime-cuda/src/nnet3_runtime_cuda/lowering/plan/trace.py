@@ -1,4 +1,4 @@
-"""What the commands of a computation do to which part of which matrix: one trace for all rules."""
+"""The accesses of the commands to parts of matrices: one trace for all rules."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ class Trace:
                     yield self.areas.of(submatrix), changes
 
     def between(self, matrix: int, after: int, before: int) -> Sequence[Use]:
-        """What happens to a matrix after one position and before another."""
+        """The uses of a matrix after one position and before another."""
         uses = self._uses[matrix]
         first = bisect.bisect_right(uses, after, key=lambda use: use.position)
         last = bisect.bisect_left(uses, before, key=lambda use: use.position)
         return uses[first:last]
 
     def changes_before(self, matrix: int, before: int) -> Iterator[Use]:
-        """What changes a matrix before a position, the last change first."""
+        """The changes of a matrix before a position, the last change first."""
         uses = self._uses[matrix]
         last = bisect.bisect_left(uses, before, key=lambda use: use.position)
         return (uses[number] for number in range(last - 1, -1, -1) if uses[number].changes)
@@ -98,7 +98,7 @@ class Trace:
         return last is not None and isinstance(self.commands[last.position], c.DeallocMatrix)
 
     def is_zeroed(self, matrix: int, before: int) -> bool:
-        """Whether nothing happened to a matrix since it was zeroed, before a position."""
+        """Whether, before a position, no command has used a matrix since it was zeroed."""
         uses = self.between(matrix, -1, before)
         return bool(uses) and isinstance(self.commands[uses[-1].position], c.AllocMatrixZeroed)
 
@@ -108,5 +108,5 @@ class Trace:
 
 
 def is_end(command: Command) -> bool:
-    """Whether a command gives a matrix memory or takes it away: what it held is gone."""
+    """Whether a command gives a matrix memory or takes it away: the content is lost."""
     return isinstance(command, c.AllocMatrixUndefined | c.AllocMatrixZeroed | c.DeallocMatrix)
