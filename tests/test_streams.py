@@ -5,16 +5,16 @@ from random import Random
 import attrs
 import numpy as np
 import pytest
+from judge_random_streams import outputs_of_seed
 from judged_cases import LOOP, Case, case_of_seed
 from kaldi_tables import assert_same_archive, read_archive
 from nnet3_compiler import chunks_with_state, compile_computation
 from nnet3_compiler.looped import extended_requests
 from nnet3_graph import ComputationRequest, IoSpecification
-from nnet3_runtime_cuda import Model, load
+from nnet3_runtime_cuda import load
 from nnet3_runtime_reference import ReferenceComputer
 from reference_cases import TOOLS_REFERENCE
-from test_looped_networks import DIM, IVECTOR_DIM, assert_same
-from test_looped_networks import case_of_seed as speech_case_of_seed
+from test_looped_networks import assert_same
 from test_reference_loops import CASES, case_file, features_of
 
 TOLERANCE = 1e-9
@@ -47,41 +47,8 @@ def test_outputs_are_those_of_kaldi(name: str, chunk: int, subsampling: int) -> 
 @pytest.mark.parametrize("seed", range(20))
 def test_streams_are_what_a_model_computes(seed: int) -> None:
     """Random networks, utterances side by side: the outputs are those of whole utterances."""
-    case, rng, sizes = speech_case_of_seed(seed), np.random.default_rng(seed), Random(seed)
-    model = Model(case.nnet)
-    stream = model.stream(
-        frames_per_chunk=case.chunk,
-        frame_subsampling_factor=case.subsampling,
-        extra_left_context_initial=case.left,
-        sequences=case.sequences,
-    )
-    lengths = [sizes.randint(1, 5 * case.chunk) for _ in range(3)]
-    utterances = {
-        number: rng.standard_normal((length, DIM), dtype=np.float32)
-        for number, length in enumerate(lengths)
-    }
-    ivectors = rng.standard_normal((3, IVECTOR_DIM), dtype=np.float32)
-    given = dict(enumerate(ivectors)) if case.has_ivector else {}
-    found: dict[int, list[np.ndarray]] = {number: [] for number in utterances}
-    begin = 0
-    while begin < max(lengths):
-        end = begin + sizes.randint(1, 2 * case.chunk)
-        pieces = {number: rows[begin:end] for number, rows in utterances.items()}
-        for number, rows in stream.push_many(pieces, given if begin == 0 else {}).items():
-            found[number].append(rows)
-        begin = end
-    for number, rows in stream.push_many({}, finished=utterances).items():
-        found[number].append(rows)
-
-    for number, frames in utterances.items():
-        expected = model.compute(
-            frames,
-            given.get(number),
-            frames_per_chunk=len(frames) if case.is_recurrent else case.chunk,
-            frame_subsampling_factor=case.subsampling,
-            extra_left_context_initial=case.left,
-        )
-        assert_same(np.concatenate(found[number]), expected)
+    for outputs, expected in outputs_of_seed(seed):
+        assert_same(outputs, expected)
 
 
 # ---- chunks with a state, by the definition ----

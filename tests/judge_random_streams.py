@@ -1,0 +1,92 @@
+"""Streams of random networks beside whole utterances, for as long as you like.
+
+`python tests/judge_random_streams.py --count 1000 --first-seed 1000` prints those that disagree by
+more than 1e-5 of the largest value, and the largest difference. A seed makes a network (recurrent
+or not, with i-vectors or not), three utterances side by side, pushes of any sizes, and options.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from random import Random
+
+import numpy as np
+from nnet3_runtime_cuda import Model
+from test_looped_networks import DIM, IVECTOR_DIM, case_of_seed
+
+LARGEST_DIFFERENCE = 1e-5
+
+
+def outputs_of_seed(seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """For each utterance, (rows, dim) that a stream gives, and that the model computes at once."""
+    case, rng, sizes = case_of_seed(seed), np.random.default_rng(seed), Random(seed)
+    model = Model(case.nnet)
+    stream = model.stream(
+        frames_per_chunk=case.chunk,
+        frame_subsampling_factor=case.subsampling,
+        extra_left_context_initial=case.left,
+        sequences=case.sequences,
+    )
+    lengths = [sizes.randint(1, 5 * case.chunk) for _ in range(3)]
+    utterances = {
+        number: rng.standard_normal((length, DIM), dtype=np.float32)
+        for number, length in enumerate(lengths)
+    }
+    ivectors = rng.standard_normal((3, IVECTOR_DIM), dtype=np.float32)
+    given = dict(enumerate(ivectors)) if case.has_ivector else {}
+    found: dict[int, list[np.ndarray]] = {number: [] for number in utterances}
+    begin = 0
+    while begin < max(lengths):
+        end = begin + sizes.randint(1, 2 * case.chunk)
+        pieces = {number: rows[begin:end] for number, rows in utterances.items()}
+        for number, rows in stream.push_many(pieces, given if begin == 0 else {}).items():
+            found[number].append(rows)
+        begin = end
+    for number, rows in stream.push_many({}, finished=utterances).items():
+        found[number].append(rows)
+
+    for number, frames in utterances.items():
+        expected = model.compute(
+            frames,
+            given.get(number),
+            frames_per_chunk=len(frames) if case.is_recurrent else case.chunk,
+            frame_subsampling_factor=case.subsampling,
+            extra_left_context_initial=case.left,
+        )
+        yield np.concatenate(found[number]), expected
+
+
+def difference_of_seed(seed: int) -> float:
+    """The largest difference of an output, relative to the largest output, or to 1."""
+    largest = 0.0
+    for outputs, expected in outputs_of_seed(seed):
+        if outputs.shape != expected.shape:
+            return float("inf")
+        scale = max(float(np.abs(expected).max()), 1.0)
+        largest = max(largest, float(np.abs(outputs - expected).max()) / scale)
+    return largest
+
+
+def main() -> int:
+    """Judges what the command line asks for; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--first-seed", type=int, default=int(time.time()))
+    arguments = parser.parse_args()
+    seeds = range(arguments.first_seed, arguments.first_seed + arguments.count)
+    differences = {seed: difference_of_seed(seed) for seed in seeds}
+    disagree = [seed for seed, value in differences.items() if not value <= LARGEST_DIFFERENCE]
+    for seed in disagree:
+        print(f"seed {seed}: differs by {differences[seed]:.1e}")
+    print(
+        f"{arguments.count} streams from seed {arguments.first_seed} on, {len(disagree)} disagree; "
+        f"the largest difference is {max(differences.values()):.1e}"
+    )
+    return 1 if disagree else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
