@@ -68,8 +68,8 @@ class ReferenceCase:
 
     Attributes:
         name: "component/affine", "network/lstmp", ...; the folder below tests/reference.
-        about: The purpose of the case. test_mode: Whether batch-norm and dropout are in test mode
-            when it runs.
+        about: The purpose of the case.
+        test_mode: Whether batch-norm and dropout are in test mode when it runs.
         request: What is given and wanted.
         structure: Kaldi's counts; the keys are described in tests/reference/README.md.
     """

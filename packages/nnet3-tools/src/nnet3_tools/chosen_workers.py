@@ -1,4 +1,4 @@
-"""Who works, where a tool has the options `--jobs` and `--dask`."""
+"""The workers that the options `--jobs` and `--dask` of a tool ask for."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ DASK = click.option(
 
 @contextlib.contextmanager
 def chosen_workers(jobs: int, dask: str | None) -> Iterator[Workers]:
-    """So many processes, or a Dask cluster, while the context is open.
+    """A context with `jobs` processes, or with a Dask cluster.
 
     Raises:
         click.ClickException: Dask is not installed, or no scheduler answers.
     """
-    # Imported here: most runs of most tools need none.
+    # Imported here: most runs of most tools need no workers.
     from nnet3_training.workers import DaskWorkers, Processes
 
     if dask is None:

@@ -1,4 +1,4 @@
-"""Colours in a terminal, where it has them and its user wants them."""
+"""Colours in a terminal, if it has colours and its user wants them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _STYLES: dict[str, dict[str, object]] = {
 def is_coloured() -> bool:
     """Whether standard output is a terminal that shows colours.
 
-    No colours are wanted where NO_COLOR is set and not empty (https://no-color.org); a terminal
-    that calls itself "dumb" has none.
+    A user turns colours off by setting NO_COLOR to anything but "" (https://no-color.org); a
+    terminal that calls itself "dumb" has none.
     """
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False

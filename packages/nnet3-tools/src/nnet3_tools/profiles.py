@@ -1,4 +1,4 @@
-"""--profile: what each command of a tool's computations takes, as tables and for trace viewers."""
+"""--profile: the cost of each command of a tool's computations, as tables and for trace viewers."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ PROFILE = click.option(
 
 @contextlib.contextmanager
 def profiled(path: str) -> Iterator[Tracer | None]:
-    """Gives a tracer, and writes what it saw at the end, also of a run that failed on the way.
+    """A context with a tracer; writes the trace at the end, even after an error.
 
     Args:
         path: The file; "" for none, and no tracer.
 
     Raises:
-        OSError: the file cannot be written; said before anything is computed.
+        OSError: the file cannot be written; raised before anything is computed.
     """
     if not path:
         yield None
@@ -38,7 +38,7 @@ def profiled(path: str) -> Iterator[Tracer | None]:
 
     tracer, is_new = Tracer(), not os.path.lexists(path)
     with open(path, "a", encoding="utf-8"):
-        pass  # so that what cannot be written is said now
+        pass  # raises now if the file cannot be written
     try:
         yield tracer
     finally:
@@ -52,7 +52,7 @@ def profiled(path: str) -> Iterator[Tracer | None]:
 
 
 def check_overwrites_none(path: str, used: Iterable[str]) -> None:
-    """Checks that the file of --profile is none that the tool reads, or writes otherwise.
+    """Checks that the tool does not read the file of --profile, or write it for another option.
 
     Raises:
         click.UsageError: it is.

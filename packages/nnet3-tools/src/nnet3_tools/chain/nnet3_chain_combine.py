@@ -54,7 +54,7 @@ def command(
 
     Give the last network of a run first. DEN-FST is the denominator.
     """
-    from nnet3_training.recipes import Combination, combine  # with all that trains
+    from nnet3_training.recipes import Combination, combine  # slow: loads all of training
 
     from nnet3_tools.chain.egs.examples import read_entries
     from nnet3_tools.chain.objective_log import say_combination, say_combined
@@ -71,7 +71,7 @@ def command(
     log(NAME, f"Read {len(examples)} examples.")
     first, denominator, chain = _read(inputs[0]), read_den_fst(den_fst), taken(options)
     training = nnet3_training.ChainTraining(first, denominator, chain)
-    # Statistics are wanted at the cross-entropy output, too, which it has if this is not 0.
+    # Not 0, so that statistics are gathered at the cross-entropy output, too.
     with_xent = attrs.evolve(chain, xent_regularize=chain.xent_regularize or _ANY_XENT)
     combined = combine(
         map(_read, inputs),

@@ -1,4 +1,4 @@
-"""nnet3-chain-fine-tune: trains a chain model on, and changes nothing of it but parameters."""
+"""nnet3-chain-fine-tune: trains a trained chain model further, and changes only its parameters."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def command(
 def _say_held_out(
     when: str, nnet: Nnet, training: ChainTraining, examples: list[TrainingExample], device: str
 ) -> None:
-    """Says the objective of examples that are not trained on."""
+    """Logs the objective of held-out examples."""
     from nnet3_tools.chain.objective_log import value
 
     sums = nnet3_training.compute_chain_prob(nnet, training, examples, device)

@@ -91,7 +91,7 @@ def command(
 
 
 def _say_all(trainer: Trainer, training: ChainTraining) -> None:
-    """Says what there is to say when all minibatches are done."""
+    """Logs the objectives and limits after all minibatches."""
     from nnet3_tools.chain.objective_log import say_limits, say_totals
 
     say_totals(trainer.objectives, _say)

@@ -1,4 +1,4 @@
-"""What is said of objectives while and after a network is trained, as Kaldi's scripts expect it."""
+"""Log lines on objectives during and after training, in the form that Kaldi's scripts read."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class _Phase:
 
 @attrs.define
 class ObjectiveLog:
-    """Says the objective of each output every few minibatches.
+    """Logs the objective of each output every few minibatches.
 
-    As in Kaldi, a range of minibatches is said when the output is met in a later one, so the last
-    is not.
+    As in Kaldi, a range of minibatches is logged when the output occurs in a later range, so the
+    last range is not logged.
 
     Attributes:
         interval: Number of minibatches of a range.
-        say: Takes a line.
+        say: Logs a line.
     """
 
     interval: int
@@ -75,14 +75,14 @@ class ObjectiveLog:
 
 
 def say_totals(totals: Mapping[str, ObjectiveSum], say: Say) -> None:
-    """Says the objective of each output over all minibatches."""
+    """Logs the objective of each output over all minibatches."""
     for name, total in totals.items():
         say(f"Overall average objective function for '{name}' " + value(total))
         say(f"[this line is to be parsed by a script:] log-prob-per-frame={total.per_frame:.6g}")
 
 
 def say_limits(trainer: Trainer, say: Say) -> None:
-    """Says how often changes of the parameters were limited."""
+    """Logs how often changes of the parameters were limited."""
     count = max(trainer.num_updates, 1)
     names = [name for name in trainer.nnet_as_given.component_names if trainer.num_limited[name]]
     for name in names:
@@ -94,7 +94,7 @@ def say_limits(trainer: Trainer, say: Say) -> None:
 
 
 def say_change(trainer: Trainer, say: Say) -> None:
-    """Says how the last change was limited, if it was."""
+    """Logs how the last change was limited, if it was."""
     change, nnet = trainer.last_change, trainer.nnet_as_given
     if change is None or not (change.limited or change.global_factor < 1.0):
         return
@@ -116,7 +116,7 @@ def say_change(trainer: Trainer, say: Say) -> None:
 
 
 def say_combination(count: int, objective: float, say: Say) -> None:
-    """Says the objective of the average of so many models."""
+    """Logs the objective of the average of `count` models."""
     if count == 1:
         say(f"objective function using the last model is {objective:.6g}")
     else:
@@ -124,7 +124,7 @@ def say_combination(count: int, objective: float, say: Say) -> None:
 
 
 def say_combined(combined: Combined, say: Say) -> None:
-    """Says how many models are best, and what they bring."""
+    """Logs the best number of models, and the improvement by their average."""
     first, best = combined.objectives[1], combined.objectives[combined.num_models]
     say(
         f"Combining {combined.num_models} nnets, objective function changed from {first:.6g} to "

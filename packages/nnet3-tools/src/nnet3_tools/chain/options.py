@@ -1,4 +1,4 @@
-"""Options that the tools that compute the objective of chain models share."""
+"""Options shared by the tools that compute the objective of chain models."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ObjectiveCommand(KaldiCommand):
 
 
 def _only_zero(context: click.Context, parameter: click.Parameter, value: float) -> None:
-    """Refuses the terms of learning without forgetting, which examples have to be made for."""
+    """Refuses the options of learning without forgetting, which is not implemented."""
     if value:
         raise click.ClickException(
             f"{parameter.opts[0]}: expected 0, found {value:g}; there is no learning without "

@@ -1,4 +1,4 @@
-"""Options that the tools share that train on minibatches, whatever the objective."""
+"""Options shared by the tools that train on minibatches, for any objective."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ def training_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def trainer_options(srand: int, **options: Any) -> TrainerOptions:
-    """The options of a Trainer; what a seed decides is as Kaldi's tools have it.
+    """The options of a Trainer; the seed decides the same as in Kaldi's tools.
 
-    The number that they draw first says on which minibatches they step back.
+    The first number drawn chooses the minibatches with a step back.
 
     Raises:
         TrainingError: an option is out of range.

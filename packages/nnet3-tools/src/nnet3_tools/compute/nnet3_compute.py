@@ -31,7 +31,7 @@ EXAMPLES = """\
 
 @attrs.frozen(kw_only=True)
 class IvectorSource:
-    """Where the i-vectors of an utterance come from, if the options name any."""
+    """The tables of i-vectors that the options name, if any."""
 
     vectors: VectorLookup | None
     matrices: MatrixLookup | None
@@ -59,7 +59,7 @@ class IvectorSource:
             )
 
     def of(self, utterance: str) -> tuple[FloatArray | None, FloatArray | None]:
-        """The i-vector of an utterance, and its online i-vectors; None is what it has not.
+        """The i-vector of an utterance and its online i-vectors; None for each that it lacks.
 
         Raises:
             RunError: the utterance has no i-vector, or no speaker.
@@ -94,7 +94,7 @@ def frames_option(name: str, default: int, help_text: str) -> Callable[[Any], An
 
 
 def check_ivector_options(ivectors: str, online_ivectors: str, period: int) -> None:
-    """Raises a UsageError if options for i-vectors do not go together."""
+    """Raises a UsageError if options for i-vectors contradict each other."""
     if ivectors and online_ivectors:
         raise click.UsageError("--ivectors and --online-ivectors cannot be given together")
     if online_ivectors and period <= 0:
@@ -193,23 +193,23 @@ def compute_by_workers(
     jobs: int,
     dask: str | None,
 ) -> int:
-    """Has processes compute shards of the table, and writes the outputs.
+    """Computes shards of the table in processes, and writes the outputs.
 
     Args:
-        run: What the command line says that all tools understand.
+        run: The arguments and options that all tools share.
         tables: I-vectors, online i-vectors, and speakers; "" for none.
-        score_options: What becomes of the outputs.
+        score_options: How outputs become scores.
         chunk_options: How utterances are cut.
-        jobs: How many processes.
-        dask: The scheduler of a Dask cluster; None for processes beside this one.
+        jobs: Number of processes.
+        dask: The scheduler of a Dask cluster; None for processes of this machine.
 
     Returns:
         The exit status.
 
     Raises:
-        click.UsageError: options do not go together.
+        click.UsageError: options contradict each other.
         TableError: a table cannot be opened or written.
-        RunError: priors are wanted that are not there.
+        RunError: priors are asked for but missing.
     """
     from nnet3_tools.compute.shards import outputs_of
 
@@ -245,21 +245,21 @@ def compute_chunks(
     """Computes the chunks of all utterances, and writes the outputs.
 
     Args:
-        run: What the command line says that all tools understand.
-        ivectors: A table; "" for none, as for the next two.
-        utt2spk: A table.
-        online_ivectors: A table.
-        score_options: What becomes of the outputs.
+        run: The arguments and options that all tools share.
+        ivectors: A table of i-vectors; "" for none.
+        utt2spk: A table of speakers; "" for none.
+        online_ivectors: A table of online i-vectors; "" for none.
+        score_options: How outputs become scores.
         chunk_options: How utterances are cut.
-        batches: How they share minibatches.
+        batches: How utterances share minibatches.
 
     Returns:
         The exit status.
 
     Raises:
-        click.UsageError: the options for i-vectors do not go together.
+        click.UsageError: the options for i-vectors contradict each other.
         TableError: a table cannot be opened or written.
-        RunError: priors are wanted that are not there.
+        RunError: priors are asked for but missing.
     """
     check_ivector_options(ivectors, online_ivectors, chunk_options.online_ivector_period)
     model = run.load_model()

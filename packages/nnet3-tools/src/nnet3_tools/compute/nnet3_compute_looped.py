@@ -69,7 +69,7 @@ def command(
         raise nnet3_runtime_cuda.RunError(
             f"{run.model_in} has no priors; --use-priors needs a .mdl file that has them"
         )
-    model.stream(**options)  # what can't be computed is said before a table is opened
+    model.stream(**options)  # raises errors of the network before a table is opened
     with IvectorSource.open(ivectors, online_ivectors, utt2spk) as source:
 
         def prepare(utterance: str, frames: FloatArray) -> Work:
@@ -88,7 +88,7 @@ def _work(
     period: int,
     options: dict[str, Any],
 ) -> Work:
-    """What is to be done for an utterance: one task, as each chunk needs the one before."""
+    """The work of an utterance: one task, since each chunk needs the one before."""
     import numpy as np
 
     outputs: list[FloatArray] = []

@@ -1,8 +1,8 @@
 """A table of features computed in shards by several processes, here or on other machines.
 
-A shard is a few utterances with all that is needed to compute them, so workers read no table. Each
-utterance is computed by itself: what comes of it does not depend on who computes it, nor on the
-others of its shard.
+A shard is a few utterances with all data that is needed to compute them, so workers read no table.
+Each utterance is computed alone: its result depends neither on the worker nor on the rest of its
+shard.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ def xvector_of(
 
 @attrs.frozen(kw_only=True, eq=False)
 class Shard:
-    """Utterances, and how they are to be computed.
+    """A few utterances with all that a worker needs to compute them.
 
     Attributes:
         model: The file of the model.
-        version: When it was written, so that no other one is taken for it.
+        version: Its modification time, by which a worker notices a changed file.
         compute: Computes an utterance; it can be sent to a process.
         utterances: Keys, features (frames, dim), and i-vectors.
     """
@@ -78,7 +78,7 @@ def compute_shard(shard: Shard) -> list[tuple[str, int, FloatArray | str]]:
     """Computes the utterances of a shard.
 
     Returns:
-        Of each its key, its frames, and the output, or why there is none.
+        For each utterance its key, its number of frames, and the output, or why there is none.
 
     Raises:
         ModelFileError: the model cannot be read.
@@ -104,7 +104,7 @@ def compute_in_shards(
     progress: Progress,
     workers: Workers,
 ) -> None:
-    """Writes what is computed for each utterance of a table, in the order of the table.
+    """Writes a result for each utterance of a table, in the order of the table.
 
     Failures of single utterances, and damage of the feature table, are reported and counted.
 
@@ -114,19 +114,19 @@ def compute_in_shards(
         open_writer: Opens the table to write.
         ivectors: Gives the i-vectors of an utterance.
         compute: Computes an utterance; it can be sent to a process.
-        progress: Hears how each utterance went.
-        workers: Who computes.
+        progress: Receives the result of each utterance.
+        workers: The workers.
 
     Raises:
         TableError: the features cannot be opened or the output cannot be written.
         WorkerError: workers died at the same shard three times.
-        OSError: the model is not there.
+        OSError: the model does not exist.
     """
     path = os.path.abspath(model)
     version = os.stat(path).st_mtime_ns
 
     table = nnet3_tables.read_matrices(features)
-    # Reads before it writes: without features no output is created.
+    # Reads before it writes: if the features are missing, no output is created.
     first = list(itertools.islice(table, 1))
 
     def shards() -> Iterator[Shard]:

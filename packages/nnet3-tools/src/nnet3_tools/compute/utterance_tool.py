@@ -1,7 +1,7 @@
-"""What the tools have in common that run a model over a table of features.
+"""The common parts of the tools that run a model over a table of features.
 
-Such a tool declares its own options, and how its options make a computation of an utterance; the
-rest (arguments, devices, threads, progress, exit status) is here.
+Such a tool declares its own options, and the work that they ask for on an utterance. This module
+does the rest: arguments, devices, threads, progress, exit status.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 class UtteranceCommand(KaldiCommand):
     """A command that takes Kaldi's options for its optimizer, compiler and debugging.
 
-    They say how Kaldi computes, not what.
+    These change Kaldi's speed and memory, not its results.
     """
 
     ignored = (
@@ -102,17 +102,17 @@ MEMORY = click.option(
 
 @attrs.frozen(kw_only=True)
 class UtteranceRun:
-    """One run of a tool: what the command line says that all tools understand.
+    """One run of a tool: the arguments and options that all tools share.
 
     Attributes:
         model_in: The model: a file, "-", or "command |".
         features: The table of features.
         output: The table to write.
-        num_threads: How many threads compute.
+        num_threads: Number of computing threads.
         use_gpu: "yes", "no", "optional" (a GPU if there is one) or "wait" (as "yes").
-        progress: Hears how it goes.
-        profile: The file for what each command takes; "" for none.
-        tracer: Hears what each command takes, if that is wanted.
+        progress: Receives the progress.
+        profile: The file of --profile; "" for none.
+        tracer: Receives what each command reads and writes; None without --profile.
     """
 
     model_in: str
@@ -125,7 +125,7 @@ class UtteranceRun:
     tracer: Tracer | None = None
 
     def load_model(self, *, capacity: int = 64) -> Model:
-        """Loads the model on the device that is asked for.
+        """Loads the model on the requested device.
 
         Args:
             capacity: How many computations are kept.
@@ -134,7 +134,7 @@ class UtteranceRun:
             ModelFileError: the file cannot be read, or holds no nnet3 model.
             RunError, ContextError: the network cannot be run.
             DeviceError: there is no GPU that can be used, and it was asked for.
-            RunError: there is to be a profile of what runs on a GPU.
+            RunError: --profile was given with a GPU.
         """
         device = "cuda" if self._wants_gpu() else "cpu"
         with readable(self.model_in) as source:
@@ -157,10 +157,10 @@ class UtteranceRun:
         return self.use_gpu != "no"
 
     def check_files(self, tables: Iterable[str]) -> None:
-        """Raises an error if the output, or the profile, would overwrite what is read.
+        """Raises an error if the output, or the profile, would overwrite an input.
 
         Raises:
-            TableError: the output is one of the files that are read.
+            TableError: the output is one of the input files.
             click.UsageError: the file of the profile is one of these files.
         """
         tables = [self.features, *tables]
@@ -184,8 +184,8 @@ class UtteranceRun:
         Args:
             model: The model, for the report of the time spent compiling.
             writer: Opens a table to write.
-            prepare: What is to be computed for an utterance.
-            tables: What else is read meanwhile.
+            prepare: Makes the work of an utterance.
+            tables: Other tables that are read meanwhile.
             batches: How utterances share minibatches; None: they share none.
             step: Frames between two rows of output.
 
@@ -217,8 +217,8 @@ class UtteranceRun:
         """Raises an error if other processes cannot compute what the options ask for.
 
         Raises:
-            click.UsageError: options do not go together.
-            TableError: the output is one of the files that are read.
+            click.UsageError: options contradict each other.
+            TableError: the output is one of the input files.
         """
         if self.use_gpu != "no" or self.profile or self.num_threads != 1:
             raise click.UsageError(
@@ -246,8 +246,8 @@ class UtteranceRun:
             model: The model, for the report of the time spent compiling.
             writer: Opens a table to write.
             compute: Computes an utterance; it can be sent to a process.
-            jobs: How many processes.
-            dask: The scheduler of a Dask cluster; None for processes beside this one.
+            jobs: Number of processes.
+            dask: The scheduler of a Dask cluster; None for processes of this machine.
             ivectors: Gives the i-vectors of an utterance.
 
         Returns:
@@ -282,10 +282,10 @@ def utterance_tool(
     """Makes a command of a function that is called with an UtteranceRun and its own options.
 
     Args:
-        name: Of the tool.
-        output: What the table that it writes is called in its help.
-        examples: Command lines, as shown in its help.
-        options: Its own options; they come before the common ones.
+        name: Name of the tool.
+        output: Name of the written table in the tool's help.
+        examples: Command lines for the help.
+        options: The tool's own options; they come before the common ones.
     """
 
     def decorate(function: Callable[..., int]) -> click.Command:

@@ -1,7 +1,7 @@
 """A tool's main loop: computes something for each utterance of a table of features.
 
-Utterances are read ahead so far that no thread waits for one that has a long task, and that chunks
-find others to be computed with (`UtteranceQueue`), and not farther.
+Utterances are read ahead, but only as far as keeps all threads busy during a long task and lets
+chunks fill minibatches (`UtteranceQueue`).
 """
 
 from __future__ import annotations
@@ -36,27 +36,26 @@ def compute_all(
     num_threads: int = 1,
     waiting: UtteranceQueue | None = None,
 ) -> None:
-    """Writes what is computed for each utterance of a table, in the order of the table.
+    """Writes a result for each utterance of a table, in the order of the table.
 
-    If the output is to be prompt (`ark,f:-`), it is written before the next utterance is read, as
-    for a program that waits for it. Failures of single utterances, and damage of the feature table,
-    are reported and counted.
+    With the option "f" of a table (`ark,f:-`), each output is written before the next utterance is
+    read, for a program that waits for it. Failures of single utterances, and damage of the feature
+    table, are reported and counted.
 
     Args:
         features: The table of features.
         open_output: Opens the table to write.
-        prepare: Called with an utterance and its features; returns what is to be done for it, by
-            other threads.
-        progress: Hears how each utterance went.
+        prepare: Called with an utterance and its features; returns its work for other threads.
+        progress: Receives the result of each utterance.
         num_threads: How many threads compute.
-        waiting: What computes, instead of so many threads that do each task by itself.
+        waiting: The queue that computes; None for `num_threads` threads that do each task alone.
 
     Raises:
         TableError: the features cannot be opened or the output cannot be written.
     """
     sizes = _Sizes(features)
     table = nnet3_tables.read_matrices(features, sizes.passed)
-    # Reads before it writes: without features no output is created.
+    # Reads before it writes: if the features are missing, no output is created.
     first = list(itertools.islice(table, 1))
     with (
         _reported(open_output(), progress) as writer,
@@ -79,7 +78,7 @@ def compute_all(
 
 
 class _Sizes:
-    """How far a bar goes on for each utterance: one of them, or its bytes in an archive.
+    """The size of each utterance for a progress bar: 1, or its bytes in an archive.
 
     Attributes:
         waiting: The sizes of the utterances in the queue.
@@ -91,18 +90,18 @@ class _Sizes:
         self._position = self._before = 0
 
     def passed(self, position: int) -> None:
-        """The archive has been read up to there."""
+        """Notes that the archive has been read up to a position."""
         self._position = position
 
     def of_last(self) -> int:
-        """The size of the utterance that was read last."""
+        """The size of the utterance read last."""
         size, self._before = self._position - self._before, self._position
         return size if self._is_in_bytes else 1
 
 
 @contextlib.contextmanager
 def _reported(writer: TableWriter, progress: Progress) -> Iterator[TableWriter]:
-    """Gives a table to write to; says where the part of it is that was written if that is all."""
+    """A context with a table to write; after an error, it says where the written part is."""
     try:
         with writer:
             yield writer
@@ -113,7 +112,7 @@ def _reported(writer: TableWriter, progress: Progress) -> Iterator[TableWriter]:
 
 
 def _finish(queue: UtteranceQueue, writer: TableWriter, progress: Progress, size: int) -> None:
-    """Waits for the oldest utterance, of this size for the bar, and writes what was computed."""
+    """Waits for the oldest utterance, and writes its result; `size` is its size for the bar."""
     utterance = queue.oldest
     try:
         array = queue.next_result()
@@ -126,16 +125,16 @@ def _finish(queue: UtteranceQueue, writer: TableWriter, progress: Progress, size
 
 
 def total_of(features: str) -> tuple[int | None, str]:
-    """How much a bar has to count: bytes of a regular archive, lines of a script file; and which.
+    """The total for a progress bar, and its unit: bytes of an archive, or lines of a script file.
 
-    None where nothing says how much there is.
+    None if the total is unknown.
     """
     size = nnet3_tables.archive_size(features)
     return (num_utterances(features), UTTERANCES) if size is None else (size, BYTES)
 
 
 def num_utterances(features: str) -> int | None:
-    """How many entries a table has, where a script file says so; None where nothing does."""
+    """The number of entries of a table, if it is a script file; None otherwise."""
     specifier = nnet3_tables.Specifier.to_read(features)
     files = specifier.files
     if not specifier.is_script or not files or not os.path.isfile(files[0]):

@@ -49,7 +49,7 @@ def command(
 
     Give the last network of the training run first. Examples are those of EGS-RSPECIFIER.
     """
-    from nnet3_training.recipes import Combination, combine  # with all that trains
+    from nnet3_training.recipes import Combination, combine  # slow: loads all of training
 
     from nnet3_tools.chain.objective_log import say_combination, say_combined
     from nnet3_tools.egs.forms import form_for

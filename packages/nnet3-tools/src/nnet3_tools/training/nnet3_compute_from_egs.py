@@ -35,7 +35,7 @@ class ExampleShard:
 
     Attributes:
         nnet: The file of the network.
-        version: When it was written, so that no other one is taken for it.
+        version: Its modification time, by which a worker notices a changed file.
         output: The name of the output.
         examples: The examples.
     """

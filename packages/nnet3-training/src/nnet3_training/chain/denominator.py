@@ -252,8 +252,9 @@ class DenominatorResult:
     Attributes:
         log_prob: The log-probability, summed over sequences.
         derivative: Its derivative by the output: the posteriors of pdfs, in the shape of the output
-            and on its device. is_sound: Whether the log-probability is finite, and the posteriors
-            of each frame sum to one, up to rounding.
+            and on its device.
+        is_sound: Whether the log-probability is finite, and the posteriors of each frame sum to
+            one, up to rounding.
     """
 
     log_prob: float

@@ -29,8 +29,8 @@ class Transitions:
     """Transition-ids with their pdfs and costs.
 
     Attributes:
-        model: The transition model. first_ids: (states,) int64, the first transition-id of each
-            transition state.
+        model: The transition model.
+        first_ids: (states,) int64, the first transition-id of each transition state.
         pdfs: (ids,) int64, the pdf of each transition-id, that of id 1 at index 1; -1 for 0.
         phones: (ids,) int64, the phone of each.
         costs: (ids,) float32, minus the log-probability of each.

@@ -113,7 +113,7 @@ def command(
 
 
 def _multiples(options: SplitOptions) -> SplitOptions:
-    """The options with lengths of chunks rounded up, which is said."""
+    """The options with chunk lengths rounded up; logs the change."""
     rounded = options.rounded()
     if rounded != options:
         log(

@@ -16,14 +16,14 @@ from nnet3_tools.egs.splitting import ObjectLookup
 
 @attrs.frozen(kw_only=True, eq=False)
 class ChainTables:
-    """What is known of utterances beside their features.
+    """The data of utterances besides their features.
 
     Attributes:
         supervisions: Supervisions.
         ivectors: I-vectors, if there are any.
         weights: Weights of derivatives, if there are any.
         period: Frames for each i-vector.
-        tolerance: By how many frames features and i-vectors may differ.
+        tolerance: Number of frames by which features and i-vectors may differ.
     """
 
     supervisions: ObjectLookup[ChainSupervision]
@@ -45,7 +45,7 @@ class ChainTables:
         )
 
     def utterance(self, key: str, features: Any) -> ChainUtterance:
-        """What is known of an utterance.
+        """An utterance with its data.
 
         Raises:
             ExampleError: something is missing, or there are too few or too many i-vectors.
