@@ -1,7 +1,7 @@
-"""Where command-line tools start, so that Ctrl-C ends them quietly while modules are imported, too.
+"""The start of command-line tools, where Ctrl-C ends them quietly even during imports.
 
-Neither this module nor the package itself imports another one: what could be interrupted while it
-is imported, such as NumPy, is imported by a tool's module.
+Neither this module nor the package itself imports another module, whose import could be
+interrupted; a tool's module imports NumPy and the like.
 """
 
 import gc
@@ -19,15 +19,15 @@ are imported make hundreds of thousands, none of which is garbage."""
 
 
 def entry_point(module: str) -> Callable[[], None]:
-    """Returns what runs the tool `main` of a module, which is not imported before.
+    """Returns a function that imports a module and runs its `main`.
 
     Args:
-        module: Its full name, that of the tool at the end.
+        module: Full name of the module; its last part is the tool's name.
     """
     tool = module.rpartition(".")[2].replace("_", "-")
 
     def end(*_: object) -> None:
-        # At once, since an exception may become another one within an extension that is imported.
+        # Exits at once: an extension during its import may turn an exception into another one.
         try:
             os.write(2, f"{tool}: interrupted\n".encode())
         finally:
@@ -43,10 +43,10 @@ def entry_point(module: str) -> Callable[[], None]:
             signal.signal(signal.SIGINT, usual)
         try:
             imported.main()
-        except KeyboardInterrupt:  # just before the tool minds it, or when it has ended
+        except KeyboardInterrupt:  # before the tool handles it, or after its end
             end()
         finally:
-            gc.freeze()  # what there is goes with the process, and need not be looked through
+            gc.freeze()  # these objects live until the end; collecting them would waste time
 
     return main
 

@@ -1,10 +1,10 @@
-"""Ctrl-C that is heard even while a tool waits for something.
+"""Ctrl-C that works even while a tool waits for something.
 
-Python notes a signal, and acts on it between two instructions or when it interrupts a system call.
-One that comes after the last instruction before the call interrupts nothing, and is not acted on
-until the call ends: never, if nobody writes to the pipe that is read. That takes a microsecond, but
-on a busy machine a process may have to wait just there. So another thread, which Python tells of
-each signal at once, interrupts the main thread again and again.
+Python handles a signal between two instructions, or when it interrupts a system call. A signal
+after the last instruction before a call interrupts nothing, and is handled only when the call ends:
+never, if nobody writes to the pipe that the call reads. The gap is a microsecond long, but on a
+busy machine a process may have to wait just there. So another thread, which Python tells of each
+signal at once, interrupts the main thread again and again.
 """
 
 import contextlib
@@ -23,10 +23,10 @@ _END = b"\0"
 
 @contextlib.contextmanager
 def heard() -> Iterator[None]:
-    """Within, Ctrl-C raises KeyboardInterrupt soon, whatever the main thread waits for.
+    """A context in which Ctrl-C raises KeyboardInterrupt soon, whatever the main thread waits for.
 
-    Nothing changes where Ctrl-C does something else (it is ignored in the background), outside of
-    the main thread, and on systems without signals to threads.
+    It changes nothing if Ctrl-C does something else (such as nothing, in the background), outside
+    of the main thread, and on systems without signals to threads.
     """
     if (
         not hasattr(signal, "pthread_kill")
@@ -36,12 +36,12 @@ def heard() -> Iterator[None]:
         yield
         return
     news, sink = os.pipe()
-    os.set_blocking(sink, False)  # as Python wants it
+    os.set_blocking(sink, False)  # signal.set_wakeup_fd requires it
     thread = threading.Thread(
         target=_interrupt, args=(threading.get_ident(), news), name="interruptions", daemon=True
     )
-    # This one usually does nothing. With a handler it makes a call return, after which Python looks
-    # for whatever signal there was.
+    # SIGURG usually does nothing. With a handler it makes a system call return, and then Python
+    # handles all signals.
     usual = signal.signal(signal.SIGURG, lambda *_: None)
     usual_sink = signal.set_wakeup_fd(sink, warn_on_full_buffer=False)
     thread.start()
@@ -68,4 +68,4 @@ def _interrupt(thread: int, news: int) -> None:
         is_needed = is_needed or signal.SIGINT in numbers
         if is_needed:
             time.sleep(_PAUSE)
-            signal.pthread_kill(thread, signal.SIGURG)  # which is the next news
+            signal.pthread_kill(thread, signal.SIGURG)  # writes to `news`, so the loop goes on

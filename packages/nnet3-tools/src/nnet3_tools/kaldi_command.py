@@ -21,13 +21,13 @@ _GIVEN = "nnet3_tools.arguments"
 
 
 class KaldiCommand(click.Command):
-    """A command whose options are `--name=value`, with `_` for `-` wherever one likes.
+    """A command with options `--name=value`; names may have `_` in place of `-`.
 
     A boolean option without a value is true; `--config=FILE` reads options from a file, one on each
-    line, and options on the command line go before them. `--version` is that of nnet3-tools.
+    line, and options on the command line override them. `--version` is that of nnet3-tools.
 
     Attributes:
-        ignored: How options begin that are taken and change nothing, unless the command has them.
+        ignored: Prefixes of options that are accepted without effect, unless the command has them.
     """
 
     ignored: ClassVar[tuple[str, ...]] = ()
@@ -113,7 +113,7 @@ def gpu_option() -> Callable[[Any], Any]:
 
 
 def chosen_device(use_gpu: str) -> str:
-    """The device of a tool that does not look for one: with "optional" it does without."""
+    """The device of a tool that does not search for a GPU; "optional" means the processor."""
     return "cuda" if use_gpu in ("yes", "wait") else "cpu"
 
 
@@ -146,7 +146,7 @@ def print_arguments(tool: str) -> None:
 
 
 def log(tool: str, message: str) -> None:
-    """Says on standard error what was done, as Kaldi's tools do."""
+    """Writes a log line to standard error, as Kaldi's tools do."""
     click.echo(f"LOG ({tool}) {message}", err=True)
 
 
@@ -162,7 +162,7 @@ def one_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _warnings_as_lines(tool: str) -> Iterator[None]:
-    """Within, a warning of Python is a line like others, without a place in the source."""
+    """A context in which a Python warning is a log line, without its place in the source."""
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
         click.echo(f"WARNING ({tool}) {message}", err=True)
@@ -193,6 +193,7 @@ def run_tool(command: click.Command, name: str) -> NoReturn:
         click.echo(f"{name}: internal error: {type(error).__name__}: {one_line(error)}", err=True)
         status = 1
     if status == INTERRUPTED:
-        # The exception is gone here: it kept what it broke off, which may replace standard error.
+        # Here the exception is released, and with it contexts that may have replaced standard
+        # error.
         click.echo(f"{name}: interrupted", err=True)
     sys.exit(status or 0)

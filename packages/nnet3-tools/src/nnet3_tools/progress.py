@@ -1,4 +1,4 @@
-"""What the tools say about their work: a progress bar, warnings, and a closing summary."""
+"""Progress of the tools: a bar, warnings, and a closing summary."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ class Progress:
 
         Args:
             frames: Its length.
-            size: How far the bar goes on, in its unit.
+            size: Progress of the bar, in its unit.
         """
         self.done += 1
         self.frames += frames
         self._go_on(size)
 
     def fail(self, utterance: str, reason: str, size: int = 1) -> None:
-        """Counts an utterance that could not be computed, and says why.
+        """Counts an utterance that could not be computed, and logs the reason.
 
         Args:
             utterance: Its key.
             reason: What is wrong with it.
-            size: How far the bar goes on, in its unit.
+            size: Progress of the bar, in its unit.
         """
         self.failed += 1
         self._go_on(size)
@@ -80,16 +80,16 @@ class Progress:
     def reporting(
         self, model: Model, total: int | None = None, unit: str = UTTERANCES
     ) -> Iterator[None]:
-        """Shows the bar within, and writes the summary behind, whatever happens.
+        """A context that shows the bar, and writes the summary at its end, even after errors.
 
-        There is no summary of what ended before the first utterance, as where a table is missing.
-        The time of the summary is that since the tool began, as Kaldi's: to load the model is part
-        of it, and so is all compiling.
+        There is no summary if the tool ends before the first utterance, for example because a table
+        is missing. As in Kaldi, the time in the summary counts from the start of the tool, with
+        loading and compiling.
 
         Args:
-            model: Knows how long it was compiled.
-            total: How much there is to be done, if that is known.
-            unit: What that counts: UTTERANCES, or BYTES of features.
+            model: The model, which knows the time spent compiling.
+            total: The total for the bar; None if unknown.
+            unit: Unit of the total: UTTERANCES, or BYTES of features.
         """
         if sys.stderr is not None and sys.stderr.isatty():
             from tqdm import tqdm  # takes a while to import
@@ -109,7 +109,7 @@ class Progress:
 
     @property
     def status(self) -> int:
-        """The exit status: 0 if all went well, and there was something to do."""
+        """The exit status: 0 if no utterance failed and at least one succeeded."""
         return 0 if self.done and not self.failed else 1
 
     def _summarise(self, seconds: float, compile_seconds: float) -> None:

@@ -30,11 +30,11 @@ def _frames(given: int) -> int | None:
 
 @attrs.frozen(kw_only=True)
 class Relabelling:
-    """What tables say of the outputs of examples.
+    """New weights and names of outputs, from tables.
 
     Attributes:
-        weights: By key, what the weight of the output is multiplied by; None if it stays.
-        outputs: By key, the name of the output; None if it stays.
+        weights: By key, the factor of the output's weight; None to keep weights.
+        outputs: By key, the new name of the output; None to keep names.
     """
 
     weights: Mapping[str, str] | None
@@ -53,7 +53,7 @@ class Relabelling:
         )
 
     def missing(self, key: str) -> str | None:
-        """What is not known of an example that has to be; None if nothing."""
+        """The data of an example that the tables lack; None if they lack nothing."""
         if self.weights is not None and key not in self.weights:
             return f"No weight for example key {key}"
         if self.outputs is not None and key not in self.outputs:
@@ -64,7 +64,7 @@ class Relabelling:
         """The factor of an example; None if its weight stays.
 
         Raises:
-            click.ClickException: it is no number of at least 0.
+            click.ClickException: the factor is no number of at least 0.
         """
         if self.weights is None:
             return None
@@ -108,7 +108,7 @@ class CopyOptions:
 
     @classmethod
     def given(cls, *, weights: str, outputs: str, **others: Any) -> CopyOptions:
-        """The options as click gives them; the tables are read.
+        """The options as click gives them; reads the tables.
 
         Raises:
             TableError: a table cannot be read.
@@ -117,7 +117,7 @@ class CopyOptions:
 
     @property
     def context(self) -> dict[str, int | None]:
-        """The frames that are kept, as `with_context` takes them."""
+        """The numbers of input frames to keep, as `with_context` takes them."""
         return {"left": self.left_context, "right": self.right_context}
 
     def relabelled(self, key: str) -> tuple[float | None, str | None]:
@@ -130,7 +130,7 @@ class CopyOptions:
 
 
 def copy_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that all tools have that copy examples; see `CopyOptions.given`."""
+    """Adds the options of all tools that copy examples; see `CopyOptions.given`."""
     options = (
         boolean_option("--random", help="Write each example to a random table, not in turn."),
         click.option(
@@ -166,8 +166,8 @@ class Copying:
     Attributes:
         tool: Its name.
         form: The kind of examples.
-        options: What the user wants.
-        change: Makes of an example what is to be written; None for nothing.
+        options: The options.
+        change: Changes an example before it is written; returns None to drop it.
     """
 
     tool: str
@@ -179,7 +179,7 @@ class Copying:
         """Copies the examples of a table to others.
 
         Returns:
-            How many examples were read, how many written, and of how many something was missing.
+            The numbers of examples read, written, and left out because the tables lacked data.
 
         Raises:
             click.ClickException: none was written.
@@ -190,7 +190,7 @@ class Copying:
         from nnet3_tools.egs.forms import check_files
 
         check_files(egs_in, *egs_out)
-        rng = CRandom(self.options.srand)  # what is drawn, and when, is as in Kaldi
+        rng = CRandom(self.options.srand)  # the same draws as in Kaldi, in the same order
         num_read = num_written = num_missing = 0
         with contextlib.ExitStack() as stack:
             writers = [stack.enter_context(nnet3_tables.ObjectWriter(name)) for name in egs_out]
@@ -212,7 +212,7 @@ class Copying:
         return num_read, num_written, num_missing
 
     def _count(self, rng: CRandom) -> int:
-        """How often an example is written: a number of this average, rounded up or down."""
+        """How many times to write an example: the proportion, randomly rounded up or down."""
         wanted = self.options.keep_proportion
         whole = math.floor(wanted)
         return whole + rng.with_probability(wanted - whole)
@@ -224,10 +224,10 @@ class Copying:
             self.form.write(writer, changed)
 
     def finish(self, line: str, num_written: int) -> None:
-        """Says what was done.
+        """Logs the counts.
 
         Raises:
-            click.ClickException: nothing was.
+            click.ClickException: no example was written.
         """
         log(self.tool, line)
         if not num_written:

@@ -20,9 +20,9 @@ class ExampleForm:
     """A kind of examples.
 
     Attributes:
-        name: What logs call them.
-        decode: Reads one.
-        encode: Gives the bytes of one, binary or text.
+        name: Their name in logs.
+        decode: Reads an example.
+        encode: Returns the bytes of an example, binary or text.
     """
 
     name: str
@@ -30,7 +30,7 @@ class ExampleForm:
     encode: Callable[[TrainingExample, bool], bytes]
 
     def entries(self, rspecifier: str) -> Iterator[Entry]:
-        """The examples of a table, with their keys, each when it is asked for.
+        """Yields the examples of a table, with their keys.
 
         Raises:
             TableError, ModelFileError: the table cannot be read, or holds something else.
@@ -47,7 +47,7 @@ class ExampleForm:
         writer.write(example.key, self.encode(example, not writer.is_text))
 
     def write_entry(self, writer: ObjectWriter, entry: Entry) -> None:
-        """Writes an example as it was read, unless it is to be in the other form.
+        """Writes an example byte for byte, unless it changes from text to binary or back.
 
         Raises:
             TableError: it cannot be written.
@@ -67,12 +67,12 @@ NNET3 = ExampleForm(
 
 
 def form_for(nnet: Nnet) -> ExampleForm:
-    """The same where a network says what is an input and what an output."""
+    """The form of nnet3's examples, for which a network tells inputs from outputs."""
     outputs = frozenset(node.name for node in nnet.output_nodes)
     return attrs.evolve(NNET3, decode=partial(read_example, is_output=outputs.__contains__))
 
 
 def check_files(rspecifier: str, *wspecifiers: str) -> None:
-    """Raises a TableError if a table would be written over one that is read."""
+    """Raises a TableError if an output table would overwrite an input table."""
     for wspecifier in wspecifiers:
         Specifier.to_write(wspecifier).check_overwrites_none(files_of(rspecifier))

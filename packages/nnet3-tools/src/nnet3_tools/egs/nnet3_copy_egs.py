@@ -63,7 +63,7 @@ def command(
 
 
 def _frame(text: str) -> int | None:
-    """The t that is meant; None for a random one, or none."""
+    """The t that an option means; None for "random" or ""."""
     if text in ("", "random"):
         return None
     try:
@@ -75,7 +75,7 @@ def _frame(text: str) -> int | None:
 
 
 def _random_frame(example: TrainingExample, rng: CRandom) -> int:
-    """A t of "output" that is drawn, from its first to its last.
+    """A random t of "output", from its first to its last.
 
     Raises:
         click.ClickException: the example has no such output.

@@ -1,4 +1,4 @@
-"""nnet3-get-egs-dense-targets: makes examples of features and of numbers to be reached."""
+"""nnet3-get-egs-dense-targets: makes examples of features and of dense targets."""
 
 from __future__ import annotations
 

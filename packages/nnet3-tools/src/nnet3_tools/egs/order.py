@@ -1,4 +1,4 @@
-"""The tools that change which examples there are and their order, for examples of any kind."""
+"""The tools that shuffle or choose examples, for examples of any kind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def shuffle_command(tool: str, form: Callable[[], ExampleForm]) -> click.Command
 
     Args:
         tool: Its name.
-        form: Gives the kind of examples, when they are read.
+        form: Returns the kind of examples; called when they are read.
     """
 
     @click.command(cls=KaldiCommand)
@@ -60,7 +60,7 @@ def subset_command(tool: str, form: Callable[[], ExampleForm]) -> click.Command:
 
     Args:
         tool: Its name.
-        form: Gives the kind of examples, when they are read.
+        form: Returns the kind of examples; called when they are read.
     """
 
     @click.command(cls=KaldiCommand)
@@ -84,7 +84,7 @@ def subset_command(tool: str, form: Callable[[], ExampleForm]) -> click.Command:
         examples = form()
         check_files(egs_in, egs_out)
         rng = np.random.default_rng(abs(srand))
-        drawing = CRandom()  # Kaldi takes the seed for the order only
+        drawing = CRandom()  # Kaldi uses the seed only for the order
         chosen: list[Entry] = []
         count = 0
         for entry in examples.entries(egs_in):

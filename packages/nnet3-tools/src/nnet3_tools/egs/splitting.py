@@ -1,4 +1,4 @@
-"""What the tools have in common that make examples of utterances."""
+"""The common parts of the tools that make examples from utterances."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _SPLIT = ("left_context", "right_context", "left_context_initial", "right_contex
 
 
 class ObjectLookup(Generic[T]):
-    """A table read by key: entries that are passed on the way to one are held until asked for."""
+    """A table read by key; entries before the wanted one stay in memory until asked for."""
 
     def __init__(self, rspecifier: str, decode: Callable[[Reader], T]) -> None:
         self._entries = nnet3_tables.read_objects(rspecifier, decode)
         self._passed: dict[str, T] = {}
 
     def take(self, key: str) -> T | None:
-        """The object of that key, which is then forgotten; None if there is none.
+        """Removes and returns the object of a key; None if there is none.
 
         Raises:
             TableError, ModelFileError: the table cannot be read.
@@ -56,7 +56,7 @@ labels_option = click.option(
 
 
 def split_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that say how utterances are split, and what belongs to them."""
+    """Adds the options that say how utterances are split, and those of i-vectors."""
     options = (
         click.option(
             "--num-frames",
@@ -108,7 +108,7 @@ def split_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def parse_split_options(options: Mapping[str, Any]) -> SplitOptions:
-    """How utterances are split, of the options of a command.
+    """The split options from the options of a command.
 
     Raises:
         click.ClickException: the lengths of chunks are no numbers.
@@ -135,8 +135,8 @@ class ExampleMaker:
 
     Attributes:
         tool: Name of the tool.
-        what: What the labels are called, for messages.
-        supervision: Gives what is known of the frames of an utterance; None if nothing.
+        what: Name of the labels in messages.
+        supervision: Returns the supervision of an utterance; None if it has none.
         options: The options of the tool.
     """
 
@@ -177,7 +177,7 @@ class ExampleMaker:
             raise click.ClickException("no example was made")
 
     def utterances(self, features_in: str) -> Iterator[Utterance]:
-        """The utterances of a table of features; warns of those of which something is missing.
+        """The utterances of a table of features; warns of utterances with missing data.
 
         Raises:
             TableError, ModelFileError: a table cannot be read.
@@ -201,7 +201,7 @@ class ExampleMaker:
     def _utterance(
         self, key: str, features: Features, ivectors: ObjectLookup[Any] | None
     ) -> Utterance | None:
-        """What is known of an utterance; None, and a warning, if something is missing."""
+        """An utterance with its data; None, and a warning, if something is missing."""
         from nnet3_descriptors.files import CompressedMatrix
         from nnet3_training.egs import Utterance, has_input_rows
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class ModelChanges:
-    """What the options ask for.
+    """The changes of a network that the options name.
 
     Attributes:
         nnet_config: Name of a file with config lines; "" for none.

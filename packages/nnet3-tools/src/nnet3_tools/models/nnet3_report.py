@@ -85,12 +85,12 @@ def command(
 def usual_request(
     nnet: Nnet, frames: int, sequences: int, every: int, *, train: bool
 ) -> ComputationRequest:
-    """Asks for every so many frames of the first output, with all context given.
+    """A request for every `every`-th frame of the first output, with full context.
 
     Inputs other than "input" are given at t = 0, as i-vectors are.
 
     Raises:
-        ContextError: The network has no context that could be given.
+        ContextError: The network has no finite context.
     """
     import numpy as np
 

@@ -37,15 +37,15 @@ ANY_NUMBER = "sequences"
 
 @attrs.frozen(kw_only=True)
 class Export:
-    """What is to be exported of a network.
+    """A network, and the form of its export.
 
     Attributes:
         nnet: The network, in test mode.
-        frames: Frames of a chunk; for x-vectors those that are given.
+        frames: Frames of a chunk; for x-vectors the number of input frames.
         sequences: The size of the leading axis, or its name.
-        subsampling: An output is wanted every so many frames.
-        left: Frames given before those that the network needs.
-        right: Frames given behind those.
+        subsampling: Number of frames from one output to the next.
+        left: Extra frames before those that the network needs.
+        right: Extra frames after those that the network needs.
     """
 
     nnet: Nnet
@@ -61,7 +61,7 @@ class Export:
         return any(node.name == IVECTOR for node in self.nnet.input_nodes)
 
     def metadata(self) -> dict[str, str]:
-        """What the model says of how it is to be used."""
+        """The metadata of the model, which says how to use it."""
         left, right = nnet3_graph.compute_context(self.nnet)
         numbers = {
             "left_context": left + self.left,
@@ -75,7 +75,7 @@ class Export:
         return {f"nnet3.{name}": str(number) for name, number in numbers.items()}
 
     def chunk(self) -> Any:
-        """Returns the model of a chunk: the context is given, every frame in it is wanted."""
+        """Returns the model of a chunk: inputs with context, outputs of all its frames."""
         left, right = nnet3_graph.compute_context(self.nnet)
         times = -left - self.left, self.frames + right + self.right
         request = self._request(times, (0, self.frames))
@@ -147,7 +147,7 @@ def _exporter() -> Any:
 
 
 def start_path(path: Path) -> Path:
-    """The file of the first chunks of a stream, beside that of the others."""
+    """The path of the model of a stream's first chunks, beside that of the other chunks."""
     return path.with_name(f"{path.stem}.start{path.suffix}")
 
 
