@@ -60,13 +60,13 @@ def main() -> None:
     """Print the objective of each iteration, and how many test utterances are recognised."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--folder", default="run")
-    parser.add_argument("--jobs", type=int, choices=sorted(EPOCHS), default=1)
+    parser.add_argument("--jobs", type=int, choices=sorted(EPOCHS), default=1, help="at the end")
     parser.add_argument("--processes", type=int, default=2)
     arguments = parser.parse_args()
     nnet = parse_config((FOLDER / "nnet.config").read_text(), rng=np.random.default_rng(0))
     options = RecipeOptions(
         num_epochs=EPOCHS[arguments.jobs],
-        num_jobs_initial=arguments.jobs,
+        num_jobs_initial=1,
         num_jobs_final=arguments.jobs,
         initial_learning_rate=0.001,
         final_learning_rate=0.0001,
