@@ -7,9 +7,9 @@ Random features of 733 frames on average, i-vectors where the network takes one,
 random parameters; `--frames-per-chunk=150`, and one row of output for three frames (x-vectors:
 nnet3-xvector-compute over whole utterances of four lengths). For each: seconds and processor
 seconds of the process, and its largest memory; with `--other` the same of that program, the ratio
-of processor seconds, and how far the outputs differ. Another program runs without
-`--num-threads`, and is given so many threads by OPENBLAS_NUM_THREADS. `--sizes` has
-nnet3-compute-batch run with minibatches of so many chunks, too.
+of processor seconds, and how far the outputs differ. The other program runs without
+`--num-threads`; OPENBLAS_NUM_THREADS sets its number of threads. `--sizes` adds nnet3-compute-batch
+with minibatches of so many chunks.
 
 A process keeps to as many processors as it has threads, so that on one thread reading and writing
 take their time from computing (unless `--not-pinned`). Programs run in turns. Each run writes a
@@ -41,7 +41,7 @@ NETWORKS = ["tdnnf", "tdnn-lstm", "cnn-tdnnf", "xvector"]
 
 
 class Spent(NamedTuple):
-    """What a process took: seconds, processor seconds, and largest memory in MB."""
+    """The cost of a process: seconds, processor seconds, and largest memory in MB."""
 
     seconds: float
     processor: float
@@ -88,7 +88,7 @@ def processors(count: int, *, is_pinned: bool) -> Iterator[None]:
 
 
 def write_inputs(folder: Path, network: str, count: int) -> list[str]:
-    """Writes a network and its inputs; returns the arguments of the tool but the output."""
+    """Writes a network and its inputs; returns the arguments of the tool without the output."""
     nnet = Workload.make(network, "infer", 1).nnet
     write_nnet(nnet, str(folder / "final.raw"))
     dims = {node.name: node.dim for node in nnet.input_nodes}
@@ -113,13 +113,13 @@ def write_inputs(folder: Path, network: str, count: int) -> list[str]:
 
 
 def commands(tool: str, threads: int, sizes: list[int], other: str | None) -> dict[str, list[str]]:
-    """What is run: by its name in the table, a program and its options; ours is the first.
+    """The programs to run: by name in the table, a program and its options; ours is the first.
 
     Args:
         tool: Name of our tool, and of the other one.
         threads: How many threads ours have.
-        sizes: Of minibatches, for nnet3-compute-batch.
-        other: Where the other one lies, or another program beside it.
+        sizes: Sizes of minibatches for nnet3-compute-batch.
+        other: Path of the other program, or of a program beside it.
     """
     here = Path(sys.executable)
     programs = {OURS: [str(here.with_name(tool)), f"--num-threads={threads}"]}

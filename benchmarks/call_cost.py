@@ -1,12 +1,12 @@
-"""What a run of a bound program costs beside the arithmetic, and how long binding takes.
+"""The cost of a run of a bound program besides the arithmetic, and the time of binding.
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/call_cost.py
 
 One sequence of the benchmark networks, on one thread. "Python" is the time of the same loop over
 the same calls, whose functions are replaced by one that takes the operands and does nothing with
 them (`"".format`), for each command of the computation. "Small" is the whole run with hidden sizes
-divided by 256, so that most matrices have a few numbers to a row: also what NumPy needs to begin.
-Binding is that of the network in its full size, for one thread and for two.
+divided by 256, so that most matrices have a few numbers in a row: it includes the start of each
+NumPy call. Binding is timed for the network in its full size, for one thread and for two.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def without_arithmetic(calls: Sequence[Call]) -> Call:
 
 @attrs.frozen
 class Cost:
-    """Of a program in its full size.
+    """The cost of a program in its full size.
 
     Attributes:
-        commands: Of the computation.
-        calls: Of the program.
+        commands: Number of commands of the computation.
+        calls: Number of calls of the program.
         python: Microseconds of the loop without arithmetic.
-        binding: Seconds that it takes to make the program.
-        binding_two: Those to make one for two threads.
+        binding: Seconds to make the program for one thread.
+        binding_two: Seconds to make it for two threads.
     """
 
     commands: int
@@ -63,7 +63,7 @@ class Cost:
 
 
 def cost(work: Workload, runs: int) -> Cost:
-    """What a network costs beside the arithmetic."""
+    """The cost of a network besides the arithmetic."""
     computation = CachingCompiler(work.nnet).compile(work.request)
     programs, seconds = [], []
     for threads in (1, 2):

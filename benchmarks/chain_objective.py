@@ -2,10 +2,10 @@
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/chain_objective.py [--share]
 
-Denominators and supervisions are random, of the sizes that Kaldi was measured with: a state is
-entered with one of two pdfs, as in a chain topology. Kaldi's times are scaled by a loop in Python,
-which takes turns with the objective. With --share also what the objective takes of a training step
-of the TDNN-F benchmark, eight sequences, with a denominator of 7,000 states.
+Denominators and supervisions are random, of the sizes at which Kaldi was measured: arcs into a
+state have one of two pdfs, as in a chain topology. Kaldi's times are scaled by a loop in Python,
+which takes turns with the objective. --share adds the share of the objective in a training step of
+the TDNN-F benchmark, with eight sequences and a denominator of 7,000 states.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def supervision(size: Size, rng: np.random.Generator) -> ChainSupervision:
 
 
 def loop_seconds() -> float:
-    """Processor time of the loop that machines are compared by."""
+    """Processor time of the loop by which machines are compared."""
     start, total = time.process_time(), 0
     for number in range(LOOP):
         total += number

@@ -1,13 +1,13 @@
-"""How good a small chain model gets, and what its training depends on.
+"""The objectives of a small chain model, and how sensitive its training is.
 
     python benchmarks/chain_training.py
 
 The digits system of the reference is trained from `initial.raw` on the 224 examples of Kaldi's
 seven minibatches. First come the objectives per frame on the other 28 examples: of the networks
 that Kaldi trained, after each of three epochs of a `Trainer` here, after the recipe, and after
-each epoch of fine-tuning. Then by how much the change of the parameters in one epoch differs (the
-norm of the difference, relative to that of the change) from that of the same run without the
-self-repair of ReLUs, and from runs whose parameters begin half a unit in the last place away.
+each epoch of fine-tuning. Then comes the sensitivity of the change of parameters in one epoch: its
+difference (norm relative to the change) from a run without the self-repair of ReLUs, and from runs
+whose initial parameters are half a unit in the last place away.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LAST_PLACE = 6e-8
 
 
 def without_self_repair(nnet: Nnet) -> Nnet:
-    """The network whose nonlinearities are not repaired."""
+    """The network without self-repair of nonlinearities."""
     repaired = {
         name: component.replace(self_repair_scale=0.0)
         for name, component in zip(nnet.component_names, nnet.components, strict=True)

@@ -6,12 +6,11 @@
 
 Times are processor time in milliseconds, the best of several runs, each from the request on: graph,
 compilation, optimization with its checks. "cold" is `CachingCompiler(nnet).compile(request)` for a
-network that nothing was compiled for before; "all", and the columns before it, are for one that has
-been seen: what follows from the network alone is remembered, as in use with varying lengths.
-Modules that are loaded at their first use are so in the first run, which is not the best one. The
-column "Kaldi" is what Kaldi's C++ needs for the same (`kaldi.py`), scaled to this machine by the
-time of a loop in Python, the lesser of that before a line and that behind it; the ratio is that of
-"cold".
+network without earlier compilations. "all", and the columns before it, are for a known network: the
+compiler remembers what follows from the network alone, as in use with varying lengths. The first
+run also loads modules, so it is not the best one. The column "Kaldi" is what Kaldi's C++ needs for
+the same (`kaldi.py`), scaled to this machine by the time of a loop in Python, the lesser of its
+times before and after a line; the ratio is that of "cold".
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def measure(nnet: Nnet, request: ComputationRequest, runs: int) -> Times:
 
 
 def network(name: str, scale: float, *, train: bool) -> Nnet:
-    """Returns a benchmark network; its hidden sizes decide which passes are worth their while."""
+    """Returns a benchmark network; its hidden sizes decide which passes pay."""
     nnet = parse_config(BENCHMARKS[name].config(scale))
     return nnet if train else set_test_mode(nnet)
 
@@ -100,7 +99,7 @@ def print_table(names: list[str], runs: int, scale: float) -> None:
 
 
 def print_growth(names: list[str], runs: int, scale: float) -> None:
-    """Prints how all grows with the frames and the sequences of a training request."""
+    """Prints how the total time grows with the frames and the sequences of a training request."""
     print("network    cold  twice the sequences  twice the frames")
     for name in names:
         nnet = network(name, scale, train=True)

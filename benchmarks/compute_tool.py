@@ -3,10 +3,10 @@
     python benchmarks/compute_tool.py [--threads 2] [--network tdnnf ...]
 
 The main loop of the tool over archives of random features with as many frames each: one long
-utterance, one long among short ones, short ones only. For each: how many threads computed or waited
-for nothing but a processor, on average over the time that the loop took (by Linux's schedstat: who
-waits for the interpreter lock or for work does not count); and that time relative to the time of
-one thread. The first number needs no quiet machine, the second does. Outputs are compared.
+utterance, one long among short ones, short ones only. For each: the average number of threads that
+computed or waited only for a processor (by Linux's schedstat; threads that wait for the interpreter
+lock or for work do not count); and the time of the loop relative to that of one thread. The first
+number needs no quiet machine, the second does. Outputs are compared.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def write_features(path: Path, lengths: list[int], dim: int) -> None:
 
 
 def runnable_seconds() -> float:
-    """How long this thread has run, or could have run had there been a processor."""
+    """How long this thread has run, or waited only for a processor."""
     running, waiting, _ = Path("/proc/thread-self/schedstat").read_text().split()
     return 1e-9 * (int(running) + int(waiting))
 

@@ -25,13 +25,13 @@ off          largest difference of an output from the processor's, over the larg
              package, inference, up to 8 sequences
 ============ ======================================================================================
 
-For each minibatch size, all cases are first run twice, several beside one another, so that what
-NVRTC, Triton and Inductor compile is in their caches; then they are measured, one by one. Results
-are added to the file that --out names, one JSON object for each line, also for what failed; what is
-there already is not measured again, what failed is.
+For each minibatch size, all cases first run twice, several side by side, to fill the caches of
+NVRTC, Triton and Inductor; then they are measured one by one. Results are added to the file that
+--out names, one JSON object on each line, failures too. Cases in the file are not measured again,
+unless they failed.
 
-With --dry-run the kernels run on the processor (built by a C++ compiler): times mean nothing then,
-but for whether everything works.
+With --dry-run the kernels run on the processor (built by a C++ compiler), to see whether everything
+works; times then mean nothing.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Deadline:
     """When to stop.
 
     Attributes:
-        case_seconds: What one case may take.
+        case_seconds: Largest number of seconds for one case.
     """
 
     def __init__(self, seconds: float, case_seconds: float) -> None:
@@ -91,7 +91,7 @@ def run_apart(case: Case, deadline: Deadline, *options: str) -> Line | str | Non
     """Runs a case in a process of its own.
 
     Returns:
-        What it measured; the last line of its error if it fails; None if there was no time left.
+        The measurements; the last line of its error if it fails; None if no time was left.
     """
     seconds = deadline.left()
     if seconds <= 0:
@@ -171,7 +171,7 @@ def row(case: Case, line: Line, peak_tflops: float | None) -> str:
 
 
 def cases(arguments: argparse.Namespace) -> Iterator[list[Case]]:
-    """All that the command line asks for, in the order in which it is measured, by size."""
+    """All cases of the command line, in the order of measurement, by size."""
     runners = ("nnet3", *RUNNERS) if arguments.peers else ("nnet3",)
     precisions = arguments.precision or ("fp32",)
     for sequences, precision in itertools.product(arguments.n or SIZES, precisions):

@@ -3,10 +3,10 @@
     python benchmarks/cuda_host_cost.py
     python benchmarks/cuda_host_cost.py --network tdnnf --n 64 --profile
 
-No device is needed: all of this package runs as it does on one (checks of the arguments, decisions
-of the host, uploads, replays), with a CuPy whose functions return at once. So these are the
-microseconds that the package adds to what CuPy and the driver take for the calls that are counted:
-launches of graphs, copies between host and device, and copies on the device.
+No device is needed: the package runs as on a device (checks of arguments, decisions of the host,
+uploads, replays), with a CuPy whose functions return at once. So these are the microseconds that
+the package adds to the time of CuPy and the driver for the counted calls: launches of graphs,
+copies between host and device, and copies on the device.
 
 Times are of the processor, the minimum of several rounds. Inputs and derivatives are arrays on the
 device, and so are outputs. Training is forward and backward pass with natural gradient and the

@@ -1,4 +1,4 @@
-"""How much memory tools take for examples that are made on the fly, however many there are.
+"""The memory of tools on a stream of examples, which must not grow with their number.
 
     python benchmarks/example_stream.py --gigabytes 1 5 10
 

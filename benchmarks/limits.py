@@ -1,10 +1,10 @@
-"""What networks, requests and files out of all proportion cost until they are refused.
+"""The cost of absurdly large networks, requests and files until they are refused.
 
     python benchmarks/limits.py                            # a table: case, seconds, MB, message
     python benchmarks/limits.py --memory 300 --cpu 2       # under limits of the operating system
 
 Each case runs in a process of its own, forked from one that has all packages loaded. Seconds are of
-processor time. MB is by how much the resident memory grew at most.
+processor time. MB is the largest growth of the resident memory.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def chain(length: int, form: str = "{source}") -> str:
 
 
 def doubled_append(times: int) -> str:
-    """A network in which each node has the one before it twice."""
+    """A network in which each node appends the one before it to itself."""
     lines, source = [INPUT], "input"
     for number in range(times):
         name = f"n{number}"
@@ -149,7 +149,7 @@ def bind_ragged(name: str, *, train: bool, sequences: int = 3000, scale: float =
 
 
 def use(config: str, wanted: ComputationRequest | None = None) -> None:
-    """Does with a network what users do, until it is refused."""
+    """Uses a network as users do, until it is refused."""
     nnet = parse_config(config)
     nnet.info()
     with contextlib.suppress(Nnet3Error):  # not every network has a context
@@ -322,9 +322,9 @@ def measured(
 
     Args:
         case: What to run.
-        memory: How many MB of addresses it may take more than there are; 0 for any number.
-        cpu: Seconds of processor time that it may take; 0 for any number.
-        tell: Runs the case and tells the outcome.
+        memory: Limit of additional address space in MB; 0 for none.
+        cpu: Limit of processor seconds; 0 for none.
+        tell: Runs the case and returns the outcome.
 
     Returns:
         Seconds, MB, and the outcome.

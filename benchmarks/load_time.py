@@ -3,8 +3,8 @@
     python benchmarks/load_time.py
 
 It is compared with reading the bytes of the file and one `astype` copy of them as float32. The last
-line goes through every value, for arrays of a mapped file are only read when they are looked at.
-Times are wall-clock milliseconds, the best of several runs, with the file in the system's cache.
+line reads every value, since arrays of a mapped file are read only when used. Times are wall-clock
+milliseconds, the best of several runs, with the file in the system's cache.
 """
 
 from __future__ import annotations
