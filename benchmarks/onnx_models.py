@@ -3,9 +3,10 @@
 `python benchmarks/onnx_models.py` prints, for each benchmark network, for inference with any number
 of sequences: seconds of processor time from the optimized computation to the checked model, nodes,
 and how far the outputs of ONNX Runtime are from those of NnetComputer. With `--stream`: the round
-of a looped computation. With `--peer`: the time of a run in ONNX Runtime on one thread, relative to
-that of the same network as PyTorch exports it (`pip install torch`), for 1 and for 8 sequences; the
-two run in turns, and the least of `--turns` counts.
+of a looped computation. With `--peer`: the processor time of a run in ONNX Runtime on one thread,
+relative to that of the same network as PyTorch exports it (`pip install torch`), for 1 and for 8
+sequences: the median of `--turns` pairs, of which every other one begins with the peer. Pin it to
+a core (`taskset -c 1`).
 """
 
 from __future__ import annotations
@@ -97,13 +98,15 @@ def peer_row(name: str, turns: int) -> str:
         error = np.abs(ours.reshape(theirs.shape) - theirs).max() / np.abs(theirs).max()
         if not error < 1e-3:
             raise SystemExit(f"{name}: the two models differ by {error:.0e}")
-        least = [np.inf, np.inf]
-        for _ in range(turns):
-            for number, run in enumerate(runs):
-                start = time.perf_counter()
-                run()
-                least[number] = min(least[number], time.perf_counter() - start)
-        cells.append(f"{least[0] / least[1]:.2f}")
+        ratios = []
+        for turn in range(turns):
+            seconds = [0.0, 0.0]
+            for number in (0, 1) if turn % 2 else (1, 0):
+                start = time.process_time()
+                runs[number]()
+                seconds[number] = time.process_time() - start
+            ratios.append(seconds[0] / seconds[1])
+        cells.append(f"{np.median(ratios):.2f}")
     return f"| {' | '.join(cells)} |"
 
 
@@ -112,7 +115,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--stream", action="store_true", help="rounds of looped computations")
     parser.add_argument("--peer", action="store_true", help="times beside PyTorch's export")
-    parser.add_argument("--turns", type=int, default=20, help="runs of each, with --peer")
+    parser.add_argument("--turns", type=int, default=40, help="runs of each, with --peer")
     arguments = parser.parse_args()
     stream = arguments.stream
     if arguments.peer:

@@ -143,6 +143,29 @@ def test_columns_are_not_joined_to_be_cut_again(config: str, frames: int) -> Non
     assert joined in ([], ["output"])
 
 
+def test_rows_that_nothing_changes_are_joined_once() -> None:
+    """Two readers of different rows of a NoOpComponent share what its rows are put together of."""
+    nnet = network("""
+input-node name=input dim=2
+component name=even type=SigmoidComponent dim=2
+component name=odd type=TanhComponent dim=2
+component name=same type=NoOpComponent dim=2
+component name=first type=AffineComponent input-dim=2 output-dim=3
+component name=second type=AffineComponent input-dim=2 output-dim=3
+component-node name=even component=even input=input
+component-node name=odd component=odd input=input
+component-node name=same component=same input=Switch(even, odd)
+component-node name=first component=first input=same
+component-node name=second component=second input=Offset(same, -1)
+output-node name=output input=Sum(first, second)
+""")
+
+    model = to_onnx(nnet, compile_computation(nnet, request(6)))
+
+    operators = Counter(node.op_type for node in model.graph.node)
+    assert operators["Concat"] == operators["Gather"] == 1
+
+
 CONVOLUTIONS = """
 input-node name=input dim=4
 component name=first type=TimeHeightConvolutionComponent num-filters-in=1 num-filters-out=3 \

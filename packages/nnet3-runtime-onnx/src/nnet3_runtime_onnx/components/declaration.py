@@ -107,6 +107,25 @@ class Call:
         first = int(self.indexes.row_offsets[offset])
         return np.arange(self.rows_out) * int(self.indexes.row_stride) + first
 
+    def scaled(self, alpha: float = 1.0) -> Region:
+        """The input times a number.
+
+        With 1 nothing is added for columns that are rows of one tensor. Rows of several tensors
+        are put end to end, once for all that read some of them.
+        """
+        if alpha != 1.0:
+            return self.matrices.scaled(self.region, alpha)
+        strips = self.region.merged().strips
+        parts = [Region((strip,)) for strip in strips]
+        return Region.side_by_side(
+            [
+                part
+                if strip.is_of_one_source
+                else self.matrices.region_of(self.matrices.tensor(part))
+                for strip, part in zip(strips, parts, strict=True)
+            ]
+        )
+
     def side_by_side(self, *tensors: Tensor) -> Region:
         """Tensors of (rows_out, ...), the columns of one behind those of the one before.
 

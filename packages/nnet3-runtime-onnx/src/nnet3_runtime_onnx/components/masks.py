@@ -29,7 +29,7 @@ def _if_random(*proportions: str) -> Any:
 @translates(DropoutComponent, refuses=_if_random("dropout_proportion"))
 def dropout(call: Call) -> Region:
     """y = (1 - p) x, in test mode."""
-    return call.matrices.scaled(call.region, 1.0 - float(call.component.dropout_proportion))
+    return call.scaled(1.0 - float(call.component.dropout_proportion))
 
 
 @translates(DropoutMaskComponent, refuses=_if_random("dropout_proportion"))
@@ -46,10 +46,10 @@ def dropout_mask(call: Call) -> Tensor:
 )
 def general_dropout(call: Call) -> Region:
     """y = x, in test mode."""
-    return call.region
+    return call.scaled()
 
 
 @translates(SpecAugmentTimeMaskComponent, refuses=_if_random("zeroed_proportion"))
 def time_mask(call: Call) -> Region:
     """y = x, in test mode."""
-    return call.region
+    return call.scaled()

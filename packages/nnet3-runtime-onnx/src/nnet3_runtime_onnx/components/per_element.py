@@ -27,13 +27,13 @@ LEAST_SCALE = 1e-4
 @translates(ClipGradientComponent, NoOpComponent)
 def identity(call: Call) -> Region:
     """y = x."""
-    return call.region
+    return call.scaled()
 
 
 @translates(BackpropTruncationComponent)
 def scaled(call: Call) -> Region:
     """y = scale x."""
-    return call.matrices.scaled(call.region, float(call.component.scale))
+    return call.scaled(float(call.component.scale))
 
 
 @translates(FixedScaleComponent, NaturalGradientPerElementScaleComponent, PerElementScaleComponent)

@@ -187,8 +187,8 @@ class Matrices:
             times: The number of strips of its size; together they must have at least half of the
                 rows.
         """
-        source, column = strip.places[0, [SOURCE, COLUMN]]
-        if source <= ZERO or (strip.places[:, [SOURCE, COLUMN]] != (source, column)).any():
+        source = strip.places[0, SOURCE]
+        if source <= ZERO or not strip.is_of_one_source:
             return False
         rows, there_are = len(strip.places), self._reader.computed_rows(int(source))
         return FEW * rows <= there_are <= 2 * times * rows

@@ -42,6 +42,12 @@ class Strip:
         """Whether all its elements are zeros."""
         return bool((self.places[:, SOURCE] == ZERO).all())
 
+    @property
+    def is_of_one_source(self) -> bool:
+        """Whether all its rows are of one source, from the same column on."""
+        of_source = self.places[:, [SOURCE, COLUMN]]
+        return bool((of_source == of_source[:1]).all())
+
     def normalized(self) -> Strip:
         """Returns the same elements, with equal numbers for equal elements."""
         places = self.places.copy()
