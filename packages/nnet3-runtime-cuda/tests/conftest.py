@@ -1,4 +1,4 @@
-"""Lets the tests import the helpers that lie beside them, and what several of them use."""
+"""Makes the helpers beside the tests importable, and defines shared fixtures."""
 
 import ctypes
 import shutil

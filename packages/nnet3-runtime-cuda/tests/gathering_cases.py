@@ -81,12 +81,12 @@ def _put_rows(draw: Draw) -> Trial:
     )
 
 
-# ---- what the host decides ----
+# ---- decisions of the host ----
 
 
 @case("when")
 def _when(draw: Draw) -> Trial:
-    """What is recorded within runs if both conditions hold."""
+    """Operations recorded within two conditions run if both hold."""
     shape = draw.shape(2)
     a, out = draw.place(shape), draw.place(shape)
     conditions = [draw.random.choice((0.0, 1.0, -2.0)) for _ in range(2)]
@@ -102,7 +102,7 @@ def _when(draw: Draw) -> Trial:
 
 @case("host", "value")
 def _host(draw: Draw) -> Trial:
-    """What the host fills an array with, and a number of its own."""
+    """An array that the host fills, and a number that it computes."""
     out, number = draw.place(draw.shape(2), kind="none"), draw.number()
 
     def fill(array: np.ndarray) -> None:

@@ -1,8 +1,8 @@
 """The online natural gradient straight from its definition: slow, in double precision.
 
 D. Povey, X. Zhang and S. Khudanpur, "Parallel training of DNNs with natural gradient and parameter
-averaging" (2015), section 4 and appendix. Nothing of the fast form is used: no W, H, J, K or L, and
-the Fisher matrix F is there as a matrix, which is inverted as one.
+averaging" (2015), section 4 and appendix. It uses nothing of the fast form: no W, H, J, K or L. The
+Fisher matrix F is a full matrix, and is inverted as one.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class NaturalGradientByDefinition:
         r: (rank, dim), with orthonormal rows.
         d: (rank,), positive.
         rho: Positive.
-        spread: The largest eigenvalue of Z, which the fast form decomposes, as a multiple of the
-            least one: the most since the last call began. Where it nears the precision of numbers,
-            rounding errors decide about the last rows of R.
+        spread: Ratio of the largest to the smallest eigenvalue of Z, the matrix that the fast form
+            decomposes; its maximum in the last call. Near the precision of numbers, rounding errors
+            decide about the last rows of R.
     """
 
     def __init__(self, options: NaturalGradientOptions, dim: int) -> None:
@@ -66,8 +66,8 @@ class NaturalGradientByDefinition:
             x: (rows, dim).
 
         Returns:
-            beta x G^-1 with beta the least eigenvalue of G, and the factor by which that is to be
-            multiplied for its Frobenius norm to be that of x.
+            beta x G^-1 with beta the least eigenvalue of G, and the factor that gives it the
+            Frobenius norm of x.
         """
         x = np.asarray(x, dtype=np.float64)
         self.spread = 1.0

@@ -1,7 +1,7 @@
 """Every operation of a tape as a plain loop over Python's numbers.
 
-A case draws the operands of a trial, and says what the operation is to give: for each output its
-values, and by how much each may be off.
+A case draws the operands of a trial, and states the expected results: for each output its values,
+and the allowed error of each.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ BOOL, BYTE, INT64 = (np.dtype(kind) for kind in (np.bool_, np.uint8, np.int64))
 
 @attrs.frozen
 class Result:
-    """What an output is to hold.
+    """The expected values of an output.
 
     Attributes:
         place: The output.
-        values: Of its elements.
-        errors: By how much each may be off.
+        values: The expected elements.
+        errors: The allowed error of each element.
     """
 
     place: Place
@@ -52,8 +52,8 @@ class Trial:
     """An operation with operands.
 
     Attributes:
-        record: Records it.
-        results: What it is to give.
+        record: Records the operation.
+        results: The expected results.
     """
 
     record: Callable[[NumpyTape], object]
@@ -98,6 +98,6 @@ def rows_of(place: Place) -> list[list[float]]:
 def terms_of(
     a: Sequence[float], b: Sequence[float], rows: int, inner: int, columns: int
 ) -> Iterator[list[float]]:
-    """What each element of a product is the sum of."""
+    """The terms of each element of a product."""
     for row, column in itertools.product(range(rows), range(columns)):
         yield [a[row * inner + k] * b[k * columns + column] for k in range(inner)]

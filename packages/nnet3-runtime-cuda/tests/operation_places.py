@@ -1,7 +1,7 @@
 """Arrays in memory of their own, of any layout, and random numbers to put there.
 
-Elements are reached by their position in the memory, which is worked out here: how NumPy goes
-through strides is what the tests are about.
+The tests examine how NumPy follows strides, so positions of elements in memory are computed here,
+without NumPy.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def rounded(value: float, dtype: np.dtype) -> float:
 
 @functools.cache
 def _pool(kind: str, dtype: np.dtype) -> list:
-    """Numbers of a kind, twice the same ones, so that there are as many from each start on."""
+    """Numbers of a kind, repeated once, so that any start leaves enough numbers."""
     draw, large = random.Random(kind), 1e30 if dtype == np.float32 else 1e300
     info = None if dtype.kind in "fb" else np.iinfo(dtype)
     numbers: list[float] = []
@@ -120,7 +120,7 @@ class Place:
 
 
 class Draw:
-    """What one trial of an operation is about: drawn at random, but for the main length.
+    """The random choices of one trial of an operation; the main length is given.
 
     Attributes:
         dtype: Of the arrays.
@@ -207,9 +207,9 @@ class Draw:
     def _strides(
         self, shape: Sequence[int], dtype: np.dtype, layout: str
     ) -> tuple[tuple[int, ...], int]:
-        """Distances of the elements along each axis, and how many elements lie under them."""
+        """The strides of each axis, in elements, and the number of elements that they span."""
         if layout == "read" and len(shape) == 2 and shape[1] and self.chance(0.2):
-            # Windows of a line, or the same row again and again.
+            # Overlapping windows of a line, or one row repeated.
             step = self.random.randrange(shape[1])
             return (step, 1), max(shape[0] - 1, 0) * step + shape[1]
         order = list(reversed(range(len(shape))))

@@ -1,4 +1,4 @@
-"""Capabilities that a test states, in the place of those of a machine."""
+"""Capabilities that a test states instead of asking a machine."""
 
 from __future__ import annotations
 

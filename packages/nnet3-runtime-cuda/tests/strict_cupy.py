@@ -1,9 +1,9 @@
 """As much of CuPy as the package uses, on the processor, strict where CUDA is.
 
-Streams are queues: what is put on them happens when they are synchronized, and not before, so that
-a missing synchronization shows. New memory is full of NaNs, freed memory too. What CuPy or CUDA
-refuse (copies from and to the host while a stream is captured, capture of the null stream, a grid
-without blocks, memory of nobody, a device that is not the current one) raises the same error here.
+Streams are queues: their work runs only when they are synchronized, so that a missing
+synchronization shows. New memory is full of NaNs, freed memory too. What CuPy or CUDA refuse
+(copies from and to the host while a stream is captured, capture of the null stream, a grid without
+blocks, memory of nobody, a device that is not the current one) raises the same error here.
 """
 
 from __future__ import annotations
@@ -309,7 +309,7 @@ class FakeArray:
     """An array in the memory of a device.
 
     Attributes:
-        host: What is there now, which work on streams may still change.
+        host: The current values, which queued work may still change.
     """
 
     def __init__(
@@ -367,7 +367,7 @@ def _class_of_arrays(cuda: StrictCuda) -> type[FakeArray]:
 
 
 class FakePool:
-    """CuPy's memory pool, which keeps nothing."""
+    """CuPy's memory pool, without caching."""
 
     def __init__(self, cuda: StrictCuda) -> None:
         self._cuda = cuda

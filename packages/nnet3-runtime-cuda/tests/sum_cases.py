@@ -1,4 +1,4 @@
-"""Products and sums, and what records them, as plain loops."""
+"""Products and sums as plain loops, and the operations that record them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run takes no memory but that of the outputs it returns."""
+"""A run allocates only the outputs that it returns."""
 
 import tracemalloc
 from collections.abc import Callable
@@ -44,7 +44,7 @@ time, and some calls (of statistics and self-repair) are made only in some of th
 
 @pytest.fixture(params=[1, 2])
 def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """A number of threads, which share even the small operations of these tests."""
+    """A number of threads, which share even small operations here."""
     monkeypatch.setattr(recorder, "FEWEST_SHARED", 1 << 4)
     return int(request.param)
 

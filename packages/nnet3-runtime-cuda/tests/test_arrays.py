@@ -1,4 +1,4 @@
-"""What a model takes: batches, lists, arrays of other libraries, and models of all sources."""
+"""Inputs of models: batches, lists, arrays of other libraries; and sources of models."""
 
 import io
 from pathlib import Path
@@ -28,7 +28,7 @@ output-node name=output input=affine
 
 
 class Foreign:
-    """An array of another library: all that it has is `__dlpack__`."""
+    """An array of another library, with nothing but `__dlpack__`."""
 
     def __init__(self, array: np.ndarray, error: str = "") -> None:
         self._array, self._error = array, error
@@ -148,7 +148,7 @@ class TestOtherArrays:
             Model(network(CONFIG)).compute(Foreign(frames(5, 4), "it requires gradients"))
 
     def test_masked_arrays(self) -> None:
-        """They are refused by name: to leave the mask out would change what is meant."""
+        """They are refused by name: ignoring the mask would change the meaning."""
         masked = np.ma.masked_array(frames(5, 4), mask=frames(5, 4) > 1)
         nnet = network(CONFIG)
         request = ComputationRequest(

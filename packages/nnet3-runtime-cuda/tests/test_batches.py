@@ -144,7 +144,7 @@ def chunk(num_outputs: int) -> Chunk:
     ids=["feed-forward", "left to right", "right to left"],
 )
 def test_larger_chunks(config: str, is_larger: bool) -> None:
-    """A larger chunk is taken where what lies behind changes nothing, and only there."""
+    """A larger chunk is used only where the frames after the chunk change nothing."""
     nnet = network(config)
 
     larger = LargerChunks(nnet).larger(chunk(5), 1, 8)
@@ -229,7 +229,7 @@ def test_minibatches_are_full_or_late() -> None:
 
 
 def test_minibatches_are_filled_up() -> None:
-    """With one size only, what nobody asked for is computed beside what is left over."""
+    """With one size only, unused sequences fill up the last minibatches."""
     assert formed([[3], [5], [5]], [4], 5) == [
         ["0.0", "-", "-", "-"],
         ["|"],
@@ -248,7 +248,7 @@ def test_requests_of_several_sequences() -> None:
 
 
 def test_results_come_while_utterances_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An endless table is computed, and no more of it is read ahead than the bounds say."""
+    """An endless table is computed, and read ahead only within the bounds."""
     monkeypatch.setattr(forming, "MOST_FRAMES_AHEAD", 500)
     num_read = 0
 
@@ -266,7 +266,7 @@ def test_results_come_while_utterances_are_read(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_errors_name_the_utterance() -> None:
-    """What was before is given; then the error says which utterance it is about."""
+    """Earlier results come first; then the error names the utterance."""
     items = utterances([20, 30, 10])
     items[1][1][3, 2] = np.inf
     results = Model(network(recurrent(-1))).compute_many(items)
@@ -305,7 +305,7 @@ def test_options_out_of_range(options: dict[str, float], message: str) -> None:
 
 
 class Counted:
-    """What is alive of the arrays and computers that a run makes, in bytes.
+    """The arrays and computers of a run that are still alive, in bytes.
 
     Attributes:
         features: The arrays that were read.
@@ -337,11 +337,11 @@ class Counted:
 
 
 class TestMemory:
-    """The shares of `memory` are kept to: bytes of arrays and computers that are alive."""
+    """Arrays and computers that are alive stay within their shares of `memory`, in bytes."""
 
     @pytest.mark.parametrize("threads", [1, 2])
     def test_computers_and_features(self, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Of many lengths, no more computers are kept, and no more is read, than there is for it.
+        """With many lengths, kept computers and frames read ahead stay within the memory.
 
         Also while one is bound: others go before.
         """
@@ -373,7 +373,7 @@ class TestMemory:
         assert 2 * most_features <= shares.waiting + 2 * (2 * largest)
 
     def test_what_is_larger(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A chunk that takes more than all the memory is computed, and nothing is kept beside."""
+        """A chunk that takes more than all the memory is computed; no other computer is kept."""
         counted = Counted(monkeypatch)
         model = Model(network(WIDE))
         lengths = [100, 3000, 200, 4000, 100]

@@ -28,7 +28,7 @@ def rounded(values: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("is_transposed", [False, True])
 @pytest.mark.parametrize("form", ["replace", "add", "plus"])
 def test_products_of_rounded_factors(rows: int, is_transposed: bool, form: str) -> None:
-    """What is computed is the product of both factors rounded, as in exact arithmetic."""
+    """The result is the product of both rounded factors, as in exact arithmetic."""
     rng = np.random.default_rng(0)
     a = rng.standard_normal((rows, 70)).astype(np.float32)[:, 3:67]
     b = rng.standard_normal((24, 64)).astype(np.float32)
@@ -61,7 +61,7 @@ def test_only_fixed_parameters_are_rounded() -> None:
 
 @has_bf16
 def test_network() -> None:
-    """The output of an affine map is off by what rounding makes, on the first run and later."""
+    """The output of an affine map is off by the rounding error, on the first run and later."""
     nnet = single("type=AffineComponent input-dim=32 output-dim=32", dim=32)
     request = ComputationRequest(
         inputs=(IoSpecification.from_range("input", 0, 40),),

@@ -149,7 +149,7 @@ def test_the_faster_library_is_chosen(quicker: str, monkeypatch: pytest.MonkeyPa
 
 
 def test_another_library_cannot_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the variable, what it may be, and what it is."""
+    """The error names the variable, its allowed values, and its value."""
     monkeypatch.setenv(BLAS.variable, "atlas")
     forget_choices()
 

@@ -1,4 +1,4 @@
-"""What a computation needs is known before it runs, and what would fit is named."""
+"""The memory of a computation is known before it runs, and errors say what would fit."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_what_fits_passes() -> None:
 
 
 def test_minibatch_that_is_named_fits() -> None:
-    """The minibatch of the message needs no more than what is free, the next larger one does."""
+    """The minibatch of the message fits into the free memory; the next larger one does not."""
     large = computation(64)
     needed = plan_memory(large).arena_bytes
     free = needed * 3 // 8

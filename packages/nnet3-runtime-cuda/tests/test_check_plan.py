@@ -55,7 +55,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("make", [copied, backward, recurrent])
 def test_plans_that_are_right(make: Callable[[], Planned]) -> None:
-    """What the makers make of these programs passes."""
+    """The plans for these programs pass."""
     nnet, computation, plan = make()
 
     assert plan != Plan(components=nnet.component_names)
@@ -90,8 +90,9 @@ def changed(plan: Plan, path: str, value: object) -> Plan:
 
     Args:
         plan: The plan.
-        path: Such as "inputs.0.taps.distance": names of fields, and numbers of members of tuples.
-        value: What is put there; a function of what was there.
+        path: A path such as "inputs.0.taps.distance": names of fields, and numbers of members of
+            tuples.
+        value: The new value; a function of the old one.
     """
 
     def put(part: object, names: list[str]) -> object:

@@ -15,7 +15,7 @@ def _as_it_was() -> Iterator[None]:
 
 
 def test_collections_go_on_after_the_last_pause() -> None:
-    """Of pauses that overlap, as those of two threads, the last one to end ends them all."""
+    """Overlapping pauses, as of two threads, end when the last one ends."""
     first, second = uncollected(), uncollected()
     with first:
         assert not gc.isenabled()
@@ -35,7 +35,7 @@ def test_collections_go_on_after_an_error() -> None:
 
 
 def test_collections_that_were_off_stay_off() -> None:
-    """Who has switched collections off finds them so."""
+    """Collections that a user has switched off stay off."""
     gc.disable()
     with uncollected():
         assert not gc.isenabled()

@@ -1,4 +1,4 @@
-"""What is compressed between the passes comes back within half a unit."""
+"""Values that are compressed between the passes come back within half a unit."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ INT8, UINT8, INT16, UINT16, ONE_BIT = 1, 2, 3, 4, 5
 
 
 def round_trip(array: np.ndarray, kind: int, limit: float, *, truncate: bool) -> np.ndarray:
-    """What an array is after compression and decompression."""
+    """An array after compression and decompression."""
     program = [
         commands.AcceptInput(matrix=1, node=0),
         commands.CompressMatrix(

@@ -1,4 +1,4 @@
-"""NnetComputer: what it refuses, what it leaves alone, what it does not allocate."""
+"""NnetComputer: refused inputs, unchanged arrays, and no allocations."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_bad_output_derivative() -> None:
 
 
 def test_refused_chunks_can_be_given_again() -> None:
-    """A chunk that a looped computation refuses does not count: the next one is what it wanted."""
+    """A chunk that a looped computation refuses does not count: a corrected one may follow."""
     nnet = parse_config(RECURRENT, rng=np.random.default_rng(0))
     computation = loop(nnet, 6)
     careful, careless = (NnetComputer(nnet, computation) for _ in range(2))
@@ -135,7 +135,7 @@ def test_refused_chunks_can_be_given_again() -> None:
 
 
 def test_refused_derivatives_change_nothing() -> None:
-    """The gradient of before stays, and the derivative can be given again."""
+    """The old gradient stays, and a corrected derivative can follow."""
     nnet = parse_config(SHARED, rng=np.random.default_rng(0))
     computer = NnetComputer(nnet, compile_computation(nnet, request(TIMES, TIMES)))
     computer.forward({"input": random(ROWS, 3)})
@@ -186,7 +186,7 @@ class Interruption:
 
 
 def test_interrupted_passes(interruption: Interruption) -> None:
-    """There is no backward pass of a half pass; the next forward pass is as if it had not been."""
+    """An interrupted forward pass has no backward pass; the next forward pass is unaffected."""
     nnet = parse_config(RECURRENT, rng=np.random.default_rng(0))
     computation = compile_computation(nnet, request(TIMES, TIMES))
     computer, other = (NnetComputer(nnet, computation) for _ in range(2))
@@ -208,7 +208,7 @@ def test_interrupted_passes(interruption: Interruption) -> None:
 
 
 def test_interrupted_chunks(interruption: Interruption) -> None:
-    """What a chunk was to hand on is lost: the computation begins anew, or not at all."""
+    """The state of an interrupted chunk is lost: only reset() lets the computation go on."""
     nnet = parse_config(RECURRENT, rng=np.random.default_rng(0))
     computer = NnetComputer(nnet, loop(nnet, 6))
     chunks = [{"input": chunk} for chunk in np.split(random(24, 3), 4)]
