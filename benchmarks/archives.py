@@ -5,7 +5,8 @@
 
 Random features of 733 frames on average, i-vectors where the network takes one, networks with
 random parameters; `--frames-per-chunk=150`, and one row of output for three frames (x-vectors:
-nnet3-xvector-compute over whole utterances of four lengths). For each: seconds and processor
+nnet3-xvector-compute over whole utterances of four lengths). "digits" are the small network and the
+utterances of examples/digits, again and again. For each: seconds and processor
 seconds of the process, and its largest memory; with `--other` the same of that program, the ratio
 of processor seconds, and how far the outputs differ. The other program runs without
 `--num-threads`; OPENBLAS_NUM_THREADS sets its number of threads. `--sizes` adds nnet3-compute-batch
@@ -37,6 +38,7 @@ from workload import Workload
 
 FRAMES = 733
 OURS, OTHER = "ours", "the other"
+DIGITS = Path(__file__).parent.parent / "examples/digits"
 NETWORKS = ["tdnnf", "tdnn-lstm", "cnn-tdnnf", "xvector"]
 
 
@@ -89,6 +91,12 @@ def processors(count: int, *, is_pinned: bool) -> Iterator[None]:
 
 def write_inputs(folder: Path, network: str, count: int) -> list[str]:
     """Writes a network and its inputs; returns the arguments of the tool without the output."""
+    if network == "digits":
+        utterances = list(read_table(f"ark:{DIGITS}/test.feats.ark"))
+        with MatrixWriter(f"ark:{folder}/feats.ark") as writer:
+            for number in range(count):
+                writer.write(f"u{number:05}", utterances[number % len(utterances)][1])
+        return [f"{DIGITS}/final.raw", f"ark:{folder}/feats.ark"]
     nnet = Workload.make(network, "infer", 1).nnet
     write_nnet(nnet, str(folder / "final.raw"))
     dims = {node.name: node.dim for node in nnet.input_nodes}
@@ -149,7 +157,7 @@ def line(name: str, count: int, threads: int, program: str, runs: list[Spent]) -
 def main() -> None:
     """Prints a line for each network, number of utterances and threads, and program."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--network", nargs="*", default=NETWORKS, choices=NETWORKS)
+    parser.add_argument("--network", nargs="*", default=NETWORKS, choices=[*NETWORKS, "digits"])
     parser.add_argument("--utterances", type=int, nargs="*", default=[30, 300])
     parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
     parser.add_argument("--runs", type=int, default=3)
