@@ -238,6 +238,11 @@ def test_unconstrained_of_other_labels() -> None:
     wrong = attrs.evolve(known, frames_per_sequence=1)
     with pytest.raises(ExampleError, match="of 1 frames has paths of"):
         unconstrained(wrong, transitions, rng)
+    costs = known.fst.costs.copy()
+    costs[40] = 5e36
+    expensive = attrs.evolve(known, fst=attrs.evolve(known.fst, costs=costs))
+    with pytest.raises(ExampleError, match=r"add up to 5e\+36; expected less than 1e\+30"):
+        unconstrained(expensive, transitions, rng)
     [example, *_] = read_chain_examples(UNCONSTRAINED / "digits.cegs.ark")
     with pytest.raises(ExampleError, match="expected the supervision of one sequence with times"):
         unconstrained(example.outputs[0].supervision, transitions, rng)

@@ -8,6 +8,7 @@ so a self-loop at the beginning stays.
 from __future__ import annotations
 
 import attrs
+import numpy as np
 
 from nnet3_training.chain.fsts.fst import EPSILON, Fst
 from nnet3_training.chain.fsts.graph import Graph
@@ -20,6 +21,8 @@ from nnet3_training.errors import ExampleError
 from nnet3_training.hmm import Transitions
 
 _MAX_STATES = 200_000
+_LARGEST = 1e30
+"""OpenFst counts costs in steps of 1e-6, and these counts must be numbers of float32, too."""
 
 
 def unconstrained(
@@ -47,6 +50,7 @@ def unconstrained(
             f"model has (chain-get-supervision --convert-to-pdfs=false), found "
             f"{supervision.label_dim} labels"
         )
+    _check_costs(supervision.fst)
     timed = breadth_first(Machine.of(supervision.fst).without_epsilons().fst())
     if not timed.num_states:
         return None
@@ -68,6 +72,17 @@ def unconstrained(
         e2e_fsts=[looped],
         alignment_pdfs=transitions.pdfs[_drawn_path(Graph.of(timed), rng)],
     )
+
+
+def _check_costs(fst: Fst) -> None:
+    """Refuses costs so large that OpenFst would make states without end."""
+    finals = fst.final_costs[np.isfinite(fst.final_costs)]
+    total = np.abs(np.concatenate([fst.costs, finals]), dtype=np.float64).sum()
+    if not total < _LARGEST:
+        raise ExampleError(
+            f"the costs of the FST of a supervision add up to {total:.2g}; expected less than "
+            f"{_LARGEST:.2g}"
+        )
 
 
 def _without_self_loops(graph: Graph, transitions: Transitions) -> Graph:
