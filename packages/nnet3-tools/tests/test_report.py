@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html.parser
 from pathlib import Path
+from typing import Any
 
 import attrs
 import numpy as np
@@ -13,11 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_descriptors import Nnet, parse_config, write_nnet
 from nnet3_graph import ComputationRequest, IoSpecification
+from nnet3_runtime_cuda import NnetComputer
 from nnet3_tools.models.nnet3_report import command, usual_request
 from nnet3_tools.report import report_page
 from nnet3_tools.report.component_facts import component_facts, rank_of
 from nnet3_tools.report.program_facts import program_facts
 from nnet3_tools.report.time_facts import time_facts
+from threadpoolctl import threadpool_info
 
 SPLICE = "input=Append(Offset(input, -1), input, ReplaceIndex(ivector, t, 0))"
 
@@ -103,6 +106,25 @@ def test_times(nnet: Nnet) -> None:
     assert {"tdnn1.affine", "rnn", "final"} <= {each.node for each in facts.nodes}
     assert sum(each.share for each in facts.nodes) + facts.others == pytest.approx(1)
     assert sum(seconds) <= facts.seconds * 1.000001
+
+
+def test_times_of_one_thread(nnet: Nnet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While commands are timed, products run on one thread, too."""
+    wanted = usual_request(nnet, 4, 1, 1, train=False)
+    program = program_facts(nnet, wanted)
+    threads: set[int] = set()
+
+    class Watched(NnetComputer):
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            blas = [each for each in threadpool_info() if each["user_api"] == "blas"]
+            threads.update(each["num_threads"] for each in blas)
+            return super().forward(*args, **kwargs)
+
+    monkeypatch.setattr("nnet3_tools.report.time_facts.NnetComputer", Watched)
+
+    time_facts(nnet, wanted, program.optimized)
+
+    assert threads == {1}
 
 
 class Elements(html.parser.HTMLParser):

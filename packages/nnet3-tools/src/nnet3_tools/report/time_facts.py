@@ -10,6 +10,7 @@ from nnet3_compiler import NnetComputation
 from nnet3_descriptors import Nnet
 from nnet3_graph import ComputationRequest
 from nnet3_runtime_cuda import NnetComputer, Tracer
+from threadpoolctl import threadpool_limits
 
 RUNS = 5
 """The number of runs; the least time of each command counts."""
@@ -71,11 +72,14 @@ def time_facts(nnet: Nnet, request: ComputationRequest, computation: NnetComputa
         io.name: rng.standard_normal((len(io.indexes), nnet.node_dim(io.name)), np.float32)
         for io in request.inputs
     }
-    for _ in range(RUNS):
-        outputs = computer.forward(inputs)
-        if request.needs_derivatives:
-            wanted = [io.name for io in request.outputs if io.has_deriv]
-            computer.backward({name: np.ones_like(outputs[name]) for name in wanted})
+    # A computer with one thread leaves the threads of the BLAS library alone, which wait for one
+    # another if other programs have the processors.
+    with threadpool_limits(limits=1, user_api="blas"):
+        for _ in range(RUNS):
+            outputs = computer.forward(inputs)
+            if request.needs_derivatives:
+                wanted = [io.name for io in request.outputs if io.has_deriv]
+                computer.backward({name: np.ones_like(outputs[name]) for name in wanted})
     trace = tracer.trace()
     [program] = trace.programs
     least = np.full(len(program.commands), np.inf)
