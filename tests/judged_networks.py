@@ -263,8 +263,19 @@ def add_affine(writer: NetworkWriter) -> Source:
 
 
 def add_splice(writer: NetworkWriter) -> Source:
-    """An affine component of several times of the same node."""
-    rng, source = writer.rng, writer.source(writer.width())
+    """An affine component of several times of the same node; perhaps another one of that."""
+    source = _splice(writer, writer.source(writer.width()))
+    if writer.chance(3):
+        source = _splice(writer, source)
+        writer.kinds.add("splices in turn")
+    if writer.chance(2):
+        return source
+    return writer.layer("RectifiedLinear", f"dim={source.dim}", source.text)
+
+
+def _splice(writer: NetworkWriter, source: Source) -> Source:
+    """An affine component of several times of a node."""
+    rng = writer.rng
     offsets = rng.choice([(-1, 0, 1), (-2, 0), (0, 1), (-3, 0, 3), (-1, 1)])
     parts = [f"Offset({source.text}, {t})" if t else source.text for t in offsets]
     dim, extra = source.dim * len(parts), ""
@@ -274,11 +285,8 @@ def add_splice(writer: NetworkWriter) -> Source:
         dim += more
     kind = rng.choice(["Affine", "Linear", "NaturalGradientAffine"])
     options = f"input-dim={dim} output-dim={writer.width()}{extra}"
-    source = writer.layer(kind, options, f"Append({', '.join(parts)})")
     writer.kinds.add("splice")
-    if writer.chance(2):
-        return source
-    return writer.layer("RectifiedLinear", f"dim={source.dim}", source.text)
+    return writer.layer(kind, options, f"Append({', '.join(parts)})")
 
 
 def _offsets(rng: Random) -> str:

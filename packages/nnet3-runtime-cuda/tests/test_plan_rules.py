@@ -395,10 +395,25 @@ RULES = {
     ),
     "an idle matrix holds nothing": Rule(
         splices,
-        "if all(use.position in unused or is_end(trace.commands[use.position]) for use in uses):",
+        "if all(_is_needless_use(trace, matrix, use, inputs, left_out) for use in uses):",
         "if True:",
+        (SPLICED[0], test_splices.IN_TURN),
+    ),
+    "nothing but copies that are left out writes to an idle matrix": Rule(
+        splices,
+        "return use.position in left_out or is_end(trace.commands[use.position])",
+        "return True",
         SPLICED,
-        {FREE: f"m3 = squashed.propagate(m2(:, 4:7))\n{FREE}"},
+        {"m3 = 60 x 4": "m3 = 60 x 4\nm4 = 60 x 12", FREE: "m4 = take m2\n"}
+        | {"provide": "m3 = squashed.propagate(m4(:, 4:7))\nprovide"},
+    ),
+    "nothing but affine maps that read elsewhere reads an idle matrix": Rule(
+        splices,
+        "return inputs.get(use.position) == (matrix, use.area)",
+        "return True",
+        SPLICED,
+        {"m2 = 60 x 12": "m2 = 60 x 16", "m2 = undefined": "m2 = zeros"}
+        | {STEP: "m3 = wide.propagate(m2(:, 0:11))\nm3 = squashed.propagate(m2(:, 12:15))"},
     ),
     # ---- splices: derivatives ----
     "derivatives in loops are left alone": Rule(
@@ -553,6 +568,7 @@ WALKS = {
         "if sources else",
         "if len(sources) > 1 else None",
         "if taps is None or",
+        "if use.changes:",
         "if isinstance(command, c.Propagate) else command.input_value",
         "if area.columns % width",
     ),

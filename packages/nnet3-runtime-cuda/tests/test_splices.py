@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import CachingCompiler
-from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda import DeviceNnet, Model, NnetComputer, check_plan
 from nnet3_runtime_cuda.kernels.tiles import tiled_product
 from nnet3_runtime_cuda.lowering.areas import Area
 from nnet3_runtime_cuda.lowering.plan import splices
@@ -89,6 +89,29 @@ COPIED = """
 """
 """All blocks are copies."""
 
+IN_TURN = """
+    m1 = 68 x 4
+    m2 = 64 x 12
+    m3 = 64 x 12
+    m4 = 60 x 4
+    m1 = accept input
+    m2 = undefined
+    m2(:, 0:3) = m1(0:63, :)
+    m2(:, 4:7) = m1(2:65, :)
+    m2(:, 8:11) = m1(4:67, :)
+    m3 = undefined
+    m3(:, 0:3) = wide.propagate(m2)
+    free m2
+    m3(0:59, 4:7) = m3(2:61, 0:3)
+    m3(0:59, 8:11) = m3(4:63, 0:3)
+    free m1
+    m4 = undefined
+    m4 = wide.propagate(m3(0:59, :))
+    free m3
+    provide output = m4
+"""
+"""One splice is read right after another."""
+
 BACKWARD = """
     m1 = 64 x 4
     m2 = 60 x 12
@@ -133,6 +156,17 @@ def test_copied_blocks() -> None:
     taps = Taps(matrix=1, area=Area(0, 64, 0, 4), count=3, distance=2)
     spliced = SplicedInput(position=6, taps=taps, copies=(2, 3, 4), is_idle=True)
     assert found == attrs.evolve(NOTHING, inputs=(spliced,), left_out=(2, 3, 4))
+
+
+def test_one_splice_after_another() -> None:
+    """What an affine map writes is there, although it does not read its own input's matrix."""
+    found = plan(IN_TURN)
+
+    assert [(each.position, each.taps.matrix, each.is_idle) for each in found.inputs] == [
+        (6, 1, True),
+        (12, 3, False),
+    ]
+    check_plan(NNET, program(NNET, IN_TURN), found)
 
 
 def test_part_of_copied_rows() -> None:
@@ -284,6 +318,36 @@ def test_values_are_the_same(case: tuple[Nnet, ComputationRequest], natural: boo
 
     for ours, theirs in zip(by_taps, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-9 * abs(theirs).max())
+
+
+@pytest.mark.parametrize("width", [64, 256])
+def test_values_of_one_splice_after_another(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows that a splice is read from are not used as working memory, whatever its size."""
+    monkeypatch.undo()  # of `_small`: the sizes are those of real networks
+    monkeypatch.setenv("NNET3_TILES", "1")
+    splice = "Append(Offset({0}, -1), {0}, Offset({0}, 1))"
+    nnet = parse_config(
+        f"""
+        input-node name=input dim=64
+        component name=a type=AffineComponent input-dim=64 output-dim=128
+        component-node name=a component=a input=input
+        component name=bounded type=RectifiedLinearComponent dim=128
+        component-node name=bounded component=bounded input=a
+        component name=b type=AffineComponent input-dim=384 output-dim={width}
+        component-node name=b component=b input={splice.format("bounded")}
+        component name=c type=AffineComponent input-dim={3 * width} output-dim={width}
+        component-node name=c component=c input={splice.format("b")}
+        output-node name=output input=c
+        """,
+        rng=np.random.default_rng(0),
+    )
+    frames = np.random.default_rng(1).standard_normal((150, 64), dtype=np.float32)
+
+    by_tiles = Model(nnet).compute(frames, frames_per_chunk=150)
+    monkeypatch.setenv("NNET3_TILES", "0")
+    expected = Model(nnet).compute(frames, frames_per_chunk=150)
+
+    np.testing.assert_allclose(by_tiles, expected, rtol=0, atol=1e-5 * abs(expected).max())
 
 
 @pytest.mark.parametrize("sequences", [1, 3])

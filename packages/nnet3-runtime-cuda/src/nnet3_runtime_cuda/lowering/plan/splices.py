@@ -43,7 +43,7 @@ from nnet3_compiler import commands as c
 from nnet3_runtime_cuda.lowering.areas import Area, Place
 from nnet3_runtime_cuda.lowering.plan.known_inputs import MOST_ROWS
 from nnet3_runtime_cuda.lowering.plan.plan import SplicedDerivative, SplicedInput, Taps
-from nnet3_runtime_cuda.lowering.plan.trace import Trace, is_end
+from nnet3_runtime_cuda.lowering.plan.trace import Trace, Use, is_end
 
 FEWEST_ROWS = MOST_ROWS + 1
 """The least number of rows of an input; one with fewer may be a step of a recurrence."""
@@ -179,15 +179,28 @@ def _needless(trace: Trace, copies: Mapping[int, _Copies]) -> Iterator[int]:
 
 
 def _idle(trace: Trace, positions: Collection[int], left_out: frozenset[int]) -> Iterator[int]:
-    """The affine maps, of some positions, whose input's matrix no command writes to any more."""
-    unused = left_out.union(positions)
+    """The affine maps, of some positions, whose input's matrix holds nothing."""
+    inputs: dict[int, Place] = {}
     for position in positions:
         command = trace.commands[position]
         assert isinstance(command, c.Propagate | c.Backprop)
-        matrix, _ = trace.areas.of(input_of(command))
+        inputs[position] = trace.areas.of(input_of(command))
+    for position, (matrix, _) in inputs.items():
         uses = trace.between(matrix, -1, len(trace.commands))
-        if all(use.position in unused or is_end(trace.commands[use.position]) for use in uses):
+        if all(_is_needless_use(trace, matrix, use, inputs, left_out) for use in uses):
             yield position
+
+
+def _is_needless_use(
+    trace: Trace, matrix: int, use: Use, inputs: Mapping[int, Place], left_out: frozenset[int]
+) -> bool:
+    """Whether the plan does without a use: a copy that is left out, or an input read elsewhere.
+
+    What such a copy reads, and what such an affine map writes, does count.
+    """
+    if use.changes:
+        return use.position in left_out or is_end(trace.commands[use.position])
+    return inputs.get(use.position) == (matrix, use.area)
 
 
 # ---- derivatives ----
