@@ -221,6 +221,10 @@ def test_what_does_not_fit() -> None:
         DenominatorGraph(denominator(rng), 2)
     with pytest.raises(ExampleError, match="has no arcs"):
         DenominatorGraph(Fst.empty(), PDFS)
+    fst = denominator(rng)
+    likely = attrs.evolve(fst, costs=np.where(np.arange(fst.num_arcs) == 3, -3e38, fst.costs))
+    with pytest.raises(ExampleError, match="sum to inf; expected more than 0, and below 100"):
+        DenominatorGraph(likely, PDFS)
     sink = Fst.from_arcs(
         start=0, final_costs=[0.0, 0.0], sources=[0], labels=[1], costs=[0.0], destinations=[1]
     )

@@ -101,7 +101,7 @@ class DenominatorGraph:
                 f"{fst.sources[wrong[0]]}; expected 1 to {num_pdfs}, the number of pdfs"
             )
         self.num_states, self.num_arcs, self.num_pdfs = fst.num_states, fst.num_arcs, num_pdfs
-        probs = np.exp(-fst.costs.astype(np.float64))
+        probs = _probabilities(fst.costs)
         self.initial_probs = _initial_probs(fst, probs)
         pairs, pair_of_arc = np.unique(
             fst.destinations.astype(np.int64) * num_pdfs + (fst.labels - 1), return_inverse=True
@@ -262,10 +262,17 @@ class DenominatorResult:
     is_sound: bool
 
 
+def _probabilities(costs: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    """The probabilities of costs; infinite for those far below 0, which sums show."""
+    with np.errstate(over="ignore"):
+        found: npt.NDArray[np.float64] = np.exp(-costs.astype(np.float64))
+    return found
+
+
 def _initial_probs(fst: Fst, probs: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
     """The average probability of each state over the first frames."""
     states, sources, destinations = fst.num_states, fst.sources, fst.destinations
-    sums = np.exp(-fst.final_costs.astype(np.float64))
+    sums = _probabilities(fst.final_costs)
     sums += np.bincount(sources, probs, minlength=states)
     wrong = np.flatnonzero(~((sums > 0.0) & (sums < 100.0)))
     if wrong.size:
