@@ -1,4 +1,4 @@
-"""Heights in tiles, each of which is computed by minimal filtering."""
+"""Tiles of heights; minimal filtering computes the heights of a tile together."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from nnet3_runtime_cuda.kernels.tiles.minimal_filtering import (
 from nnet3_runtime_cuda.operations import Array, Operations
 
 TAPS = 3
-"""Number of height offsets for which there are tiles."""
+"""Number of height offsets of a convolution that can be tiled."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class HeightTiles:
-    """Output heights h that are made of the input heights h + low, h + low + 1 and h + low + 2.
+    """The output heights of a convolution with the height offsets low, low + 1 and low + 2.
 
-    A tile is two output heights, made of the four input heights around them. Some may lie
-    outside the input: so its rows are kept in frames, with zeros there. Tiles have as many
-    products, of one row for each row of the input: (products, rows, tiles, filters).
+    A tile is two output heights, which four input heights determine. Some of these lie outside the
+    input; so rows of the input are copied to longer rows ("frames") that have zeros there. The
+    products have the shape (products, rows, tiles, filters).
 
     Attributes:
-        filtering: The algorithm for a tile.
+        filtering: The minimal filtering of a tile.
         count: Number of tiles.
         filters_in: Number of filters of the input.
-        used: The columns of the input that the output is made of.
-        start: The column of a frame at which they begin.
+        used: The columns of the input that the output depends on.
+        start: The column of a frame at which the used columns begin.
     """
 
     filtering: MinimalFiltering
@@ -46,7 +46,7 @@ class HeightTiles:
     def of(
         cls, c: TimeHeightConvolutionComponent, heights: list[int], dtype: np.dtype[np.floating]
     ) -> Self | None:
-        """The tiles of a convolution with these height offsets, or None if there can be none."""
+        """The tiles of a convolution with these height offsets, or None if it cannot be tiled."""
         low, high = heights[0], heights[-1]
         are_neighbors = heights == list(range(low, high + 1))
         if c.height_subsample_out != 1 or not are_neighbors or len(heights) != TAPS:
@@ -65,12 +65,12 @@ class HeightTiles:
 
     @property
     def num_products(self) -> int:
-        """Products of a tile."""
+        """Number of products of a tile."""
         return self.filtering.num_products
 
     @property
     def taps(self) -> Array:
-        """(products, height offsets): what makes the factors of the products of the parameters."""
+        """(products, height offsets): G, which turns parameters into factors of the products."""
         return self.filtering.taps
 
     # ---- memory ----
@@ -79,9 +79,9 @@ class HeightTiles:
         """Scratch memory for rows of the input: (*shape, columns of a frame).
 
         Args:
-            tape: Records that heights outside the input are zero.
-            *shape: How many rows.
-            is_set: Whether rows are to be put there.
+            tape: Records the zeros for heights outside the input.
+            *shape: Numbers of rows.
+            is_set: Whether the caller will write the rows, which then need the zeros around them.
         """
         heights = self.count * self.filtering.num_outputs + self.taps.shape[1] - 1
         frames = tape.scratch(*shape, heights * self.filters_in)
@@ -92,27 +92,27 @@ class HeightTiles:
         return frames
 
     def inside(self, frames: Array) -> Array:
-        """The columns of frames that are the used columns of the input: a view."""
+        """The part of the frames that holds the used columns of the input: a view."""
         return frames[..., self.start : self.start + self.used.stop - self.used.start]
 
     def input_memory(self, tape: Operations, rows: int, parts: int, *, is_set: bool) -> Array:
-        """Scratch memory for what frames give: (products, rows, tiles, parts * filters_in)."""
+        """Scratch memory for B^T x: (products, rows, tiles, parts * filters_in)."""
         return tape.scratch(self.num_products, rows, self.count, parts * self.filters_in)
 
     def output_memory(self, tape: Operations, rows: int, filters: int) -> Array:
-        """Scratch memory for what gives rows of an output: (products, rows, tiles, filters)."""
+        """Scratch memory for the products: (products, rows, tiles, filters)."""
         return tape.scratch(self.num_products, rows, self.count, filters)
 
     def output_products(self, memory: Array, output: Array) -> Array:
-        """The part of the memory for so many rows."""
+        """The products of as many rows as the output has: a view of the memory."""
         return memory[:, : len(output)]
 
-    # ---- what goes into the products and comes out of them, forward and backward ----
+    # ---- transforms of inputs and outputs, forward and backward ----
 
     def record_inputs(self, tape: Operations, frames: Array, products: Array) -> None:
         """Records products = B^T x for each tile.
 
-        frames: (parts, rows, columns of a frame), the parts side by side in the products.
+        frames: (parts, rows, columns of a frame); the products hold the parts side by side.
         """
         for frame, target in self._parts(frames, products):
             tape.small_products(
@@ -122,14 +122,14 @@ class HeightTiles:
     def record_input_derivatives(
         self, tape: Operations, products: Array, memory: Array, frames: Array
     ) -> None:
-        """Records frames = B times the derivatives of what went into the products.
+        """Records frames = B times the derivatives of B^T x.
 
-        memory: 1-d, of as many elements as the products.
+        memory: Scratch, 1-d, with as many elements as the products.
         """
         matrix, size = self.filtering.inputs.T, self.filtering.num_outputs
         width = size * self.count * self.filters_in
         for frame, source in self._parts(frames, products):
-            # The last heights of a tile are the first ones of the next.
+            # The last heights of a tile are the first heights of the next tile.
             rest = memory[: len(frame) * width].reshape(len(frame), width)
             tape.small_products(matrix[:size], source, self._tiles(frame, size))
             tape.small_products(matrix[size:], source, self._tiles(rest, size))
@@ -155,7 +155,7 @@ class HeightTiles:
             yield frame, part.transpose(1, 2, 0, 3)
 
     def _tiles(self, frame: Array, heights: int) -> Array:
-        """So many heights from the first one of each tile on: (rows, tiles, heights, filters)."""
+        """The first heights from each tile's start on: (rows, tiles, heights, filters), a view."""
         row, column = frame.strides
         return np.lib.stride_tricks.as_strided(
             frame,

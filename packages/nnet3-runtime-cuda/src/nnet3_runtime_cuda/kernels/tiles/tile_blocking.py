@@ -1,11 +1,11 @@
-"""How products by tiles are cut up, and the memory that they work in.
+"""How a tiled product is cut into parts of columns and blocks of rows, and its working memory.
 
-The side with more columns, input or output, is computed with by parts of its columns, and by blocks
-of rows, so that what is transformed stays in the cache; the other side is transformed once.
+The wider side, input or output, is computed in parts of its columns and in blocks of rows, so that
+transformed values stay in the cache. The narrower side is transformed once.
 
-With parameters in panels threads have blocks of their own, which they compute from end to end, and
-lay out parameters that may change each for itself: that takes no longer than to get them from the
-cache of another one. Without, that would be too much memory, and threads share the blocks.
+With parameters in panels, each thread has its own blocks, which it computes from end to end. Each
+thread also lays out for itself the parameters that can change: fetching them from another thread's
+cache takes as long. Without panels this would take too much memory, and threads share the blocks.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from nnet3_runtime_cuda.operations import Array, Operations
 from nnet3_runtime_cuda.slices import even_parts, parts_of_at_most
 
 PART_COLUMNS = 768
-"""So many columns of the wider side are computed with at a time."""
+"""The most columns of the wider side that are computed at a time."""
 
 CHANGING_PART_COLUMNS = 384
-"""The same with parameters that may change, in panels: their factors take scratch memory, and
-products are to sum up no more terms at a time than the library's, as longer sums round more."""
+"""The same for panels of parameters that can change. Their factors take scratch memory; and sums
+have no more terms at a time than those of the BLAS library, as longer sums round more."""
 
 BLOCK_ROWS = 288
-"""So many rows of each product: with fewer, products are slower, with more, transforms are."""
+"""Rows of each product in a block: with fewer, products are slower; with more, transforms are."""
 
 PANEL_BLOCK_BYTES = 6 << 20
-"""With parameters in panels, which lose less with fewer rows, a block takes so much memory if both
-sides are about as wide. It then has all columns."""
+"""Bytes of a block with parameters in panels, if both sides are about as wide. Panels lose less
+with few rows, so such a block has all columns and fewer rows."""
 
 PANEL_BLOCK_ROWS = 96
-"""But such a block has so many rows of each product at least."""
+"""The fewest rows of each product in such a block."""
 
 ABOUT_AS_WIDE = 2
-"""Neither side has so many times the columns of the other."""
+"""Sides are about as wide if neither has this many times the columns of the other."""
 
 
 @attrs.frozen(kw_only=True)
@@ -45,8 +45,8 @@ class Columns:
     """Columns of the input or of the output.
 
     Attributes:
-        span: Which.
-        is_first, is_last: Whether no part before or after has them.
+        span: The columns.
+        is_first, is_last: Whether this is the first, and the last, part to use these columns.
     """
 
     span: slice
@@ -55,7 +55,7 @@ class Columns:
 
     @property
     def count(self) -> int:
-        """How many."""
+        """Number of columns."""
         count: int = self.span.stop - self.span.start
         return count
 
@@ -66,11 +66,11 @@ class Columns:
 
 @attrs.frozen(kw_only=True)
 class Part:
-    """Columns that are computed with at a time.
+    """The columns that are computed at a time.
 
     Attributes:
-        number: Counts parts.
-        inputs, outputs: Of one of the taps' parameters; all of them on one of the two sides.
+        number: Number of the part, from 0.
+        inputs, outputs: Columns of input and output; one of the two sides has all its columns.
     """
 
     number: int
@@ -79,36 +79,36 @@ class Part:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Outputs and inputs."""
+        """Number of outputs and of inputs."""
         return self.outputs.count, self.inputs.count
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class PartMemory:
-    """Memory for some columns of the input or of the output, transformed.
+    """Memory for transformed columns of the input or of the output.
 
     Attributes:
         array: (products of a tile, rows, columns).
-        has_all_rows: Whether blocks have rows of their own; else all use the same.
+        has_all_rows: Whether each block has its own rows here; else all blocks use the same rows.
     """
 
     array: Array
     has_all_rows: bool
 
     def of(self, block: TileBlock) -> Array:
-        """(products of a tile, rows of a block, columns)."""
+        """The memory of a block: (products of a tile, rows of the block, columns)."""
         start = block.place if self.has_all_rows else 0
         return self.array[:, start : start + block.rows]
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class Share:
-    """What a thread computes with for a part.
+    """What a thread computes for a part.
 
     Attributes:
         part: The columns.
-        run: The rows.
-        inputs, outputs: Where these columns of both sides are transformed.
+        run: The blocks of rows.
+        inputs, outputs: Memory for the transformed columns of both sides.
     """
 
     part: Part
@@ -119,16 +119,16 @@ class Share:
 
 @attrs.frozen(kw_only=True, eq=False)
 class TileBlocking:
-    """Parts of the columns and blocks of the rows of a product.
+    """The parts of the columns and the blocks of the rows of a tiled product.
 
     Attributes:
-        tiles: All rows.
-        is_wide_input: Whether the input is the side that is computed with by parts.
-        parts: The columns.
-        part_columns: Most columns of the wider side that a part has.
-        narrow_columns: Columns of the other side.
-        runs: The rows.
-        memory_rows: So many rows of each product are in memory, where not all are.
+        tiles: The tiles of all rows.
+        is_wide_input: Whether the input is the wider side, which is computed in parts.
+        parts: The parts of the columns.
+        part_columns: The most columns of the wider side in a part.
+        narrow_columns: Columns of the narrower side.
+        runs: The blocks of rows, a run for each thread that has its own.
+        memory_rows: Rows of each product in working memory, if it does not hold all rows.
     """
 
     tiles: TimeTiles
@@ -151,16 +151,16 @@ class TileBlocking:
         in_panels: bool,
         threads: int,
     ) -> Self:
-        """Lays out parts and blocks.
+        """Plans parts and blocks.
 
         Args:
-            tiles: The rows.
+            tiles: The tiles of all rows.
             input_dim: Columns of the input.
             output_dim: Columns of the output.
             itemsize: Bytes of an element.
-            is_fixed: Whether parameters will not change.
+            is_fixed: Whether parameters never change.
             in_panels: Whether parameters are laid out in panels.
-            threads: How many there are.
+            threads: Number of threads.
         """
         narrow, wide = sorted((input_dim, output_dim))
         most_columns, most_rows = PART_COLUMNS, BLOCK_ROWS
@@ -176,11 +176,11 @@ class TileBlocking:
             most_rows = min(max(PANEL_BLOCK_BYTES // row_bytes, PANEL_BLOCK_ROWS), BLOCK_ROWS)
         count, shared_by = (threads, 1) if in_panels else (1, threads)
         most_rows *= shared_by
-        # The last block may have a tile more.
+        # The last block can have one tile more than the others.
         blocks = tiles.blocks(most_rows - tiles.distance, multiple_of=count)
         memory_rows = max(block.rows for block in blocks)
         if len(blocks) > count:
-            # As much for all rows and distances: scratch arrays of the same size share memory.
+            # The same size for all layers: scratch arrays of equal size share memory.
             memory_rows = max(memory_rows, most_rows)
         spans = parts_of_at_most(wide, most_columns)
         is_wide_input = input_dim > output_dim
@@ -196,13 +196,13 @@ class TileBlocking:
 
     @property
     def derivative_runs(self) -> Sequence[Run]:
-        """Runs for the derivative of the input: one, unless only their borders are in common."""
+        """The runs for the derivative of the input: one, if runs share more than their borders."""
         if self.tiles.reaches_next_only:
             return self.runs
         return [[block for run in self.runs for block in run]]
 
     def kept_memory(self, tape: Operations) -> Array | None:
-        """Scratch memory for all rows of the narrow side, if it is computed with more than once."""
+        """Scratch memory for all rows of the narrower side; None if there is only one part."""
         if len(self.parts) == 1:
             return None
         last = self.runs[-1][-1]
@@ -211,20 +211,20 @@ class TileBlocking:
     def shares(
         self, tape: Operations, part: Part, runs: Sequence[Run], kept: Array | None
     ) -> Iterator[Share]:
-        """A part for each run, for a loop whose rounds are those of `Operations.independent`.
+        """What each thread computes of a part, in a loop of `Operations.independent`.
 
         Args:
-            tape: Gives the memory of a round.
+            tape: Gives each round its memory.
             part: The columns.
-            runs: The rows.
-            kept: As of `kept_memory`.
+            runs: The blocks of rows; a round each.
+            kept: The result of `kept_memory`.
         """
         for run in tape.independent(runs):
             yield self._share(tape, part, run, kept)
 
     def _share(self, tape: Operations, part: Part, run: Run, kept: Array | None) -> Share:
         sizes = self.tiles.num_products, self.memory_rows
-        # The larger one first: so all layers find room in the same memory.
+        # The larger array first, so that the arrays of all layers fit the same memory.
         array = tape.scratch(*sizes, self.part_columns)
         own = part.inputs if self.is_wide_input else part.outputs
         wide = PartMemory(array=array[:, :, : own.count], has_all_rows=False)
@@ -238,7 +238,7 @@ class TileBlocking:
 
 
 def _parts(spans: Sequence[slice], everything: slice, *, is_wide_input: bool) -> list[Part]:
-    """Some columns of the wider side each, with all columns of the other one."""
+    """Parts of the wider side's columns, each with all columns of the narrower side."""
     parts = []
     for number, span in enumerate(spans):
         own, last = Columns(span=span), len(spans) - 1

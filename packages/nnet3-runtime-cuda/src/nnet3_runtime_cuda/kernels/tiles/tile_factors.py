@@ -1,6 +1,7 @@
-"""The factors of products by tiles: sums of the parameters of the taps, laid out for products.
+"""The factors of tiled products: sums of the taps' parameters, laid out for products.
 
-G w, with the matrix G of `MinimalFiltering`: the first and the last factor are parameters of a tap.
+The factors are G w, with the matrix G of `MinimalFiltering`. The first factor is the first tap's
+parameters and the last one the last tap's; the others are sums.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from nnet3_runtime_cuda.operations import Array, Operations
 from nnet3_runtime_cuda.operations.panels import WIDTH, Panels
 
 PADDING = 16
-"""Rows that are read across lie so many elements farther apart: in no one set of the cache."""
+"""Elements added to each row of a matrix that is read by columns, so that its rows do not all fall
+into the same set of the cache."""
 
 TRANSPOSED_ELEMENTS = 1 << 16
-"""About so many elements are transposed at a time, 256 KiB, to stay in the cache."""
+"""About how many elements are transposed at a time: 256 KiB, which stay in the cache."""
 
 
 class TileFactors:
@@ -32,39 +34,39 @@ class TileFactors:
         *,
         in_panels: bool,
     ) -> None:
-        """Prepares for some parts.
+        """Prepares the factors of some parts.
 
         Args:
             store: Keeps the factors of fixed parameters.
-            linear: A; perhaps some columns of a larger matrix.
+            linear: A, which can be a view of columns of a larger matrix.
             taps: G, (products, taps).
             parts: All parts.
-            in_panels: Whether they are laid out in panels.
+            in_panels: Whether factors are laid out in panels.
         """
         self._store, self._linear, self._taps, self._parts = store, linear, taps, parts
         self._in_panels = in_panels
 
     def by_tap(self, matrix: Array, part: Part) -> Array:
-        """What a part has of (output_dim, taps * input_dim): (outputs, taps, inputs), a view."""
+        """A part of (output_dim, taps * input_dim) as (outputs, taps, inputs): a view."""
         by_tap = matrix.reshape(len(matrix), self._taps.shape[1], -1)
         return by_tap[part.outputs.span, :, part.inputs.span]
 
     def memory(self, tape: Operations, count: int) -> Array:
-        """Scratch memory for so many factors of any part."""
+        """Scratch memory for `count` factors of any part."""
         return tape.scratch(count * max(math.prod(part.shape) for part in self._parts))
 
     def of_part(self, memory: Array, part: Part, count: int) -> Array:
-        """Some of that memory: (factors, outputs, inputs) of the part."""
+        """The factors of a part in that memory: (factors, outputs, inputs)."""
         return memory[: count * math.prod(part.shape)].reshape(count, *part.shape)
 
     def forward(self, tape: Operations, part: Part) -> Sequence[Array | Panels]:
-        """Records what makes the factors for x A^T, each (inputs, outputs)."""
+        """Records the computation of the factors of x A^T, each (inputs, outputs)."""
         if self._store.is_fixed:
             return self._fixed(part)
         return self._changing(tape, part, transposed=True)
 
     def backward(self, tape: Operations, part: Part) -> Sequence[Array | Panels]:
-        """Records what makes the factors for dy A, each (outputs, inputs)."""
+        """Records the computation of the factors of dy A, each (outputs, inputs)."""
         return self._changing(tape, part, transposed=False)
 
     def _fixed(self, part: Part) -> Sequence[Array | Panels]:
@@ -90,7 +92,7 @@ class TileFactors:
         return [factor.T for factor in factors] if transposed else factors
 
     def _whole(self, tape: Operations, part: Part, memory: Array) -> list[Array]:
-        """Records G w, each (outputs, inputs): parameters where they are, and sums."""
+        """Records G w, each (outputs, inputs): the first and last are views of the parameters."""
         of_taps = self.by_tap(self._linear, part)
         sums = self.of_part(memory, part, self._num_sums)
         tape.small_products(self._taps[1:-1], of_taps, sums.transpose(1, 0, 2))
@@ -98,7 +100,7 @@ class TileFactors:
 
     @property
     def _transposed_shape(self) -> tuple[int, int]:
-        """Rows and columns of memory for parameters that are to be transposed."""
+        """Rows and columns of the memory in which parameters are transposed."""
         columns = max(part.shape[1] for part in self._parts) + PADDING
         return max(TRANSPOSED_ELEMENTS // (columns * WIDTH), 1) * WIDTH, columns
 
@@ -110,14 +112,14 @@ class TileFactors:
         Args:
             tape: Records the arithmetic.
             part: The columns.
-            memory: For all taps and sums.
-            transposed: Whether factors are to be (inputs, outputs), not (outputs, inputs).
+            memory: Memory for all taps and sums.
+            transposed: Whether factors are (inputs, outputs), not (outputs, inputs).
         """
         count, of_taps = self._taps.shape[1], self.by_tap(self._linear, part)
         rows = self.of_part(memory, part, count + self._num_sums).reshape(-1, math.prod(part.shape))
         inner, columns = part.shape[::-1] if transposed else part.shape
         panels = [Panels.within(row, (inner, columns)) for row in rows]
-        # A thread sums up the panels that it has copied, and need not wait for those of others.
+        # A thread sums up the panels that it has copied, so it need not wait for other threads.
         for share in tape.shared(-(-columns // WIDTH), rows.size):
             start, end = share.start * WIDTH, min(share.stop * WIDTH, columns)
             for tap in range(count):
@@ -132,7 +134,7 @@ class TileFactors:
     def _record_transposed(
         self, tape: Operations, source: Array, panels: Panels, start: int
     ) -> None:
-        """Records that panels become the columns, from one on, that are the rows of the source."""
+        """Records that the rows of the source become columns of the panels, from `start` on."""
         height, width = self._transposed_shape
         with tape.passing():
             memory = tape.scratch(height, width)
@@ -144,5 +146,5 @@ class TileFactors:
 
     @property
     def _num_sums(self) -> int:
-        """How many factors are not parameters as they are."""
+        """Number of factors that are sums, not parameters of one tap."""
         return len(self._taps) - 2

@@ -1,17 +1,17 @@
 """Convolution over time and height by tiles, with fewer multiplications.
 
-Minimal filtering over time, F(4, 3) where there are three time offsets, takes six products for four
-frames, where there are twelve otherwise; over height, F(2, 3) takes four for two heights, not six.
-With the matrices of `MinimalFiltering`, first those of time and within them those of height,
+With three time offsets, minimal filtering over time, F(4, 3), takes six products for four frames
+instead of twelve. Over height, F(2, 3) takes four products for two heights instead of six. With the
+matrices of `MinimalFiltering` (those of height within those of time),
 
     y = A^T ((G w) (B^T x))
 
-where each product is one of the filters of the input with a matrix of parameters. Backward
-everything is transposed: the derivative of the products is A dy, that of x is B times what the
-transposed products give, and that of w is G^T times the gradients of the products.
+where each product multiplies the filters of the input by a matrix of parameters. The backward pass
+transposes everything: the derivative of the products is A dy, the derivative of x is B times the
+transposed products, and the gradient of w is G^T times the gradients of the products.
 
-What is no tile in one of the two directions has one product there: of the input at all time offsets
-side by side (`UntiledRows`), or of patches of heights (`UntiledHeights`).
+A direction that cannot be tiled has one product: of the input at all time offsets side by side
+(`UntiledRows`), or of patches of heights (`UntiledHeights`).
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from nnet3_runtime_cuda.operations.panels import ROWS, Panels
 from nnet3_runtime_cuda.slices import even_parts
 
 BLOCK_ROWS = 96
-"""So many rows of the input, for all products over time, a thread computes with at a time."""
+"""Rows of the input, counted over all products over time, that a thread computes at a time."""
 
 
 @attrs.frozen(eq=False)
 class _Memory:
-    """Where blocks of rows of the input, or of the output, are transformed.
+    """Memory for transformed blocks of rows of the input, or of the output.
 
     Attributes:
-        frames: Over time: (products over time, ..., rows, columns).
-        products: Those of one of these frames over height: (products, rows, tiles, columns).
+        frames: Rows transformed over time: (products over time, ..., rows, columns).
+        products: One of these frames transformed over height: (products, rows, tiles, columns).
     """
 
     frames: Array
     products: Array
 
     def of(self, block: TileBlock) -> _Memory:
-        """The memory of as many rows as a block has."""
+        """The part of the memory for the rows of a block."""
         rows = slice(block.rows)
         return _Memory(self.frames[..., rows, :], self.products[:, rows])
 
@@ -61,12 +61,12 @@ class TiledConvolution:
         times: TimeTiles | UntiledRows,
         heights: HeightTiles | UntiledHeights,
     ) -> None:
-        """Finds the parameters.
+        """Takes the parameters from the store.
 
         Args:
-            store: Has them, and keeps the factors of fixed ones.
+            store: The component's parameters; it keeps the factors of fixed ones.
             times: The products over time.
-            heights: The products of each of them over height.
+            heights: The products over height, within each product over time.
         """
         self._store, self._times, self._heights = store, times, heights
         self._linear = store.parameters["linear_params"]
@@ -85,7 +85,7 @@ class TiledConvolution:
     def _record_run_forward(
         self, p: Propagation, run: Run, filters: list[list[Array | Panels]]
     ) -> None:
-        """Records what a thread does."""
+        """Records the work of one thread."""
         tape, times, heights = p.tape, self._times, self._heights
         inputs = self._input_memory(tape, run, is_set=True)
         outputs = self._output_memory(tape, run, p.y.shape[1])
@@ -106,12 +106,12 @@ class TiledConvolution:
     # ---- backward ----
 
     def record_backward(self, b: Backpropagation, gradient: Array | None) -> None:
-        """Records the derivative of the input and the gradient of the parameters but the bias.
+        """Records the derivative of the input and the gradient of the parameters without the bias.
 
         Args:
             b: The operands.
-            gradient: In the shape of linear_params: what the gradient is added to. None if it is
-                not wanted.
+            gradient: The array that the gradient is added to, in the shape of linear_params; None
+                if no gradient is wanted.
         """
         tape, heights, times = b.tape, self._heights, self._times
         runs = self._runs(tape, are_apart=b.dx is None or times.reaches_next_only)
@@ -130,7 +130,7 @@ class TiledConvolution:
         if b.dx is not None and isinstance(times, TimeTiles):
             times.record_borders(tape, runs, b.dx[:, heights.used])
         if gradient is not None and gradients is not None:
-            # The sum over the threads is part of the transform.
+            # The transform also adds up the threads' gradients.
             taps = np.tile(self._taps.T, len(runs))
             total = tape.scratch(*self._by_offset.shape)
             tape.matmul(taps, self._by_part(gradients), total)
@@ -139,12 +139,13 @@ class TiledConvolution:
     def _record_run_backward(
         self, b: Backpropagation, run: Run, gradients: Array | None, filters: Array | None
     ) -> None:
-        """Records what a thread does.
+        """Records the work of one thread.
 
         Args:
             b: The operands.
-            run: Its blocks.
-            gradients: A part of `_filter_memory`, which is set; None if they are not wanted.
+            run: The thread's blocks.
+            gradients: The thread's part of `_filter_memory`, which is overwritten; None if no
+                gradient is wanted.
             filters: The factors of the products; None if dx is not wanted.
         """
         tape, times, heights = b.tape, self._times, self._heights
@@ -175,7 +176,7 @@ class TiledConvolution:
                     dxs = _by_height(dx.products)
                     for each_dy, factor, each_dx in zip(dys, filters[k], dxs, strict=True):
                         tape.matmul(each_dy, factor, each_dx)
-                    # The memory for inputs is free.
+                    # The memory of the inputs is no longer used.
                     spare = inputs.products.reshape(-1)
                     heights.record_input_derivatives(tape, dx.products, spare, dx.frames[k])
             if filters is not None and b.dx is not None:
@@ -186,9 +187,9 @@ class TiledConvolution:
     # ---- memory ----
 
     def _runs(self, tape: Operations, *, are_apart: bool) -> list[Run]:
-        """Blocks that follow one another, which a thread computes in turn.
+        """Blocks of rows, a run for each thread.
 
-        If they cannot be computed apart, there is one run of blocks that threads share.
+        If the threads' blocks share rows of the input, there is one run, which threads share.
         """
         times = self._times
         count, shared_by = (tape.threads, 1) if are_apart else (1, tape.threads)
@@ -197,7 +198,7 @@ class TiledConvolution:
         return [blocks[part] for part in even_parts(len(blocks), count)]
 
     def _input_memory(self, tape: Operations, run: Run, *, is_set: bool) -> _Memory:
-        """Scratch memory for rows of the input; is_set: whether they are to be put there."""
+        """Scratch memory for rows of the input; is_set: whether the caller will write them."""
         products, parts = self._times.num_products, self._times.num_parts
         rows = max(block.rows for block in run)
         frames = self._heights.frames(tape, products, parts, rows, is_set=is_set)
@@ -213,12 +214,12 @@ class TiledConvolution:
 
     @property
     def _by_offset(self) -> Array:
-        """(num_filters_out, parts, transformed offsets, columns of each part): a view."""
+        """The parameters as (num_filters_out, parts, transformed offsets, columns): a view."""
         shape = self._filters_out, self._times.num_parts, self._taps.shape[1], -1
         return self._linear.reshape(shape)
 
     def _by_part(self, filters: Array) -> Array:
-        """What `_filter_memory` gives in the order of `_by_offset`, products for offsets."""
+        """The array of `_filter_memory` in the order of `_by_offset`, products for offsets."""
         products = filters.shape[1] * len(self._taps)
         shape = self._filters_out, products, self._times.num_parts, -1
         return filters.reshape(shape).transpose(0, 2, 1, 3)
@@ -236,10 +237,10 @@ class TiledConvolution:
         return filters[:, 0].transpose(1, 2, 0, 3)
 
     def _forward_filters(self, tape: Operations) -> list[list[Array | Panels]]:
-        """The factors of the products, each as (columns, num_filters_out)."""
+        """The factors of the products, each (columns, num_filters_out)."""
         if not self._store.is_fixed:
             return [[factor.T for factor in group] for group in self._filters(tape)]
-        # Panels serve any number of rows, as parts of so few lie in the cache.
+        # Panels are fast for any number of rows, as blocks of so few rows lie in the cache.
         return self._store.fixed_factors(
             self._linear,
             (self._times.num_products, self._heights.num_products),
@@ -249,5 +250,5 @@ class TiledConvolution:
 
 
 def _by_height(products: Array) -> Array:
-    """(products, rows, heights, columns) with a row for each height, not each row: a view."""
+    """(products, rows, heights, columns) as (products, rows * heights, columns): a view."""
     return products.reshape(len(products), -1, products.shape[3])

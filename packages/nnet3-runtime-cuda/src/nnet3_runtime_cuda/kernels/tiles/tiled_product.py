@@ -1,14 +1,15 @@
-"""Products of rows spliced over time, by tiles: with fewer multiplications.
+"""Products of rows spliced over time, by tiles, with fewer multiplications.
 
-Minimal filtering over time, F(3, 2) where there are two taps, takes four products for three frames,
-where there are six otherwise. With the matrices of `MinimalFiltering`,
+With two taps, minimal filtering over time, F(3, 2), takes four products for three frames instead of
+six. With the matrices of `MinimalFiltering`,
 
     y = A^T ((G w) (B^T x)),
 
-and backward everything is transposed: the derivative of the products is A dy, that of x is B times
-what the transposed products give, and that of w is G^T times the gradients of the products.
+and the backward pass transposes everything: the derivative of the products is A dy, the derivative
+of x is B times the transposed products, and the gradient of w is G^T times the gradients of the
+products.
 
-What threads compute with at a time is up to `tile_blocking`.
+`tile_blocking` says what threads compute at a time.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ from nnet3_runtime_cuda.operations import Array, Operations
 from nnet3_runtime_cuda.operations.panels import ROWS
 
 MOST_CHANGING_TAPS = 2
-"""With more taps, panels of parameters that may change are not worth the memory of all taps."""
+"""With more taps, panels of changing parameters take more memory than they are worth."""
 
 FEWEST_COLUMNS = 64
 """Products with fewer columns of input or output are not computed by tiles."""
 
 FEWEST_ROWS = 100
-"""Nor are those with fewer rows: transformed parameters are up to twice as many, and have to come
-from memory."""
+"""Products with fewer rows are not computed by tiles: transformed parameters take up to twice the
+memory, and have to be read from it."""
 
 MANY_ROWS = 256
-"""Nor are those with fewer rows if parameters may change, and have to be transformed each time."""
+"""The same where parameters can change: they are transformed for each product."""
 
 
 class TiledProduct:
-    """y[r] (+)= sum over taps k of x[first + r + k distance] A_k^T, by tiles; and its derivatives.
+    """y[r] (+)= sum over taps k of x[first + r + k distance] A_k^T by tiles, and its derivatives.
 
-    A = [A_0 A_1 ...] are parameters, (output_dim, taps * input_dim). Where the source rows of a
-    splice have equal distances, `around` gives such a product, if it pays.
+    The parameters are A = [A_0 A_1 ...], (output_dim, taps * input_dim). `around` returns such a
+    product for a splice whose source rows have equal distances, if it is faster.
     """
 
     def __init__(
@@ -56,14 +57,14 @@ class TiledProduct:
         in_panels: bool,
         threads: int = 1,
     ) -> None:
-        """Lays out parts and blocks.
+        """Plans parts and blocks.
 
         Args:
             store: Keeps the factors of fixed parameters.
-            linear: (output_dim, taps * input_dim), A; perhaps some columns of a larger matrix.
-            tiles: The rows.
+            linear: A, (output_dim, taps * input_dim); it can be a view of a larger matrix.
+            tiles: The tiles of all rows.
             in_panels: Whether parameters are laid out in panels.
-            threads: How many there are.
+            threads: Number of threads.
         """
         self._tiles = tiles
         self._blocking = TileBlocking.of(
@@ -92,10 +93,10 @@ class TiledProduct:
         """The product for some output rows, or None if a direct one is as fast.
 
         Args:
-            tape: What is to record it.
+            tape: The tape that would record the product.
             store: Keeps the factors of fixed parameters.
             linear: (output_dim, taps * input_dim), A.
-            offsets: For each tap, the input row that output row 0 needs; row r needs r rows later.
+            offsets: For each tap, the input row of output row 0; row r needs r rows later.
             rows: Number of output rows.
             is_precise: See `TimeTiles.at`.
         """
@@ -105,7 +106,7 @@ class TiledProduct:
         if rows < (FEWEST_ROWS if store.is_fixed else MANY_ROWS):
             return None
         tiles = TimeTiles.at(offsets, rows, store.dtype, is_precise=is_precise)
-        # Panels serve any number of rows, as parts of so few lie in the cache.
+        # Panels are fast for any number of rows, as blocks of so few rows lie in the cache.
         in_panels = tape.gains_by_panels(ROWS[-1])
         in_panels &= store.is_fixed or len(offsets) <= MOST_CHANGING_TAPS
         if tiles is None:
@@ -117,14 +118,14 @@ class TiledProduct:
     def record_forward(
         self, tape: Operations, x: Array, y: Array, *, bias: Array | None = None, add: bool = False
     ) -> None:
-        """Records y = the products + bias, or y += that.
+        """Records y = the products + bias, or y += the products + bias.
 
         Args:
             tape: Records the arithmetic.
             x: (rows in, input_dim).
             y: (rows, output_dim).
             bias: (output_dim,).
-            add: Add to what `y` holds.
+            add: Whether to add to the contents of `y`.
         """
         with tape.passing():
             kept = self._blocking.kept_memory(tape)
@@ -135,7 +136,7 @@ class TiledProduct:
     def _record_share_forward(
         self, tape: Operations, share: Share, x: Array, y: Array, *, bias: Array | None, add: bool
     ) -> None:
-        """Records what a thread does."""
+        """Records the work of one thread."""
         tiles, inputs, outputs = self._tiles, share.part.inputs, share.part.outputs
         factors = self._factors.forward(tape, share.part)
         for block in share.run:
@@ -177,7 +178,7 @@ class TiledProduct:
             tape: Records the arithmetic.
             dy: (rows, output_dim).
             dx: (rows in, input_dim).
-            add: Add to what `dx` holds.
+            add: Whether to add to the contents of `dx`.
         """
         tiles = self._tiles
         with tape.passing():
@@ -195,13 +196,13 @@ class TiledProduct:
     def _record_share_backward(
         self, tape: Operations, share: Share, dy: Array, dx: Array, *, add: bool
     ) -> None:
-        """Records what a thread does, but for what goes to the rows of another one."""
+        """Records the work of one thread, except for rows that belong to another thread."""
         tiles, inputs, outputs = self._tiles, share.part.inputs, share.part.outputs
         dx, dy = inputs.of(dx), outputs.of(dy)
         factors = self._factors.backward(tape, share.part)
         largest = max(share.run, key=lambda block: block.rows)
         sums = tiles.sum_memory(tape, share.inputs.of(largest), add=add)
-        # The last block first: see `TimeTiles.record_input_derivatives`.
+        # From the last block to the first: see `TimeTiles.record_input_derivatives`.
         for block in share.run[::-1]:
             dys, dxs = share.outputs.of(block), share.inputs.of(block)
             if outputs.is_first:
@@ -223,7 +224,7 @@ class TiledProduct:
         scale: Array | None,
         add: bool,
     ) -> None:
-        """Records out = scale dy^T X, or out += that, with the splice X of the rows of x.
+        """Records out = scale dy^T X, or out += that, where X is the splice of the rows of x.
 
         Args:
             tape: Records the arithmetic.
@@ -231,7 +232,7 @@ class TiledProduct:
             dy: (rows, output_dim).
             out: (output_dim, taps * input_dim).
             scale: (1,) float64; None for 1.
-            add: Add to what `out` holds.
+            add: Whether to add to the contents of `out`.
         """
         tiles, taps, runs = self._tiles, self._tiles.taps.T, self._blocking.runs
         with tape.passing():
@@ -239,7 +240,7 @@ class TiledProduct:
             memory = self._factors.memory(tape, count)
             kept = self._blocking.kept_memory(tape)
             terms = self._factors.memory(tape, len(taps)) if add else None
-            # The sum over the threads is part of the transform.
+            # The transform also adds up the threads' gradients.
             matrix = np.tile(taps, len(runs))
             if scale is not None:
                 taps, matrix = matrix, tape.scratch(*matrix.shape)
@@ -264,7 +265,7 @@ class TiledProduct:
     def _record_share_gradient(
         self, tape: Operations, share: Share, x: Array, dy: Array, gradients: Array
     ) -> None:
-        """Records what a thread does; gradients: (products, outputs, inputs), which are set."""
+        """Records the work of one thread; overwrites gradients, (products, outputs, inputs)."""
         tiles, inputs, outputs = self._tiles, share.part.inputs, share.part.outputs
         for block in share.run:
             dys, xs = share.outputs.of(block), share.inputs.of(block)

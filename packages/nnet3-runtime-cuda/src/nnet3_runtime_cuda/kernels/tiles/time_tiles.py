@@ -1,4 +1,4 @@
-"""The rows of a convolution over time in tiles, each of which is computed by minimal filtering."""
+"""The rows of a convolution over time in tiles, for minimal filtering."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from nnet3_runtime_cuda.operations import Array, Operations
 from nnet3_runtime_cuda.slices import parts_of_at_most
 
 MOST_PRODUCTS = 0.75
-"""Tiles have at most so many products, relative to those of rows with taps."""
+"""The most products of the tiles, relative to the products of a row for each tap."""
 
 
 @attrs.frozen(kw_only=True)
 class Tiles:
-    """Tiles that follow one another.
+    """Neighbouring tiles.
 
     Attributes:
         start: First output row of the first tile.
-        count: How many.
-        place: First row of each product in those of the block.
+        count: Number of tiles.
+        place: First row of the tiles' products, within the products of the block.
     """
 
     start: int
@@ -42,15 +42,15 @@ class Tiles:
 class TileBlock:
     """Tiles that are computed at a time.
 
-    The last tile has rows of the input in common with the block behind. Threads that compute the
-    two blocks at the same time cannot both add to these rows: then what the first one is to add is
-    kept in its border until both are done.
+    The last tile shares rows of the input with the next block. Threads that compute the two blocks
+    at the same time cannot both add to these rows: the border of the first block keeps its terms
+    until both are done.
 
     Attributes:
         pieces: The tiles.
-        place: First row of each product in those of all blocks.
+        place: First row of the block's products, within the products of all blocks.
         rows: Rows of each product.
-        border: Memory for what is kept, (rows of a frame, frames, cols); None if nothing is.
+        border: Memory for these terms, (rows of a frame, frames, cols); None if no thread needs it.
     """
 
     pieces: tuple[Tiles, ...]
@@ -60,21 +60,21 @@ class TileBlock:
 
 
 Run = Sequence[TileBlock]
-"""Blocks that follow one another, which a thread computes in turn."""
+"""Neighbouring blocks, which one thread computes in turn."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class TimeTiles:
-    """Output rows r that are made of the input rows first + r + k distance, for 0 <= k < taps.
+    """Output rows r that depend on the input rows first + r + k distance, for 0 <= k < taps.
 
-    A tile is m frames of `distance` output rows each, made of m + taps - 1 frames of the input. If
-    the rows are no whole number of tiles, the last tile begins so early that it ends with them.
+    A tile is m frames of `distance` output rows each; it depends on m + taps - 1 frames of the
+    input. If the tiles do not divide the rows, the last tile overlaps the one before.
 
     Attributes:
-        filtering: The algorithm for a tile.
+        filtering: The minimal filtering of a tile.
         rows: Number of output rows.
         first: The first input row.
-        distance: Of the rows of two taps.
+        distance: Number of rows from the input row of one tap to that of the next.
     """
 
     filtering: MinimalFiltering
@@ -91,12 +91,12 @@ class TimeTiles:
         *,
         is_precise: bool = False,
     ) -> Self | None:
-        """The tiles for some output rows, or None if they would not save products.
+        """The tiles for some output rows, or None if tiles would not save products.
 
         Args:
-            indexes: Which input rows each output row needs.
+            indexes: The input rows that each output row needs.
             rows: Number of output rows.
-            dtype: Of the values.
+            dtype: The type of the values.
             is_precise: See `at`.
         """
         assert isinstance(indexes, TimeOffsetPrecomputedIndexes)
@@ -113,15 +113,15 @@ class TimeTiles:
         *,
         is_precise: bool = False,
     ) -> Self | None:
-        """The tiles for some output rows, or None if they would not save products.
+        """The tiles for some output rows, or None if tiles would not save products.
 
         Args:
             offsets: For each tap, the input row that output row 0 needs; row r needs r rows later.
             rows: Number of output rows.
-            dtype: Of the values.
-            is_precise: Take F(2, 3) for three taps, where it saves products, not F(4, 3), which
-                saves a quarter of its products but rounds more. With two taps it is F(3, 2):
-                more points save a sixteenth, and errors are doubled.
+            dtype: The type of the values.
+            is_precise: Use F(2, 3) for three taps, where it saves products. F(4, 3) needs a quarter
+                fewer products, but rounds more. Two taps always use F(3, 2): with more points,
+                products would fall by a sixteenth, and errors would double.
         """
         taps = len(offsets)
         choices: list[tuple[float, ...]] = [FEW_POINTS] if taps == 2 else [POINTS]
@@ -138,7 +138,7 @@ class TimeTiles:
         rows: int,
         dtype: np.dtype[np.floating],
     ) -> Self | None:
-        """The tiles with some points, or None if they would not save products."""
+        """The tiles with these points, or None if tiles would not save products."""
         distances = set(np.diff(offsets).tolist())
         taps = len(offsets)
         if len(distances) != 1 or min(distances) <= 0 or taps > len(points):
@@ -158,17 +158,17 @@ class TimeTiles:
 
     @property
     def num_products(self) -> int:
-        """Products of a tile."""
+        """Number of products of a tile."""
         return self.filtering.num_products
 
     @property
     def in_all_outputs(self) -> int:
-        """The product that is added to every output as it is: that of the point 1."""
+        """Number of the product that A^T adds to every output unchanged: that of the point 1."""
         return int((self.filtering.outputs == 1.0).all(axis=0).argmax())
 
     @property
     def taps(self) -> Array:
-        """(products, time offsets): what makes the factors of the products of the parameters."""
+        """(products, time offsets): G, which turns parameters into factors of the products."""
         return self.filtering.taps
 
     @property
@@ -183,16 +183,16 @@ class TimeTiles:
 
     @property
     def reaches_next_only(self) -> bool:
-        """Whether a tile has no input frames in common with the next but one."""
+        """Whether a tile shares input frames only with its neighbours."""
         return self.filtering.num_products <= 2 * self.filtering.num_outputs
 
     def blocks(self, most_rows: int, *, multiple_of: int = 1) -> list[TileBlock]:
-        """The tiles in blocks of nearly the same size, which have no output rows in common.
+        """The tiles in blocks of nearly the same size, which share no output rows.
 
         Args:
-            most_rows: Of one product of a block; but a block has a tile at least, and the last one
-                also that which overlaps another.
-            multiple_of: The number of blocks is a multiple, if there are as many tiles.
+            most_rows: The most rows of a product in a block. But each block has at least one tile,
+                and the last block also has the tile that overlaps another.
+            multiple_of: The number of blocks is a multiple of this, if there are enough tiles.
         """
         whole, blocks = self.rows // self.tile_rows, []
         for part in parts_of_at_most(whole, most_rows // self.distance, multiple_of=multiple_of):
@@ -211,7 +211,7 @@ class TimeTiles:
         last = block.pieces[-1]
         return slice(block.pieces[0].start, last.start + last.count * self.tile_rows)
 
-    # ---- what goes into the products and comes out of them, forward and backward ----
+    # ---- transforms of inputs and outputs, forward and backward ----
 
     def record_inputs(self, tape: Operations, block: TileBlock, x: Array, out: Array) -> None:
         """Records out = B^T x.
@@ -235,7 +235,7 @@ class TimeTiles:
     ) -> None:
         """Records out = A dy, the derivatives of the products.
 
-        Rows that the last tile has in common with the one before count there only.
+        Rows that the last tile shares with the tile before count in that tile only.
         """
         matrix = self.filtering.outputs
         for piece in block.pieces:
@@ -251,7 +251,7 @@ class TimeTiles:
     def begin_input_derivatives(self, tape: Operations, dx: Array, *, add: bool) -> None:
         """Records zeros in the rows of dx that `record_input_derivatives` does not set.
 
-        dx: (rows in, cols); add: as there.
+        dx: (rows in, cols); add: as in `record_input_derivatives`.
         """
         if not add:
             for rest in (dx[: self.first], dx[self.first + self._whole_rows :]):
@@ -259,7 +259,7 @@ class TimeTiles:
                     tape.fill(0.0, rest)
 
     def sum_memory(self, tape: Operations, products: Array, *, add: bool = True) -> Array:
-        """Scratch memory for `record_input_derivatives` of so many products."""
+        """Scratch memory of `record_input_derivatives` for so many products."""
         if add:
             return tape.scratch(products.size)
         overlap = len(products) - self.filtering.num_outputs
@@ -276,17 +276,16 @@ class TimeTiles:
         *,
         add: bool = True,
     ) -> None:
-        """Records dx += B times the derivatives of what went into the products.
+        """Records dx += B times the derivatives of B^T x.
 
         Args:
             tape: Records the arithmetic.
-            block: The tiles; what belongs to its border is kept there, not added.
+            block: The tiles; the border keeps what belongs to it.
             products: (products, 1, rows of the block, cols).
-            memory: `sum_memory`.
+            memory: The result of `sum_memory`.
             dx: (rows in, cols).
-            add: If not, rows that belong to one tile are set, without regard to what they hold;
-                blocks have to be recorded from the last one to the first, after
-                `begin_input_derivatives`.
+            add: If false, overwrites the rows that belong to one tile only. Then blocks must be
+                recorded from the last to the first, after `begin_input_derivatives`.
         """
         matrix, products = self.filtering.inputs.T, products[:, 0]
         own, columns, dx = self.filtering.num_outputs, products.shape[2], dx[self.first :]
@@ -294,18 +293,18 @@ class TimeTiles:
             source = self._products(products, piece)
             frames = self._frames(dx, piece.start, piece.count, len(matrix))
             if not add and piece.start % self.tile_rows:
-                # Rows that this tile has in common with the one before do not count.
+                # Rows that this tile shares with the tile before do not count here.
                 rows = memory[: len(matrix) * self.distance * columns].reshape(-1, columns)
                 tape.small_products(matrix, source, self._frames(rows, 0, 1, len(matrix)))
                 target = dx[self._whole_rows : piece.start + len(rows)]
                 tape.add(target, rows[-len(target) :], target)
                 continue
-            # The last frames of a tile are the first ones of the next.
+            # The last frames of a tile are the first frames of the next tile.
             first = 0 if add else own
             if not add:
                 tape.small_products(matrix[:own], source, frames[:, :, :own])
             if len(matrix) == first + 1:
-                # The last frame takes part in the product at infinity only.
+                # Only the product at infinity depends on the last frame.
                 sums = source[:, :, -1:]
             else:
                 shape = piece.count, self.distance, len(matrix) - first, columns
@@ -319,12 +318,12 @@ class TimeTiles:
                 tape.add(target, terms, target)
 
     def bordered(self, tape: Operations, runs: Sequence[Run], columns: int) -> list[Run]:
-        """Runs that threads compute at the same time, with scratch memory where they meet.
+        """The runs, with scratch memory for the rows that neighbouring runs share.
 
         Args:
             tape: Gives the memory.
-            runs: One, unless a tile `reaches_next_only`.
-            columns: Of the input.
+            runs: Runs that threads compute at the same time; one, unless `reaches_next_only`.
+            columns: Columns of the input.
         """
         shape = self.distance, self.num_products - self.filtering.num_outputs, columns
         meeting = [
@@ -333,7 +332,7 @@ class TimeTiles:
         return [*meeting, runs[-1]]
 
     def record_borders(self, tape: Operations, runs: Sequence[Run], dx: Array) -> None:
-        """Records dx += what is kept where runs meet, when all of them are done."""
+        """Records dx += the borders of the runs, after all runs."""
         for run in runs[:-1]:
             block = run[-1]
             assert block.border is not None
@@ -345,7 +344,7 @@ class TimeTiles:
 
     @property
     def _whole_rows(self) -> int:
-        """Output rows of the tiles that do not overlap another."""
+        """Output rows of the tiles, without a last tile that overlaps another."""
         return self.rows // self.tile_rows * self.tile_rows
 
     def _frames(self, rows: Array, start: int, count: int, frames: int) -> Array:

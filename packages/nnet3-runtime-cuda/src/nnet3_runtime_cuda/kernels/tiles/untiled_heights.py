@@ -1,4 +1,4 @@
-"""Heights as patches, with the methods that heights in tiles have."""
+"""Heights as patches, with the methods of `HeightTiles`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from nnet3_runtime_cuda.operations import Array, Operations
 
 
 class UntiledHeights:
-    """Output heights of which each has one product, of a patch: see `HeightTiles`.
+    """Output heights, each with one product: of a patch. See `HeightTiles`.
 
     Attributes:
         num_products: 1.
-        taps: (1, 1), one: patches are multiplied with the parameters as they are.
-        used: The columns of the input that the output is made of: all.
+        taps: (1, 1), one: patches are multiplied by the parameters as they are.
+        used: The columns of the input that the output depends on: all.
     """
 
     num_products = 1
@@ -24,7 +24,7 @@ class UntiledHeights:
     def __init__(
         self, component: TimeHeightConvolutionComponent, dtype: np.dtype[np.floating]
     ) -> None:
-        """Plans the patches at one time offset; all have the same."""
+        """Plans the patches of one time offset; those of the others are equal."""
         self.taps = np.ones((1, 1), dtype)
         self._input_dim = component.num_filters_in * component.height_in
         self._height_out = component.height_out
@@ -35,17 +35,17 @@ class UntiledHeights:
         return tape.scratch(*shape, self._input_dim)
 
     def inside(self, frames: Array) -> Array:
-        """The columns of frames that are used columns of the input: all."""
+        """All columns of the frames."""
         return frames
 
     def input_memory(self, tape: Operations, rows: int, parts: int, *, is_set: bool) -> Array:
         """Scratch memory for patches: (1, rows, height_out, columns of a patch).
 
         Args:
-            tape: Records that what patches lack is zero.
-            rows: How many.
+            tape: Records zeros where a patch reaches beyond the input.
+            rows: Number of rows.
             parts: 1.
-            is_set: Whether patches are to be copied there.
+            is_set: Whether the caller will write the patches.
         """
         return self._patches.memory(tape, rows, is_zeroed=is_set)[None]
 
@@ -58,13 +58,13 @@ class UntiledHeights:
         return output.reshape(1, len(output), self._height_out, -1)
 
     def record_inputs(self, tape: Operations, frames: Array, products: Array) -> None:
-        """Records the patches; frames: (1, rows, input_dim)."""
+        """Records copies of the patches; frames: (1, rows, input_dim)."""
         self._patches.record(tape, [*frames], products[0])
 
     def record_input_derivatives(
         self, tape: Operations, products: Array, memory: Array, frames: Array
     ) -> None:
-        """Records that frames are the sums of patches where these come from."""
+        """Records frames = for each element, the sum of its copies in patches."""
         tape.fill(0.0, frames)
         self._patches.record_scatter(tape, products[0], [*frames])
 
@@ -72,4 +72,4 @@ class UntiledHeights:
         """Records nothing: the products are the output."""
 
     def record_output_derivatives(self, tape: Operations, output: Array, products: Array) -> None:
-        """Records nothing, likewise."""
+        """Records nothing: the products are the output."""

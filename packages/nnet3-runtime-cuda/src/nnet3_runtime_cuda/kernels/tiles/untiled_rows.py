@@ -1,4 +1,4 @@
-"""The rows of a convolution over time, with the methods that rows in tiles have."""
+"""The rows of a convolution over time, without tiles, with the methods of `TimeTiles`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from nnet3_runtime_cuda.slices import parts_of_at_most
 
 @attrs.frozen(kw_only=True, eq=False)
 class UntiledRows:
-    """Output rows of which each has one product, with the input at all time offsets side by side.
+    """Output rows, each with one product: of the input at all time offsets side by side.
 
     Attributes:
-        indexes: Where the input rows of each time offset lie.
+        indexes: The input rows of each time offset.
         rows: Number of output rows.
         num_parts: Number of time offsets.
-        taps: (1, 1), one: there is nothing to transform.
+        taps: (1, 1), one: the parameters are not transformed.
     """
 
     indexes: PrecomputedIndexes | None
@@ -32,13 +32,13 @@ class UntiledRows:
 
     num_products: ClassVar[int] = 1
     reaches_next_only: ClassVar[bool] = False
-    """Rows far apart may have rows of the input in common."""
+    """No: rows of the input can belong to output rows that are far apart."""
 
     @classmethod
     def of(
         cls, indexes: PrecomputedIndexes | None, rows: int, dtype: np.dtype[np.floating]
     ) -> Self:
-        """So many output rows."""
+        """The output rows 0 to rows - 1."""
         assert isinstance(indexes, TimeOffsetPrecomputedIndexes)
         num_parts, taps = len(indexes.row_offsets), np.ones((1, 1), dtype)
         return cls(indexes=indexes, rows=rows, num_parts=num_parts, taps=taps)
@@ -47,8 +47,8 @@ class UntiledRows:
         """The rows in blocks of nearly the same size.
 
         Args:
-            most_rows: Of a block, which has one row at least.
-            multiple_of: The number of blocks is a multiple, if there are as many rows.
+            most_rows: The most rows of a block; each block has at least one.
+            multiple_of: The number of blocks is a multiple of this, if there are enough rows.
         """
         parts = parts_of_at_most(self.rows, most_rows, multiple_of=multiple_of)
         pieces = [Tiles(start=part.start, count=part.stop - part.start, place=0) for part in parts]
@@ -76,7 +76,7 @@ class UntiledRows:
         tape.copy(dy[self.output_rows(block)], out[0])
 
     def sum_memory(self, tape: Operations, products: Array) -> Array:
-        """No memory: products are added where they belong."""
+        """No memory: products are added straight to dx."""
         return tape.scratch(0)
 
     def record_input_derivatives(
