@@ -20,14 +20,7 @@ import attrs
 import numpy as np
 from checked_plans import checked_plan
 from judged_cases import LIMITS, LOSSLESS, WHOLE, Case
-from nnet3_compiler import (
-    Backprop,
-    BackpropNoModelUpdate,
-    Command,
-    NnetComputation,
-    Propagate,
-    compile_computation,
-)
+from nnet3_compiler import NnetComputation, compile_computation
 from nnet3_descriptors import Component, Nnet
 from nnet3_descriptors.components import ComponentProperties
 from nnet3_graph import ComputationRequest
@@ -40,11 +33,8 @@ from nnet3_runtime_cuda.kernels.elementwise.masks import (
     GeneralDropoutKernel,
     SpecAugmentTimeMaskKernel,
 )
-from nnet3_runtime_reference import Draws, Formula, ReferenceComputer, formula_of
-from nnet3_runtime_reference import computer as definition
-from nnet3_runtime_reference.commands import execute
-from nnet3_runtime_reference.formulas import composite
-from nnet3_runtime_reference.state import State
+from nnet3_runtime_reference import Draws, Formula, ReferenceComputer, commands, formula_of
+from nnet3_runtime_reference.formulas import Call, composite
 from small_thresholds import thresholds
 
 Results = dict[str, np.ndarray]
@@ -374,7 +364,7 @@ def ill_conditioned(
         rounding = _Rounding(case.seed)
         try:
             with (
-                mock.patch.object(definition, "execute", rounding),
+                mock.patch.object(commands, "formula_of", rounding.formula_of),
                 mock.patch.object(composite, "formula_of", rounding.formula_of),
             ):
                 others += [run_definition(case, computation, masks) for _ in range(CHANGES)]
@@ -387,58 +377,49 @@ def ill_conditioned(
 
 
 class _Rounding:
-    """Runs commands, and changes results of components at random by the rounding error of float32.
+    """Formulas whose results are changed at random, by the rounding error of float32.
 
     Results are values, derivatives, and the part of a gradient that one command adds: such parts
-    may cancel, and be rounded in different orders.
+    may cancel, and be rounded in different orders. Derivatives and gradients are sums of terms that
+    are linear in the output's derivative. Where terms cancel, the error is a share of the terms and
+    not of the sum; with random signs of the output's derivative the terms do not cancel, so that
+    the sum shows how large they are.
     """
 
     def __init__(self, seed: int) -> None:
         self._rng = np.random.default_rng([seed, 2])
 
-    def __call__(self, command: Command, state: State) -> None:
-        match command:
-            case Propagate():
-                execute(command, state)
-                self._change_matrix(state, command.output)
-            case BackpropNoModelUpdate():
-                execute(command, state)
-                self._change_matrix(state, command.input_deriv)
-            case Backprop():
-                before = {
-                    name: gradient.copy()
-                    for name, gradient in state.gradients[command.component].items()
-                }
-                execute(command, state)
-                self._change_matrix(state, command.input_deriv)
-                for name, gradient in state.gradients[command.component].items():
-                    gradient[...] = before[name] + self._changed(gradient - before[name])
-            case _:
-                execute(command, state)
-
-    def _change_matrix(self, state: State, submatrix: int) -> None:
-        if submatrix:
-            state.matrices.write(submatrix, self._changed(state.matrices.read(submatrix)))
-
     def formula_of(self, component: Component) -> Formula:
-        """The formula of a part of a composite, with its results changed, too."""
+        """The formula of a component, with its results changed."""
         exact = formula_of(component)
         changed = copy.copy(exact)
+
+        def backward(call: Call) -> np.ndarray:
+            return self._changed(exact.backward(call), exact.backward(self._with_signs(call)))
+
+        def gradient(call: Call) -> Results:
+            terms = exact.gradient(self._with_signs(call))
+            return {
+                name: self._changed(part, terms[name])
+                for name, part in exact.gradient(call).items()
+            }
+
         methods = {
             "forward": lambda call: self._changed(exact.forward(call)),
-            "backward": lambda call: self._changed(exact.backward(call)),
-            "gradient": lambda call: {
-                name: self._changed(part) for name, part in exact.gradient(call).items()
-            },
+            "backward": backward,
+            "gradient": gradient,
         }
         vars(changed).update(methods)
         return changed
 
-    def _changed(self, values: np.ndarray) -> np.ndarray:
+    def _with_signs(self, call: Call) -> Call:
+        return attrs.evolve(call, dy=call.dy * self._rng.choice([-1.0, 1.0], call.dy.shape))
+
+    def _changed(self, values: np.ndarray, terms: np.ndarray | float = 0.0) -> np.ndarray:
         if (np.abs(values) > np.finfo(np.float32).max).any():
             raise OverflowError
-        change = np.finfo(np.float32).eps * self._rng.uniform(-0.5, 0.5, values.shape)
-        changed: np.ndarray = values * (1.0 + change)
+        error = np.finfo(np.float32).eps * np.maximum(np.abs(values), np.abs(terms))
+        changed: np.ndarray = values + error * self._rng.uniform(-0.5, 0.5, values.shape)
         return changed
 
 
