@@ -60,7 +60,7 @@ __all__ = [
     "trace_events",
 ]
 
-if not TYPE_CHECKING:  # else a type checker would take any name for one of this package
+if not TYPE_CHECKING:  # a type checker would accept any name for one of this package
     __getattr__, __dir__ = on_first_use(
         __name__,
         {

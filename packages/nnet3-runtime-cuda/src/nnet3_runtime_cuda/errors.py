@@ -14,7 +14,7 @@ class UnsupportedComponentError(Nnet3Error):
 
 
 class PlanError(Nnet3Error):
-    """A plan changes what a computation computes, or is of another computation."""
+    """A plan changes the results of a computation, or belongs to another computation."""
 
 
 class DeviceError(Nnet3Error):
@@ -22,8 +22,8 @@ class DeviceError(Nnet3Error):
 
 
 class DeviceMemoryError(DeviceError):
-    """A device has not as much memory as is needed."""
+    """A device has too little memory."""
 
 
 class TrainingError(Nnet3Error):
-    """What decides how parameters change does not make sense."""
+    """A setting of training makes no sense."""

@@ -14,7 +14,7 @@ from nnet3_runtime_cuda.operations import Array, Call
 
 @attrs.frozen(kw_only=True)
 class Port:
-    """Where a matrix is taken from the user or given to the user.
+    """A matrix that the user gives or takes.
 
     Attributes:
         node: Name of the node.
@@ -30,9 +30,9 @@ class Segment:
     """A stretch of a program: takes inputs, runs calls, gives outputs.
 
     Attributes:
-        inputs: What must be given before it runs.
-        calls: What runs.
-        outputs: What can be taken after it has run.
+        inputs: The matrices that the user must give before the segment runs.
+        calls: The calls to run.
+        outputs: The matrices that the user can take after the segment has run.
     """
 
     inputs: tuple[Port, ...]
@@ -41,18 +41,18 @@ class Segment:
 
 
 class Transfer:
-    """For programs on the processor: arrays are copied. Programs on a device have their own."""
+    """Copies values in and out of a program on the processor; devices have their own."""
 
     def taken(self, value: Any) -> Any:
-        """What a caller gives, as an array with shape and dtype: NumPy, or on the device.
+        """The caller's value as an array with shape and dtype, of NumPy or on the device.
 
         Raises:
-            RunError: it is on a device that the program is not on, or is no array.
+            RunError: The value is not an array, or lies on another device than the program.
         """
         return on_host(value)
 
     def put(self, array: Any, view: Array) -> None:
-        """Sets a matrix of the program to what `taken` gave."""
+        """Sets a matrix of the program to a result of `taken`."""
         np.copyto(view, array)
 
     def get(self, view: Array, *, on_device: bool) -> Any:
@@ -60,7 +60,7 @@ class Transfer:
 
         Args:
             view: The matrix.
-            on_device: Whether the copy is to stay on the device, if the program is on one.
+            on_device: Whether the copy stays on the device, if the program is on one.
         """
         return np.array(view)
 
@@ -70,13 +70,12 @@ class Program:
     """A computation that is ready to run.
 
     Attributes:
-        forward: The forward segments: one, unless the computation is a looped one.
+        forward: The forward segments: one, unless the computation is looped.
         backward: The backward segment, if there is one.
         loop_to: For a looped computation, the segment that follows the last one; else None.
         updated: Numbers of the components whose gradient the backward segment computes.
-        replaced: Those of them whose gradient is not added to zeros, but written over what is
-            there.
-        memory_bytes: Size of the arena, the scratch memory, and what lasts between commands.
+        replaced: Those of them whose gradient overwrites the gradient's array, and is not added.
+        memory_bytes: Size of the arena, the scratch memory, and memory that outlasts commands.
         transfer: Moves values in and out.
     """
 

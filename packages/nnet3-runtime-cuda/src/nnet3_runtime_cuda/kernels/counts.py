@@ -1,4 +1,4 @@
-"""Counts that kernels keep over minibatches, in double precision, where the values are."""
+"""Totals that kernels sum up over minibatches, in double precision, on the device of the values."""
 
 from __future__ import annotations
 

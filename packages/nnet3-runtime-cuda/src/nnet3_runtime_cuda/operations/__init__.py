@@ -1,7 +1,7 @@
 """The operations that kernels record and machines run, and their operands.
 
 `protocol` has the operations, `gradients` and `natural_gradient` the operands of gradients,
-`panels` the layout of factors in panels, `scratch` the shared working memory.
+`panels` the layout of factors in panels, and `scratch` the shared working memory.
 """
 
 from __future__ import annotations

@@ -17,13 +17,13 @@ class EstimateState:
     """An estimate of a Fisher matrix; see `FisherEstimate`.
 
     Attributes:
-        minibatches: The number of minibatches so far.
-        has_begun: Whether a minibatch has changed it, or none can.
-        w: (rank, dim); (0, 0) before there is one.
-        ww: (rank, rank), W W^T; (0, 0) if it was not needed since W changed.
+        minibatches: Number of minibatches seen so far.
+        has_begun: Whether a minibatch has changed the estimate, or none can.
+        w: W, (rank, dim); (0, 0) before the estimate begins.
+        ww: W W^T, (rank, rank); (0, 0) if not computed since W changed.
         d: (rank,).
         rho: The multiple of the unit matrix.
-        renewed: (rank,), if R is to be made orthonormal before the next use; else (0,).
+        renewed: (rank,), if R must be made orthonormal before the next use; else (0,).
     """
 
     minibatches: int

@@ -13,11 +13,11 @@ Array = npt.NDArray[Any]
 
 @attrs.frozen(eq=False)
 class TimeSplice:
-    """Rows that hold several rows of a matrix side by side, at constant distances.
+    """A splice at constant distances: each row holds several rows of a matrix side by side.
 
-    Row i is [x[i + offsets[0]], x[i + offsets[1]], ...]. For a parameter matrix A of as many
-    columns, A[i, k d : (k + 1) d] belongs to offset k; so A, (height, K d), has the same elements
-    in the same order as (height K, d), and products with A become products with x, in which each
+    Row i is [x[i + offsets[0]], x[i + offsets[1]], ...]. Of a parameter matrix A with as many
+    columns, A[i, k d : (k + 1) d] belongs to offset k. A, (height, K d), has the same elements in
+    the same order as A', (height K, d). So products with A become products with x, in which each
     row of x takes part once instead of K times:
 
         X A^T    = sum over k of (x A'^T)[i + offsets[k], :, k]     A': (height K, d)
@@ -35,17 +35,17 @@ class TimeSplice:
 
     @property
     def parts(self) -> list[Array]:
-        """The blocks of columns: views of x."""
+        """The K blocks of columns, each (num_rows, d): views of x."""
         return [self.x[first : first + self.num_rows] for first in self.offsets]
 
     @property
     def left_out(self) -> list[Array]:
-        """The rows of x that an offset does not reach, for each."""
+        """The rows of x that an offset does not reach, for each offset."""
         x, count = self.x, self.num_rows
         return [rest for k in self.offsets for rest in (x[:k], x[k + count :]) if len(rest)]
 
     def rows(self, part: slice) -> TimeSplice:
-        """Some of the rows."""
+        """The splice of some of the rows."""
         end = part.stop + max(self.offsets)
         return TimeSplice(self.x[part.start : end], self.offsets, part.stop - part.start)
 
@@ -54,12 +54,12 @@ class TimeSplice:
         return matrix.reshape(-1, self.x.shape[1])
 
     def products(self, wide: Array) -> list[Array]:
-        """Of x A'^T, (rows in, height K), what is to be added up: K views (rows, height)."""
+        """The terms of X A^T in x A'^T, (rows in, height K): K views, each (rows, height)."""
         split = wide.reshape(len(wide), -1, len(self.offsets))
         return [split[first : first + self.num_rows, :, k] for k, first in enumerate(self.offsets)]
 
     def gaps(self, wide: Array) -> list[Array]:
-        """Of S, (rows in, height K), the views that hold zeros."""
+        """The zeros of S, (rows in, height K): views."""
         split = wide.reshape(len(wide), -1, len(self.offsets))
         gaps = []
         for k, first in enumerate(self.offsets):
@@ -68,7 +68,7 @@ class TimeSplice:
 
 
 class Product(Protocol):
-    """Records a product with X in a way that takes less work."""
+    """Records a product with X in a way that takes less work than the product itself."""
 
     def __call__(self, dy: Array, out: Array, /, *, scale: Array | None, add: bool) -> None:
         """Records out = scale dy^T X, or out += that.
@@ -86,10 +86,10 @@ class AffineGradient:
         dy: The output derivative D, (rows, output_dim).
         linear: (output_dim, input_dim), for D^T X.
         bias: (output_dim,), for the sum of the rows of D; or None.
-        first: The gradient replaces what linear and bias hold.
-        splice: The time splice whose parts are xs, if it saves work; only without bias.
-        wide: The matrix S for D, see `TimeSplice`; only with a splice.
-        product: Records D^T X in a way that takes less work; only without S.
+        first: Whether the gradient replaces the contents of linear and bias.
+        splice: The time splice with the parts xs, if it saves work; only without bias.
+        wide: The matrix S of D, see `TimeSplice`; only with a splice.
+        product: Records D^T X in a way that takes less work; only without wide.
     """
 
     xs: Sequence[Array]

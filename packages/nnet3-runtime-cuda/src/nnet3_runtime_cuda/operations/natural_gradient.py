@@ -1,4 +1,4 @@
-"""The natural gradient as kernels ask for it: options, and values that stand for estimates.
+"""The natural gradient as kernels ask for it: its options, and stand-ins for its estimates.
 
 The method is that of D. Povey, X. Zhang and S. Khudanpur, "Parallel training of DNNs with natural
 gradient and parameter averaging" (2014), section 4 and appendix. The estimate of a Fisher matrix is
@@ -22,7 +22,7 @@ import numpy.typing as npt
 _Doubles = npt.NDArray[np.float64]
 
 INITIAL_UPDATES = 10
-"""The estimate is updated on each of this many first minibatches, later once in a period."""
+"""Number of first minibatches that each update the estimate; later, one in a period does."""
 
 SMALLEST = 1.0e-10
 """Floor of the eigenvalues of the estimate."""
@@ -34,9 +34,9 @@ class NaturalGradientOptions:
 
     Attributes:
         rank: Rank of the estimate beside the multiple of the unit matrix; at least 1.
-        update_period: The estimate is updated on every n-th minibatch.
+        update_period: Every update_period-th minibatch updates the estimate.
         num_samples_history: Time constant of the running estimate, in rows.
-        num_minibatches_history: If above 1, the time constant in minibatches, used instead; or 0.
+        num_minibatches_history: If above 1, the time constant in minibatches instead; else 0.
         alpha: How strongly the estimate is smoothed towards a multiple of the unit matrix.
     """
 
@@ -56,7 +56,7 @@ class NaturalGradientOptions:
 class FisherEstimate:
     """Stands for the estimate of one Fisher matrix, over the minibatches of a training run.
 
-    A machine finds by it the estimate that it keeps.
+    A machine looks up its own estimate by this object.
 
     Attributes:
         options: How the matrix is estimated.
@@ -69,13 +69,13 @@ class FisherEstimate:
         return min(self.options.rank, dim - 1)
 
     def first_w(self, dim: int) -> _Doubles:
-        """(rank(dim), dim), W of the fixed estimate that a run starts from; the rank is not 0."""
+        """W of the fixed estimate that a run starts from, (rank(dim), dim); the rank is not 0."""
         rank = self.rank(dim)
         scale = 1.0 / math.sqrt(2.0 + (dim + rank) * self.options.alpha / dim)
         return scale * _spread_rows(rank, dim)
 
     def forgetting(self, rows: int) -> float:
-        """The weight of a minibatch of so many rows in the running estimate (eta)."""
+        """The weight of a minibatch of `rows` rows in the running estimate (eta)."""
         if self.options.num_minibatches_history > 0.0:
             return 1.0 / self.options.num_minibatches_history
         return min(0.9, 1.0 - math.exp(-rows / self.options.num_samples_history))
@@ -83,22 +83,22 @@ class FisherEstimate:
 
 @attrs.frozen(eq=False)
 class AffinePreconditioner:
-    """The natural gradient of an affine map: rows of input and output derivative preconditioned.
+    """The natural gradient of an affine map; it preconditions rows of input and output derivative.
 
-    With the preconditioned input s (X - H W) and output derivative s' (D - H' W'), where
-    H = X W^T and H' = D W'^T, it is
+    The preconditioned inputs are s (X - H W) and the preconditioned output derivatives
+    s' (D - H' W'), where H = X W^T and H' = D W'^T. The natural gradient is
 
         (I - W'^T W') G (I - W^T W) = G - W'^T (T - (T W^T) W) - S W
         G = s s' D^T X      T = W' G = s s' H'^T X      S = G W^T = s s' D^T H
 
-    so that only the products that lead to G have many rows and many columns.
+    so only the products for G have both many rows and many columns.
 
     The bias counts as the weight of a constant input of one, so the input side has one column
     more than the map.
 
     Attributes:
-        input_side: Of the rows of X.
-        output_side: Of the rows of D.
+        input_side: The estimate for the rows of X.
+        output_side: The estimate for the rows of D.
     """
 
     input_side: FisherEstimate
@@ -106,7 +106,7 @@ class AffinePreconditioner:
 
 
 def options_of_sides(component: Any) -> tuple[NaturalGradientOptions, NaturalGradientOptions]:
-    """How the Fisher matrices of input and output side are estimated, by a component's fields."""
+    """The options of a component's input side and output side, from its fields."""
     given, wanted = (
         NaturalGradientOptions(
             rank=rank,

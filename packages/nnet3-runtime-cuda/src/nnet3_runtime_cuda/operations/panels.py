@@ -1,15 +1,15 @@
 """Products of few rows with parameters that lie in narrow panels.
 
-A BLAS library copies the factors of a product to buffers, which for few rows takes longer than the
+A BLAS library copies the factors of a product to buffers. For few rows this takes longer than the
 arithmetic. For AVX-512, OpenBLAS has functions for small products, of at most MOST_WORK
-multiplications, that read the factors where they are. So parameters that do not change, or are
-multiplied by often before they do, are laid out in panels of WIDTH columns, one after another in
-memory, products are cut up into such as are small enough, and one operation on stacks (on the
-processor a call of `numpy.matmul`) computes them all:
+multiplications, that read the factors in place. So parameters that never change, or are multiplied
+often before they do, are laid out in panels of WIDTH columns, one after another in memory. Products
+are cut into small ones, and one operation on stacks (on the processor a call of `numpy.matmul`)
+computes them all:
 
     out[rows of piece p, columns of panel k] = x[rows of piece p] panels[k]
 
-Libraries without such functions are slower that way: see `Operations.gains_by_panels`.
+Libraries without such functions are slower with panels: see `Operations.gains_by_panels`.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ WIDTH = 64
 """Columns of a panel: four vectors of AVX-512."""
 
 MOST_WORK = 10**6
-"""Multiplications of a small product."""
+"""The most multiplications of a small product."""
 
 ROWS_AT_ONCE = 4
-"""Small products of a multiple of so many rows are a tenth to a fifth faster, row for row."""
+"""Small products with a multiple of this many rows take 10 to 20 % less time for each row."""
 
 MOST_INNER = 1024
-"""Products that sum up more terms are cut up there too; else pieces would have too few rows."""
+"""The most terms of a sum in a small product: with more, pieces would have too few rows."""
 
 BYTES_AT_ONCE = 1 << 20
-"""Of so much of the parameters all rows are computed before the next: rows that are left over then
-find it in a cache, which few networks fit as a whole."""
+"""Bytes of parameters that multiply all rows before the next ones do. The rows behind the last
+whole piece then find the parameters in a cache, which few networks fit as a whole."""
 
 ROWS = range(2, 385)
-"""Products with so many rows gain by panels."""
+"""The numbers of rows for which panels make products faster."""
 
 
 @attrs.frozen(eq=False)
@@ -47,9 +47,9 @@ class Panels:
     """A (inner, columns) matrix as panels.
 
     Attributes:
-        groups: For the first columns, whose number WIDTH divides, and for those that are left: the
-            first one, and for slices of the terms that are summed up (panels, terms, width),
-            read-only.
+        groups: One for the panels of WIDTH columns, and one for the remaining columns. Each has its
+            first column, and pairs of a slice of the inner dimension and a read-only stack
+            (panels, terms, width).
     """
 
     groups: tuple[tuple[int, tuple[tuple[slice, Array], ...]], ...]
@@ -65,7 +65,7 @@ class Panels:
 
     @classmethod
     def within(cls, memory: Array, shape: tuple[int, int]) -> Panels:
-        """Panels for a matrix of this shape, which `record_copy` sets, in (inner * columns,)."""
+        """Panels in memory (inner * columns,), for a matrix that `record_copy` will set."""
         inner, columns = shape
         whole = columns - columns % WIDTH
         groups, place = [], 0
@@ -81,7 +81,7 @@ class Panels:
         return cls(tuple(groups))
 
     def _pairs(self, matrix: Array, start: int = 0) -> Iterator[tuple[Array, Array]]:
-        """Columns of a matrix as stacks, and the stacks that hold them, from a column on."""
+        """Pairs of stacks: columns of a matrix from `start` on, and the panels that hold them."""
         for first, parts in self.groups:
             for terms, stack in parts:
                 _, inner, width = stack.shape
@@ -93,14 +93,14 @@ class Panels:
                 yield source.reshape(inner, -1, width).transpose(1, 0, 2), stack[some]
 
     def places(self, start: int, end: int) -> Iterator[slice]:
-        """Where some columns lie in the memory that the panels are within.
+        """Where columns lie in the memory that the panels are within.
 
         Args:
             start: A multiple of WIDTH.
-            end: The same, or the number of columns.
+            end: A multiple of WIDTH, or the number of columns.
 
         Yields:
-            Elements of that memory: of each stack that has some of the columns.
+            For each stack that has some of the columns, their elements in that memory.
         """
         place = 0
         for first, parts in self.groups:
@@ -112,11 +112,11 @@ class Panels:
                 place += stack.size
 
     def record_copy(self, tape: Operations, matrix: Array, start: int = 0) -> None:
-        """Records that panels within memory become those of a matrix, from a column on.
+        """Records a copy of columns of a matrix to panels within memory.
 
         Args:
             tape: Records the copies.
-            matrix: (inner, columns from start on): all, or as many as whole panels have.
+            matrix: (inner, columns): the columns from start on, of whole panels or up to the end.
             start: A multiple of WIDTH.
         """
         for source, stack in self._pairs(matrix, start):
@@ -131,13 +131,13 @@ class Panels:
         add: bool = False,
         plus: Array | None = None,
     ) -> None:
-        """Records out = x M, or out += x M, or out = plus + x M, with this matrix M.
+        """Records out = x M, or out += x M, or out = plus + x M, where M is the matrix in panels.
 
         Args:
             tape: Records the arithmetic.
             x: (rows, inner).
             out: (rows, columns).
-            add: Add to what `out` holds.
+            add: Whether to add to the contents of `out`.
             plus: (rows, columns), added.
         """
         plus = out if add else plus
@@ -150,7 +150,7 @@ class Panels:
             self._record_rows(tape, x[rows], target, added)
 
     def _record_rows(self, tape: Operations, x: Array, out: Array, plus: Array | None) -> None:
-        """The same for the rows of a thread."""
+        """Records the rows of one thread."""
         for first, parts in self.groups:
             count, _, width = parts[0][1].shape
             columns = slice(first, first + count * width)
@@ -167,20 +167,20 @@ class Panels:
 
 
 def _panels_of(stack: Array, start: int, end: int) -> slice:
-    """The panels of a stack that hold columns, counted from its first, as far as it has them."""
+    """The panels of a stack for columns `start` to `end`, counted from its first column."""
     count, _, width = stack.shape
     return slice(*(min(max(column // width, 0), count) for column in (start, end)))
 
 
 def _even_slices(size: int, most: int) -> Iterator[slice]:
-    """Slices of about equal length, at most so long, that cover a range."""
+    """Slices of about equal length, at most `most`, that cover `range(size)`."""
     length = -(-size // max(1, -(-size // most)))
     for start in range(0, size, max(length, 1)):
         yield slice(start, min(start + length, size))
 
 
 def stacks(x: Array, panels: Array, out: Array) -> Iterator[tuple[Array, Array, Array]]:
-    """Operands of small products: stacks of pieces of rows, and those of the rows that are left.
+    """Operands of small products: stacks of pieces of rows, and of the rows behind the last piece.
 
     Args:
         x: (rows, inner).
@@ -205,7 +205,7 @@ def stacks(x: Array, panels: Array, out: Array) -> Iterator[tuple[Array, Array, 
 
 
 def piece_height(rows: int, most: int) -> int:
-    """How many rows pieces of about equal size have, if they may have so many."""
+    """The number of rows of each piece, at most `most`, for pieces of about equal size."""
     if most < ROWS_AT_ONCE:
         return max(1, min(most, rows))
     pieces = -(-rows // (most - most % ROWS_AT_ONCE))

@@ -1,15 +1,15 @@
-"""What a kernel may record: the operations on arrays that every machine has.
+"""The operations on arrays that every machine has and a kernel may record.
 
-Kernels are written as plain array code. What they call does not compute, but records: slicing,
-reshaping and every decision happen once, when a computation is lowered, and a run repeats what was
-recorded. Each machine has a tape that does so in its own way: for the processor it keeps calls of
-NumPy (`cpu.tape`), for a device operations as data, from which kernels are made (`cuda.record`).
+Kernels read like plain array code, but their calls record and do not compute. Slicing, reshaping
+and every decision happen once, when a computation is lowered; a run repeats the recorded
+operations. Each machine records on its own tape: the processor's holds calls of NumPy (`cpu.tape`),
+a device's holds operations as data, from which it makes kernels (`cuda.record`).
 
-What runs on a device has no step on the host, so nothing that a kernel records may look at values
-except through these operations. What does not depend on values (which minibatches record
-statistics) is decided on the host, by `host` and `value`.
+A run on a device has no steps on the host, so a kernel looks at values only through these
+operations. Decisions that do not depend on values (which minibatches record statistics) are the
+host's, by `host` and `value`.
 
-Arrays are NumPy's on every machine; on a device they are shadows, which are sliced but not read.
+Arrays are NumPy's on every machine; on a device they are shadows, which can be sliced but not read.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Operations(Protocol):
     itself, but not another array that overlaps it.
 
     Attributes:
-        dtype: Of the values that pass through the network.
-        cache_scale: How much larger than that of a processor core the cache is that work is cut up
-            for.
-        gains_by_tiles: Whether convolutions are faster by tiles, with fewer products and more
-            passes over memory.
+        dtype: The type of the values that pass through the network.
+        cache_scale: The size of the cache that work is cut up for, relative to that of a processor
+            core.
+        gains_by_tiles: Whether tiles, with fewer products and more passes over memory, make
+            convolutions faster.
     """
 
     dtype: np.dtype[Any]
@@ -58,15 +58,15 @@ class Operations(Protocol):
 
     @abstractmethod
     def uses_tiles(self) -> bool:
-        """Whether convolutions are to be computed by tiles: if that pays, and the user lets it."""
+        """Whether to compute convolutions by tiles: if they are faster, and the user allows it."""
 
     @abstractmethod
     def gains_by_panels(self, rows: int) -> bool:
-        """Whether a product with so many rows is faster with its factor in panels (`Panels`)."""
+        """Whether a product with `rows` rows is faster with its factor in panels (`Panels`)."""
 
     @abstractmethod
     def gains_by_transposing(self, rows: int, parameters: Array) -> bool:
-        """Whether products with so many rows are faster with transposed (out, in) parameters."""
+        """Whether products with `rows` rows are faster with (out, in) parameters transposed."""
 
     # ---- memory ----
 
@@ -84,45 +84,44 @@ class Operations(Protocol):
 
     @abstractmethod
     def persistent(self, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
-        """A zeroed array of its own, for what must last from one command to a later one."""
+        """A zeroed array of its own, for values that outlast the current command."""
 
     @abstractmethod
     def ones(self, length: int) -> Array:
-        """(1, length) of ones; not to be written to."""
+        """(1, length) of ones; read-only."""
 
     @abstractmethod
     def passing(self) -> AbstractContextManager[None]:
         """A context. Scratch arrays taken within it are valid only until its end."""
 
-    # ---- what several threads may do ----
+    # ---- work for several threads ----
 
     @abstractmethod
     def independent(self, items: Sequence[_T]) -> Iterator[_T]:
-        """The items, for a loop whose iterations may run on several threads at the same time.
+        """The items, for a loop whose rounds may run on several threads at the same time.
 
-        What is recorded in a round must neither read nor write what another one writes. Scratch
-        arrays taken in a round are for that round. Each thread runs rounds that follow one another,
-        in order.
+        A round must neither read nor write what another round writes. A scratch array belongs to
+        the round that takes it. Each thread runs neighbouring rounds, in order.
         """
 
     @abstractmethod
     def shared(self, length: int, work: int) -> Iterator[slice]:
-        """Slices that cover a range, for a loop whose iterations may run at the same time.
+        """Slices that cover a range, for a loop whose rounds may run at the same time.
 
-        See `independent`. There is one slice if there is one thread, or if there is little work.
+        See `independent`. There is one slice if there is one thread, or little work.
 
         Args:
-            length: Of the range.
+            length: Length of the range.
             work: Number of elements that are computed.
         """
 
     @abstractmethod
     def rows_per_sum(self, array: Array, *, arrays: int = 1) -> int:
-        """The number of rows of a block, where blocks of rows are summed one after another.
+        """The number of rows of a block, where blocks of rows are summed up in turn.
 
         Args:
-            array: What is summed up.
-            arrays: How many arrays as large as that are in use meanwhile.
+            array: The array that is summed up.
+            arrays: Number of arrays of this size that are in use meanwhile.
         """
 
     @abstractmethod
@@ -132,8 +131,8 @@ class Operations(Protocol):
         The rounds of the loop are `independent`.
 
         Args:
-            *arrays: With as many rows each.
-            rows: How many rows at a time.
+            *arrays: Arrays with equal numbers of rows.
+            rows: Rows of a block; the machine chooses if None.
         """
 
     # ---- values and decisions of the host ----
@@ -145,23 +144,23 @@ class Operations(Protocol):
         """An array that the host fills in each run, before anything reads it.
 
         Args:
-            fill: Called with the array; must not look at other arrays of the program, since it may
-                be called before what was recorded earlier has run. Calls keep their order.
-            *shape: Of the array.
-            dtype: Of the array; that of the values if None.
+            fill: Called with the array. It must not look at other arrays of the program, because it
+                may run before operations that were recorded earlier. Such calls keep their order.
+            *shape: Shape of the array.
+            dtype: Type of the array; that of the values if None.
         """
 
     @abstractmethod
     def note(self, function: Callable[[], object]) -> None:
-        """Has the host call a function in each run; like that of `host` it sees no arrays."""
+        """Has the host call a function in each run; as for `host`, it must not look at arrays."""
 
     @abstractmethod
     def value(self, function: Callable[[], float]) -> Array:
-        """(1,) float64: what the function returns in each run; see `host`."""
+        """(1,) float64, the function's result in each run; see `host`."""
 
     @abstractmethod
     def when(self, condition: Array) -> AbstractContextManager[None]:
-        """A context. Calls recorded within it run only if the one element of an array is not 0.
+        """A context. Calls recorded within it run only if the one element of `condition` is not 0.
 
         Only element-wise operations, sums and gathers may be recorded within.
         """
@@ -170,11 +169,11 @@ class Operations(Protocol):
 
     @abstractmethod
     def apply(self, function: str, *operands: Operand, out: Array) -> None:
-        """out = function of the operands (broadcast), by NumPy's name for it."""
+        """out = the function with this NumPy name of the operands (broadcast)."""
 
     @abstractmethod
     def convert(self, source: Array, out: Array) -> None:
-        """out = source as another type; fractions are cut off."""
+        """out = source as another type; fractions are truncated."""
 
     @abstractmethod
     def copy(self, source: Operand, out: Array) -> None:
@@ -292,7 +291,7 @@ class Operations(Protocol):
 
     @abstractmethod
     def count_positive(self, a: Array, out: Array) -> None:
-        """out[0, c] = how many of a[:, c] are positive; out: (1, cols)."""
+        """out[0, c] = number of positive elements of a[:, c]; out: (1, cols)."""
 
     @abstractmethod
     def column_sum_of_products(self, a: Array, b: Array, out: Array) -> None:
@@ -337,7 +336,7 @@ class Operations(Protocol):
         """Records out[i] = sum of source[r], begin <= r < end, with (begin, end) = ranges[i].
 
         Returns:
-            Whether it did: if not, the ranges are to be summed up one by one.
+            Whether it was recorded; if not, the caller must sum up the ranges one by one.
         """
 
     @abstractmethod
@@ -350,7 +349,7 @@ class Operations(Protocol):
 
 
 class Tape(Operations, Protocol):
-    """Operations, and what lowering asks of a tape: memory of the program, and what was recorded.
+    """A tape as lowering uses it: operations, memory of the program, and the recorded calls.
 
     Attributes:
         persistent_bytes: Size of the memory that `persistent` gave out.
@@ -374,12 +373,12 @@ class Tape(Operations, Protocol):
 
     @abstractmethod
     def begin_command(self) -> None:
-        """Frees the scratch memory of the command before."""
+        """Frees the scratch memory of the previous command."""
 
     @abstractmethod
     def take(self) -> tuple[Call, ...]:
-        """What was recorded since the last `take`."""
+        """The calls recorded since the last `take`."""
 
     @abstractmethod
     def run(self) -> None:
-        """Runs what was recorded."""
+        """Runs the recorded calls."""

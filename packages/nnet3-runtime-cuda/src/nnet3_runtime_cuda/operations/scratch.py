@@ -14,21 +14,21 @@ _T = TypeVar("_T")
 
 
 ALIGNMENT = 64
-"""Arrays begin at a multiple of so many bytes."""
+"""Arrays begin at multiples of this many bytes."""
 
 GROWTH = 4
-"""New memory is at least one part in so many of what there is, so that there are few blocks."""
+"""A new block has at least 1 / GROWTH of the memory so far, so that there are few blocks."""
 
 
 class Scratch:
-    """Working memory that the commands of a program share: each may use all of it, in turn.
+    """Working memory that the commands of a program use in turn.
 
-    It grows by blocks, as arrays of earlier commands hold those that there are.
+    It grows by blocks, because arrays of earlier commands still point to the blocks so far.
 
     Attributes:
-        mark: How far the current command has come: number of the block, and bytes of it. Set back,
-            it gives back what was taken since.
-        farthest: The farthest that `mark` has been since this was set.
+        mark: Position of the current command in the memory: number of the block, and bytes of it.
+            Setting it back frees the arrays taken since.
+        farthest: The farthest position of `mark` since this was set.
         nbytes: Size of all blocks.
     """
 
@@ -39,12 +39,12 @@ class Scratch:
         self.nbytes = 0
 
     def begin(self) -> None:
-        """Gives everything taken so far back, and what was lent: a new command starts."""
+        """Starts a new command: frees all arrays, and forgets lent memory."""
         self.mark = 0, 0
         self._lent = []
 
     def lend(self, memory: Array) -> None:
-        """Lets the current command, which has taken nothing yet, use other memory too, first.
+        """Lends memory to the current command, which must not have taken any; it is used first.
 
         Args:
             memory: One-dimensional and contiguous; what it holds is lost.
@@ -52,7 +52,7 @@ class Scratch:
         self._lent.append(memory.view(np.uint8))
 
     def take(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-        """An uninitialised array that holds its contents until the command has run."""
+        """An uninitialised array that keeps its contents until the command has run."""
         dtype = np.dtype(dtype)
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         number, used = self.mark
@@ -72,13 +72,13 @@ class Scratch:
 
     @contextmanager
     def passing(self) -> Iterator[None]:
-        """What is taken within holds its contents to the end of it only."""
+        """A context; the memory of arrays taken within is free again at its end."""
         mark = self.mark
         yield
         self.mark = mark
 
     def in_turn(self, items: Sequence[_T]) -> Iterator[_T]:
-        """The items; what is taken for one of them is given back before the next."""
+        """The items; arrays taken for one item are free again before the next."""
         mark = self.mark
         for item in items:
             self.mark = mark

@@ -1,9 +1,9 @@
-"""What a run takes, command by command, and what values it meets.
+"""Traces: the time of each command of a run, and the largest values that it wrote.
 
 trace.py     the values: Trace and its parts
-tracer.py    Tracer: what computers that are traced tell of their runs
-watch.py     how the calls of a command are timed, and what it wrote is looked at
-subjects.py  what the commands of a computation are about: node, bytes, text
+tracer.py    Tracer: gathers the runs of computers that are made with it
+watch.py     times the calls of a command, and looks at the values that it wrote
+subjects.py  the node, bytes and text of each command of a computation
 table.py     a trace as tables
 events.py    a trace as a file that trace viewers open
 """
@@ -35,7 +35,7 @@ __all__ = [
     "trace_events",
 ]
 
-if not TYPE_CHECKING:  # a type checker would take any name for one of this package
+if not TYPE_CHECKING:  # a type checker would accept any name for one of this package
     __getattr__, __dir__ = on_first_use(
         __name__,
         {

@@ -14,10 +14,10 @@ _PROCESS = 1
 
 
 def trace_events(trace: Trace) -> str:
-    """The runs of commands as JSON for trace viewers, an event each.
+    """The runs of commands as JSON for trace viewers, one event for each run.
 
-    Events are called by their node; their category is the kind of the command, and their arguments
-    are the command, its bytes and the largest value that it ever wrote.
+    An event has the name of the node; its category is the kind of the command. Its arguments are
+    the command, its bytes, and the largest value that the command ever wrote.
     """
     threads = sorted({run.thread for run in trace.runs})
     events = [_named("process_name", 0, "nnet3")]
@@ -53,7 +53,7 @@ def _named(what: str, thread: int, name: str) -> dict[str, Any]:
 
 
 def _fault_event(trace: Trace) -> dict[str, Any]:
-    """A mark where the first value that is not finite was written; at 0 if that was not kept."""
+    """Marks where the first value that is not finite was written; at 0 if its run was not kept."""
     fault, seen, at = trace.fault, 0, 0.0
     assert fault is not None
     for run in trace.runs:

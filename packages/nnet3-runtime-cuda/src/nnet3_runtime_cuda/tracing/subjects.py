@@ -1,4 +1,4 @@
-"""What the commands of a computation are about: node, bytes, text."""
+"""The node, bytes and text of each command of a computation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FLOAT_BYTES = 4
 
 @attrs.frozen(kw_only=True)
 class Subject:
-    """What a command is about; see `CommandProfile`."""
+    """The node, bytes and text of a command; see `CommandProfile`."""
 
     kind: str
     text: str
@@ -27,10 +27,10 @@ class Subject:
 
 
 class Subjects:
-    """Tells what commands of a computation are about."""
+    """Finds the subjects of commands of a computation."""
 
     def __init__(self, nnet: Nnet, computation: NnetComputation) -> None:
-        """For a computation of a network."""
+        """Reads which matrices belong to which nodes."""
         self._nnet, self._computation = nnet, computation
         names: dict[str, list[str]] = {}
         for node in nnet.nodes:
@@ -39,7 +39,7 @@ class Subjects:
         self._nodes_by_component = [names.get(name, []) for name in nnet.component_names]
 
     def of(self, positions: Sequence[int]) -> list[Subject]:
-        """What the commands at these positions are about."""
+        """The subjects of the commands at these positions."""
         commands = self._computation.commands
         lines = command_lines(self._computation, self._nnet, positions)
         return [
@@ -53,7 +53,7 @@ class Subjects:
         ]
 
     def index(self, matrix: int, row: int) -> tuple[int, int, int] | None:
-        """The n, t and x of a row of a matrix; None if that is not known."""
+        """The (n, t, x) of a row of a matrix; None if not known."""
         cindex = self._cindex(matrix, row)
         return None if cindex is None else (cindex[N], cindex[T], cindex[X])
 
@@ -81,7 +81,7 @@ class Subjects:
             if operand.kind == OperandKind.COMPONENT:
                 names = self._nodes_by_component[number]
                 read = (self._node_of_row(*place) for place in self._places(command, Access.READ))
-                # Of several nodes that share a component, a matrix tells which one it is.
+                # If several nodes share the component, the matrix tells which node it is.
                 known = (name for name in (*written, *read) if name in names)
                 return names[0] if len(names) == 1 else next(known, " or ".join(names))
         return next(iter(written), "")
@@ -92,7 +92,7 @@ class Subjects:
         if cindex is None:
             return ""
         nodes, number = self._nnet.nodes, cindex[NODE]
-        # The input of a component is computed for the sake of it: the node that follows.
+        # The input of a component counts as the component's node, which follows it.
         return nodes[number + isinstance(nodes[number], ComponentInputNode)].name
 
     def _cindex(self, matrix: int, row: int) -> list[int] | None:
@@ -103,7 +103,7 @@ class Subjects:
         return cindex
 
     def _places(self, command: Command, access: Access) -> Iterator[tuple[int, int]]:
-        """The first row in each place that a command reads or writes: submatrix, row."""
+        """Submatrix and row where each operand that a command reads or writes begins."""
         for operand in command.OPERANDS:
             number = self._number(command, operand.name)
             if not operand.access & access:

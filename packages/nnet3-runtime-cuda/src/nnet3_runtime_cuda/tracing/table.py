@@ -1,4 +1,4 @@
-"""A trace as tables: by node, by kind of command, and the commands that took longest."""
+"""A trace as tables: by node, by kind of command, and by command, the longest first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NUMBERS = ("runs", "ms", "share", "MB", "GB/s", "largest")
 
 @attrs.define
 class _Sum:
-    """Commands together."""
+    """The sums of several commands."""
 
     runs: int = 0
     seconds: float = 0.0
@@ -35,13 +35,13 @@ class _Sum:
 def format_trace(trace: Trace, *, most_lines: int = MOST_LINES) -> str:
     """A trace as tables.
 
-    The columns: how often commands ran, milliseconds of all runs, their share of all commands,
-    megabytes that the commands say they read and write, that by the time, and the largest magnitude
-    of the values that they wrote.
+    The columns: number of runs, milliseconds of all runs, their share of the total, megabytes that
+    the commands read and write according to their operands, gigabytes a second, and the largest
+    magnitude of the values that they wrote.
 
     Args:
-        trace: What is shown.
-        most_lines: Of each table, those that took longest.
+        trace: The trace.
+        most_lines: The most lines of each table.
     """
     total = trace.seconds
     nodes: dict[str, _Sum] = {}

@@ -1,4 +1,4 @@
-"""What was seen of the runs of some computations, as a value."""
+"""The times and values of the runs of some computations, as a value."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import attrs
 
 @attrs.frozen(kw_only=True)
 class CommandProfile:
-    """What the runs of one command took.
+    """The runs of one command, summed up.
 
     Attributes:
-        position: Of the command in its computation.
+        position: Position of the command in its computation.
         kind: Name of its class, such as "Propagate".
         text: The command as `format_computation` prints it, without its number.
-        node: The node that it computes, or makes the input of, by its component or by what is known
-            of the matrix that it writes; "" if nothing is. Where nodes share a component and the
-            matrices do not tell which one it is, all of them: "a or b".
-        nbytes: Of the rows that it reads and writes and of the parameters of its component, as the
-            command says. What lowering changed (a splice that is read in place) is not counted.
-        runs: How often it ran.
-        seconds: All runs together, by the clock.
-        largest: The largest magnitude of a finite value that it wrote; None if what it wrote was
-            not looked at.
+        node: The node that the command computes, or whose input it makes; "" if not known. If
+            several nodes share a component and the matrices do not tell which one it is, all of
+            them: "a or b".
+        nbytes: Bytes of the rows that the command reads and writes and of its component's
+            parameters, before lowering (which, for one, reads splices in place).
+        runs: Number of runs.
+        seconds: Seconds of all runs together, by the clock.
+        largest: The largest magnitude of a finite value that it wrote; None if its values were not
+            looked at.
     """
 
     position: int
@@ -38,12 +38,12 @@ class CommandProfile:
 
 @attrs.frozen(kw_only=True)
 class ProgramProfile:
-    """What the runs of one computation took.
+    """The runs of one computation, summed up.
 
     Attributes:
         name: Its inputs and outputs, such as "input 74 -> output 50".
-        commands: Those that ran, in their order. Commands that only give memory, or that lowering
-            left out, have nothing to run.
+        commands: The commands that ran, in order. Commands without calls are left out: those that
+            only allocate memory, and those that lowering removed.
     """
 
     name: str
@@ -51,7 +51,7 @@ class ProgramProfile:
 
     @property
     def seconds(self) -> float:
-        """All commands together."""
+        """Seconds of all commands together."""
         return sum(command.seconds for command in self.commands)
 
 
@@ -61,10 +61,10 @@ class CommandRun:
 
     Attributes:
         program: Number of the computation in the trace.
-        command: Number of the command among those of the computation that ran.
+        command: Number of the command among the profile's commands.
         start: Seconds since the tracer was made.
-        seconds: How long it took, by the clock.
-        thread: Number of the thread that ran it, in the order in which threads came.
+        seconds: Duration by the clock.
+        thread: Number of the thread, in the order in which threads first appeared.
     """
 
     program: int
@@ -76,18 +76,18 @@ class CommandRun:
 
 @attrs.frozen(kw_only=True)
 class Fault:
-    """The first value that is infinite, or no number.
+    """The first value that is infinite or not a number.
 
     Attributes:
         program: Number of the computation in the trace.
-        position: Of the command that wrote it.
-        run: Which run of the command it was, from 1.
-        node: See `CommandProfile`, as for `text`.
+        position: Position of the command that wrote it.
+        run: Number of the command's run, from 1.
+        node: As in `CommandProfile`.
         text: The command.
-        row: In the matrix.
-        column: In what the command wrote.
-        index: What the row stands for, (n, t, x); None if that is not known.
-        value: The value, as Python writes it: "nan", "inf" or "-inf".
+        row: The row of the matrix.
+        column: The column, counted from the first that the command wrote.
+        index: The (n, t, x) of the row; None if not known.
+        value: The value as Python writes it: "nan", "inf" or "-inf".
     """
 
     program: int
@@ -120,9 +120,9 @@ class Trace:
 
     Attributes:
         programs: The computations, in the order in which they were bound.
-        runs: The single runs of commands, in the order of their ends; the first ones only, if there
-            were more than the tracer keeps.
-        num_left_out: How many more there were.
+        runs: The single runs of commands, in the order of their ends: the first ones, as many as
+            the tracer keeps.
+        num_left_out: Number of further runs.
         fault: The first value that is not finite; None if all values that the tracer saw are
             finite.
     """
@@ -134,12 +134,12 @@ class Trace:
 
     @property
     def seconds(self) -> float:
-        """All commands together; of several threads the sum."""
+        """Seconds of all commands together, summed over threads."""
         return sum(program.seconds for program in self.programs)
 
     @property
     def commands(self) -> Iterator[tuple[int, CommandProfile]]:
-        """The commands of all computations, with the number of the computation."""
+        """The commands of all computations, each with the number of its computation."""
         for number, program in enumerate(self.programs):
             for command in program.commands:
                 yield number, command

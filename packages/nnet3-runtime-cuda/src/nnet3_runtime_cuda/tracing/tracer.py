@@ -1,4 +1,4 @@
-"""Tracer: what computers that are traced tell of their runs."""
+"""Tracer: gathers the runs of computers that are made with it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from nnet3_runtime_cuda.tracing.trace import (
 from nnet3_runtime_cuda.tracing.watch import Watch, Written
 
 MOST_RUNS = 200_000
-"""Single runs of commands that a trace keeps; a run of 170 commands an utterance: 1,200 of them."""
+"""The single runs of commands that a trace keeps: 1,200 utterances with 170 commands each."""
 
 
 @attrs.frozen(eq=False)
 class _Program:
-    """A computation that is traced, and what is known of its runs, by the position of commands."""
+    """A traced computation and its sums, by the position of commands."""
 
     nnet: Nnet
     computation: NnetComputation
@@ -40,7 +40,7 @@ class _Program:
 
 @attrs.frozen
 class _FirstFault:
-    """The first value that is not finite: where, in which run."""
+    """The first value that is not finite, and the run that wrote it."""
 
     program: _Program
     position: int
@@ -52,20 +52,19 @@ class _FirstFault:
 
 
 class Tracer:
-    """Gathers what `NnetComputer` and `Model` run, if they are made with it.
+    """Gathers the runs of `NnetComputer` and `Model` objects that are made with it.
 
-    One tracer may be given to several computers, on any number of threads: equal computations are
-    counted together. Tracing takes a few microseconds for each command, and reads all values that
-    it writes; the times do not include that; each command of a computation on several
-    threads is waited for before the next begins.
+    Several computers can share a tracer, on any number of threads; equal computations are counted
+    together. Tracing takes a few microseconds for each command, and reads all values that the
+    command writes; the times do not include that. If a computation runs on several threads, each
+    command waits until the one before has ended.
     """
 
     def __init__(self, *, most_runs: int = MOST_RUNS) -> None:
-        """Begins with nothing.
+        """Makes an empty trace.
 
         Args:
-            most_runs: So many single runs of commands are kept, the first ones; the sums are of
-                all.
+            most_runs: The number of single runs to keep: the first ones. The sums count all runs.
         """
         self._begin = time.perf_counter()
         self._lock = threading.Lock()
@@ -77,7 +76,7 @@ class Tracer:
         self._fault: _FirstFault | None = None
 
     def watch(self, nnet: Nnet, computation: NnetComputation) -> Watch:
-        """Returns the watch that observes the binding of a computation and its runs."""
+        """Returns a watch on the binding of a computation and on its runs."""
         size = len(computation.command_table)
         with self._lock:
             program = self._programs.get(computation)
@@ -151,7 +150,7 @@ class Tracer:
 
 
 class _Hearing:
-    """Hears of the runs of one computation."""
+    """Hands the runs of one computation to the tracer."""
 
     def __init__(self, tracer: Tracer, program: _Program) -> None:
         self._tracer, self._program = tracer, program

@@ -1,4 +1,4 @@
-"""How the calls of a command are timed, and what it wrote is looked at."""
+"""Times the calls of a command, and looks at the values that it wrote."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Written:
     Attributes:
         matrix: Number of the matrix.
         row: The first row there.
-        values: (rows, columns), where they lie in memory.
+        values: The rows in memory, (rows, columns): a view.
     """
 
     __slots__ = ("matrix", "row", "values")
@@ -28,7 +28,7 @@ class Written:
         self.matrix, self.row, self.values = matrix, row, values
 
     def largest(self) -> float:
-        """The largest magnitude; nan if a value is no number."""
+        """The largest magnitude; NaN if any value is."""
         if not self.values.size:
             return 0.0
         return float(np.maximum(self.values.max(), -self.values.min()))
@@ -39,30 +39,30 @@ class Written:
         return float(np.abs(finite).max(initial=0.0))
 
     def first_fault(self) -> tuple[int, int, float]:
-        """Row and column, within these, of the first value that is not finite, and the value."""
+        """Row and column within these rows of the first value that is not finite, and the value."""
         row, column = np.argwhere(~np.isfinite(self.values))[0].tolist()
         return row, column, float(self.values[row, column])
 
 
 class Hears(Protocol):
-    """Hears of runs of commands."""
+    """Is told of each run of a command."""
 
     def heard(
         self, position: int, start: float, end: float, written: Sequence[Written] | None
     ) -> None:
-        """A command ran.
+        """Is called after a command ran.
 
         Args:
-            position: Of the command.
+            position: Position of the command.
             start: When it began, by `time.perf_counter`.
             end: When it ended.
-            written: What it wrote; None if that is not to be looked at.
+            written: The rows that it wrote; None if they are incomplete.
         """
         ...
 
 
 class TimedCalls:
-    """The calls of one command, as one call that is timed."""
+    """The calls of one command, as one timed call."""
 
     __slots__ = ("_hears", "_position", "_written", "calls")
 
@@ -77,7 +77,7 @@ class TimedCalls:
         self._written, self._hears = written, hears
 
     def __call__(self) -> None:
-        """Runs the calls; what is done about them afterwards is not in the time."""
+        """Runs the calls, and reports the run; the time does not include the report."""
         start = time.perf_counter()
         for call in self.calls:
             call()
@@ -88,30 +88,30 @@ class TimedCalls:
 
 
 class Watch:
-    """Told by the binding of a computation what each command writes; makes its calls timed ones."""
+    """Observes the binding of a computation: notes the rows written, and times the calls."""
 
     def __init__(self, hears: Hears) -> None:
         """Begins with the first command.
 
         Args:
-            hears: Of the runs.
+            hears: Is told of the runs.
         """
         self._hears = hears
         self._written: list[Written] = []
 
     def writes(self, matrix: int, row: int, values: FloatArray) -> None:
-        """The current command sets or changes these rows of a matrix, which lie there."""
+        """Notes that the current command writes these rows of a matrix; values: a view of them."""
         self._written.append(Written(matrix, row, values))
 
     def command(
         self, position: int, calls: tuple[Call, ...], *, is_complete: bool
     ) -> tuple[Call, ...]:
-        """What runs instead of the calls of the current command; the next one follows.
+        """Returns timed calls in place of the current command's, and begins the next command.
 
         Args:
-            position: Of the command.
-            calls: Its calls; may be none.
-            is_complete: Whether it has written all that it was to write, when it has run.
+            position: Position of the command.
+            calls: Its calls; possibly none.
+            is_complete: Whether the noted rows are complete once the calls have run.
         """
         written, self._written = self._written, []
         if not calls:

@@ -1,1 +1,1 @@
-"""Products of matrices on the processor: which library, which layout."""
+"""Matrix products on the processor: choice of library and layout."""

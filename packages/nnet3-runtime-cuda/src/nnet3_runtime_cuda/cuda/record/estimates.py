@@ -1,8 +1,7 @@
-"""The online natural gradient on a device: the same method, without a step on the host.
+"""The estimates of Fisher matrices in device memory, for the online natural gradient.
 
-What the host knows is when an estimate begins and on which minibatches it moves
-(`estimate_schedule`). The estimates of a backward pass are moved together at its end, since the
-eigenvalue problem of one of them keeps but a small part of a device busy.
+The host knows only when an estimate begins and on which minibatches it is updated
+(`estimate_schedule`).
 """
 
 from __future__ import annotations
@@ -21,24 +20,24 @@ class Estimate:
     """The estimate of one Fisher matrix in device memory.
 
     Attributes:
-        dim: Columns of the rows that it serves.
-        rank: Of the estimate.
-        w: (rank, dim).
-        ww: (rank, rank), W W^T.
-        number: Of the estimate, by which its minibatches are counted.
+        dim: Columns of the rows that the estimate is for.
+        rank: The rank.
+        w: W, (rank, dim).
+        ww: W W^T, (rank, rank).
+        number: Number of the estimate, by which its minibatches are counted.
     """
 
     def __init__(
         self, memory: ShadowMemory, natural: FisherEstimate, dim: int, number: int
     ) -> None:
-        """Allocates an estimate for rows of so many columns."""
+        """Allocates an estimate for rows of `dim` columns."""
         self.natural = natural
         self.number = number
         self.dim, self.rank = dim, natural.rank(dim)
         rank = self.rank
         self.w, self.ww = memory.zeros((rank, dim), "f4"), memory.zeros((rank, rank), "f4")
         self.d, self.rho = memory.zeros((rank,), "f8"), memory.zeros((1, 1), "f8")
-        # Kept from a pass over the rows to the update at the end of the backward pass.
+        # These last from a pass over the rows to the update at the end of the backward pass.
         self.j, self.new_w = memory.reserve((rank, dim), "f4"), memory.reserve((rank, dim), "f4")
         self.gram, self.k = (memory.reserve((rank, rank), "f4") for _ in range(2))
         self.mix, self.decay = memory.reserve((rank, rank), "f4"), memory.reserve((rank, 1), "f4")
@@ -49,7 +48,7 @@ class Estimate:
         self.start = natural.first_w(dim).astype(np.float32)
 
     def state(self, memory: ShadowMemory, minibatches: int) -> EstimateState:
-        """The estimate after so many minibatches; memory: that of the network."""
+        """The estimate after so many minibatches; memory: the network's memory."""
         if not minibatches:
             return EstimateState.unused()
         memory.pull([self.w, self.ww, self.d, self.rho])
@@ -64,7 +63,7 @@ class Estimate:
         )
 
     def resume(self, state: EstimateState, memory: ShadowMemory) -> int:
-        """Goes on from a state; returns how many minibatches it has seen."""
+        """Continues from a state; returns how many minibatches it has seen."""
         if not state.has_begun:
             return 0
         for array, values in ((self.w, state.w), (self.ww, state.ww), (self.d, state.d)):
@@ -75,7 +74,7 @@ class Estimate:
 
     @property
     def operands(self) -> tuple[Array, ...]:
-        """What the kernels in `source.fisher` work on, in their order."""
+        """The operands of the kernels in `source.fisher`, in their order."""
         statistics = self.gram, self.k, self.d, self.rho, self.before
         return *statistics, self.mix, self.decay, self.work, self.roots, self.w, self.j
 
@@ -85,21 +84,21 @@ class Estimate:
 
 
 class Estimates:
-    """The estimates of a network, each made when it is first asked for.
+    """The estimates of a network, each made on its first use.
 
     Attributes:
-        clock: Counts their minibatches.
+        clock: Counts the minibatches of the estimates.
     """
 
     def __init__(self, memory: ShadowMemory) -> None:
-        """Takes their memory from that of the network."""
+        """Takes memory from the network's."""
         self.clock = Clock()
         self._memory = memory
         self._known: dict[FisherEstimate, Estimate] = {}
-        self._given: dict[FisherEstimate, EstimateState] = {}  # of those not asked for yet
+        self._given: dict[FisherEstimate, EstimateState] = {}  # of estimates without a use so far
 
     def of(self, natural: FisherEstimate, dim: int) -> Estimate:
-        """What stands for an estimate on the host, for rows of so many columns."""
+        """The estimate that `natural` stands for, for rows of `dim` columns."""
         if natural not in self._known:
             estimate = Estimate(self._memory, natural, dim, self.clock.add())
             self._known[natural] = estimate
@@ -108,13 +107,13 @@ class Estimates:
         return self._known[natural]
 
     def state(self, natural: FisherEstimate) -> EstimateState:
-        """An estimate as it is between two minibatches."""
+        """The state of an estimate between two minibatches."""
         if natural not in self._known:
             return self._given.get(natural, EstimateState.unused())
         estimate = self._known[natural]
         return estimate.state(self._memory, int(self.clock.minibatches[estimate.number]))
 
     def resume(self, natural: FisherEstimate, state: EstimateState) -> None:
-        """Lets an estimate that has not been asked for go on from a state."""
+        """Sets the state from which an estimate will continue; it must not be in use yet."""
         assert natural not in self._known, "a program uses the estimate"
         self._given[natural] = state

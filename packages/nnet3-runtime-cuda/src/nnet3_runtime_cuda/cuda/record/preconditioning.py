@@ -1,8 +1,8 @@
-"""The natural gradient as operations of a device: the same method, without a step on the host.
+"""The online natural gradient as operations of a device, without steps on the host.
 
-What the host knows is when an estimate begins and on which minibatches it moves
-(`estimate_schedule`). The estimates of a backward pass are moved together at its end, since the
-eigenvalue problem of one of them keeps but a small part of a device busy.
+The host knows only when an estimate begins and on which minibatches it is updated
+(`estimate_schedule`). The estimates of a backward pass are updated together at its end, because the
+eigenvalue problem of a single one uses only a small part of a device.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nnet3_runtime_cuda.operations.natural_gradient import SMALLEST, FisherEstim
 
 
 class DeviceColumnBlocks:
-    """A matrix in blocks of columns, perhaps with a last column of ones."""
+    """A matrix in blocks of columns; it can have a last column of ones."""
 
     def __init__(self, blocks: Sequence[Array], *, ones: bool) -> None:
         """Puts blocks, each (rows, some columns), side by side."""
@@ -54,7 +54,7 @@ class DeviceColumnBlocks:
             tape.multiply(sums[0], factor, out[:, self.columns])
 
     def squares(self, tape: RecordingTape) -> Array:
-        """Records the squares of all elements but the ones, summed up in parts: (parts,)."""
+        """Records the squares of all elements but the ones, as partial sums: (parts,)."""
         kernels = []
         for block, _ in self.blocks:
             distances = (stride // block.itemsize for stride in block.strides)
@@ -67,7 +67,7 @@ class DeviceColumnBlocks:
         return parts
 
     def squared_differences(self, tape: RecordingTape, h: Array, w: Array, wanted: Array) -> Array:
-        """Records the squared norms of the rows of X - h w, by blocks of columns, if wanted."""
+        """Records the squared norms of the rows of X - h w, by blocks of columns, where wanted."""
         pieces = [(block, columns.start, block.shape[1]) for block, columns in self.blocks]
         if self.ones:
             pieces.append((h, self.columns, 1))
@@ -84,11 +84,11 @@ class DeviceColumnBlocks:
 
 @attrs.frozen(eq=False)
 class Side:
-    """One side of what is preconditioned.
+    """The input side or the output side of a preconditioned gradient.
 
     Attributes:
-        estimate: Of its Fisher matrix.
-        use: The decisions of this use of it.
+        estimate: The estimate of its Fisher matrix.
+        use: The host's decisions for this use of the estimate.
         x: The rows.
         h: (rows, rank), set to X W^T.
     """
@@ -102,7 +102,7 @@ class Side:
 def record_factor(tape: RecordingTape, sides: Sequence[Side]) -> Array:
     """Records h = X W^T for each side, and what the updates will need.
 
-    What is alike for the sides follows one another, so that it can share launches.
+    Equal operations of the two sides follow one another, so that they can share launches.
 
     Returns:
         (1, 1) float32: the product of the scales that give preconditioned rows the norm of X.
@@ -139,7 +139,7 @@ def record_factor(tape: RecordingTape, sides: Sequence[Side]) -> Array:
 
 
 def _record_start(tape: RecordingTape, side: Side, parts: Array) -> None:
-    """Records that an estimate starts, and sees the first rows a few times."""
+    """Records the start of an estimate, which sees the first rows several times."""
     estimate, x = side.estimate, side.x
     _record_norms(tape, estimate, x, parts)
     tape.copy(estimate.start, estimate.w)
@@ -155,7 +155,7 @@ def _record_start(tape: RecordingTape, side: Side, parts: Array) -> None:
 def _record_norms(
     tape: RecordingTape, estimate: Estimate, x: DeviceColumnBlocks, parts: Array
 ) -> tuple[Array, Array]:
-    """Records the squared norm of X, that of X - H W, and whether the latter is inexact."""
+    """Records the squared norms of X and X - H W, and whether the second is inexact."""
     after, is_small = (tape.scratch(1, 1, dtype=np.float64) for _ in range(2))
     tape.special(
         fisher.norms(len(parts), x.count if x.ones else 0, estimate.rank),
@@ -166,7 +166,7 @@ def _record_norms(
 
 
 def record_update(tape: RecordingTape, side: Side) -> None:
-    """Records that the estimate is moved at the end of the segment, if it is time to."""
+    """Records the update of an estimate at the end of the segment, on minibatches that have one."""
     if side.estimate.rank == 0:
         return
     with tape.if_decided(side.use.moves):
@@ -177,12 +177,12 @@ def record_update(tape: RecordingTape, side: Side) -> None:
 def record_updates(
     tape: RecordingTape, estimates: Sequence[Estimate], decisions: Sequence[int]
 ) -> None:
-    """Records a step of estimates whose gram and j are there.
+    """Records an update of estimates whose gram and j are computed.
 
     Args:
         tape: Records the arithmetic.
-        estimates: Each once.
-        decisions: For each the number of the decision whether it takes part; none if all do.
+        estimates: The estimates, each once.
+        decisions: For each, the number of the decision whether to update it; empty to update all.
     """
     tables = _tables(tape, estimates, decisions)
     any_of_them = tape.host_values.schedule.any_of(decisions)
@@ -226,13 +226,13 @@ def _tables(
 
 
 def side_of(tape: RecordingTape, natural: FisherEstimate, x: DeviceColumnBlocks) -> Side:
-    """One side, whose estimate `natural` stands for, with memory for h."""
+    """The side with the estimate that `natural` stands for, and memory for h."""
     estimate, use = tape.estimate(natural, x.dim)
     return Side(estimate, use, x, tape.scratch(x.count, estimate.rank))
 
 
 def record_precondition(tape: RecordingTape, natural: FisherEstimate, x: Array) -> Array:
-    """Records that rows are preconditioned in place, but for a factor.
+    """Records the preconditioning of rows in place, without a final factor.
 
     Returns:
         (1, 1) float32, the factor.

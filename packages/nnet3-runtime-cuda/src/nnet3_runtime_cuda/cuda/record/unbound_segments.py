@@ -1,4 +1,4 @@
-"""What a tape for a device holds until it is bound: working memory, and operations by segment."""
+"""The contents of a device's tape before it is bound: working memory, and operations by segment."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from nnet3_runtime_cuda.operations import Array
 from nnet3_runtime_cuda.operations.scratch import Scratch
 
 LARGEST_SCRATCH = 1 << 36
-"""Bytes of host addresses that stand for working memory; how many are used is known at the end."""
+"""Bytes of reserved host addresses that stand for working memory; it uses the first of them."""
 
 RING, SMALL = 1 << 20, 1 << 15
-"""Bytes that arrays of up to so many bytes take in turn."""
+"""Bytes of the ring for small arrays, and the most bytes of a small array."""
 
 
 class DeviceScratch(Scratch):
-    """Working memory of commands: gets its place on the device once it is known how much.
+    """Working memory of commands, placed on the device when its size is known.
 
-    Small arrays, sums of columns for one, go round in a ring of their own: operations of commands
-    that follow one another could not share a kernel if they used the same memory differently.
+    Small arrays, such as sums of columns, take turns in a ring of their own. If neighbouring
+    commands used the same memory for different arrays, their operations could not share a kernel.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        # The ring, and behind it what all other arrays are taken from.
+        # The ring, followed by the memory for all other arrays.
         self._memory = reserved(LARGEST_SCRATCH)
         self._blocks = [self._memory[RING:]]
         self._next_in_ring = 0
         self.begin()
 
     def begin(self) -> None:
-        """Gives everything taken so far back, and what was lent: a new command starts."""
+        """Starts a new command: frees all arrays, and forgets lent memory."""
         super().begin()
         self._left_in_ring = RING
 
     def take(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-        """An uninitialised array that holds its contents until the command has run."""
+        """An uninitialised array that keeps its contents until the command has run."""
         kind = np.dtype(dtype)
         nbytes = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
         start = self._place_in_ring(-(-nbytes // 64) * 64) if nbytes <= SMALL else None
@@ -56,7 +56,7 @@ class DeviceScratch(Scratch):
         return small
 
     def _place_in_ring(self, size: int) -> int | None:
-        """Where the next bytes of the ring are, unless the command has taken all of it."""
+        """The place of the next `size` bytes of the ring; None if the command has used it up."""
         start = self._next_in_ring
         skipped = RING - start if start + size > RING else 0
         if size + skipped > self._left_in_ring:
@@ -67,12 +67,12 @@ class DeviceScratch(Scratch):
         return start
 
     def place(self, memory: ShadowMemory) -> None:
-        """Allocates on the device what is used."""
+        """Allocates the used part on the device."""
         if self.nbytes:
             memory.place(self._memory[: self.nbytes])
 
     def contains(self, view: View) -> bool:
-        """Whether a view is of this memory."""
+        """Whether a view lies in this memory."""
         start: int = self._memory.__array_interface__["data"][0]
         return start <= view.address < start + LARGEST_SCRATCH
 
@@ -82,20 +82,20 @@ class BoundSegment(Protocol):
 
     @property
     def num_calls(self) -> int:
-        """How many launches and products it may run."""
+        """The most launches and products that it runs."""
 
     def run(self) -> None:
-        """Runs it."""
+        """Runs the segment."""
 
 
 class PendingSegment:
-    """The one call of a segment: what was recorded, and once it is bound, what runs.
+    """The one call of a segment: the recorded operations and, once bound, the bound segment.
 
     Attributes:
-        operations: What was recorded.
-        host: What the host does first.
+        operations: The recorded operations.
+        host: The host's work before them.
         scratch: The working memory of commands.
-        bound: What runs.
+        bound: The bound segment, if any.
     """
 
     def __init__(
@@ -112,5 +112,5 @@ class PendingSegment:
         self.bound.run()
 
     def __len__(self) -> int:
-        """The number of launches and products that the device does."""
+        """Number of launches and products of the device."""
         return 0 if self.bound is None else self.bound.num_calls

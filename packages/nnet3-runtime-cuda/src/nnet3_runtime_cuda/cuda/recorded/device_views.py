@@ -1,4 +1,4 @@
-"""Views of device memory as values: where elements lie, and which views have some in common."""
+"""Views of device memory as values: where their elements lie, and which views overlap."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ C_TYPES = {
 
 @attrs.frozen(slots=True)
 class View:
-    """Elements at address + sum of index times stride, of an array that lies in shadow memory.
+    """The elements at address + sum of index times stride of an array in shadow memory.
 
     Attributes:
-        address: Of the first element, in the shadow.
-        shape: Of the view.
-        strides: In elements; 0 where an operand is broadcast.
-        dtype: As NumPy writes it without byte order, "f4".
-        span: Elements between the lowest and the highest address, both included.
+        address: Address of the first element, in the shadow.
+        shape: Shape of the view.
+        strides: Strides in elements; 0 where an operand is broadcast.
+        dtype: The type as NumPy writes it without byte order, "f4".
+        span: Number of elements from the lowest to the highest address.
         begin: The lowest address.
         end: The address behind the highest element.
     """
@@ -89,17 +89,17 @@ class View:
 
     @property
     def is_dense(self) -> bool:
-        """Whether it holds all elements from its first to its last."""
+        """Whether the view covers all elements from its first to its last."""
         return self.span == math.prod(self.shape)
 
     @property
     def distinct_bytes(self) -> int:
-        """Bytes of memory that are read when all elements are."""
+        """Bytes of memory that a reader of all elements reads."""
         sizes = [n for n, s in zip(self.shape, self.strides, strict=True) if s]
         return min(math.prod(sizes), self.span) * self.itemsize
 
     def squeezed(self) -> View:
-        """The same without the dimensions of length one."""
+        """The view without its dimensions of length one."""
         kept = [k for k, n in enumerate(self.shape) if n != 1]
         if len(kept) == len(self.shape):
             return self
@@ -111,7 +111,7 @@ class View:
         )
 
     def overlaps(self, other: View) -> bool:
-        """Whether the two, neither of which is empty, have memory in common."""
+        """Whether two views, neither of which is empty, share memory."""
         if self.end <= other.begin or other.end <= self.begin:
             return False
         if self.address == other.address or (self.is_dense and other.is_dense):
@@ -125,7 +125,7 @@ class View:
 
 @functools.lru_cache(maxsize=1 << 16)
 def _overlap(a: View, b: View) -> bool:
-    """Whether views of the same stretch of memory meet; True if that is hard to tell."""
+    """Whether views of the same stretch of memory share elements; True if hard to tell."""
     end = max(a.end, b.end)
     memory = np.lib.stride_tricks.as_strided(_BYTE, shape=(end,), strides=(1,))
     return bool(_may_meet(_array(memory, a), _array(memory, b)))

@@ -1,1 +1,1 @@
-"""CUDA C++ source of kernels: from groups of operations, and written by hand."""
+"""CUDA C++ source of kernels: made from groups of operations, or written by hand."""

@@ -1,4 +1,4 @@
-"""Element-wise operations that follow one another on the same elements, in registers."""
+"""Element-wise operations in a row on the same elements, with values in registers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nnet3_runtime_cuda.cuda.recorded.recorded_operations import (
 from nnet3_runtime_cuda.cuda.source.expressions import FUNCTIONS, OWN_TYPE, literal, offset, wider
 
 INDEX_LIMIT = 1 << 31
-"""Elements that a 32-bit index can tell apart."""
+"""The most elements that a 32-bit index can count."""
 
 
 def check_size(size: int) -> None:
@@ -28,10 +28,10 @@ Key = tuple[int, tuple[int, ...], str]
 
 
 class KernelText:
-    """The text of a kernel as it is written, and the views that its arguments point to.
+    """The text of a kernel while it is written, and the views for its arguments.
 
     Attributes:
-        arguments: One view for each argument, whose address it is to be given.
+        arguments: For each argument, the view whose address it takes.
     """
 
     def __init__(self) -> None:
@@ -59,14 +59,14 @@ class KernelText:
         self._lines.append(text)
 
     def register(self, c_type: str, value: str, *, constant: bool = True) -> str:
-        """Adds a line that keeps a value, and returns its name."""
+        """Adds a line that defines a register with a value, and returns its name."""
         name = f"v{self._registers}"
         self._registers += 1
         self.line(f"{'const ' if constant else ''}{c_type} {name} = {value};")
         return name
 
     def guard(self, guards: Guards) -> None:
-        """Adds lines that leave the kernel unless all guards are set."""
+        """Adds lines that end the kernel unless all guards are set."""
         for view in guards:
             self.line(f"if (!{self.pointer(view)}[0]) return;")
 
@@ -81,17 +81,17 @@ class KernelText:
 
 
 class Chain:
-    """Statements for one element of an iteration.
+    """Statements for one element of a loop.
 
-    What is written stays in a register for what reads the same elements later; it is stored by
-    `store_all`, once, if it is needed elsewhere.
+    A result stays in a register for later operations on the same elements. `store_all` stores it,
+    once, if it is needed elsewhere.
 
     Attributes:
-        loaded: The views whose elements were read from memory.
+        loaded: The views whose elements are read from memory.
     """
 
     def __init__(self, text: KernelText, indexes: tuple[str, ...], linear: str) -> None:
-        """Starts a chain at the element with these indexes; `linear` is its number."""
+        """Starts a chain at the element with these indexes; `linear`: the number of the element."""
         self.text = text
         self.indexes = indexes
         self._linear = linear
@@ -116,11 +116,11 @@ class Chain:
         return name if own_type == c_type else f"({c_type}){name}"
 
     def bind(self, view: View, value: str) -> None:
-        """Makes an expression the value of a view's element."""
+        """Makes an expression the value of the view's element."""
         self._values[key_of(view)] = value, view.c_type
 
     def forget(self, view: View) -> None:
-        """Makes sure that elements that a view has in common with others are read again."""
+        """Makes later operations read the elements of overlapping views again."""
         for key, known in list(self._views.items()):
             if key not in self._pending and known.overlaps(view):
                 self._values.pop(key, None)
@@ -128,7 +128,7 @@ class Chain:
 
     @property
     def pending(self) -> list[View]:
-        """What `store_all` is to write."""
+        """The views that `store_all` will write."""
         return [t.view if isinstance(t, Indexed) else t for t in self._pending.values()]
 
     def _location(self, target: Target) -> str:
@@ -168,14 +168,14 @@ class Chain:
             self._pending.pop(key, None)
 
     def store_all(self) -> None:
-        """Stores what is pending."""
+        """Stores the pending values."""
         for key, target in self._pending.items():
             self.text.line(f"{self._location(target)} = {self._values[key][0]};")
         self._pending.clear()
 
 
 def key_of(view: View) -> Key:
-    """What tells the elements of views of the same iteration apart."""
+    """A key that distinguishes the elements of views in the same loop."""
     return view.address, view.strides, view.dtype
 
 

@@ -1,4 +1,4 @@
-"""Kernels that sum columns, with the element-wise work before and after the sums."""
+"""Kernels that sum columns, with element-wise operations before and after the sums."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from nnet3_runtime_cuda.cuda.source.chain import Chain, KernelText, Stores
 from nnet3_runtime_cuda.cuda.source.maps import THREADS, Launch, finish
 
 WIDTH, HEIGHT = 32, 8
-"""A block sums so many columns, with so many threads for each."""
+"""Columns that a block sums, and its threads for each column."""
 
 ROWS_PER_SPLIT = 128
-"""Rows are divided among blocks, so that there are blocks enough."""
+"""The most rows that a block sums, up to MOST_SPLITS blocks; so there are blocks enough."""
 
 MOST_SPLITS = 64
 
@@ -26,8 +26,8 @@ class ColumnGroup:
 
     Attributes:
         before: Element-wise operations and sums, in order.
-        after: Element-wise operations on (columns,), of the sums and of other things.
-        stores: For each of them, `after` behind `before`, whether its result is needed in memory.
+        after: Element-wise operations on (columns,), such as the sums.
+        stores: For each operation of `after` and `before`, whether its result is needed in memory.
     """
 
     before: tuple[Map | ColumnReduce, ...]
@@ -36,7 +36,7 @@ class ColumnGroup:
 
     @classmethod
     def of(cls, operations: Sequence[Map | ColumnReduce], stores: Stores) -> ColumnGroup:
-        """A group from operations in order."""
+        """Groups operations, which are in order."""
         shape = next(op.shape for op in operations if isinstance(op, ColumnReduce))
         before = [n for n, op in enumerate(operations) if op.shape == shape]
         after = [n for n, op in enumerate(operations) if op.shape != shape]
@@ -58,17 +58,17 @@ class ColumnGroup:
 
     @property
     def splits(self) -> int:
-        """Into how many parts the rows are divided."""
+        """The number of parts into which the rows are divided."""
         return min(MOST_SPLITS, -(-self.shape[0] // ROWS_PER_SPLIT))
 
     @property
     def workspace(self) -> int:
-        """Bytes for the sums of the parts."""
+        """Bytes for the partial sums."""
         return 0 if self.splits == 1 else 8 * self.splits * len(self.sums) * self.shape[1]
 
 
 def column_kernels(group: ColumnGroup, workspace: View | None) -> list[Launch]:
-    """One kernel, or two where the rows are divided."""
+    """One kernel, or two if the rows are divided."""
     first = _first_stage(group, workspace)
     return [first] if workspace is None else [first, _second_stage(group, workspace)]
 
@@ -124,7 +124,7 @@ def _second_stage(group: ColumnGroup, workspace: View) -> Launch:
 
 
 def _after(text: KernelText, group: ColumnGroup) -> None:
-    """Adds what is done with the sums of column c."""
+    """Adds the operations on the sums of column c."""
     chain = Chain(text, ("c",), "c")
     numbers = [n for n, op in enumerate(group.before) if isinstance(op, ColumnReduce)]
     for k, (number, operation) in enumerate(zip(numbers, group.sums, strict=True)):

@@ -28,14 +28,14 @@ FUNCTIONS: dict[str, Callable[..., str]] = {
     "rint": lambda a: f"rint_({a})",
     "bit": lambda a, b: f"{a} >> {b} & 1",
 }
-"""What element-wise functions are in C++; most of their names are NumPy's."""
+"""Element-wise functions in C++; most have NumPy's names."""
 
 OWN_TYPE = frozenset({"copy", "bit"})
-"""Functions that are computed in the type of the operands, whatever that of the result."""
+"""Functions that compute in the type of the operands, whatever the type of the result."""
 
 
 def wider(types: list[str]) -> str:
-    """The type to compute in, for operands and a result of these types."""
+    """The type for the arithmetic, given the types of operands and result."""
     if "double" in types:
         return "double"
     if "float" in types:

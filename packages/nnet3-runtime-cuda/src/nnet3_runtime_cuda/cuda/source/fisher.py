@@ -1,7 +1,7 @@
-"""Kernels of the natural gradient: a step of the estimates of many Fisher matrices at once.
+"""Kernels of the natural gradient, which update the estimates of many Fisher matrices at once.
 
-Each block serves one estimate. It finds its operands in a table of addresses, since there are many
-of them, and its numbers (rank, dimension, ...) in another. The formulas are those of
+Each block serves one estimate. It reads the addresses of its operands and its numbers (rank,
+dimension, ...) from two tables. The formulas are those of
 `nnet3_runtime_cuda.cpu.natural_gradient.estimate`.
 """
 
@@ -13,21 +13,21 @@ from nnet3_runtime_cuda.cuda.source.chain import check_size
 from nnet3_runtime_cuda.cuda.source.library import THREADS, HandWritten
 
 ADDRESSES = 11
-"""Per estimate: gram, k, d, rho, square sum, mix, decay, work, roots, w, j."""
+"""Addresses of an estimate: gram, k, d, rho, square sum, mix, decay, work, roots, w, j."""
 
 NUMBERS = 6
-"""Per estimate: rank, dimension, rows, eta, alpha, whether it takes part (set by the host)."""
+"""Numbers of an estimate: rank, dimension, rows, eta, alpha, whether the host has it updated."""
 
 LARGEST_RANK = 256
 
 MOST_PARTS, ELEMENTS_PER_PART = 1024, 4096
-"""The most blocks that sum over a matrix, and the least number of elements of each block.
+"""The most blocks of a sum over a matrix, and the fewest elements of a block.
 
-To read at the speed of memory, a device must have some megabytes under way: many threads.
+A device reads memory at full speed only if many threads have several megabytes under way.
 """
 
 MOST_BLOCKS_OF_ROWS = 512
-"""The most blocks of a kernel that rarely has work: blocks take time to start."""
+"""The most blocks of a kernel that rarely has work: each block takes time to start."""
 
 
 def work_size(rank: int) -> int:
@@ -352,22 +352,22 @@ extern "C" __global__ void __launch_bounds__({THREADS}) @(
 
 
 def fisher_step(estimates: int) -> HandWritten:
-    """Moves d and rho of estimates, and gives the matrices that make W from the old W and J."""
+    """Updates d and rho of estimates, and finds the matrices that turn W and J into the new W."""
     return HandWritten("fisher_step", _STEP, grid=estimates)
 
 
 def fisher_renew(estimates: int) -> HandWritten:
-    """Gives the matrix that makes the rows of R orthonormal again, where they may not be."""
+    """Computes the matrix that makes the rows of R orthonormal again, where they might not be."""
     return HandWritten("fisher_renew", _RENEW, grid=estimates)
 
 
 def fisher_orthonormalize(estimates: int) -> HandWritten:
-    """Makes them orthonormal row by row, where this matrix does not exist."""
+    """Makes the rows of R orthonormal one by one, where `fisher_renew` found no matrix."""
     return HandWritten("fisher_orthonormalize", _ORTHONORMALIZE, grid=estimates)
 
 
 def squares(rows: int, columns: int, row: int, column: int) -> HandWritten:
-    """Sums of the squares of a matrix with these distances of rows and columns, in parts."""
+    """Sums of the squares of a matrix, in parts; row, column: distances of rows and columns."""
     size = rows * columns
     check_size(size)
     text = _SQUARES.replace("SIZE", f"{size}u").replace("COLUMNS", f"{columns}u")
@@ -376,16 +376,16 @@ def squares(rows: int, columns: int, row: int, column: int) -> HandWritten:
 
 
 def norms(parts: int, ones: int, rank: int) -> HandWritten:
-    """The squared norms before and after, and whether the second is too small to be exact."""
+    """The squared norms of X and X - H W, and whether the second is too small to be exact."""
     text = _NORMS.replace("PARTS", str(parts)).replace("ONES", str(ones))
     return HandWritten("norms", text.replace("RANK", str(rank)))
 
 
 def factor(counts: Sequence[int]) -> HandWritten:
-    """The product of the scales that keep the norms of matrices.
+    """The product of the scales that preserve the norms of matrices.
 
-    Arguments are, for each, the norms before and after, whether the latter is inexact, and so many
-    squared differences for that case; then where the factor goes, float32.
+    The kernel's arguments are, for each matrix, the squared norms before and after, whether the
+    second is inexact, and `counts` squared differences for that case; then the factor, float32.
     """
     names = ("before", "after", "is_small", "squares")
     parameters = [f"double* {name}{side}" for side in range(len(counts)) for name in names]
@@ -404,9 +404,9 @@ def factor(counts: Sequence[int]) -> HandWritten:
 def squared_differences(
     rows: int, columns: int, rank: int, x_row: int | None, x_column: int, w_row: int
 ) -> HandWritten:
-    """The squared norms of the rows of X - H w, if they are needed.
+    """The squared norms of the rows of X - H w, where they are needed.
 
-    X is all ones if it has no row distance.
+    If the row distance is None, all elements of X are one.
     """
     value = "1" if x_row is None else f"x[(long long)row * {x_row} + c * {x_column}]"
     text = _DIFFERENCES.replace("COLUMNS", str(columns)).replace("RANK", str(rank))

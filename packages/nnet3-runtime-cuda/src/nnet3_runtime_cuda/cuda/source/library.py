@@ -19,9 +19,9 @@ class HandWritten:
 
     Attributes:
         name: A short description, for messages.
-        source: Its text, with "@" for its name.
+        source: Its text, with "@" for the kernel's name.
         grid: Number of blocks.
-        block: Threads of each.
+        block: Number of threads of a block.
     """
 
     name: str
@@ -36,14 +36,14 @@ _HEAD = re.compile(
 
 
 def can_go_beside(source: str) -> bool:
-    """Whether a kernel can share a launch with others: nothing but itself is in its text."""
+    """Whether a kernel can share a launch: whether its text holds only the kernel."""
     return _HEAD.match(source) is not None
 
 
 def beside(kernels: Sequence[HandWritten]) -> HandWritten:
-    """Kernels that do not touch each other, as one: each has blocks of its own.
+    """Joins kernels that do not touch each other's memory; each has its own blocks.
 
-    Its arguments are those of the kernels, one after another. All have as many threads.
+    The arguments are those of the kernels, one after another. All have as many threads.
     """
     parameters, parts = [], []
     blocks = 0
@@ -75,7 +75,7 @@ def elementwise(name: str, parameters: str, size: int, body: str) -> HandWritten
     """A kernel with a thread for each i < size.
 
     Raises:
-        ValueError: there are too many for 32 bits.
+        ValueError: There are too many elements for 32 bits.
     """
     check_size(size)
     source = (

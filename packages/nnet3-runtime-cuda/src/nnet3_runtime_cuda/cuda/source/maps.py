@@ -14,19 +14,19 @@ from nnet3_runtime_cuda.cuda.source.chain import Chain, KernelText, Stores, chec
 THREADS = 256
 
 MOST_GUARDED_BLOCKS = 1024
-"""Blocks of work that may not be wanted go through more elements: to start a block for nothing
-costs nearly as much time as its work."""
+"""The most blocks of a kernel whose work a guard can skip: starting a block takes nearly as long as
+its work, so fewer blocks go through more elements each."""
 
 
 @attrs.frozen
 class Launch:
-    """A kernel and the views whose addresses it is given.
+    """A kernel, and the views whose addresses are its arguments.
 
     Attributes:
         text: The kernel, with "@" for its name.
-        arguments: In order.
+        arguments: The views, in order.
         grid: Numbers of blocks.
-        block: Numbers of threads.
+        block: Numbers of threads of a block.
     """
 
     text: str
@@ -36,7 +36,7 @@ class Launch:
 
 
 def finish(text: KernelText, grid: tuple[int, int, int], block: tuple[int, int, int]) -> Launch:
-    """The launch of a kernel that has been written."""
+    """The launch of a finished kernel."""
     threads = block[0] * block[1] * block[2]
     return Launch(text.source("@", threads), tuple(text.arguments), grid, block)
 
@@ -49,7 +49,7 @@ def unravel(text: KernelText, linear: str, shape: tuple[int, ...], prefix: str) 
         if shape[k] == 1:
             names.append("0")
         elif math.prod(shape[:k]) == 1:
-            # Strides may be negative, so indexes are not unsigned.
+            # Strides can be negative, so indexes are not unsigned.
             text.line(f"const int {prefix}{k} = (int)({rest});")
             names.append(f"{prefix}{k}")
         else:
@@ -61,9 +61,10 @@ def unravel(text: KernelText, linear: str, shape: tuple[int, ...], prefix: str) 
 
 
 def map_kernel(parts: Sequence[tuple[Sequence[Map], Stores]]) -> Launch:
-    """The kernel of operations of one shape, or of several such that do not touch each other.
+    """The kernel of one or several parts: operations of one shape.
 
-    Each part has blocks of its own, so that all threads of a block do the same.
+    The parts do not touch each other's memory. Each has its own blocks, so that all threads of a
+    block do the same.
     """
     text = KernelText()
     guards = parts[0][0][0].guards
@@ -95,7 +96,7 @@ def map_kernel(parts: Sequence[tuple[Sequence[Map], Stores]]) -> Launch:
 
 
 def collapsed(operations: Sequence[Map]) -> tuple[list[Map], tuple[int, ...]]:
-    """The operations with neighbouring dimensions as one, where all views allow it."""
+    """The operations with neighbouring dimensions joined, where all views allow it."""
     shape = operations[0].shape
     views = [view for op in operations for view in (*op.operands, op.out) if isinstance(view, View)]
     indexed = any(isinstance(o, Indexed) for op in operations for o in (*op.operands, op.out))

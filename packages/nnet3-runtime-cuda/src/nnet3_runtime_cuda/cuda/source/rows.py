@@ -1,8 +1,8 @@
-"""Kernels that reduce rows, with the element-wise work on the same rows: a block for each row.
+"""Kernels that reduce rows, with element-wise operations on the same rows: a block for each row.
 
-The operations of a group fall into loops over the columns, in which each thread has columns of its
-own, and single numbers, which every thread computes for itself. Threads wait for each other after a
-reduction, and before elements are read that other threads have written.
+A group's operations become loops over the columns, in which each thread has its own columns, and
+operations on single numbers, which every thread computes for itself. Threads wait for each other
+after a reduction, and before they read elements that other threads have written.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ RowOperation = Map | RowReduce
 
 
 def threads_for(columns: int) -> int:
-    """Threads of a block for rows of so many columns."""
+    """Number of threads of a block for rows of `columns` columns."""
     return min(MOST_THREADS, max(WARP, -(-columns // WARP) * WARP))
 
 
 @attrs.define
 class ColumnLoop:
-    """Operations of one loop over the columns, or on single numbers.
+    """The operations of one loop over the columns, or operations on single numbers.
 
     Attributes:
         inner: The shape within a row; () for single numbers.
         waits: Whether threads wait for each other before it.
-        numbers: Of the operations, in the group.
+        numbers: Numbers of the operations within the group.
     """
 
     inner: tuple[int, ...]
@@ -51,7 +51,7 @@ class ColumnLoops:
     """Divides the operations of a group into loops."""
 
     def __init__(self, operations: Sequence[RowOperation], depth: int, stores: Stores) -> None:
-        """Plans for rows that the first `depth` dimensions count."""
+        """Divides operations on rows, which the first `depth` dimensions count."""
         self.loops: list[ColumnLoop] = []
         self._results: list[View] = []
         self._written: list[View] = []
@@ -84,11 +84,11 @@ class ColumnLoops:
 
     def _end_loop(self) -> None:
         if self._results:
-            # Reductions let threads wait; only afterwards are their results stored.
+            # A reduction makes threads wait; only then are its results stored.
             self._written, self._read, self._results = list(self._results), [], []
 
     def _conflicts(self, operation: Operation) -> bool:
-        """Whether it touches what other threads have written, or read, since they last waited."""
+        """Whether it touches elements that other threads have used since all last waited."""
         touched = (*operation.reads, *operation.writes)
         return any(
             not _same(old, view) and old.overlaps(view) for old in self._written for view in touched
@@ -107,7 +107,7 @@ class RowKernel:
     """Writes the kernel of a group of operations on the same rows."""
 
     def __init__(self, operations: Sequence[RowOperation], depth: int, stores: Stores) -> None:
-        """Starts with rows that the first `depth` dimensions count."""
+        """Begins a kernel for rows, which the first `depth` dimensions count."""
         self._operations = operations
         self._depth = depth
         self._stores = stores
@@ -140,7 +140,7 @@ class RowKernel:
         for operation in operations:
             for view in operation.writes if isinstance(operation, Map) else ():
                 self._numbers.forget(view)
-        # Numbers are read before the loop, once for all columns.
+        # The loop reads numbers once, before the first column.
         constants = {
             view: self._numbers.read(self._number(view), view.c_type)
             for operation in operations
@@ -195,7 +195,7 @@ class RowKernel:
         if not pending:
             return
         if any(loaded.overlaps(target) for loaded in self._numbers.loaded for target in pending):
-            # Another thread might still be about to read what is overwritten here.
+            # Another thread might still have to read what this one overwrites.
             self._text.line("__syncthreads();")
         self._text.line("if (threadIdx.x == 0) {")
         self._numbers.store_all()

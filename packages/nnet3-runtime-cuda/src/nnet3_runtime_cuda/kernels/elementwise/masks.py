@@ -34,7 +34,7 @@ def _copy_unless_same(tape: Operations, source: Array, out: Array) -> None:
 class DropoutKernel(Kernel):
     """y = x, with each element, or each row, set to 0 with probability dropout_proportion.
 
-    Values that remain are not made larger; in test mode y = (1 - dropout_proportion) x. Backward:
+    Other values keep their size; in test mode y = (1 - dropout_proportion) x. The backward pass is
     dx = dy y / x, and dy where x is 0.
     """
 
@@ -56,7 +56,7 @@ class DropoutKernel(Kernel):
             return
         tape, shape = b.tape, b.x.shape
         is_zero, ratio = tape.scratch(*shape, dtype=np.bool_), tape.scratch(*shape)
-        # With 1 added to x and y where x (and so y) is 0, the quotient there is 1.
+        # With 1 added to x and y where x (and so y) is 0, their quotient is 1 there.
         tape.equal(b.x, 0.0, is_zero)
         tape.add(b.y, is_zero, ratio)
         divisor = tape.scratch(*shape)
@@ -67,10 +67,10 @@ class DropoutKernel(Kernel):
 
 @kernel_for(DropoutMaskComponent)
 class DropoutMaskKernel(Kernel):
-    """A mask of its own, from no input: 0 with probability dropout_proportion, else 1.
+    """A random mask without an input: 0 with probability dropout_proportion, else 1.
 
-    Two or three columns are the scales of an LSTM's gates; then the first two of a row are never
-    both 0. A continuous mask is uniform in [1 - 2p, 1 + 2p]. In test mode it is its average.
+    Two or three columns are scales of an LSTM's gates; the first two of a row are never both 0. A
+    continuous mask is uniform in [1 - 2p, 1 + 2p]. In test mode the mask is its average.
     """
 
     def propagate(self, p: Propagation) -> None:
@@ -103,8 +103,8 @@ class GeneralDropoutKernel(Kernel):
     """y = x times a mask that is constant over time (or over periods of it) within a sequence.
 
     The mask is 0 with probability p, else 1 / (1 - p); or uniform in [1 - 2p, 1 + 2p]; or, for
-    SpecAugment (D. Park et al., 2019), 0 in a random band of columns, else 1. dx = dy times it.
-    With dropout_per_frame all columns of a mask are equal, and what is kept is not made larger.
+    SpecAugment (D. Park et al., 2019), 0 in a random band of columns, else 1. dx = dy times the
+    mask. With dropout_per_frame, all columns of a mask are equal, and other values keep their size.
     """
 
     def _is_identity(self) -> bool:
@@ -163,9 +163,9 @@ class GeneralDropoutKernel(Kernel):
         tape.multiply(kept, scale, mask)
 
     def _draw_bands(self, mask: Array) -> None:
-        """Zeroes in each row a band of columns, cyclic, and scatters it over up to so many regions.
+        """Zeroes a cyclic band of columns in each row, and scatters it over several regions.
 
-        A further region is made by reversing the order of the columns in a random half circle.
+        Each further region comes from reversing the order of the columns in a random half circle.
         """
         c, rng = self.component, self.store.rng
         bins = mask.shape[1]
@@ -196,7 +196,7 @@ class GeneralDropoutKernel(Kernel):
 
 @kernel_for(SpecAugmentTimeMaskComponent)
 class SpecAugmentTimeMaskKernel(Kernel):
-    """y = x, with random stretches of time of each sequence set to 0; dx likewise."""
+    """y = x, but 0 in random stretches of time of each sequence; dx = dy, but 0 there."""
 
     def _is_identity(self) -> bool:
         return bool(self.component.test_mode or self.component.zeroed_proportion == 0.0)
@@ -218,7 +218,7 @@ class SpecAugmentTimeMaskKernel(Kernel):
         """Alternates stretches of ones and zeros of random length along each sequence."""
         c, rng = self.component, self.store.rng
         longest_zeroed = c.time_mask_max_frames
-        # In Kaldi's precision: 10 (1 - 0.4) / 0.4 is 15 there, and a little less in double.
+        # Kaldi computes in single precision: 10 (1 - 0.4) / 0.4 is 15 there, and less in double.
         proportion = np.float32(c.zeroed_proportion)
         longest_kept = int(np.float32(longest_zeroed) * (np.float32(1.0) - proportion) / proportion)
         for rows in indexes.sequences:

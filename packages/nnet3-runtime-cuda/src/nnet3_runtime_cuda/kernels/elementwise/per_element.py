@@ -1,4 +1,4 @@
-"""Scales, offsets and constants that are trained, each for one column."""
+"""Trainable scales, offsets and constants, one for each column."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from nnet3_runtime_cuda.operations import Array, Operations
 from nnet3_runtime_cuda.operations.natural_gradient import FisherEstimate, NaturalGradientOptions
 
 SMALLEST_SCALE = 1.0e-4
-"""A ScaleAndOffsetComponent treats smaller scales as if they were this, keeping the sign."""
+"""The least magnitude of scales in a ScaleAndOffsetComponent; smaller ones keep their sign only."""
 
 
 @kernel_for(PerElementScaleComponent)
@@ -99,8 +99,8 @@ class PerElementOffsetKernel(Kernel):
 class ScaleAndOffsetKernel(Kernel):
     """y = x s + b, with trainable s and b that repeat over blocks of columns.
 
-    Backward works from the output: x = (y - b) / s, where scales near zero count as +-1e-4, in both
-    directions. dx = dy s; the gradients are the sums over the rows of x dy and dy.
+    The backward pass uses the output: x = (y - b) / s, where scales near zero count as +-1e-4, in
+    both directions. dx = dy s; the gradients are the sums over the rows of x dy and dy.
     """
 
     def prepare(self) -> None:
@@ -131,7 +131,7 @@ class ScaleAndOffsetKernel(Kernel):
         p.tape.add(y, self.offsets, y)
 
     def backprop(self, b: Backpropagation) -> None:
-        """Records the backward pass; the update reads dy before it may be overwritten."""
+        """Records the backward pass; the update reads dy before dx can overwrite it."""
         dim = self.scales.size
         dy = as_blocks(b.dy, dim)
         if b.update:
@@ -160,7 +160,7 @@ class ScaleAndOffsetKernel(Kernel):
 
 @kernel_for(ConstantComponent, ConstantFunctionComponent)
 class ConstantKernel(Kernel):
-    """y = c in each row, whatever the input, if any; dx = 0; the gradient sums dy."""
+    """y = c in each row, whatever the input, if any; dx = 0; the gradient is the sum of dy."""
 
     def prepare(self) -> None:
         """Finds the constant and sets up the preconditioner."""

@@ -25,7 +25,7 @@ def add_affine_gradient(tape: Operations, x: Array, dy: Array, linear: Array) ->
 
 
 def record_affine_gradient(tape: Operations, gradient: AffineGradient) -> None:
-    """Records that the plain gradient is added to linear and bias, or replaces what they hold."""
+    """Records the plain gradient: added to linear and bias, or in place of their contents."""
     dy, linear, bias = gradient.dy, gradient.linear, gradient.bias
     add = not gradient.first
     if gradient.product is not None:

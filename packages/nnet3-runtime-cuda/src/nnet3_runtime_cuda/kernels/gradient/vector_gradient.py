@@ -1,4 +1,4 @@
-"""The gradient of parameters that are added to, or multiply, each row: a sum over the rows."""
+"""The gradient of parameters that are added to each row, or multiply it: a sum over the rows."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def record_vector_update(
     *,
     is_scratch: bool = False,
 ) -> None:
-    """Records the addition of the sum of the rows of `derivative`, preconditioned if asked for.
+    """Records the addition of the sum of the rows of `derivative`, which can be preconditioned.
 
     Args:
         tape: Records the arithmetic.
         derivative: (rows, dim), or (rows, k, dim): the derivative at each row.
-        direction: (dim,).
+        direction: The gradient that the sum is added to, (dim,).
         estimate: The estimate that preconditions the rows; None for the plain gradient.
         is_scratch: Whether derivative may be overwritten.
     """

@@ -33,7 +33,7 @@ class SoftmaxKernel(NonlinearKernel):
             softmax_backward(b.tape, b.y, b.dy, b.dx)
 
     def store_stats(self, s: StatsStorage) -> None:
-        """Records the statistics of the outputs, of every minibatch."""
+        """Records the statistics of the outputs, for every minibatch."""
         s.tape.note(partial(self._count_rows, len(s.y)))
         self.record_stats(s.tape, s.y, None)
 
@@ -90,4 +90,4 @@ class LogSoftmaxKernel(NonlinearKernel):
         b.tape.subtract(b.dy, probabilities, b.dx)
 
     def store_stats(self, s: StatsStorage) -> None:
-        """Keeps none: only the derivatives of a log-softmax are recorded."""
+        """Records nothing: a log-softmax only has statistics of derivatives."""

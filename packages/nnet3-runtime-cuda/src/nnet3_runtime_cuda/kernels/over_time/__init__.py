@@ -1,4 +1,4 @@
-"""Components that see several frames: statistics, attention, distribution, truncation."""
+"""Components that use several frames: statistics, attention, distribution, truncation."""
 
 from __future__ import annotations
 

@@ -15,10 +15,10 @@ from nnet3_runtime_cuda.operations import Array
 
 @kernel_for(DistributeComponent)
 class DistributeKernel(Kernel):
-    """Each row of y is a block of columns of a row of x: number source_blocks[i] of all blocks."""
+    """Each row of y is a block of columns of x: number source_blocks[i] of all blocks."""
 
     def _blocks(self, indexes: PrecomputedIndexes | None) -> Array:
-        """The number of the block of x that each row of y is, along the rows of x."""
+        """The number of the block of x that each row of y is, counted along the rows of x."""
         assert isinstance(indexes, DistributePrecomputedIndexes)
         blocks: Array = np.asarray(indexes.source_blocks, dtype=np.int64)
         return blocks

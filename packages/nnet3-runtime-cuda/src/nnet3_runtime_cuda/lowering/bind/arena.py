@@ -17,13 +17,13 @@ from nnet3_runtime_cuda.lowering.bind.regular import Positions, RegularBlocks
 from nnet3_runtime_cuda.operations import Array
 
 PIECE = 64
-"""The arena is a whole number of stretches of this many elements."""
+"""The size of the arena is a multiple of this many elements."""
 ALIGNMENT = 64
-"""Matrices begin at multiples of this, in bytes."""
+"""Matrices begin at multiples of this many bytes."""
 
 
 def _plan(computation: NnetComputation) -> MemoryPlan:
-    """Returns the plan that goes with a computation, if it keeps to the alignment wanted here."""
+    """Returns the plan of a computation if it has this alignment, or else makes one."""
     plan = computation.memory_plan
     if plan is None:
         return plan_memory(computation, alignment=ALIGNMENT)
@@ -47,19 +47,19 @@ class Arena:
         empty: Callable[[tuple[int, ...], npt.DTypeLike], Array] = np.empty,
         dtype: npt.DTypeLike = np.float32,
     ) -> None:
-        """Takes memory from `empty`, as the plan of the computation says or one that is made here.
+        """Takes memory from `empty`, for the computation's own memory plan or one made here.
 
         Raises:
-            DeviceMemoryError: It is more than `Limits.matrix_bytes`, or more than there is.
+            DeviceMemoryError: The matrices need more than `Limits.matrix_bytes`, or than there is.
         """
         plan = _plan(computation)
         self._dtype: np.dtype[Any] = np.dtype(dtype)
-        # The plan counts float32 elements of 4 bytes, whatever the dtype here is.
+        # The plan counts in float32 elements of 4 bytes, whatever the dtype is.
         self._offsets = plan.offsets // 4
         self._compressed_offsets = plan.compressed_offsets // 4
         self._matrices = computation.matrices
         size = -(-plan.arena_bytes // 4)
-        # Rounded up, so that it can be viewed as pieces of many widths.
+        # Rounded up, so that the arena can be viewed as pieces of many widths.
         self.size = -(-max(size, 1) // PIECE) * PIECE
         self.nbytes = self.size * self._dtype.itemsize
         what = "the bytes of the matrices of the computation"
@@ -88,9 +88,9 @@ class Arena:
         return view
 
     def strided(self, start: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Array:
-        """A view of elements start + sum of index times stride; all counted in elements."""
+        """A view of the elements start + sum of index times stride; strides are in elements."""
         size = self._dtype.itemsize
-        # Unlike `as_strided` it checks the bounds, in a quarter of the time.
+        # Unlike `as_strided`, this checks bounds, and takes a quarter of the time.
         return np.ndarray(
             shape, self._dtype, self._memory, start * size, tuple([n * size for n in strides])
         )
@@ -104,11 +104,11 @@ class Arena:
         )
         shapes = zip(blocks.runs.tolist(), blocks.length.tolist(), repeat(columns))
         strides = zip(outer, inner, repeat(size))
-        # There can be a million: nothing between them runs in Python.
+        # There can be a million blocks: no Python code runs between them.
         return map(np.ndarray, shapes, repeat(self._dtype), repeat(self._memory), starts, strides)
 
     def compressed(self, matrix: int, columns: int, dtype: npt.DTypeLike) -> Array:
-        """The (rows, columns) view of the compressed form of a matrix, of as many rows."""
+        """The (rows, columns) view of the compressed form of a matrix."""
         rows = int(self._matrices[matrix, 0])
         start = int(self._compressed_offsets[matrix]) * self._dtype.itemsize
         size = rows * columns * np.dtype(dtype).itemsize
@@ -126,7 +126,7 @@ class Arena:
         return starts
 
     def pieces(self, width: int) -> Array:
-        """The whole arena as rows of so many elements; width divides its size."""
+        """The whole arena as rows of `width` elements, which must divide its size."""
         return self._memory.reshape(-1, width)
 
     def offset(self, matrix: int) -> int:

@@ -9,7 +9,7 @@ from nnet3_runtime_cuda.lowering.bind.regular import Positions, regular_blocks
 from nnet3_runtime_cuda.operations import Array, Operations
 
 MAX_BLOCKS = 24
-"""Lists that fall into more regular blocks than this, with few rows each, are gathered instead."""
+"""The most regular blocks of few rows each; lists with more of them are gathered instead."""
 
 MIN_ROWS_PER_BLOCK = 4
 
@@ -24,16 +24,16 @@ def record_move(
     *,
     add: bool,
 ) -> None:
-    """Records row target[i] (+)= alpha * row source[i], for rows of so many columns.
+    """Records row target[i] (+)= alpha * row source[i], for rows of `columns` columns.
 
     Args:
         tape: Records the arithmetic.
         arena: The memory in which the rows lie.
-        target: (rows,) where the rows to be changed start; none twice.
-        source: (rows,) where the rows to be read start.
+        target: (rows,) the starts of the rows to change; none twice.
+        source: (rows,) the starts of the rows to read.
         columns: Number of columns of each row.
         alpha: A factor.
-        add: Whether the rows are added to; otherwise they are set.
+        add: Whether to add to the rows; otherwise they are overwritten.
     """
     if not len(target):
         return
@@ -49,7 +49,7 @@ def record_move(
 def record_fill(
     tape: Operations, arena: Arena, target: Positions, columns: int, value: float
 ) -> None:
-    """Records that rows of so many columns are set to a value."""
+    """Records that rows are set to a value; each has `columns` columns."""
     if not len(target):
         return
     for rows in arena.blocks(regular_blocks(target[None]), 0, columns):
@@ -81,10 +81,10 @@ def _record_gathered(
     *,
     add: bool,
 ) -> None:
-    """Records an irregular move through scratch memory, element by element of small pieces.
+    """Records an irregular move through scratch memory, in pieces of rows.
 
-    All positions and the number of columns are multiples of some width; rows are gathered and
-    scattered as pieces of that width, which the whole arena is viewed as.
+    The width of a piece divides all positions and the number of columns, so the whole arena can be
+    viewed as pieces; the move gathers and scatters these.
     """
     width = int(np.gcd.reduce(np.concatenate([target, source, [columns, arena.size]])))
     pieces = np.arange(columns // width, dtype=np.int64)

@@ -11,7 +11,7 @@ from nnet3_runtime_cuda.operations import Array
 
 
 def _in_place(binding: Binding, submatrix: int) -> Array:
-    """A view to read and to set."""
+    """A view of a submatrix that the component reads and overwrites."""
     view = binding.read(submatrix)
     binding.note_written(binding.areas.of(submatrix))
     return view

@@ -38,7 +38,7 @@ def _bind_rows(
     add: bool,
     zero_absent: bool,
 ) -> None:
-    """Records the rows of `output` as (alpha times) rows elsewhere, where there are any."""
+    """Records row i of `output` (+)= alpha times the row with place i, where there is one."""
     target = binding.arena.row_positions(output)
     columns = binding.areas.of(output).area.columns
     if zero_absent:
