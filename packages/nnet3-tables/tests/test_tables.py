@@ -5,6 +5,7 @@ import io
 import itertools
 import os
 import re
+import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -211,10 +212,31 @@ def test_no_folder_to_write_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     log = native.Log()
     monkeypatch.setattr(writing, "LOG", log)
 
-    with contextlib.closing(log._file), VectorWriter(f"ark:{tmp_path}/v.ark") as writer:
+    with VectorWriter(f"ark:{tmp_path}/v.ark") as writer:
         writer.write("speaker", np.arange(3.0))
+    os.close(log._file)
     with VectorLookup(f"ark:{tmp_path}/v.ark") as lookup:
         np.testing.assert_array_equal(lookup.get("speaker"), range(3))
+
+
+def test_the_end_of_a_process(tmp_path: Path) -> None:
+    """A process that has used tables, one still open, ends without a word."""
+    program = """
+import numpy, nnet3_tables
+writer = nnet3_tables.VectorWriter("ark:v.ark")
+writer.write("speaker", numpy.arange(3.0))
+with nnet3_tables.VectorWriter("ark:w.ark") as other:
+    other.write("speaker", numpy.arange(3.0))
+"""
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert result.stderr == ""
 
 
 def test_forms_of_matrices(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import Any
 
 _STANDARD_ERROR = 2
 
@@ -18,11 +18,16 @@ class Log:
     """The library's writes to standard error, held in a file instead of being shown."""
 
     @functools.cached_property
-    def _file(self) -> IO[bytes]:
-        """The file: in memory if the system has such, so that no folder has to be writable."""
+    def _file(self) -> int:
+        """The file: in memory if the system has such, so that no folder has to be writable.
+
+        It stays open until the process ends, for tables that are closed only then; a file object
+        would be closed at a time of its own, with a ResourceWarning.
+        """
         if hasattr(os, "memfd_create"):
-            return os.fdopen(os.memfd_create("log"), "w+b")
-        return tempfile.TemporaryFile()
+            return os.memfd_create("log")
+        with tempfile.TemporaryFile() as file:
+            return os.dup(file.fileno())
 
     @contextlib.contextmanager
     def capture(self, *, enabled: bool = True) -> Iterator[None]:
@@ -30,19 +35,20 @@ class Log:
 
         Do not enable it while a command starts: the command would inherit the file.
         """
-        self._file.seek(0)
-        self._file.truncate()
+        os.lseek(self._file, 0, os.SEEK_SET)
+        os.ftruncate(self._file, 0)
         if not enabled:
             yield
             return
-        with _standard_error_to(self._file.fileno()):
+        with _standard_error_to(self._file):
             yield
 
     @property
     def text(self) -> str:
         """The text that was held last."""
-        self._file.seek(0)
-        return self._file.read().decode(errors="replace")
+        with open(self._file, "rb", closefd=False) as file:
+            file.seek(0)
+            return file.read().decode(errors="replace")
 
 
 @contextlib.contextmanager
