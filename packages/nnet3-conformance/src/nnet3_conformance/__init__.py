@@ -1,4 +1,4 @@
-"""Judge any runtime of Kaldi nnet3 computations by a folder of files with known results."""
+"""Judge any runtime of Kaldi nnet3 computations by files with known results."""
 
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ __all__ = [
     "write_case",
 ]
 
-if not TYPE_CHECKING:  # or any name would be one of this package
+if not TYPE_CHECKING:  # a type checker would accept any name for one of this package
     __getattr__, __dir__ = on_first_use(
         __name__,
         {

@@ -1,12 +1,12 @@
-"""The cases: a folder for each, with what a runtime is given and what it should find.
+"""The cases: a folder for each, with the operands of a runtime and the expected results.
 
 A folder has cases.json, `{"format": "nnet3.conformance", "version": 1, "cases": [...]}`. Each case
 has a `name` (its folder), `about`, `backward` and `tolerances`. In the folder of each case are:
 
     network        the network, in the mode in which it runs (`Nnet.save`)
-    request        what was asked for (`ComputationRequest.save`)
-    compiled       the computation as the compiler made it (`NnetComputation.save`)
-    optimized      the same, optimized
+    request        the request (`ComputationRequest.save`)
+    compiled       the computation as compiled (`NnetComputation.save`)
+    optimized      the computation after all passes
     given          safetensors: "input/NODE", and for a backward pass "output_deriv/NODE"
     expected       safetensors: "output/NODE", "input_deriv/NODE", "gradient/COMPONENT.FIELD"
 
@@ -35,7 +35,7 @@ from nnet3_conformance.errors import ConformanceError
 
 FORMAT: Final = "nnet3.conformance"
 VERSION: Final = 1
-"""Raised when older judges would misread a folder."""
+"""The version of the format; it rises when older judges would misread a folder."""
 
 LISTING: Final = "cases.json"
 PROGRAMS: Final = ("compiled", "optimized")
@@ -46,13 +46,13 @@ Arrays = dict[str, npt.NDArray[np.float32]]
 
 @attrs.frozen(kw_only=True)
 class Entry:
-    """What the listing says of a case.
+    """A case as the listing describes it.
 
     Attributes:
         name: The folder of the case.
-        about: What it is there for.
-        backward: Whether there is a backward pass.
-        tolerances: By "output", "input_deriv" and "gradient" the largest difference that is right,
+        about: The purpose of the case.
+        backward: Whether the case has a backward pass.
+        tolerances: For "output", "input_deriv" and "gradient", the largest difference allowed,
             relative to the largest value of the tensor.
     """
 
@@ -64,16 +64,16 @@ class Entry:
 
 @attrs.frozen(kw_only=True, eq=False)
 class Case:
-    """A network and a request, with the results that are right.
+    """A network and a request, with the expected results.
 
     Attributes:
-        entry: Its name, and how close results have to be.
+        entry: The entry of the listing: name, purpose and tolerances.
         nnet: The network.
-        request: What is given and wanted.
-        programs: "compiled" and "optimized": the computations.
-        given: What a runtime is given, by the names of the file.
-        expected: The right results.
-        folder: Where its files lie; None before they are written.
+        request: The request.
+        programs: The computations, by "compiled" and "optimized".
+        given: The operands of a runtime, by their names in the file.
+        expected: The expected results, by their names in the file.
+        folder: The folder of the files; None before they are written.
     """
 
     entry: Entry
@@ -85,7 +85,7 @@ class Case:
     folder: Path | None = None
 
     def part(self, arrays: Mapping[str, Any], role: str) -> dict[str, Any]:
-        """Returns the arrays of a role, such as "input", by the rest of their names."""
+        """Returns the arrays of a role, such as "input", by their names without the role."""
         prefix = f"{role}/"
         return {
             name.removeprefix(prefix): array
@@ -98,7 +98,7 @@ def write_case(folder: Path, case: Case) -> None:
     """Writes the files of a case, and adds it to the listing of the folder.
 
     Args:
-        folder: The folder of all cases; it is made if it is not there.
+        folder: The folder of all cases; it is made if missing.
         case: The case.
 
     Raises:
@@ -128,10 +128,10 @@ def _single(arrays: Mapping[str, npt.NDArray[Any]]) -> Arrays:
 
 
 def read_entries(folder: Path) -> tuple[Entry, ...]:
-    """Returns what the listing of a folder says of its cases.
+    """Returns the entries of a folder's listing.
 
     Raises:
-        ConformanceError: There is no listing, or it is of another format or version.
+        ConformanceError: There is no listing, or it has another format or version.
     """
     path = folder / LISTING
     try:
@@ -180,7 +180,7 @@ def read_arrays(path: Path) -> Arrays:
     """Returns the tensors of a safetensors file.
 
     Raises:
-        ConformanceError: It cannot be read.
+        ConformanceError: The file cannot be read.
     """
     try:
         return dict(safetensors.numpy.load(path.read_bytes()))

@@ -1,6 +1,6 @@
 """The command nnet3-conformance: make a folder of cases, and judge a runtime by it.
 
-The package imports what it exports on first use, so that help is there at once.
+The package imports its modules on first use, so that the help appears at once.
 """
 
 from __future__ import annotations
@@ -82,10 +82,10 @@ def judge(
 
 
 def _named(name: str) -> Any:
-    """Returns what "module:name" names.
+    """Returns the object that "module:name" stands for.
 
     Raises:
-        ConformanceError: There is no such thing.
+        ConformanceError: There is no such object.
     """
     module, colon, attribute = name.partition(":")
     if not colon:
@@ -100,7 +100,7 @@ def _named(name: str) -> Any:
 
 
 def main() -> None:
-    """Run the command; errors are a line on standard error and status 1."""
+    """Runs the command; an error prints one line on standard error and gives status 1."""
     try:
         cli(prog_name="nnet3-conformance")
     except (Nnet3Error, OSError) as error:

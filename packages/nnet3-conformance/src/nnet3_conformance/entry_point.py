@@ -1,17 +1,17 @@
-"""Where the command starts, so that Ctrl-C ends it quietly while modules are imported, too.
+"""The start of the command; Ctrl-C ends it quietly even while modules are being imported.
 
-This module imports nothing that an interruption could break off, such as click or NumPy.
+This module imports nothing that Ctrl-C could interrupt, such as click or NumPy.
 """
 
 import os
 import signal
 
 INTERRUPTED = 130
-"""The exit status after Ctrl-C: 128 and the number of the signal, as shells have it."""
+"""The exit status after Ctrl-C: 128 plus the number of the signal, as in shells."""
 
 
 def _end(*_: object) -> None:
-    # At once, since an exception may become another one within an extension that is imported.
+    # Ends at once: an exception could be replaced by another within an extension's import.
     try:
         os.write(2, b"nnet3-conformance: interrupted\n")
     finally:
@@ -19,8 +19,8 @@ def _end(*_: object) -> None:
 
 
 def main() -> None:
-    """Runs the command; Ctrl-C ends it with one line, whatever it is doing."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not if it is ignored
+    """Runs the command; Ctrl-C ends it with one line at any time."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # unless Ctrl-C is ignored
         signal.signal(signal.SIGINT, _end)
     from nnet3_conformance import command
 

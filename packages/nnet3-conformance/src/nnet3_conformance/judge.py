@@ -1,4 +1,4 @@
-"""Judging a runtime: what it finds for a case, and how far that is from what is right."""
+"""Judges a runtime: runs it on cases, and compares its results with the expected ones."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from nnet3_conformance.cases import PROGRAMS, SMALLEST_SCALE, Case, read_arrays
 from nnet3_conformance.errors import ConformanceError
 
 UNSUPPORTED = 3
-"""The exit status of a program that says why it can't run a case."""
+"""The exit status of a program that does not support a case."""
 
 
 @attrs.frozen(kw_only=True)
 class Verdict:
-    """The judgement of one program of a case.
+    """The judgement of a runtime on one computation of a case.
 
     Attributes:
         case: The name of the case.
         program: "compiled" or "optimized".
         outcome: "passed", "failed", or "not supported" if the runtime refused it.
         message: What failed and by how much, or why it was refused.
-        differences: By "output", "input_deriv" and "gradient" the largest relative difference.
+        differences: For "output", "input_deriv" and "gradient", the largest relative difference.
     """
 
     case: str
@@ -44,7 +44,7 @@ class Verdict:
 
 
 class UnsupportedError(Exception):
-    """The runtime does not take the case; the message says why."""
+    """The runtime does not support the case; the message says why."""
 
 
 def judge_class(
@@ -53,15 +53,15 @@ def judge_class(
     *,
     unsupported: Sequence[type[Exception]] = (),
 ) -> Iterator[Verdict]:
-    """Judges a class, called `runtime(nnet, computation)`, as the runtimes of this project are.
+    """Judges a class that is called `runtime(nnet, computation)`, like this project's runtimes.
 
-    It has `forward(inputs)`, which returns outputs by node. If it has `backward(output_derivs)`,
-    which returns derivatives by input node, and `gradient`, a network, these are judged too.
+    Its method `forward(inputs)` returns outputs by node. If it has `backward(output_derivs)`, which
+    returns derivatives by input node, and `gradient`, a network, these are judged too.
 
     Args:
         cases: The cases.
         runtime: The class.
-        unsupported: Errors that say that a runtime does not take a case.
+        unsupported: Errors by which the runtime refuses a case.
     """
 
     def run(case: Case, program: str) -> dict[str, Any]:
@@ -83,17 +83,17 @@ def judge_class(
 def judge_program(
     cases: Iterable[Case], command: Sequence[str], *, seconds: float = 60.0
 ) -> Iterator[Verdict]:
-    """Judges a program, called as COMMAND FOLDER PROGRAM FOUND for each case.
+    """Judges a program that is called as COMMAND FOLDER PROGRAM FOUND for each case.
 
     It reads FOLDER/network, FOLDER/PROGRAM and FOLDER/given, and writes FOUND, a safetensors file
-    of float32 with the names of "expected". It may leave out derivatives and gradient. It ends with
-    status 0; with status 3 if it does not support the case, after a line with the reason on
-    standard error.
+    of float32 with the names of "expected"; derivatives and gradient can be missing. It ends with
+    status 0. If it does not support the case, it prints the reason as a line on standard error, and
+    ends with status 3.
 
     Args:
-        cases: The cases, which have to be in a folder.
+        cases: The cases, which must be in a folder.
         command: The program and its first arguments.
-        seconds: After so many seconds a case has failed.
+        seconds: A case fails after this many seconds.
     """
 
     def run(case: Case, program: str) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class FailedError(Exception):
 
 
 def gradient_arrays(gradient: Nnet) -> dict[str, Any]:
-    """Returns the parameters of a network, by component and field."""
+    """Returns the parameters of a network by "COMPONENT.FIELD"."""
     return {
         f"{name}.{field}": array
         for name, component in zip(gradient.component_names, gradient.components, strict=True)
@@ -156,9 +156,9 @@ def _judge(cases: Iterable[Case], run: Callable[[Case, str], dict[str, Any]]) ->
 
 
 def compare(case: Case, program: str, found: Mapping[str, Any]) -> Verdict:
-    """Returns the verdict on what a runtime has found.
+    """Returns the verdict on the results of a runtime.
 
-    Outputs have to be there; of derivatives and gradients all of a kind, or none.
+    The outputs must be complete; of derivatives and of gradients, all or none must be there.
     """
     faults: list[str] = []
     differences: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Cases made from this repository's references: networks with what Kaldi computed for them."""
+"""Cases made from this repository's references: networks with results that Kaldi computed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nnet3_conformance.errors import ConformanceError
 from nnet3_conformance.judge import gradient_arrays
 
 TOLERANCES = {"output": 1e-4, "input_deriv": 1e-3, "gradient": 1e-3}
-"""Ten times what the runtimes of this project are held to."""
+"""Ten times the tolerances of this project's own runtimes."""
 
 KINDS = ("component", "network")
 
@@ -28,8 +28,8 @@ def reference_cases(folder: Path, only: str = "") -> Iterator[Case]:
 
     Each has case.json (about, test_mode, request), the network as nnet.raw, and arrays.npz:
     "input/NODE", "output/NODE", "output_deriv/NODE", "input_deriv/NODE", and "gradient", all
-    parameters as one vector. Where Kaldi gave statistics to a network in test mode after it wrote
-    nnet.raw, nnet.txt is read.
+    parameters as one vector. If Kaldi gave statistics to a network in test mode after it wrote
+    nnet.raw, the network is read from nnet.txt.
 
     Args:
         folder: The folder.

@@ -1,4 +1,4 @@
-"""nnet3-chain-combine: averages as many of the last models of a run as is best."""
+"""nnet3-chain-combine: averages the last models of a run, as many as give the best objective."""
 
 from __future__ import annotations
 
@@ -50,9 +50,10 @@ def command(
     use_gpu: str,
     **options: Any,
 ) -> None:
-    """Average the networks NNET-IN..., as many of the first as is best on EGS-RSPECIFIER.
+    """Average the networks NNET-IN..., as many of the first as give the best objective.
 
-    Give the last network of a run first. DEN-FST is the denominator.
+    The objective is that on EGS-RSPECIFIER. Give the last network of a run first. DEN-FST is the
+    denominator.
     """
     from nnet3_training.recipes import Combination, combine  # slow: loads all of training
 
@@ -71,7 +72,7 @@ def command(
     log(NAME, f"Read {len(examples)} examples.")
     first, denominator, chain = _read(inputs[0]), read_den_fst(den_fst), taken(options)
     training = nnet3_training.ChainTraining(first, denominator, chain)
-    # Not 0, so that statistics are gathered at the cross-entropy output, too.
+    # Not 0, so that the cross-entropy output gets statistics, too.
     with_xent = attrs.evolve(chain, xent_regularize=chain.xent_regularize or _ANY_XENT)
     combined = combine(
         map(_read, inputs),

@@ -1,4 +1,4 @@
-"""nnet3-chain-fine-tune: trains a trained chain model further, and changes only its parameters."""
+"""nnet3-chain-fine-tune: trains the parameters of a trained chain model further."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ def command(
 ) -> None:
     """Train the model MODEL-IN, .mdl or .raw, on the examples of EGS-RSPECIFIER for a few epochs.
 
-    Batch-norm keeps its statistics. MODEL-OUT differs from MODEL-IN in parameters alone. Examples
-    are those of nnet3-chain-get-egs, of one sequence each; they are held in memory.
+    Batch-norm keeps its statistics. MODEL-OUT differs from MODEL-IN in its parameters only. The
+    examples, as nnet3-chain-get-egs writes them, have one sequence each and are held in memory.
     """
     from nnet3_tools.chain.egs.examples import read_entries
     from nnet3_tools.chain.objective_log import value

@@ -1,4 +1,4 @@
-"""Log lines on objectives during and after training, in the form that Kaldi's scripts read."""
+"""Log lines about objectives, during and after training, in the form that Kaldi's scripts read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Say = Callable[[str], None]
 
 
 def value(total: ObjectiveSum, sign: str = "is") -> str:
-    """The objective per frame, with the auxiliary part if there is one, and the frames."""
+    """The objective per frame, with its auxiliary part if it has one, and the number of frames."""
     main, frames = total.per_frame, f"{total.weight:.6g} frames."
     if not total.auxiliary:
         return f"{sign} {main:.6g} over {frames}"
@@ -30,8 +30,8 @@ class _Phase:
     """The objective of an output over a range of minibatches.
 
     Attributes:
-        number: The number of the range.
-        total: Its sum.
+        number: Number of the range.
+        total: Sum of the objectives.
     """
 
     number: int = 0
@@ -42,11 +42,11 @@ class _Phase:
 class ObjectiveLog:
     """Logs the objective of each output every few minibatches.
 
-    As in Kaldi, a range of minibatches is logged when the output occurs in a later range, so the
-    last range is not logged.
+    As in Kaldi, the line for a range of minibatches appears when the output occurs in a later
+    range, so the last range has no line.
 
     Attributes:
-        interval: Number of minibatches of a range.
+        interval: Number of minibatches in a range.
         say: Logs a line.
     """
 
@@ -82,7 +82,7 @@ def say_totals(totals: Mapping[str, ObjectiveSum], say: Say) -> None:
 
 
 def say_limits(trainer: Trainer, say: Say) -> None:
-    """Logs how often changes of the parameters were limited."""
+    """Logs how often the size of a change of the parameters was limited."""
     count = max(trainer.num_updates, 1)
     names = [name for name in trainer.nnet_as_given.component_names if trainer.num_limited[name]]
     for name in names:

@@ -21,13 +21,13 @@ CHAIN_NUMBERS = {
     "leaky_hmm_coefficient": "Probability of a jump from a state of the denominator to any other.",
     "xent_regularize": "Factor of cross-entropy at the output 'output-xent'; 0 for none.",
 }
-"""Options of `ChainOptions` that are numbers, and what help says of them."""
+"""The options of `ChainOptions` that are numbers, with their help."""
 
 
 class ObjectiveCommand(KaldiCommand):
-    """A command that takes Kaldi's options for its optimizer, compiler and caches.
+    """A command that accepts Kaldi's options for its optimizer, compiler and caches.
 
-    They say how Kaldi computes, not what, but for those that a command of training has itself.
+    They change how Kaldi computes, not the results; a training command handles some itself.
     """
 
     ignored: ClassVar[tuple[str, ...]] = (
@@ -46,7 +46,7 @@ class ObjectiveCommand(KaldiCommand):
 
 
 def _only_zero(context: click.Context, parameter: click.Parameter, value: float) -> None:
-    """Refuses the options of learning without forgetting, which is not implemented."""
+    """Refuses options of learning without forgetting, which is not implemented."""
     if value:
         raise click.ClickException(
             f"{parameter.opts[0]}: expected 0, found {value:g}; there is no learning without "
@@ -74,7 +74,7 @@ def chain_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def taken(options: dict[str, Any]) -> ChainOptions:
-    """The options of the objective, taken out of all options of a command.
+    """Removes the options of the objective from all options of a command, and returns them.
 
     Raises:
         TrainingError: A number is out of range.
@@ -83,11 +83,11 @@ def taken(options: dict[str, Any]) -> ChainOptions:
 
 
 def read_den_fst(name: str) -> Fst:
-    """The FST of the denominator: a file, "-" or "command |".
+    """The denominator FST: from a file, "-" or "command |".
 
     Raises:
-        ModelFileError, FileError: it cannot be read.
-        click.ClickException: the command failed.
+        ModelFileError, FileError: The FST cannot be read.
+        click.ClickException: The command failed.
     """
     with readable(name) as source:
         return nnet3_training.read_fst(source)

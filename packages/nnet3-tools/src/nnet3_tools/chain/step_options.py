@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _LARGEST_PHASE = 100_000
 
 _NO_TIME = 2**31 - 1
-"""A time that is no limit; so are times beyond it, such as the smallest of 32 bits."""
+"""A time that sets no limit; nor do times of larger magnitude, such as the least 32-bit number."""
 _LIMITS = ("min_deriv_time", "max_deriv_time", "max_deriv_time_relative")
 
 _OPTIONS = (
@@ -93,19 +93,19 @@ _OPTIONS = (
 
 
 def training_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options of steps; what `trainer_options` does not take is among them."""
+    """Adds the options of training steps, including some that `trainer_options` does not take."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
 
 
 def trainer_options(srand: int, **options: Any) -> TrainerOptions:
-    """The options of a Trainer; the seed decides the same as in Kaldi's tools.
+    """The options of a Trainer; a seed has the effect that it has in Kaldi's tools.
 
-    The first number drawn chooses the minibatches with a step back.
+    The first random number chooses the minibatches with a step back.
 
     Raises:
-        TrainingError: an option is out of range.
+        TrainingError: An option is out of range.
     """
     from nnet3_training.egs import CRandom
 

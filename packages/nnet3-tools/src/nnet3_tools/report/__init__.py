@@ -1,13 +1,13 @@
-"""Pages about a model (its network drawn, its layers, what a request costs), and about a run.
+"""Pages about a model (a drawing, its layers, the cost of a request), and about a training run.
 
 component_facts.py   numbers about each component: dimensions, parameters, statistics
-program_facts.py     what a request is compiled to, pass by pass
-time_facts.py        how long the commands of each node take on this machine
-page.py, page.html   all of it as one page that needs nothing else
-training_page.py     a page about a run of training: curves, changes, clipped steps, saturation
-rendering.py         how pages are made of templates
+program_facts.py     the program of a request, and the effect of each pass
+time_facts.py        the time that the commands of each node take on this machine
+page.py, page.html   the page about a model, in one file
+training_page.py     the page about a run: curves, changes, clipped steps, saturation
+rendering.py         fills templates
 
-The drawings are those that notebooks show: `nnet3_descriptors.drawing`, `nnet3_compiler.drawing`.
+Notebooks show the same drawings: `nnet3_descriptors.drawing`, `nnet3_compiler.drawing`.
 """
 
 from nnet3_tools.report.page import report_page

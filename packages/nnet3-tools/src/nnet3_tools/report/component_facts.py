@@ -1,4 +1,4 @@
-"""Numbers about each component: dimensions, parameters, and the statistics that training left."""
+"""Numbers about each component: dimensions, parameters, and statistics from training."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from nnet3_training import saturated_units
 Array = npt.NDArray[np.float32]
 
 SMALLEST_RANK, LARGEST_RANK = 8, 2048
-"""The rank is shown of matrices whose smaller side is between these: larger ones take seconds."""
+"""The rank is shown of matrices whose smaller side is within these: larger ones take seconds."""
 
 ENERGY = 0.9
-"""The rank that is shown: so much of the sum of squares is in so many singular values."""
+"""The part of the sum of squares that the singular values counted by the rank hold."""
 
 
 @attrs.frozen
 class ComponentFacts:
-    """A line of the table.
+    """A row of the table of components.
 
     Attributes:
         name: The component.
         type: Its type, without "Component".
-        input_dim: Columns that it takes.
-        output_dim: Columns that it gives.
-        num_parameters: Numbers that training changes.
-        learning_rate: Of a component with parameters; else None.
+        input_dim: Number of columns of its input.
+        output_dim: Number of columns of its output.
+        num_parameters: Number of trainable parameters.
+        learning_rate: The learning rate of a component with parameters; else None.
         rms: Root mean square of its largest matrix; None without one.
-        rank: How many singular values of that matrix hold `ENERGY` of the sum of squares.
-        full_rank: How many singular values it has; None where the rank is not looked for.
-        activity: What statistics say, such as "positive in 31 % of frames".
-        warning: What somebody should look at, such as "3 of 64 units are dead".
+        rank: Number of that matrix's singular values that hold `ENERGY` of the sum of squares.
+        full_rank: Number of its singular values; None if the rank is not computed.
+        activity: The statistics in words, such as "positive in 31 % of frames".
+        warning: A finding that deserves a look, such as "3 of 64 units are dead".
     """
 
     name: str
@@ -85,7 +85,7 @@ def _with_matrix(facts: ComponentFacts, component: Component) -> ComponentFacts:
 
 
 def rank_of(matrix: Array) -> int:
-    """Returns how many singular values hold `ENERGY` of the sum of squares; 0 for zeros.
+    """Returns the number of singular values that hold `ENERGY` of the sum of squares; 0 for zeros.
 
     Args:
         matrix: (rows, cols).

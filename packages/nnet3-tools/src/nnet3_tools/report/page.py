@@ -1,4 +1,4 @@
-"""The page: one HTML file without anything beside it."""
+"""The page about a model: one HTML file that needs no other."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from nnet3_tools.report.program_facts import ProgramFacts
 
 MOST_LINES = 3000
-"""So many lines of a program are shown."""
+"""The most lines of a program on the page."""
 
 
 def report_page(
     name: str, nnet: Nnet, request: ComputationRequest | None = None, *, timed: bool = False
 ) -> str:
-    """Describes a network, and what a request for it is compiled to.
+    """Describes a network, and the program of a request.
 
     Args:
-        name: What the page calls the network.
+        name: The network's name on the page.
         nnet: The network.
-        request: What is asked of it; None leaves that part out.
-        timed: Whether to run what the request is compiled to, and show where the time goes.
+        request: The request; without one, the page is about the network only.
+        timed: Whether to run the program, and show where the time goes.
 
     Returns:
         An HTML document; it needs no network and no other file.
@@ -37,7 +37,7 @@ def report_page(
     Raises:
         NotComputableError: An output of the request cannot be computed.
         RequestError: The request does not fit the network.
-        UnsupportedComponentError, DeviceMemoryError: What is to be timed cannot be run.
+        UnsupportedComponentError, DeviceMemoryError: The program to be timed cannot run.
     """
     program = None if request is None else program_facts(nnet, request)
     times = None

@@ -13,7 +13,7 @@ from nnet3_optimizer import live_bytes, optimize_in_steps, pass_summaries, peak_
 
 @attrs.frozen
 class Stage:
-    """A computation on its way.
+    """A computation after a pass.
 
     Attributes:
         name: The name of the pass that made it; "compiled" for the first stage.
@@ -36,9 +36,9 @@ class ProgramFacts:
         steps: Nodes that are computed together, with the rows of each.
         stages: The computation as compiled, and after each pass that changed it.
         compiled_bytes: Bytes of matrices after each command, as compiled.
-        optimized_bytes: The same after all passes.
+        optimized_bytes: Bytes of matrices after each command, after all passes.
         optimized: The computation after all passes.
-        listing: The same in text.
+        listing: The text of that computation.
     """
 
     steps: tuple[tuple[str, int], ...]
@@ -50,7 +50,7 @@ class ProgramFacts:
 
 
 def program_facts(nnet: Nnet, request: ComputationRequest) -> ProgramFacts:
-    """Compiles a request, and looks at the result after each pass.
+    """Compiles a request, and applies the passes one by one.
 
     Raises:
         NotComputableError: An output cannot be computed.

@@ -1,4 +1,4 @@
-"""How pages are put together: templates beside this module, nothing from elsewhere."""
+"""Makes pages from the templates in this folder; a page loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _source(name: str) -> str:
 
 
 def rendered(template: str, **values: Any) -> str:
-    """The page that a template makes of values."""
+    """The page that a template gives with these values."""
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_source),
         autoescape=True,

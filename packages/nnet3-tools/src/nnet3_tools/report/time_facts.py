@@ -13,7 +13,7 @@ from nnet3_runtime_cuda import NnetComputer, Tracer
 from threadpoolctl import threadpool_limits
 
 RUNS = 5
-"""The number of runs; the least time of each command counts."""
+"""The number of runs; the shortest time of each command counts."""
 
 MOST_NODES = 20
 """The number of nodes that are shown, the slowest first."""
@@ -21,13 +21,13 @@ MOST_NODES = 20
 
 @attrs.frozen
 class NodeTime:
-    """The time of all commands of a node together.
+    """The time of all commands of a node.
 
     Attributes:
         node: The node; "" for commands without a known node.
-        commands: How many commands it has.
-        seconds: All of them together.
-        share: The part of the time of all commands, from 0 to 1.
+        commands: Number of its commands.
+        seconds: Seconds of all of them together.
+        share: Their part of the time of all commands, from 0 to 1.
     """
 
     node: str
@@ -41,7 +41,7 @@ class TimeFacts:
     """Where the time of a request goes.
 
     Attributes:
-        seconds: All commands together.
+        seconds: Seconds of all commands together.
         nodes: The slowest nodes, the slowest first.
         others: The share of all other nodes.
     """
@@ -58,7 +58,7 @@ def time_facts(nnet: Nnet, request: ComputationRequest, computation: NnetComputa
 
     Args:
         nnet: The network.
-        request: What the computation was compiled for.
+        request: The request that the computation was compiled for.
         computation: The program, optimized.
 
     Raises:
@@ -72,8 +72,8 @@ def time_facts(nnet: Nnet, request: ComputationRequest, computation: NnetComputa
         io.name: rng.standard_normal((len(io.indexes), nnet.node_dim(io.name)), np.float32)
         for io in request.inputs
     }
-    # A computer with one thread leaves the threads of the BLAS library alone, which wait for one
-    # another if other programs have the processors.
+    # A computer with one thread does not limit the BLAS library's threads, which wait for one
+    # another while other programs use the processors.
     with threadpool_limits(limits=1, user_api="blas"):
         for _ in range(RUNS):
             outputs = computer.forward(inputs)

@@ -1,4 +1,4 @@
-"""The page about a run of training: what was reached, and what each iteration did."""
+"""The page about a training run: its objectives, and the changes by each iteration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nnet3_training.recipes import Figure, IterationRecord, TrainingRun
 from nnet3_tools.report.rendering import rendered
 
 MOST_COLUMNS = 25
-"""So many iterations are columns of a table; of more, some are left out."""
+"""The most iterations in a table; longer runs leave some out."""
 
 Array = npt.NDArray[np.float64]
 
@@ -24,8 +24,8 @@ class Cell:
     """A number in a table.
 
     Attributes:
-        text: It, for people.
-        strength: From 0 to 1, how strong its colour is.
+        text: The number as text.
+        strength: Strength of the cell's colour, from 0 to 1.
     """
 
     text: str
@@ -37,10 +37,10 @@ class Table:
     """Numbers by component and iteration.
 
     Attributes:
-        title: What they are.
-        note: How they are to be read.
-        columns: The iterations.
-        rows: By component, a number for each; None where there is none.
+        title: What the numbers are.
+        note: How to read them.
+        columns: Numbers of the iterations.
+        rows: For each component, a number for each iteration; None where it is missing.
     """
 
     title: str
@@ -50,11 +50,11 @@ class Table:
 
 
 def training_page(name: str, run: TrainingRun) -> str:
-    """Describes a run, as far as it is.
+    """Describes a run, finished or not.
 
     Args:
-        name: What the page calls it.
-        run: The run; it has one iteration at least, or none is drawn.
+        name: The name of the run on the page.
+        run: The run; without an iteration, the page has no curves.
 
     Returns:
         An HTML document; it needs no other file.
@@ -83,7 +83,7 @@ def training_page(name: str, run: TrainingRun) -> str:
 
 
 def _drawings(run: TrainingRun) -> list[tuple[str, str]]:
-    """Titles and SVG elements."""
+    """Titles and SVG elements of the curves."""
     if not run.iterations:
         return []
     outputs = sorted({name for each in run.diagnostics.values() for name in each.held_out})
@@ -119,9 +119,9 @@ def _frames_per_second(record: IterationRecord) -> float:
 
 
 def _objectives(run: TrainingRun, output: str) -> str:
-    """Those of the diagnostics, and those that jobs had while they trained.
+    """Draws the objectives of the diagnostics, and of the jobs while they trained.
 
-    The objective of an untrained network would press all others together: it is left out.
+    The untrained network is left out: its objective would flatten all other curves.
     """
     curves = _diagnosed(run, output, lambda figure: figure.per_frame)
     curves = {name: (xs[xs > 0], ys[xs > 0]) for name, (xs, ys) in curves.items()}
@@ -161,7 +161,7 @@ def _drawn(title: str, curves: Mapping[str, tuple[Array, Array]], run: TrainingR
 
 
 def _chosen(count: int, most: int) -> list[int]:
-    """At most so many of the numbers below `count`, evenly, with the first and the last."""
+    """At most `most` of the numbers below `count`, evenly spaced, with the first and the last."""
     if count <= most:
         return list(range(count))
     return sorted({round(n) for n in np.linspace(0, count - 1, most).tolist()})

@@ -1,1 +1,1 @@
-"""Kaldi's command lines for training, and for what is done with a network before and after."""
+"""Kaldi's command lines for training, and for preparing and finishing networks."""

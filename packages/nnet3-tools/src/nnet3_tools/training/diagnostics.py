@@ -1,4 +1,4 @@
-"""What the tools say that evaluate networks on examples."""
+"""The output of tools that evaluate networks on examples."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Say = Callable[[str], None]
 
 
 def say_evaluation(evaluator: Evaluator, nnet: Nnet, say: Say, *, per_column: bool = False) -> None:
-    """Says the objective and the accuracy at each output, as Kaldi's scripts expect it.
+    """Prints the objective and the accuracy at each output, in the form that Kaldi's scripts read.
 
     Args:
-        evaluator: What was found.
+        evaluator: The evaluation.
         nnet: The network.
-        say: Takes a line.
-        per_column: Whether to say the accuracy of each column, too; -1 for those without weight.
+        say: Prints a line.
+        per_column: Whether to print the accuracy of each column, too; -1 for those without weight.
     """
     kinds = {node.name: node.objective for node in nnet.output_nodes}
     for name, total in evaluator.objectives.items():
@@ -44,7 +44,7 @@ def say_evaluation(evaluator: Evaluator, nnet: Nnet, say: Say, *, per_column: bo
 
 
 def by_component(nnet: Nnet, values: Iterable[float]) -> str:
-    """Numbers of components with parameters, each behind the name of its component."""
+    """One number for each component with parameters, as text: the component's name, the number."""
     names = [name for name, c in zip(nnet.component_names, nnet.components, strict=True)
              if c.parameter_arrays()]  # fmt: skip
     pairs = "".join(f"{name}:{value:.6g} " for name, value in zip(names, values, strict=True))
@@ -54,12 +54,12 @@ def by_component(nnet: Nnet, values: Iterable[float]) -> str:
 def dot_products(
     nnet: Nnet, one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """By component with parameters, the dot product of two vectors of parameters.
+    """The dot product of two vectors of parameters, for each component with parameters.
 
     Args:
         nnet: The network.
         one: (num_parameters,), in the order of `vectorize`.
-        other: Likewise.
+        other: The same.
     """
     sizes = [sum(a.size for a in c.parameter_arrays().values()) for c in nnet.components]
     starts = np.cumsum([0, *(size for size in sizes if size)])

@@ -1,4 +1,4 @@
-"""Statistics by class, to estimate LDA from, and Kaldi's file of them."""
+"""Statistics of frames by class for LDA, and Kaldi's file format for them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class LdaStats:
     """Sums over frames, by class.
 
     Attributes:
-        counts: (classes,), the weight of frames.
+        counts: (classes,), the sum of the weights of frames.
         sums: (classes, dim), the weighted sum of frames.
-        squares: (dim, dim), the weighted sum of their outer products, over all classes.
+        squares: (dim, dim), the weighted sum of the frames' outer products, over all classes.
     """
 
     def __init__(self, classes: int, dim: int) -> None:
@@ -28,7 +28,7 @@ class LdaStats:
         self, frames: npt.NDArray[np.float32], known: SparsePosteriors, threshold: float,
         rng: np.random.Generator,
     ) -> None:  # fmt: skip
-        """Adds frames, (rows, dim); weights below a threshold become it, or 0, at random."""
+        """Adds frames, (rows, dim); a weight below the threshold becomes it, or 0, at random."""
         weights = known.weights.astype(np.float64)
         small = (np.abs(weights) < threshold) & (weights != 0.0)
         is_kept = rng.random(len(weights)) * threshold < np.abs(weights)
@@ -39,7 +39,7 @@ class LdaStats:
         self.squares += rows.T @ (weights[:, None] * rows)
 
     def write(self, writer: Writer) -> None:
-        """Writes them as Kaldi does: the squares are those within classes."""
+        """Writes the statistics in Kaldi's form, with the squares within classes."""
         seen = self.counts != 0.0
         means = self.sums[seen] / self.counts[seen, None]
         within = self.squares - self.sums[seen].T @ means
@@ -58,7 +58,7 @@ class LdaStats:
 
 
 def _write_symmetric(writer: Writer, matrix: Doubles) -> None:
-    """Writes the rows of a symmetric matrix up to the diagonal."""
+    """Writes a symmetric matrix, each row up to the diagonal."""
     lower = matrix[np.tril_indices(len(matrix))].astype("<f4")
     if writer.binary:
         writer.token("FP")
@@ -74,7 +74,7 @@ def _write_symmetric(writer: Writer, matrix: Doubles) -> None:
 
 
 def as_posteriors(targets: DenseTargets) -> SparsePosteriors:
-    """Dense targets, (rows, classes), as weights of the classes that have any."""
+    """Dense targets, (rows, classes), as weights of the classes whose weight is not 0."""
     values = targets.values
     rows, columns = np.nonzero(values)
     sizes = np.bincount(rows, minlength=len(values))

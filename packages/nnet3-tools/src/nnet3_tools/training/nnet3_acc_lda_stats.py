@@ -1,4 +1,4 @@
-"""nnet3-acc-lda-stats: statistics of the outputs of a network by class, to estimate LDA from."""
+"""nnet3-acc-lda-stats: sums up the outputs of a network by class, for LDA."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NAME = "nnet3-acc-lda-stats"
 )
 @common_options
 def command(nnet_in: str, egs_in: str, stats_out: str, binary: bool, rand_prune: float) -> None:
-    """Sum up what the network NNET-IN gives for examples, by the classes of their output."""
+    """Sum up the outputs of the network NNET-IN on examples, by the classes of their labels."""
     import numpy as np
     from nnet3_descriptors.files import BinaryWriter, TextWriter, write_atomically
 

@@ -1,4 +1,4 @@
-"""nnet3-am-init: an acoustic model of a network and a transition model."""
+"""nnet3-am-init: makes an acoustic model from a network and a transition model."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ NAME = "nnet3-am-init"
 @boolean_option("--binary", default=True, help="Write the model in binary form.")
 @common_options
 def command(names: tuple[str, ...], binary: bool) -> None:
-    """Make the acoustic model MODEL-OUT, a .mdl file, of the network NNET-IN, a .raw file.
+    """Make the acoustic model MODEL-OUT, a .mdl file, from the network NNET-IN, a .raw file.
 
-    The transition model is made of TREE and TOPOLOGY. If only one file stands before NNET-IN, it is
-    one that begins with a transition model. There are no priors yet. A file may be "-", "command |"
-    or "| command".
+    The transition model is made from TREE and TOPOLOGY. If only one file stands before NNET-IN, it
+    must begin with a transition model, which is used. The model has no priors. A file can be "-",
+    "command |" or "| command".
     """
     if len(names) not in (3, 4):
         raise click.UsageError(f"expected three or four files, got {len(names)}")

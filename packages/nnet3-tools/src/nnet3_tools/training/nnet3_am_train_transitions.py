@@ -93,7 +93,7 @@ def command(
 
 
 def _counted(alignments_in: str, transitions: Transitions) -> npt.NDArray[np.float64]:
-    """How often each transition-id comes in a table of alignments, (ids,)."""
+    """The number of times that each transition-id occurs in a table of alignments, (ids,)."""
     import numpy as np
     from nnet3_training.egs import read_alignment
 
@@ -117,7 +117,7 @@ def _counted(alignments_in: str, transitions: Transitions) -> npt.NDArray[np.flo
 def priors_of(
     transitions: Transitions, counts: npt.NDArray[np.float64], floor: float
 ) -> npt.NDArray[np.float32]:
-    """The share of each pdf in the counts of transition-ids, but not below a floor."""
+    """The share of each pdf in the counts of transition-ids, raised to a floor if below it."""
     import numpy as np
 
     sums = np.bincount(

@@ -1,4 +1,4 @@
-"""nnet3-combine: the average of the last networks of a training run, of as many as are best."""
+"""nnet3-combine: averages the last networks of a run, as many as give the best objective."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def command(
     batchnorm_test_mode: bool,
     dropout_test_mode: bool,
 ) -> None:
-    """Average the first networks: as many as give the best objective.
+    """Average the first networks, as many as give the best objective.
 
-    Give the last network of the training run first. Examples are those of EGS-RSPECIFIER.
+    The objective is that on EGS-RSPECIFIER. Give the last network of the training run first.
     """
     from nnet3_training.recipes import Combination, combine  # slow: loads all of training
 

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 NAME = "nnet3-compute-from-egs"
 
 MOST_EXAMPLES = 32
-"""A shard has so many, and the last one fewer."""
+"""Number of examples in a shard; the last one can have fewer."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class ExampleShard:
-    """Examples, and what computes them.
+    """Examples, and the network that computes their outputs.
 
     Attributes:
         nnet: The file of the network.
@@ -52,11 +52,11 @@ def _evaluator(path: str, version: int) -> Evaluator:
 
 
 def compute_shard(shard: ExampleShard) -> list[tuple[str, FloatArray]]:
-    """The keys of the examples of a shard, and the outputs (rows, dim).
+    """The key and the output, (rows, dim), of each example of a shard.
 
     Raises:
-        ModelFileError: the network cannot be read.
-        ExampleError: an example has no such output.
+        ModelFileError: The network cannot be read.
+        ExampleError: An example has no such output.
     """
     evaluator = _evaluator(shard.nnet, shard.version)
     return [(each.key, _output(evaluator, each, shard.output)) for each in shard.examples]
@@ -114,7 +114,7 @@ def command(
 def _by_workers(
     nnet: str, examples: Iterator[TrainingExample], output: str, jobs: int, dask: str | None
 ) -> Iterator[tuple[str, FloatArray]]:
-    """Keys and outputs, computed in shards by processes, in the order of the examples."""
+    """Keys and outputs in the order of the examples, computed in shards by worker processes."""
     if not os.path.isfile(nnet):
         raise click.UsageError("--jobs and --dask need a model in a file, which all workers read")
     path, version = os.path.abspath(nnet), os.stat(nnet).st_mtime_ns

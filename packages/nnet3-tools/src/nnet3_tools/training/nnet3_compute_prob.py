@@ -12,7 +12,7 @@ from nnet3_tools.streams import readable
 
 NAME = "nnet3-compute-prob"
 _PLACE = f"{NAME}:PrintTotalStats():nnet-diagnostics.cc:0"
-"""Kaldi's scripts take objectives from lines of this place in its source only."""
+"""The place in Kaldi's source that its scripts expect in log lines with objectives."""
 
 
 @click.command(cls=ObjectiveCommand)

@@ -1,4 +1,4 @@
-"""nnet3-show-progress: what changed between two networks, and what it brought."""
+"""nnet3-show-progress: how the parameters of two networks differ, and the effect of that."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def command(
 ) -> None:
     """Print how the parameters of two networks differ, by component.
 
-    With examples, print how each component's change affects the objective, too: the gradient at
-    some points between the networks, times the change.
+    With examples, also print how the change of each component affects the objective: the change
+    times the gradient at some points between the networks.
     """
     with readable(old_in) as source:
         old = nnet3_descriptors.read_nnet(source)

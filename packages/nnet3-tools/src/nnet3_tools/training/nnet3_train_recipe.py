@@ -1,4 +1,4 @@
-"""nnet3-train-recipe: trains a network from features and labels, in a folder where it can go on."""
+"""nnet3-train-recipe: trains a network from features and labels in a folder, and resumes runs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _lengths(context: click.Context, parameter: click.Parameter, text: str | Non
 
 
 def recipe_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds an option for each number of `RecipeOptions` and `ChainOptions`; None: not given."""
+    """Adds an option for each number of `RecipeOptions` and `ChainOptions`; None if not given."""
     from nnet3_training.recipes import RecipeOptions
 
     fields = [field for field in attrs.fields(RecipeOptions) if field.name in _HELP]
@@ -85,7 +85,7 @@ def recipe_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _wanted(folder: Path, *, has_den_fst: bool, given: dict[str, Any]) -> RecipeOptions | None:
-    """The options that the command line asks for; None to go on with those of the folder."""
+    """The options on the command line; None to go on with the options of the folder."""
     from nnet3_training.recipes import RecipeOptions, TrainingRun
 
     chain = {name: given.pop(name) for name in CHAIN_NUMBERS if name in given}
@@ -145,9 +145,9 @@ def command(
     """Train a network from scratch in the folder DIR, or go on with the run there.
 
     A new run needs --nnet-config or --nnet, and data: --features with --alignments, --posteriors or
-    --targets; for a chain model --features with --supervisions, and --den-fst; or --egs. One that
-    goes on needs DIR alone. The result is DIR/final.raw: the same, to the last bit, whatever --jobs
-    and --dask say, and however often the run was broken off.
+    --targets; for a chain model --features with --supervisions, and --den-fst; or --egs. To go on,
+    give DIR alone. The result is DIR/final.raw: the same, to the last bit, whatever --jobs and
+    --dask are, and however often the run was interrupted.
     """
     from nnet3_training.recipes import TrainingRun, train_recipe
 
@@ -204,8 +204,8 @@ def write_report(folder: Path, path: str) -> None:
     """Writes the page about a run.
 
     Raises:
-        RecipeError: a file of the run is damaged.
-        FileError: the page cannot be written.
+        RecipeError: A file of the run is damaged.
+        FileError: The page cannot be written.
     """
     from nnet3_descriptors.files import write_atomically
     from nnet3_training.recipes import TrainingRun
@@ -217,7 +217,7 @@ def write_report(folder: Path, path: str) -> None:
 
 
 class _Progress:
-    """Says what was done, shows a bar on a terminal, and keeps the page up to date."""
+    """Reports the progress of a run: lines, a bar on a terminal, and the page of the report."""
 
     def __init__(self, folder: Path, report: str | None) -> None:
         self._folder, self._report = folder, report
@@ -232,7 +232,7 @@ class _Progress:
             self._bar.close()
 
     def take(self, event: ArchivesRecord | JobRecord | IterationRecord | FinalRecord) -> None:
-        """Takes what the run says of itself."""
+        """Reports an event of the run."""
         from nnet3_training.recipes import ArchivesRecord, FinalRecord, IterationRecord, JobRecord
 
         match event:
@@ -270,7 +270,7 @@ class _Progress:
             )
 
     def _say_iteration(self, record: IterationRecord) -> None:
-        # At the output itself; a chain model has cross-entropy beside it.
+        # Only the main output; a chain model also has one for cross-entropy.
         figures = [
             figure
             for job in record.jobs

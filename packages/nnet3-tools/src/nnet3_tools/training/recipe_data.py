@@ -1,4 +1,4 @@
-"""What nnet3-train-recipe trains on, as its options name it."""
+"""The training data of nnet3-train-recipe, from its options."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LABELS = ("alignments", "posteriors", "targets", "supervisions")
 
 
 def data_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that name the data."""
+    """Adds the options for the data."""
     options = (
         click.option("--features", metavar="RSPECIFIER", help="Features of the utterances."),
         click.option(
@@ -58,14 +58,14 @@ def data_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @attrs.frozen(kw_only=True)
 class DataOptions:
-    """The options that name the data, and what the labels have to fit.
+    """The options for the data, and checks of the labels.
 
     Attributes:
         tool: Name of the tool, for warnings.
         features: Table of features.
         alignments: Table of classes.
         posteriors: Table of classes with weights.
-        targets: Table of numbers to be reached.
+        targets: Table of target values.
         supervisions: Table of supervisions of a chain model.
         egs: Table of examples.
         online_ivectors: Table of i-vectors; empty for none.
@@ -84,11 +84,11 @@ class DataOptions:
 
     @property
     def is_given(self) -> bool:
-        """Whether there are any data."""
+        """Whether any option gives data."""
         return bool(self.features or self.egs)
 
     def check(self, *, is_chain: bool) -> None:
-        """Raises a click.UsageError if the options do not fit each other."""
+        """Raises a click.UsageError if the options contradict each other."""
         given = [name for name in _LABELS if getattr(self, name) is not None]
         if self.egs:
             if self.features or given:
@@ -102,16 +102,16 @@ class DataOptions:
             raise click.UsageError(f"expected {options} for labels of {kind}, got {found}")
 
     def read(self, dim: int, step: int, *, is_chain: bool) -> Iterator[TrainingData]:
-        """The data; warns of utterances of which something is missing.
+        """The data; warns of utterances that lack labels or i-vectors.
 
         Args:
             dim: Columns of the output.
-            step: Frames of the input for one of the output.
+            step: Frames of the input for each frame of the output.
             is_chain: Whether the network is a chain model.
 
         Raises:
-            TableError, ModelFileError: a table cannot be read.
-            click.ClickException: targets have another number of columns.
+            TableError, ModelFileError: A table cannot be read.
+            click.ClickException: Targets have another number of columns than the output.
         """
         from nnet3_training.chain import read_chain_example
         from nnet3_training.egs import read_example
@@ -152,7 +152,7 @@ class DataOptions:
                 click.echo(f"WARNING ({self.tool}) {one_line(error)}", err=True)
 
     def _labels(self, dim: int) -> Callable[[str], Known | None]:
-        """What is known of the frames of an utterance."""
+        """A function from the key of an utterance to the labels of its frames."""
         from nnet3_training.egs import posteriors as make_posteriors
         from nnet3_training.egs import read_alignment, read_posterior, read_stored_matrix
 
