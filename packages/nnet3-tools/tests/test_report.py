@@ -18,6 +18,7 @@ from nnet3_runtime_cuda import NnetComputer
 from nnet3_tools.models.nnet3_report import command, usual_request
 from nnet3_tools.report import report_page
 from nnet3_tools.report.component_facts import component_facts, rank_of
+from nnet3_tools.report.page import described_rows
 from nnet3_tools.report.program_facts import program_facts
 from nnet3_tools.report.time_facts import time_facts
 from threadpoolctl import threadpool_info
@@ -81,6 +82,40 @@ def test_dead_units(nnet: Nnet) -> None:
 
     assert facts[1].warning == "2 of 16 units dead"
     assert facts[1].activity == "positive in 44% of frames"
+
+
+def test_frames_read() -> None:
+    """The table says which frames a component chooses itself."""
+    nnet = parse_config(
+        "input-node name=input dim=4\n"
+        "component name=tdnn type=TdnnComponent input-dim=4 output-dim=3 time-offsets=-3,0\n"
+        "component-node name=tdnn component=tdnn input=input\n"
+        "component name=extract type=StatisticsExtractionComponent input-dim=3\n"
+        "component-node name=extract component=extract input=tdnn\n"
+        "component name=pool type=StatisticsPoolingComponent input-dim=7 left-context=0 "
+        "right-context=90\n"
+        "component-node name=pool component=pool input=extract\n"
+        "output-node name=output input=pool\n"
+    )
+    assert [each.frames for each in component_facts(nnet)] == ["-3, 0", "", "0 to +90"]
+    assert "<th>frames read</th>" in report_page("pooling", nnet)
+
+
+@pytest.mark.parametrize(
+    ("indexes", "expected"),
+    [
+        ([(0, 7, 0)], "1 row (frame 7)"),
+        ([(0, t, 0) for t in range(-2, 4)], "6 rows (frames -2 to 3)"),
+        (
+            [(n, t, 0) for t in (0, 3, 6) for n in (0, 1)],
+            "6 rows (frames 0 to 6, every 3 frames, of 2 sequences)",
+        ),
+        ([(0, t, 0) for t in (0, 1, 5)], "3 rows (frames 0 to 5, not all of them)"),
+    ],
+)
+def test_rows_of_a_request(indexes: list[tuple[int, int, int]], expected: str) -> None:
+    """The page says of which frames and sequences the rows of a request are."""
+    assert described_rows(IoSpecification(name="input", indexes=indexes)) == expected
 
 
 def test_program(nnet: Nnet) -> None:

@@ -90,8 +90,10 @@ def check_page(page: str) -> None:
                   "Seconds of an iteration", "Relative change of parameters", "Clipped steps",
                   "Saturated units"):  # fmt: skip
         assert title in page
-    for name in ("hidden", "classes", "relu", "held-out</text>", "in training</text>"):
+    for name in ("hidden", "classes", "held out</text>", "trained on</text>", "in training</text>"):
         assert name in page
+    assert "<p>None in any iteration.</p>" in page.partition("<h2>Saturated units</h2>")[2]
+    assert "<th>dropout_schedule</th><td>none</td>" in page
 
 
 class Elements(html.parser.HTMLParser):

@@ -21,6 +21,9 @@ Array = npt.NDArray[np.float32]
 SMALLEST_RANK, LARGEST_RANK = 8, 2048
 """The rank is shown of matrices whose smaller side is within these: larger ones take seconds."""
 
+MOST_FRAMES = 8
+"""If a row reads more frames, the first and the last are shown."""
+
 ENERGY = 0.9
 """The part of the sum of squares that the singular values counted by the rank hold."""
 
@@ -39,6 +42,8 @@ class ComponentFacts:
         rms: Root mean square of its largest matrix; None without one.
         rank: Number of that matrix's singular values that hold `ENERGY` of the sum of squares.
         full_rank: Number of its singular values; None if the rank is not computed.
+        frames: The frames that a row reads, counted from its own, such as "-3, 0"; "" for its own
+            frame alone.
         activity: The statistics in words, such as "positive in 31 % of frames".
         warning: A finding that deserves a look, such as "3 of 64 units are dead".
     """
@@ -52,6 +57,7 @@ class ComponentFacts:
     rms: float | None = None
     rank: int | None = None
     full_rank: int | None = None
+    frames: str = ""
     activity: str = ""
     warning: str = ""
 
@@ -66,8 +72,20 @@ def component_facts(nnet: Nnet) -> Iterator[ComponentFacts]:
             output_dim=component.output_dim,
             num_parameters=component.num_parameters,
             learning_rate=getattr(component, "learning_rate", None),
+            frames=frames_read(component),
         )
         yield _with_statistics(_with_matrix(facts, component), component)
+
+
+def frames_read(component: Component) -> str:
+    """Returns which frames the row of frame 0 reads, such as "-3, 0"; "" for frame 0 alone."""
+    _, read = component.input_dependencies(np.zeros((1, 3), np.int32))
+    frames = np.unique(read[:, 1]).tolist()
+    if frames in ([], [0]):
+        return ""
+    if len(frames) > MOST_FRAMES:
+        return f"{frames[0]:+d} to {frames[-1]:+d}".replace("+0 to", "0 to")
+    return ", ".join(f"{frame:+d}" if frame else "0" for frame in frames)
 
 
 def _with_matrix(facts: ComponentFacts, component: Component) -> ComponentFacts:

@@ -13,6 +13,20 @@ def _source(name: str) -> str:
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
+def _option(value: object) -> str:
+    """The value of an option, as the command line has it."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return f"{value:g}"
+        case tuple() | list():
+            return ",".join(map(_option, value))
+        case None | "":
+            return "none"
+    return str(value)
+
+
 def rendered(template: str, **values: Any) -> str:
     """The page that a template gives with these values."""
     environment = jinja2.Environment(
@@ -23,4 +37,5 @@ def rendered(template: str, **values: Any) -> str:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["bytes"] = with_unit
+    environment.filters["option"] = _option
     return environment.get_template(template).render(**values)

@@ -39,14 +39,16 @@ class Table:
     Attributes:
         title: What the numbers are.
         note: How to read them.
-        columns: Numbers of the iterations.
+        columns: Numbers of the iterations, from 1.
         rows: For each component, a number for each iteration; None where it is missing.
+        is_zero: Whether all numbers are 0.
     """
 
     title: str
     note: str
     columns: tuple[int, ...]
     rows: dict[str, tuple[Cell | None, ...]]
+    is_zero: bool
 
 
 def training_page(name: str, run: TrainingRun) -> str:
@@ -91,7 +93,7 @@ def _drawings(run: TrainingRun) -> list[tuple[str, str]]:
     for output in outputs:
         drawings.append((f"Objective of {output}, per frame", _objectives(run, output)))
         shares = _diagnosed(run, output, lambda figure: figure.accuracy)
-        if np.isfinite(shares["held-out"][1]).any():
+        if np.isfinite(shares["held out"][1]).any():
             title = f"Accuracy at {output}: share of frames that are right"
             drawings.append((title, _drawn(title, shares, run)))
     records = run.iterations
@@ -101,16 +103,22 @@ def _drawings(run: TrainingRun) -> list[tuple[str, str]]:
         ("Frames per second", _frames_per_second),
         ("Jobs", lambda record: float(len(record.jobs))),
     ):
-        curve = _series({record.number: value(record) for record in records})
-        drawings.append((title, _drawn(title, {"": curve}, run)))
+        values = {_iteration(record): value(record) for record in records}
+        if title != "Jobs" or len({*values.values()}) > 1:
+            drawings.append((title, _drawn(title, {"": _series(values)}, run)))
     if records[0].dropout:
         title = "Part of values that dropout drops"
         found = {
-            pattern: _series({record.number: record.dropout[pattern] for record in records})
+            pattern: _series({_iteration(record): record.dropout[pattern] for record in records})
             for pattern in records[0].dropout
         }
         drawings.append((title, _drawn(title, found, run)))
     return drawings
+
+
+def _iteration(record: IterationRecord) -> int:
+    """What people call it: the first one is 1, and network 1 its result."""
+    return record.number + 1
 
 
 def _frames_per_second(record: IterationRecord) -> float:
@@ -131,7 +139,7 @@ def _objectives(run: TrainingRun, output: str) -> str:
         weight = sum(figure.frames for figure in found)
         if weight and record.number:
             total = sum(figure.per_frame * figure.frames for figure in found)
-            while_trained[record.number] = total / weight
+            while_trained[_iteration(record)] = total / weight
     title = f"Objective of {output}, per frame"
     return _drawn(title, {"in training": _series(while_trained), **curves}, run)
 
@@ -140,7 +148,7 @@ def _diagnosed(
     run: TrainingRun, output: str, value: Callable[[Figure], float | None]
 ) -> dict[str, tuple[Array, Array]]:
     curves = {}
-    for name, attribute in (("train", "train"), ("held-out", "held_out")):
+    for name, attribute in (("trained on", "train"), ("held out", "held_out")):
         figures: Mapping[int, Figure | None] = {
             number: getattr(each, attribute).get(output) for number, each in run.diagnostics.items()
         }
@@ -156,7 +164,12 @@ def _series(values: Mapping[int, float]) -> tuple[Array, Array]:
 def _drawn(title: str, curves: Mapping[str, tuple[Array, Array]], run: TrainingRun) -> str:
     numbers = sorted({float(x) for xs, _ in curves.values() for x in xs})
     ticks = [numbers[n] for n in _chosen(len(numbers), 6)]
-    axes = Axes(title=title, x_title="iteration", x_ticks=[(x, f"{x:g}") for x in ticks])
+    axes = Axes(
+        title=title,
+        x_title="iteration",
+        x_ticks=[(x, f"{x:g}") for x in ticks],
+        y_text="{:,.7g}".format,
+    )
     return curves_svg(curves, axes)
 
 
@@ -174,23 +187,25 @@ def _tables(records: Sequence[IterationRecord]) -> list[Table]:
     return [
         _table(
             "Relative change of parameters",
-            "The norm of the change of an iteration, relative to the norm before; in per cent.",
+            "By how many per cent an iteration changed the parameters of each component: the "
+            "2-norm of the change, relative to the 2-norm of the parameters before.",
             records,
             lambda record: record.changes,
             largest=0.2,
         ),
         _table(
             "Clipped steps",
-            "On what share of minibatches the max-change of a component was enforced, on average "
-            "over jobs; in per cent. The last line is the bound of all parameters together.",
+            "In how many per cent of the minibatches the change of a component was so large that "
+            "max-change scaled it down, on average over jobs. The last line is the limit for all "
+            "parameters together.",
             records,
             _clipped,
             largest=1.0,
         ),
         _table(
             "Saturated units",
-            "The share of units whose average derivative is so small that they hardly learn; of "
-            "rectifiers, those that are never positive; in per cent.",
+            "How many per cent of the units hardly learn, because their average derivative is "
+            "nearly 0: of rectifiers, the units that are hardly ever positive.",
             records,
             lambda record: record.saturation,
             largest=0.5,
@@ -221,7 +236,8 @@ def _table(
     return Table(
         title=title,
         note=note,
-        columns=tuple(record.number for record in shown),
+        columns=tuple(map(_iteration, shown)),
+        is_zero=not any(value for each in found for value in each.values()),
         rows={
             name: tuple(
                 Cell(f"{100 * each[name]:.3g}", round(min(each[name] / largest, 1.0), 3))
