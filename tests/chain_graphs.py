@@ -13,7 +13,7 @@ Edges = list[list[tuple[int, float, int]]]
 
 
 def edges(fst: Fst) -> tuple[Edges, Edges]:
-    """For each state, arcs that leave it and arcs that enter it: label, cost, the other state."""
+    """The arcs that leave each state, and those that enter it: label, cost, the other state."""
     leaving: Edges = [[] for _ in range(fst.num_states)]
     entering: Edges = [[] for _ in range(fst.num_states)]
     columns = (fst.sources, fst.labels, fst.costs, fst.destinations)
@@ -24,7 +24,7 @@ def edges(fst: Fst) -> tuple[Edges, Edges]:
 
 
 def largest_difference(one: Fst, other: Fst) -> float:
-    """The largest difference in costs if states are matched; infinite if they cannot be.
+    """The largest difference in costs between matched states; infinite if there is no match.
 
     States are distinguished by the labels around them, in rounds. States that still look alike are
     matched in the order of their costs.

@@ -20,7 +20,7 @@ REWRITES = (
     "left_out",
     "derivatives",
 )
-"""The fields of a plan that hold what is changed."""
+"""The fields of a plan that hold rewrites."""
 
 
 @attrs.frozen
@@ -40,7 +40,7 @@ class EverythingPays:
         return self.nnet.components[component].type in AFFINE_MAPS
 
     def rows_at_once(self, component: int) -> int:
-        """As stated."""
+        """`rows`, for every component."""
         return self.rows
 
     def gains_by_taps(self, component: int, rows: int, offsets: tuple[int, ...]) -> bool:

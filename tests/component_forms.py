@@ -1,4 +1,4 @@
-"""Components from and to the forms that they have outside Python, for the tests."""
+"""Components to and from config lines and Kaldi's two file forms, for tests."""
 
 import io
 

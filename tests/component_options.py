@@ -6,16 +6,16 @@ from collections.abc import Callable
 from random import Random
 
 Options = tuple[int, str]
-"""Number of columns of the input, and what a config line has behind the type."""
+"""Number of columns of the input, and the text of a config line after the type."""
 
 
 def some(rng: Random, *flags: str) -> str:
-    """Some of the options."""
+    """A random choice of the options."""
     return " ".join(flag for flag in flags if rng.randrange(2))
 
 
 def _with(options: Options, more: str) -> Options:
-    """Further options."""
+    """The options with more at the end."""
     return options[0], f"{options[1]} {more}"
 
 
@@ -32,13 +32,13 @@ def matrix_map(rng: Random) -> Options:
 
 
 def groups(rng: Random) -> Options:
-    """The same, where the first is a multiple of the second."""
+    """As `matrix_map`, where input-dim is a multiple of output-dim."""
     out, count = rng.randint(1, 4), rng.randint(2, 4)
     return out * count, f"input-dim={out * count} output-dim={out}"
 
 
 def _repeats(rng: Random, key: str) -> Options:
-    """The same, where both are multiples of a number of blocks."""
+    """As `matrix_map`, where both are multiples of a number of blocks."""
     count, into, out = rng.randint(1, 4), rng.randint(1, 4), rng.randint(1, 4)
     return into * count, f"input-dim={into * count} output-dim={out * count} {key}={count}"
 
@@ -97,7 +97,7 @@ def _permutation(rng: Random) -> Options:
 
 
 def _windows(rng: Random, axes: str) -> dict[str, tuple[int, int, int]]:
-    """For each axis a size, the size of a window, and a step that divides what is left."""
+    """For each axis: a size, the size of a window, and a step that divides the rest."""
     windows = {}
     for axis in axes:
         window, step = rng.randint(1, 3), rng.randint(1, 2)

@@ -1,7 +1,7 @@
 """Random networks with requests that they can compute.
 
-One generator serves the tests of all packages: it draws from a `random.Random`, which a test makes
-from a seed, or takes from Hypothesis (`strategies.randoms()`), which then shrinks what it finds.
+One generator serves the tests of all packages. It draws from a `random.Random`: a test makes one
+from a seed, or takes one from Hypothesis (`strategies.randoms()`), which then shrinks failures.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def draw_request(rng: Random, nnet: Nnet, *, derivatives: bool | None = None) ->
     """Draws a request of one to three sequences.
 
     Args:
-        rng: What all choices are drawn from.
+        rng: The source of all choices.
         nnet: The network.
-        derivatives: Whether derivatives are asked for; None to draw that too.
+        derivatives: Whether to ask for derivatives; None to draw that too.
     """
     sequences = rng.randint(1, 3)
     order = rng.choice(["regular"] * 4 + ["ragged", "ragged", "any", "time first", "two x"])
@@ -99,9 +99,9 @@ def draw_example(
     """Draws a network and a request; returns None if the request cannot be computed.
 
     Args:
-        rng: What all choices are drawn from.
+        rng: The source of all choices.
         kinds: The kinds of the layers; drawn if None.
-        derivatives: Whether derivatives are asked for; None to draw that too.
+        derivatives: Whether to ask for derivatives; None to draw that too.
     """
     writer, kinds = write_network(rng, kinds)
     nnet = parse_config(writer.text(), rng=np.random.default_rng(rng.getrandbits(32)))
@@ -131,7 +131,7 @@ def is_computable(nnet: Nnet, request: ComputationRequest) -> bool:
 
 
 def has_circle(graph: ComputationGraph) -> bool:
-    """Whether some cindex depends on itself: peels off what depends on nothing that is left."""
+    """Whether some cindex depends on itself: removes cindexes that depend on none left."""
     splits, dependencies = graph.dependency_splits, graph.dependencies
     user = np.repeat(np.arange(len(splits) - 1), np.diff(splits))
     left = np.ones(len(splits) - 1, np.bool_)

@@ -1,8 +1,8 @@
-"""Judges random networks, for as long as one likes: see `judging`.
+"""Judges any number of random networks: see `judging`.
 
 `python tests/judge_random_networks.py --count 100000 --first-seed 10000000 --processes 2` prints
-each disagreement with all that is needed to have it again, and at the end how many there were. With
-`--first-seed N --count 1` a network is judged once more.
+each disagreement with all that is needed to repeat it, and at the end their number. With
+`--first-seed N --count 1` it judges one network again.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ PROGRESS_EVERY = 1000
 
 @attrs.frozen
 class Outcome:
-    """What came of a seed.
+    """The verdict on the case of a seed.
 
     Attributes:
-        kinds: What was drawn; see `judged_cases.Case`.
-        problem: What disagrees, with the network; "" if nothing does.
-        is_skipped: Float32 has too few digits for this case.
-        seconds: Of processor time, of this process.
+        kinds: The drawn kinds; see `judged_cases.Case`.
+        problem: The results that disagree, with the network; "" if all agree.
+        is_skipped: Whether float32 has too few digits for this case.
+        seconds: Processor time of this process.
     """
 
     seed: int
@@ -46,7 +46,7 @@ class Outcome:
 
 
 def outcome_of(seed: int, precision: str = FP32) -> Outcome:
-    """Judges the case of a seed; whatever goes wrong is its outcome."""
+    """Judges the case of a seed; any error is part of the verdict."""
     start, config, kinds = time.process_time(), "", frozenset[str]()
     problem, is_skipped = "", False
     try:
@@ -56,7 +56,7 @@ def outcome_of(seed: int, precision: str = FP32) -> Outcome:
         problem, is_skipped = verdict.problem, verdict.is_skipped
         if problem:
             problem += f"\n{case.options}"
-    except Exception:  # a defect that is to be told, as are the others
+    except Exception:  # a defect, reported like the others
         problem = traceback.format_exc()
     if problem:
         problem = f"seed {seed}:\n{problem}\n{config}\n"
@@ -64,7 +64,7 @@ def outcome_of(seed: int, precision: str = FP32) -> Outcome:
 
 
 def outcomes(first: int, count: int, processes: int, precision: str) -> Iterator[Outcome]:
-    """The outcomes of so many seeds."""
+    """The outcomes of `count` seeds from `first` on."""
     seeds, outcome = range(first, first + count), partial(outcome_of, precision=precision)
     if processes == 1:
         yield from map(outcome, seeds)
@@ -75,7 +75,7 @@ def outcomes(first: int, count: int, processes: int, precision: str) -> Iterator
 
 
 def main() -> int:
-    """Judges what the command line asks for; returns the exit status."""
+    """Judges the networks that the command line asks for; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--first-seed", type=int, default=int(time.time()))

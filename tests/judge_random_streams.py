@@ -1,8 +1,8 @@
-"""Streams of random networks beside whole utterances, for as long as you like.
+"""Compares streams of any number of random networks with whole utterances.
 
-`python tests/judge_random_streams.py --count 1000 --first-seed 1000` prints those that disagree by
-more than 1e-5 of the largest value, and the largest difference. A seed makes a network (recurrent
-or not, with i-vectors or not), three utterances side by side, pushes of any sizes, and options.
+`python tests/judge_random_streams.py --count 1000 --first-seed 1000` prints the streams that differ
+by more than 1e-5 of the largest value, and the largest difference. A seed draws a network
+(recurrent or not, with i-vectors or not), three utterances side by side, pushes of any sizes, and options.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LARGEST_DIFFERENCE = 1e-5
 
 
 def outputs_of_seed(seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """For each utterance, (rows, dim) that a stream gives, and that the model computes at once."""
+    """For each utterance, the outputs (rows, dim) of a stream and of the model at once."""
     case, rng, sizes = case_of_seed(seed), np.random.default_rng(seed), Random(seed)
     model = Model(case.nnet)
     stream = model.stream(
@@ -71,7 +71,7 @@ def difference_of_seed(seed: int) -> float:
 
 
 def main() -> int:
-    """Judges what the command line asks for; returns the exit status."""
+    """Judges the streams that the command line asks for; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--first-seed", type=int, default=int(time.time()))

@@ -1,4 +1,4 @@
-"""What a judge has both runtimes compute: a random network, requests, options, and values."""
+"""The cases of the judge: a random network, requests, options, and values."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ _SWITCHES = tuple(
 
 @attrs.frozen(kw_only=True, slots=False)
 class Case:
-    """What is to be compiled and run.
+    """A network, requests and options.
 
     Attributes:
-        seed: Of all choices.
+        seed: The seed of all choices.
         config: The network as config lines.
         kinds: The component types (without "Component"), and features, that were drawn.
         nnet: The network, with parameters and statistics.
         form: WHOLE, SEGMENTS or LOOP.
         requests: One request; several, for segments; or the first three chunks of a loop.
-        rounds: How often the forward pass is run: once for each segment, more often for a loop.
+        rounds: Number of forward passes: one for each segment, more for a loop.
         shortcut: Whether equal sequences are compiled as one.
-        options: How it is optimized.
+        options: The options of the optimizer.
     """
 
     seed: int
@@ -90,7 +90,7 @@ class Case:
 
     @cached_property
     def compiled(self) -> NnetComputation:
-        """What the compiler makes of the requests, with the limits of times that define it."""
+        """The computation of the requests, with the limits of times that define it."""
         compiled = self._plain
         limits = {name: getattr(self.options, name) for name in LIMITS}
         if not any(limit is not None for limit in limits.values()):
@@ -195,7 +195,7 @@ def _draw(rng: Random, seed: int) -> Case | None:
 
 
 def _with_statistics(rng: Random, nnet: Nnet) -> Nnet:
-    """Some of the components in test mode, batch norms with statistics."""
+    """The network with some components in test mode, and with statistics in its batch-norms."""
     components = []
     for component in nnet.components:
         if not hasattr(component, "test_mode") or rng.randrange(3):
@@ -219,7 +219,7 @@ def _with_statistics(rng: Random, nnet: Nnet) -> Nnet:
 
 
 def _draw_request(rng: Random, nnet: Nnet, writer: NetworkWriter) -> ComputationRequest:
-    """A request of one to three sequences, at times eight, of a few frames, at times many."""
+    """A request of one to three (rarely eight) sequences of a few (rarely many) frames."""
     sequences = rng.choice([1, 1, 2, 2, 3, 3, 3, 8])
     order = rng.choice(["regular"] * 4 + ["ragged", "ragged", "any", "time first"])
     wanted = rng.randrange(4) > 0
@@ -236,7 +236,7 @@ def _draw_request(rng: Random, nnet: Nnet, writer: NetworkWriter) -> Computation
         for node in nnet.input_nodes
     }
     for node in nnet.nodes:
-        # Sums and counts of frames are not just any numbers.
+        # Sums and counts of frames cannot be arbitrary numbers.
         is_state = isinstance(node, ComponentNode) and rng.randrange(12) == 0
         if is_state and nnet.component(node.component).type != "StatisticsExtractionComponent":
             given[node.name] = range(start - 4, start)
@@ -272,7 +272,7 @@ def _draw_request(rng: Random, nnet: Nnet, writer: NetworkWriter) -> Computation
 def _indexes(
     rng: Random, order: str, sequences: int, times: range, xs: tuple[int, ...]
 ) -> np.ndarray:
-    """Rows (n, t, x) of some sequences; ragged ones are of different lengths."""
+    """Rows (n, t, x) of some sequences; ragged sequences have different lengths."""
     rows = []
     for n in range(sequences):
         own = times
@@ -287,7 +287,7 @@ def _indexes(
 
 
 def _draw_chunks(rng: Random, nnet: Nnet) -> tuple[Nnet, tuple[ComputationRequest, ...]]:
-    """The first three chunks of a loop, and the network as they need it."""
+    """A network for looped computation, and the first three chunks of a loop."""
     chunk = looped_chunk_size(nnet, rng.choice([1, 2, 3, 4, 5, 6, 6, 8]))
     if rng.randrange(8) == 0:
         chunk = looped_chunk_size(nnet, 20)
@@ -322,7 +322,7 @@ def _compiles(case: Case) -> bool:
 
 
 def _draw_options(rng: Random, request: ComputationRequest) -> OptimizeOptions:
-    """Options: most often the defaults."""
+    """Options of the optimizer; most often the defaults."""
     chosen: dict[str, object] = {}
     if any(io.has_deriv for io in request.outputs):
         chosen["memory_compression_level"] = rng.choice([0, 1, 1, 1, 2])

@@ -1,7 +1,7 @@
 """Random networks of all component types, of any width, as config lines.
 
 Unlike in `network_generator`, columns matter: nodes have one to six columns, or more than a vector
-of the processor holds, and many are a part of a wider matrix.
+of the processor holds, and many nodes are parts of wider matrices.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ REPAIRED = (
     "Sigmoid",
     "Tanh",
 )
-"""Types that push units out of saturation."""
+"""Component types with self-repair, which pushes units out of saturation."""
 
 RANDOM = ("Dropout", "DropoutMask", "GeneralDropout", "SpecAugmentTimeMask")
-"""Types that draw masks."""
+"""Component types that draw random masks."""
 
 BOUNDED = ("GruNonlinearity", "Normalize", "OutputGruNonlinearity", "Sigmoid", "Softmax", "Tanh")
-"""Types whose output stays small in a recurrence of any length."""
+"""Component types whose output stays small in a recurrence of any length."""
 
 UNSTABLE = ("Convolution", "ElementwiseProduct", "LogSoftmax", "Maxpooling", "Pnorm", "SumGroup")
-"""Types by which a recurrence would grow, or which forget nothing."""
+"""Component types that make the values of a recurrence grow, or that forget nothing."""
 
 LOOP = ".loop"
-"""How names of nodes end that read their own past."""
+"""The end of the names of nodes that read their own past."""
 
 WIDE = (16, 33, 64, 65, 70, 96, 130)
-"""Numbers of columns that fill vectors, panels and tiles, or just do not."""
+"""Numbers of columns that just fill vectors, panels and tiles, or just do not."""
 
 
 @attrs.frozen
 class Source:
-    """What descriptors can read.
+    """Something that descriptors can read.
 
     Attributes:
         text: A forwarding descriptor.
         dim: Its number of columns.
-        node: The node, if a dim-range node can be made of it; else "".
+        node: The node, if it can have a dim-range node; else "".
     """
 
     text: str
@@ -65,12 +65,12 @@ class NetworkWriter:
     """Collects config lines.
 
     Attributes:
-        rng: What all choices are drawn from.
-        is_looped: The network is for looped computation: it is the same at all times.
-        has_x: Indexes x other than 0 are given and asked for.
-        is_wide: Some layers have many columns.
-        kinds: The component types, and other features that were drawn.
-        sources: What can be read so far.
+        rng: The source of all choices.
+        is_looped: Whether the network is for looped computation, and so the same at all times.
+        has_x: Whether requests have indexes x other than 0.
+        is_wide: Whether some layers have many columns.
+        kinds: The component types, and other features, that were drawn.
+        sources: Everything that descriptors can read so far.
         inputs, components, nodes: The lines so far.
     """
 
@@ -89,7 +89,7 @@ class NetworkWriter:
         return "\n".join([*self.inputs, *self.components, *self.nodes])
 
     def chance(self, one_in: int) -> bool:
-        """Whether one of so many cases is drawn."""
+        """True in one of `one_in` cases."""
         return self.rng.randrange(one_in) == 0
 
     def width(self) -> int:
@@ -128,11 +128,11 @@ class NetworkWriter:
         return Source(name, component.output_dim, name)
 
     def _with_settings(self, kind: str, options: str, name: str) -> str:
-        """The options of a component, of the node of this name, with such as many have."""
-        if kind == "Composite":  # its parts have learning rates of their own
+        """Options of a component for the node of this name, with random common options."""
+        if kind == "Composite":  # the parts of a composite have their own learning rates
             return options
-        # Backprops of cells count, and repair by the counts: of several calls each repairs by what
-        # those before it counted, unless consolidate_model_update has all count at the end.
+        # Backprops of cells count frames, and their self-repair depends on the counts so far. So of
+        # several calls each repairs differently, unless consolidate_model_update makes them one.
         is_called_once = not kind.endswith("Nonlinearity") or not name.endswith(LOOP)
         if kind in REPAIRED and is_called_once and self.chance(4):
             options = options.replace("self-repair-scale=0", "") + f" {REPAIR}"
@@ -154,7 +154,7 @@ class NetworkWriter:
         return Source(name, dim)
 
     def source_of(self, dim: int) -> Source:
-        """Something of so many columns: of what is wider, or through a layer."""
+        """A source of `dim` columns: a part of a wider source, or one through a layer."""
         wider = [each for each in self.sources if each.node and each.dim > dim]
         if wider and not self.chance(4):
             source = self.rng.choice(wider)
@@ -170,7 +170,7 @@ class NetworkWriter:
     # ---- descriptors ----
 
     def source(self, dim: int) -> Source:
-        """Something of so many columns, most often what came last."""
+        """A source of `dim` columns; most often the last one."""
         fitting = [each for each in self.sources if each.dim == dim]
         if not fitting or self.chance(5):
             return self.source_of(dim)
@@ -197,7 +197,7 @@ class NetworkWriter:
                 return source
 
     def sum(self, dim: int, depth: int = 0) -> str:
-        """A descriptor that is no Append; some of what it reads may be optional."""
+        """A descriptor that is no Append; some of its terms can be optional."""
         rng = self.rng
         kinds = ["leaf"] * 6 + (["sum", "sum", "failover", "optional", "constant"] * (depth < 2))
         match rng.choice(kinds):
@@ -216,7 +216,7 @@ class NetworkWriter:
                 return self.leaf(dim)
 
     def descriptor(self, dim: int) -> str:
-        """A descriptor of so many columns, in one to four parts."""
+        """A descriptor of `dim` columns, in one to four parts."""
         rng = self.rng
         whole = [each for each in self.sources if each.dim == dim]
         most = min(dim, 2 if dim > max(each.dim for each in self.sources) else 4)
@@ -237,7 +237,7 @@ def _options(writer: NetworkWriter, kind: str) -> tuple[int, str]:
         dim = writer.width()
         return dim, f"input-dim={dim} output-dim={writer.width()}"
     if kind in dims and writer.chance(2):
-        # Of what came last, whatever its width.
+        # Reads the last source, whatever its width.
         dim = writer.sources[-1].dim
         return dim, f"dim={dim}"
     return ROW_BY_ROW[kind](writer.rng)
@@ -251,19 +251,19 @@ def add_rows(writer: NetworkWriter) -> Source:
 
 
 def add_affine(writer: NetworkWriter) -> Source:
-    """An affine component, and a nonlinearity: the backbone of networks."""
+    """An affine component and a nonlinearity, as in most layers of real networks."""
     kind = writer.rng.choice(["Affine", "Linear", "NaturalGradientAffine", "FixedAffine"])
     dim, options = _options(writer, kind)
     source = writer.layer(kind, options, writer.descriptor(dim))
     kinds = ["RectifiedLinear", "Sigmoid", "Tanh", "BatchNorm"]
-    kinds += ["Normalize"] * (source.dim > 1)  # of one column, nothing but its sign would be left
+    kinds += ["Normalize"] * (source.dim > 1)  # of one column, only its sign would remain
     kind = writer.rng.choice(kinds)
     key = "input-dim" if kind == "Normalize" else "dim"
     return writer.layer(kind, f"{key}={source.dim}", source.text)
 
 
 def add_splice(writer: NetworkWriter) -> Source:
-    """An affine component of several times of the same node; perhaps another one of that."""
+    """An affine component on several times of a node; sometimes another on the result."""
     source = _splice(writer, writer.source(writer.width()))
     if writer.chance(3):
         source = _splice(writer, source)
@@ -274,7 +274,7 @@ def add_splice(writer: NetworkWriter) -> Source:
 
 
 def _splice(writer: NetworkWriter, source: Source) -> Source:
-    """An affine component of several times of a node."""
+    """An affine component on several times of a node."""
     rng = writer.rng
     offsets = rng.choice([(-1, 0, 1), (-2, 0), (0, 1), (-3, 0, 3), (-1, 1)])
     parts = [f"Offset({source.text}, {t})" if t else source.text for t in offsets]
@@ -295,7 +295,7 @@ def _offsets(rng: Random) -> str:
 
 
 def add_tdnn(writer: NetworkWriter) -> Source:
-    """A component that splices times itself."""
+    """A component that splices several times itself."""
     rng, dim = writer.rng, writer.width()
     options = (
         f"input-dim={dim} output-dim={writer.width()} time-offsets={_offsets(rng)} "
@@ -386,7 +386,7 @@ def add_recurrence(writer: NetworkWriter) -> Source:
 
 
 def add_affine_recurrence(writer: NetworkWriter) -> Source:
-    """An affine component that reads what a nonlinearity made of its own past."""
+    """An affine component that reads its own past through a nonlinearity."""
     rng, out, delay = writer.rng, writer.width(), writer.rng.choice([1, 1, 2, 3])
     if writer.chance(2):
         source = rng.choice([writer.sources[-1], writer.source(writer.width())])
@@ -402,7 +402,7 @@ def add_affine_recurrence(writer: NetworkWriter) -> Source:
     past = state if back == out else f"{name}.past"
     parts.insert(0 if writer.chance(4) else len(parts), f"IfDefined(Offset({past}, -{delay}))")
     kind = rng.choice(["Affine", "Linear", "NaturalGradientAffine"])
-    stddev = min(0.3, 0.5 / back**0.5)  # so that nothing grows
+    stddev = min(0.3, 0.5 / back**0.5)  # so that values do not grow
     options = f"input-dim={into + back} output-dim={out} param-stddev={stddev:.2f}"
     affine = writer.layer(kind, options, f"Append({', '.join(parts)})", name)
     kind = rng.choice(["Tanh", "Tanh", "Sigmoid", "BackpropTruncation", "RectifiedLinear"])
@@ -451,7 +451,7 @@ def add_distribution(writer: NetworkWriter) -> Source:
 
 
 def add_truncation(writer: NetworkWriter) -> Source:
-    """What scales the derivatives that go back."""
+    """A component that scales derivatives in the backward pass."""
     dim = writer.width()
     options = f"dim={dim} scale={writer.rng.choice([1.0, 0.7])}"
     return writer.layer("BackpropTruncation", options, writer.sum(dim))
@@ -471,12 +471,12 @@ LAYERS: dict[str, Callable[[NetworkWriter], Source]] = {
     "tdnn": add_tdnn,
     "truncation": add_truncation,
 }
-"""The kinds of layers that random networks are made of."""
+"""The kinds of layers of random networks."""
 
 OFTEN = ("rows",) * 10 + ("affine", "affine-recurrence", "splice", "tdnn", "convolution")
 
 OFTEN_LOOPED = ("affine-recurrence",) * 8 + ("lstm",) * 3 + OFTEN[5:]
-"""Recurrences are what loops are for."""
+"""The kinds of layers with a recurrence."""
 
 NOT_LOOPED = ("distribution",)
 
@@ -485,9 +485,9 @@ def write_network(rng: Random, *, is_looped: bool = False, has_x: bool = False) 
     """Writes a network of a few layers with one or two inputs and outputs.
 
     Args:
-        rng: What all choices are drawn from.
-        is_looped: It is for looped computation; its second input, if it has one, is "ivector".
-        has_x: Indexes x other than 0 are given and asked for.
+        rng: The source of all choices.
+        is_looped: Whether the network is for looped computation; its second input is "ivector".
+        has_x: Whether requests have indexes x other than 0.
     """
     writer = NetworkWriter(rng, is_looped, has_x, is_wide=rng.randrange(16) == 0)
     writer.add_input("input")

@@ -52,8 +52,8 @@ class Tolerances:
     Attributes:
         outputs: For outputs.
         derivatives: For derivatives, gradients and statistics.
-        smallest: The least value that differences are relative to: given values are of order one,
-            and rounding leaves as much of a sum that is zero as of others.
+        smallest: The least value that differences are relative to. Given values are of order one,
+            and a sum of zero has the same rounding errors as other sums.
     """
 
     outputs: float
@@ -61,34 +61,34 @@ class Tolerances:
     smallest: float
 
     def scaled(self, factor: float) -> Tolerances:
-        """Other tolerances, so many times as large."""
+        """These tolerances times a factor."""
         return Tolerances(factor * self.outputs, factor * self.derivatives, self.smallest)
 
 
 TOLERANCES = {FP32: Tolerances(1e-5, 1e-4, 1e-2), BF16: Tolerances(5e-2, np.inf, 1.0)}
-"""By precision. With factors of 8 bits only outputs that are quite wrong are told; which rectifiers
-pass a derivative cannot be."""
+"""Tolerances by precision. With factors of 8 bits, only large errors in outputs can be detected;
+the choice of rectifiers that pass a derivative cannot be compared at all."""
 
 OF_BACKPROP = re.compile(r"\.(oderiv|num_dims)_")
-"""Statistics that a Backprop stores: of derivatives, and of self-repair."""
+"""Statistics that a Backprop stores: those of derivatives and of self-repair."""
 
 PARALLEL_EVERY = 8
-"""Of so many cases one is computed by ParallelComputer too."""
+"""One in this many cases is computed by ParallelComputer too."""
 
 LOSSY = 10.0
-"""So many times larger may be the differences of derivatives where values were compressed with
-loss: what lies between two 16-bit values may come out as either."""
+"""The factor for tolerances of derivatives where values were compressed with loss: a value between
+two 16-bit values can be rounded to either."""
 
 SMALLEST_SHARE = 1e-3
-"""Arrays whose largest value is a smaller share than this of what they are made of may be sums of
-which nothing but rounding is left; they are held against that share."""
+"""If the largest value of an array is less than this share of its terms, only rounding errors might
+be left of its sums; then differences are relative to this share of the terms."""
 
 ILL_CONDITIONED = 0.1
-"""A case is skipped if the definition itself differs by more than this share of the tolerance
-between float32 and float64, or where what components compute is rounded at random."""
+"""A case is skipped if the definition itself differs by more than this share of the tolerance,
+between float32 and float64, or when the results of components are rounded at random."""
 
 CHANGES = 3
-"""How often it is rounded at random."""
+"""How often the definition runs with random rounding."""
 
 
 @attrs.frozen
@@ -129,7 +129,7 @@ class _SameDraws(Draws):
 
 
 def run(computer: NnetComputer | ReferenceComputer, case: Case) -> Results:
-    """Outputs, derivatives of inputs and parameters, statistics."""
+    """Outputs, derivatives of inputs and parameters, and statistics of a run."""
     found: Results = {}
     for number, inputs in enumerate(case.inputs()):
         outputs = computer.forward(inputs)
@@ -159,7 +159,7 @@ def parameter_names(nnet: Nnet) -> list[str]:
 
 
 def statistics(nnet: Nnet) -> Results:
-    """What StoreStats and Backprop have stored, arrays and numbers."""
+    """The statistics that StoreStats and Backprop have stored, arrays and numbers."""
     found: Results = {}
     for name, component in zip(nnet.component_names, nnet.components, strict=True):
         if component.properties & ComponentProperties.STORES_STATS:
@@ -183,9 +183,9 @@ def run_runtime(
     """The results of NnetComputer, for the optimized computation.
 
     Args:
-        case: What to run.
-        threads: How many threads share the work.
-        masks: Where to put the masks that are drawn, by component.
+        case: The case.
+        threads: Number of threads.
+        masks: Takes the drawn masks, by component.
         precision: FP32, or BF16 for products with factors rounded to bfloat16.
     """
     device_nnet = DeviceNnet(
@@ -200,7 +200,7 @@ def run_runtime(
         computer = NnetComputer(device_nnet, case.optimized)
         remembers = case.request.store_component_stats or "self-repair" in case.kinds
         if case.seed % 2 and not case.is_random and not remembers:
-            # Memory left from another run must not matter, except for masks and statistics.
+            # Memory left by another run must not matter, except for masks and statistics.
             _run_with_other_values(computer, case)
         return run(computer, case)
 
@@ -301,7 +301,7 @@ def judge(case: Case, precision: str = FP32) -> Verdict:
 
     Args:
         case: The case.
-        precision: FP32; or BF16, where outputs are compared, and coarsely.
+        precision: FP32; or BF16, which compares outputs only, and coarsely.
     """
     options = case.options
     check_computation(case.nnet, case.optimized, check_unused=options.remove_dead_commands)
@@ -345,10 +345,10 @@ def is_lossy(case: Case) -> bool:
 def ill_conditioned(
     case: Case, masks: Masks, precision: str = FP32, tolerances: Tolerances | None = None
 ) -> Collection[str]:
-    """The results of a case that float32 has too few digits for, by the definition itself.
+    """The results that a case has too few digits for in float32, by the definition itself.
 
-    The definition runs in float32; since rounding there may do no harm by chance, it also runs in
-    float64 with random changes in place of float32's rounding. Where float32 would overflow, no
+    The definition runs in float32. As its rounding errors can be small by chance, it also runs in
+    float64 with random changes of the size of float32's rounding. If float32 would overflow, no
     result can be judged.
 
     Args:
@@ -380,10 +380,10 @@ class _Rounding:
     """Formulas whose results are changed at random, by the rounding error of float32.
 
     Results are values, derivatives, and the part of a gradient that one command adds: such parts
-    may cancel, and be rounded in different orders. Derivatives and gradients are sums of terms that
-    are linear in the output's derivative. Where terms cancel, the error is a share of the terms and
-    not of the sum; with random signs of the output's derivative the terms do not cancel, so that
-    the sum shows how large they are.
+    can cancel, and be rounded in different orders. Derivatives and gradients are sums of terms that
+    are linear in the output's derivative. Where terms cancel, the rounding error is a share of the
+    terms and not of the sum. With random signs of the output's derivative the terms do not cancel,
+    so the sum then shows their size.
     """
 
     def __init__(self, seed: int) -> None:
@@ -433,7 +433,7 @@ def _with_rounded_parameters(case: Case) -> Case:
 
 
 def _differences(found: Results, expected: Results, tolerances: Tolerances) -> dict[str, str]:
-    """For each result that differs by too much, a line on it."""
+    """A line of text for each result that differs too much."""
     if found.keys() != expected.keys():
         names = sorted(found.keys() ^ expected.keys())
         return {"names": f"found or expected alone: {', '.join(names)}"}

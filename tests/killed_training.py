@@ -28,7 +28,7 @@ from nnet3_training import (
 )
 
 LONGEST_LIFE = 0.2
-"""Seconds that a process trains before it is killed, at most."""
+"""The longest time in seconds that a process trains before it is killed."""
 
 NETWORK = """
 input-node name=input dim=20
@@ -49,7 +49,7 @@ output-node name=output input=b objective=quadratic
 
 
 def minibatch(number: int) -> TrainingExample:
-    """The minibatch of that number: frames of noise, other ones for each."""
+    """The minibatch of this number: frames of noise that depends on the number."""
     rng = np.random.default_rng(number)
     inputs = [rng.standard_normal((17, 20), dtype=np.float32) for _ in range(4)]
     targets = [rng.standard_normal((16, 5), dtype=np.float32) for _ in range(4)]
@@ -61,7 +61,7 @@ def minibatch(number: int) -> TrainingExample:
 
 
 def train(path: Path, count: int) -> None:
-    """Trains to so many minibatches, from the checkpoint if there is one; writes one after each."""
+    """Trains up to `count` minibatches, from a checkpoint if any; writes one after each."""
     if path.exists():
         trainer = Trainer.load(path)
     else:
@@ -74,7 +74,7 @@ def train(path: Path, count: int) -> None:
 
 
 def child(path: Path, count: int) -> subprocess.Popen[str]:
-    """A process that does so, as soon as it trains."""
+    """A process that runs `train`, once it has begun to train."""
     command = [sys.executable, __file__, "--child", str(path), "--count", str(count)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

@@ -1,7 +1,7 @@
 """Random networks of all kinds that nnet3 can express, as config lines.
 
 All sources of descriptors have DIM columns. Components with other numbers of columns read an Append
-or an affine component, and are read through a dim-range node.
+or an affine component, and other nodes read them through a dim-range node.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROW_BY_ROW = {
     "Softmax": "dim=4",
     "Tanh": "dim=4",
 }
-"""Component types that map a row of DIM columns to one, and the rest of their config lines."""
+"""Component types that map DIM columns to DIM columns, and the rest of their config lines."""
 
 
 @attrs.define
@@ -44,9 +44,9 @@ class NetworkWriter:
     """Collects config lines.
 
     Attributes:
-        rng: What all choices are drawn from.
-        sources: What descriptors may read, DIM columns each: names of nodes, or forwarding
-            descriptors for nodes that exist at some times only.
+        rng: The source of all choices.
+        sources: Everything that descriptors can read, DIM columns each: names of nodes, or
+            forwarding descriptors for nodes that exist at some times only.
         inputs, components, nodes: The lines so far.
         states: Names of component nodes that hold the state of a recurrence.
     """
@@ -105,7 +105,7 @@ class NetworkWriter:
                 return source
 
     def sum(self, depth: int = 0) -> str:
-        """A descriptor of DIM columns that is no Append; some of what it reads may be optional."""
+        """A descriptor of DIM columns that is no Append; some of its terms can be optional."""
         rng = self.rng
         kinds = ["leaf"] * 5 + (["sum", "sum", "failover", "optional", "constant"] * (depth < 2))
         match rng.choice(kinds):
@@ -127,7 +127,7 @@ class NetworkWriter:
 
 
 def add_rows(writer: NetworkWriter, name: str) -> None:
-    """A component that works row by row; sometimes one that another node has too."""
+    """A component that works row by row; sometimes another node uses the same component."""
     kind = writer.rng.choice(sorted(ROW_BY_ROW))
     component = writer.component(kind, ROW_BY_ROW[kind])
     if writer.rng.randrange(6) == 0:
@@ -152,7 +152,7 @@ def add_wide(writer: NetworkWriter, name: str) -> None:
 
 
 def add_tdnn(writer: NetworkWriter, name: str) -> None:
-    """A component that splices times itself."""
+    """A component that splices several times itself."""
     options = f"input-dim=4 output-dim=4 time-offsets={_time_offsets(writer.rng)}"
     writer.sources.append(writer.layer(name, "Tdnn", options, writer.sum()))
 
@@ -220,7 +220,7 @@ def add_attention(writer: NetworkWriter, name: str) -> None:
 
 
 def add_recurrence(writer: NetworkWriter, name: str) -> None:
-    """A component that reads its own past, through another one or not."""
+    """A component that reads its own past, directly or through another component."""
     rng = writer.rng
     delay = rng.randint(1, 3)
     state = f"{name}.state" if rng.randrange(2) else name
@@ -302,10 +302,10 @@ LAYERS: dict[str, Callable[[NetworkWriter, str], None]] = {
     "lstm": add_lstm,
     "distribution": add_distribution,
 }
-"""The kinds of layers that random networks are made of."""
+"""The kinds of layers of random networks."""
 
 OTHER_LAYERS = {"projected-lstm": add_projected_lstm}
-"""Kinds that are not among them, so that seeds keep their networks."""
+"""Further kinds, apart from LAYERS so that seeds keep giving the same networks."""
 
 OFTEN = ("rows", "rows", "rows", "append", "wide", "tdnn", "convolution", "recurrence")
 
@@ -324,7 +324,7 @@ def write_network(
     """Writes a network of a few layers with one or two inputs and outputs.
 
     Args:
-        rng: What all choices are drawn from.
+        rng: The source of all choices.
         kinds: The kinds of its layers, keys of LAYERS or OTHER_LAYERS; drawn if None.
 
     Returns:

@@ -10,7 +10,7 @@ from pathlib import Path
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 
 OPTIONS = (b"-std=c++17", b"-ftz=true", b"--device-as-default-execution-space")
-"""Ours, and what CuPy adds to them: denormal numbers in float32 are taken for 0."""
+"""The options of the runtime, and CuPy's addition: float32 denormal numbers count as 0."""
 
 
 class Nvrtc:

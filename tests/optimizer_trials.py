@@ -1,4 +1,4 @@
-"""Runs optimized computations beside the one that was compiled, and traces differences."""
+"""Compares optimized computations with the compiled one, and finds the pass at fault."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ SWITCHES = [
 """The options that are on by default and can be turned off."""
 
 TOLERANCE = 1e-5
-"""Largest difference of results, relative to the largest value of an array: sums of float32 numbers
-in another order differ by less."""
+"""The largest difference of results, relative to the largest value of an array. Sums of float32
+numbers in another order differ by less."""
 
 
 KALDIS_PASSES = OptimizeOptions(
@@ -68,7 +68,7 @@ def working_commands(computation: NnetComputation) -> int:
 
 @attrs.frozen(kw_only=True, slots=False)
 class Trial:
-    """A network and a request, and what to run them on.
+    """A network, a request, and values to run them on.
 
     Attributes:
         nnet: The network.
@@ -84,7 +84,7 @@ class Trial:
 
     @cached_property
     def compiled(self) -> NnetComputation:
-        """What the compiler makes of the request."""
+        """The computation as compiled."""
         return compile_computation(self.nnet, self.request)
 
     @cached_property
@@ -137,13 +137,13 @@ class Trial:
     def optimized(
         self, options: OptimizeOptions, *, known: NnetComputation | None = None
     ) -> NnetComputation:
-        """Optimizes; the result is checked, proven and run.
+        """Optimizes, and checks, proves and runs the result.
 
-        A failure of the test names the option and the pass at fault.
+        A failure names the option and the pass at fault.
 
         Args:
             options: The options.
-            known: A computation that was found correct; an equal result needs no further checks.
+            known: A computation known to be correct; an equal result is not checked again.
         """
         try:
             computation = optimize(self.nnet, self.compiled, options)
@@ -159,14 +159,14 @@ class Trial:
             if not problem:
                 return computation
         fault = find_faulty_option(self.nnet, self.compiled, self.is_correct, options)
-        if fault is None:  # unread values are left, which are wrong only in the end result
+        if fault is None:  # values that nothing reads are an error in the end result only
             fault = find_faulty_option(self.nnet, self.compiled, self.is_finished, options)
             pytest.fail(f"{problem}\noptions at fault: {fault and fault.options}")
         pytest.fail(f"{problem}\n{fault}")
 
 
 def statistics(nnet: Nnet) -> dict[str, np.ndarray]:
-    """The statistics that StoreStats has stored.
+    """The statistics that StoreStats has stored in a network.
 
     Statistics of backward passes (.oderiv_rms, and all of LSTM and GRU) are left out: as in Kaldi,
     only some calls store them, so they depend on how rows are grouped into calls.

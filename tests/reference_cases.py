@@ -1,6 +1,6 @@
-"""The reference cases: small networks with what Kaldi computed for them.
+"""The reference cases: small networks with results that Kaldi computed for them.
 
-`tests/reference/README.md` says what the files hold. The loader needs only attrs and NumPy, so the
+`tests/reference/README.md` describes the files. The loader needs only attrs and NumPy, so the
 tests of every package can use it::
 
     from reference_cases import ReferenceCase, parametrize_cases
@@ -64,13 +64,13 @@ class CaseRequest:
 
 @attrs.frozen(kw_only=True)
 class ReferenceCase:
-    """One network and request, with Kaldi's values.
+    """A network and a request, with Kaldi's results.
 
     Attributes:
         name: "component/affine", "network/lstmp", ...; the folder below tests/reference.
-        about: The purpose of the case.
+        test_mode: Whether batch-norm and dropout run in test mode.
         test_mode: Whether batch-norm and dropout are in test mode when it runs.
-        request: What is given and wanted.
+        request: The request.
         structure: Kaldi's counts; the keys are described in tests/reference/README.md.
     """
 
@@ -82,7 +82,7 @@ class ReferenceCase:
 
     @property
     def folder(self) -> Path:
-        """Where the files of the case are."""
+        """The folder with the files of the case."""
         return REFERENCE / self.name
 
     @property
@@ -102,12 +102,12 @@ class ReferenceCase:
 
     @property
     def network_path(self) -> Path:
-        """The file with the network that info, structure and arrays belong to."""
+        """The file with the network that the case's info, structure and arrays belong to."""
         return self.text_path if self.name in WITH_STATISTICS_IN_TEXT else self.binary_path
 
     @property
     def info(self) -> str | None:
-        """What nnet3-info prints for the network; None where Kaldi refuses to print it."""
+        """The output of nnet3-info for the network; None if Kaldi refuses to print it."""
         return (self.folder / "info.txt").read_text() or None
 
     @functools.cached_property

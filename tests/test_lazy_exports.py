@@ -1,4 +1,4 @@
-"""What packages export is there when it is asked for, and not before."""
+"""Packages import what they export on first use, and not before."""
 
 import ast
 import importlib
@@ -17,17 +17,17 @@ LAZY = sorted(
     for file in ROOT.glob("packages/*/src/**/__init__.py")
     if "= on_first_use(" in file.read_text()
 )
-"""The packages that import what they export when it is first asked for."""
+"""The packages that import their public names on first use."""
 
 
 def package_of(file: Path) -> str:
-    """The full name of a package by its __init__."""
+    """The full name of the package with this __init__."""
     parts = file.parent.parts
     return ".".join(parts[parts.index("src") + 1 :])
 
 
 def typed_imports(file: Path) -> dict[str, list[str]]:
-    """What stands under `if TYPE_CHECKING`: the names from each module."""
+    """The imports under `if TYPE_CHECKING`: names by module."""
     conditions = [each for each in ast.parse(file.read_text()).body if isinstance(each, ast.If)]
     [block] = [each for each in conditions if ast.unparse(each.test) == "TYPE_CHECKING"]
     imports = [each for each in block.body if isinstance(each, ast.ImportFrom)]
@@ -35,7 +35,7 @@ def typed_imports(file: Path) -> dict[str, list[str]]:
 
 
 def lazy_imports(file: Path) -> dict[str, list[str]]:
-    """What `on_first_use` is given."""
+    """The arguments of `on_first_use`."""
     calls = [each for each in ast.walk(ast.parse(file.read_text())) if isinstance(each, ast.Call)]
     [call] = [each for each in calls if ast.unparse(each.func) == "on_first_use"]
     given = ast.literal_eval(call.args[1])
@@ -44,13 +44,13 @@ def lazy_imports(file: Path) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("file", LAZY, ids=package_of)
 def test_types_and_imports_agree(file: Path) -> None:
-    """Type checkers are told what is imported on first use."""
+    """Imports for type checkers are the same as those on first use."""
     assert lazy_imports(file) == typed_imports(file)
 
 
 @pytest.mark.parametrize("file", LAZY, ids=package_of)
 def test_every_export_is_there(file: Path) -> None:
-    """Each name of __all__ is one that the package has and lists, and no module is in its way."""
+    """A package has and lists each name of __all__, and no module hides one."""
     package = importlib.import_module(package_of(file))
 
     for name in package.__all__:
@@ -78,7 +78,7 @@ NEEDED = {
     "nnet3_tables",
     "nnet3_tools",
 }
-"""The packages of ours that a plain nnet3-compute loads."""
+"""The packages of this project that a plain nnet3-compute loads."""
 
 NOT_NEEDED = {
     "cattrs",
@@ -100,7 +100,7 @@ NOT_NEEDED = {
     "scipy",
     "tqdm",
 }
-"""What it does not: provers, other devices, streams, traces, serialized forms, an unseen bar."""
+"""Modules that it does not load: for proofs, devices, streams, traces, stored forms, progress."""
 
 HELPFUL = {
     "nnet3_compiler",
@@ -125,7 +125,7 @@ HELPFUL = {
     "nnet3_training.recipes.iterations",
     "nnet3_training.recipes.tuning_options",
 }
-"""What of other packages a command loads to say its options and their defaults."""
+"""The modules of other packages that a command loads for the defaults of its options."""
 
 HEAVY = {
     "cattrs",
@@ -143,20 +143,20 @@ HEAVY = {
     "scipy",
     "tqdm",
 }
-"""Libraries that no help needs."""
+"""Libraries that no command's help loads."""
 
 DIGITS = ROOT / "examples/digits"
 
 
 def modules_of(statement: str) -> set[str]:
-    """What a new process has loaded after a statement."""
+    """The modules that a new process has loaded after a statement."""
     text = f"import sys, json\n{statement}\nprint(json.dumps(list(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
 def test_what_nnet3_compute_loads(tmp_path: Path) -> None:
-    """Scoring an archive loads the packages on its way, and not what it does not use of them."""
+    """Computing an archive loads the modules that it uses, and no others of these packages."""
     arguments = [
         "nnet3-compute",
         f"{DIGITS}/final.raw",
@@ -178,7 +178,7 @@ COMMANDS = sorted(
     for entry in entry_points(group="console_scripts")
     if entry.module.partition(".")[0].startswith("nnet3_")
 )
-"""All that the packages install."""
+"""All commands that the packages install."""
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -201,7 +201,7 @@ def test_what_help_loads(command: str) -> None:
 
 
 def test_commands() -> None:
-    """The commands are the ones that the packages declare."""
+    """COMMANDS lists the commands that the packages declare."""
     declared = [tomllib.loads(file.read_text()) for file in ROOT.glob("packages/*/pyproject.toml")]
     scripts = [set(each["project"].get("scripts", ())) for each in declared]
 
@@ -210,7 +210,7 @@ def test_commands() -> None:
 
 @pytest.mark.parametrize("package", sorted({package_of(file).partition(".")[0] for file in LAZY}))
 def test_importing_a_package_makes_no_classes(package: str) -> None:
-    """A package that is imported loads no module that makes classes, and none of others."""
+    """Importing a package loads no attrs, no NumPy and no other package."""
     loaded = {
         name for name in modules_of(f"import {package}") if name.startswith(("nnet3_", "att"))
     }

@@ -1,4 +1,4 @@
-"""What is computed again instead of being kept is the same, and takes less memory, when it runs."""
+"""Recomputing values instead of storing them keeps results equal and takes less memory."""
 
 import attrs
 import numpy as np
@@ -57,7 +57,7 @@ POOLING = (
 
 
 def trial(config: str, frames: int, sequences: int) -> Trial:
-    """A training request to a network, with random values; one output frame for each sequence."""
+    """A training request with random values; each sequence has one output frame."""
     nnet = parse_config(config, rng=np.random.default_rng(0))
     outputs = 1 if "pool" in config else frames - 2
     rng = np.random.default_rng(1)
@@ -94,7 +94,7 @@ def trial(config: str, frames: int, sequences: int) -> Trial:
 def test_same_results_in_less_memory(
     config: str, frames: int, sequences: int, option: str, error: float
 ) -> None:
-    """With a pass and without it results are the same: bit for bit where no sum is rearranged."""
+    """Results with and without a pass are equal: bit for bit if no sum is rearranged."""
     case = trial(config, frames, sequences)
     compiled = compile_computation(case.nnet, case.request)
     with_pass = optimize(case.nnet, compiled, ALL)

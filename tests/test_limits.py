@@ -1,7 +1,7 @@
-"""What is out of all proportion is refused before memory is asked for; what is large works.
+"""Excessive requests are refused before they allocate memory; large ones work.
 
-The system ends a process that takes more memory, or much more time, than it may. How long each
-takes, `benchmarks/limits.py` measures: here a slow machine that does other work has to pass too.
+The system ends processes that exceed a limit on memory or time. These limits leave room for a slow
+machine with other work; `benchmarks/limits.py` measures the times.
 """
 
 import sys
@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 from limits import DONE, REFUSED, measured
 
 SECONDS = 10
-"""Of processor time; each is refused in less than two, and done in less than three."""
+"""Seconds of processor time. Refusals take less than two, and large requests less than three."""
 
 MESSAGES = {
     "Offset(input, 1, 2147483647)": "RequestError: the request spans 30 values of t, 2147483648 of",
@@ -60,7 +60,7 @@ MESSAGES = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_is_refused_within_bounds(name: str) -> None:
-    """A process with ten seconds and 300 MB has enough to refuse it, with a message."""
+    """A process with ten seconds and 300 MB refuses an excessive request with a message."""
     _, _, what = measured(REFUSED[name], memory=300, cpu=SECONDS)
 
     assert MESSAGES[name] in what
@@ -68,7 +68,7 @@ def test_is_refused_within_bounds(name: str) -> None:
 
 @pytest.mark.parametrize("name", DONE)
 def test_is_done_within_bounds(name: str) -> None:
-    """What is large but within the limits has enough with fifteen seconds and 600 MB."""
+    """A process with fifteen seconds and 600 MB computes a large request within the limits."""
     _, _, what = measured(DONE[name], memory=600, cpu=15)
 
     assert what == "done"

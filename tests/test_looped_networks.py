@@ -1,7 +1,7 @@
-"""Random networks chunk after chunk, and over whole utterances: the outputs are the same.
+"""Random networks give the same outputs chunk by chunk and over whole utterances.
 
-Chunks do not see what comes later, so the networks have no optional right context: one layer reads
-ahead, all others read it and the past, some of which may be missing.
+Chunks do not see later frames, so the networks have no optional right context: one layer reads
+ahead; all others read that layer and the past, parts of which can be missing.
 """
 
 from collections.abc import Callable
@@ -28,17 +28,17 @@ from optimizer_trials import TOLERANCE
 SEEDS = range(20)
 IVECTOR_DIM = 3
 ROUNDS = 5
-"""The number of chunks; the last ones come after the loop went back."""
+"""Number of chunks; the last ones come after the loop has jumped back."""
 
 RECURRENT = ("clockwork", "lstm", "projected-lstm", "recurrence")
 PLAIN = ("append", "rows", "rows", "tdnn", "wide")
 KINDS = (*RECURRENT, *PLAIN, "pooling")
 OPTIONAL = ("IfDefined", "Failover", "StatisticsPooling")
-"""What makes outputs depend on where an utterance, or a chunk of it, begins."""
+"""Layers that make outputs depend on where an utterance, or a chunk, begins."""
 
 
 class PastWriter(NetworkWriter):
-    """Writes descriptors that read the present and the past; some of that may be missing."""
+    """Writes descriptors of the present and the past; some terms can be missing."""
 
     def leaf(self) -> str:
         """A forwarding descriptor of the last source."""
@@ -81,7 +81,7 @@ class PlainWriter(PastWriter):
 
 
 def add_pooling(writer: NetworkWriter, name: str) -> None:
-    """The mean over this frame and some before."""
+    """The mean over this frame and some earlier ones."""
     options = "input-dim=4 include-variance=false"
     sums = writer.layer(f"{name}.sums", "StatisticsExtraction", options, writer.leaf())
     past = writer.rng.randint(1, 6)
@@ -92,14 +92,14 @@ def add_pooling(writer: NetworkWriter, name: str) -> None:
 
 
 def add_past_tdnn(writer: NetworkWriter, name: str) -> None:
-    """A component that splices frames before this one itself."""
+    """A component that splices earlier frames itself."""
     offsets = sorted(writer.rng.sample(range(-4, 1), writer.rng.randint(1, 3)))
     options = f"input-dim=4 output-dim=4 time-offsets={','.join(map(str, offsets))}"
     writer.sources.append(writer.layer(name, "Tdnn", options, writer.sum()))
 
 
 def add_lookahead(writer: NetworkWriter, name: str, frames: int, *, has_ivector: bool) -> None:
-    """The layer that reads so many frames ahead, and the i-vector."""
+    """The layer that reads `frames` frames ahead, and the i-vector."""
     parts = [f"Offset(input, {writer.rng.randint(-2, 0)})", f"Offset(input, {frames})"]
     if has_ivector:
         writer.inputs.append(f"input-node name=ivector dim={IVECTOR_DIM}")
@@ -110,17 +110,17 @@ def add_lookahead(writer: NetworkWriter, name: str, frames: int, *, has_ivector:
 
 @attrs.frozen(kw_only=True)
 class Case:
-    """A network for speech, and how it is run.
+    """A network for speech, and how to run it.
 
     Attributes:
         nnet: The network, in test mode, with one i-vector for an utterance.
-        lookahead: How many frames the layer that reads ahead does.
+        lookahead: Number of frames that one layer reads ahead.
         is_recurrent: Whether outputs depend on where an utterance begins.
         chunk: Frames of a chunk.
-        left: Frames of left context beyond what the network needs.
-        right: Frames of right context beyond that.
-        subsampling: An output is wanted every so many frames.
-        sequences: How many utterances.
+        left: Frames of left context beyond the network's own.
+        right: Frames of right context beyond the network's own.
+        subsampling: Number of input frames for each output frame.
+        sequences: Number of utterances.
     """
 
     nnet: Nnet
@@ -141,8 +141,8 @@ class Case:
 def case_of_seed(seed: int) -> Case:
     """Draws cases with a seed until one can be computed.
 
-    Where outputs take another way at the beginning of an utterance, or at odd times, there is less
-    right context than the layer that reads ahead has, and the rest of it is optional.
+    Networks whose outputs differ at the beginning of an utterance, or at odd times, get less right
+    context than the layer that reads ahead wants; the rest of its context is optional.
     """
     rng = Random(seed)
     while True:
@@ -154,7 +154,7 @@ def case_of_seed(seed: int) -> Case:
 
 
 def draw_case(rng: Random) -> Case:
-    """Draws a network and how it is run."""
+    """Draws a network and the way to run it."""
     is_plain = rng.randrange(3) == 0
     make_writer = PlainWriter if is_plain else PastWriter
     writer = make_writer(rng, inputs=[f"input-node name=input dim={DIM}"])
@@ -168,7 +168,7 @@ def draw_case(rng: Random) -> Case:
     nnet = parse_config(writer.text(), rng=np.random.default_rng(rng.getrandbits(32)))
     subsampling = rng.choice([1, 1, 2, 3])
     return Case(
-        nnet=Model(nnet).nnet,  # its batch-norms have statistics
+        nnet=Model(nnet).nnet,  # gives its batch-norms statistics
         lookahead=lookahead,
         is_recurrent=any(word in writer.text() for word in OPTIONAL),
         chunk=looped_chunk_size(nnet, rng.randint(1, 9), subsampling),
@@ -209,7 +209,7 @@ def chunk_by_chunk(case: Case, rows: Rows, *, optimized: bool) -> np.ndarray:
 
 
 def whole_request(case: Case) -> ComputationRequest:
-    """What all chunks are given and asked for, in one request."""
+    """One request with the inputs and outputs of all chunks."""
     left, right = compute_context(case.nnet)
     begin, end = -left - case.left, ROUNDS * case.chunk + right + case.right
     inputs = [IoSpecification.from_range("input", begin, end, case.sequences)]
@@ -224,7 +224,7 @@ def whole_request(case: Case) -> ComputationRequest:
 
 
 def at_once(case: Case, rows: Rows) -> np.ndarray:
-    """The outputs of one computation that is given the same, (sequences, frames, dim)."""
+    """The outputs of one computation with the same inputs, (sequences, frames, dim)."""
     nnet, request = with_ivector_period(case.nnet, case.chunk), whole_request(case)
     computer = NnetComputer(nnet, compile_computation(nnet, request))
     output = computer.forward({io.name: rows(io) for io in request.inputs})["output"]
@@ -239,7 +239,7 @@ def assert_same(found: np.ndarray, expected: np.ndarray) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_chunks_are_the_whole(seed: int) -> None:
-    """Another i-vector for each chunk and utterance; the computation optimized or not."""
+    """With an i-vector for each chunk and utterance, optimized or not, outputs agree."""
     case, far = case_of_seed(seed), 500
     values = np.random.default_rng(seed).standard_normal((2, case.sequences, 2 * far, DIM))
 
@@ -257,7 +257,7 @@ def test_chunks_are_the_whole(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_chunks_are_what_a_model_computes(seed: int) -> None:
-    """The edges of utterances repeated, one i-vector for each utterance, priors subtracted."""
+    """With repeated edges, one i-vector for each utterance, and priors, outputs agree."""
     case, rng = case_of_seed(seed), np.random.default_rng(seed)
     num_frames = ROUNDS * case.chunk
     features = rng.standard_normal((case.sequences, num_frames, DIM), dtype=np.float32)
@@ -302,7 +302,7 @@ def test_chunks_are_what_a_model_computes(seed: int) -> None:
     ids=["output in the matrix of an input", "state in one matrix"],
 )
 def test_matrices_that_were_merged(lines: str) -> None:
-    """A loop is found where a matrix stands for something else than its debug info says."""
+    """A loop is found though a matrix stands for other rows than its debug info says."""
     nnet = parse_config(f"input-node name=input dim={DIM}\n{lines}")
     case = Case(
         nnet=nnet,
@@ -324,7 +324,7 @@ def test_matrices_that_were_merged(lines: str) -> None:
 
 
 def test_the_cases_are_of_all_kinds() -> None:
-    """With states and without, with i-vectors, several sequences, fewer outputs than inputs."""
+    """The cases include states, i-vectors, several sequences, and fewer outputs than inputs."""
     cases = [case_of_seed(seed) for seed in SEEDS]
 
     assert sum(case.is_recurrent for case in cases) >= len(cases) / 3

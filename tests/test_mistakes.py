@@ -1,6 +1,6 @@
-"""Mistakes that people make, and what they read then.
+"""Mistakes that people make, and the messages that they get.
 
-A table: what was done, and the message, or its first lines.
+The table has the mistake, and the message or its first lines.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ INPUT = "input-node name=input dim=40\n"
 
 
 def config(line: str) -> Action:
-    """Reads a line behind that of an input node."""
+    """Reads a config line after that of an input node."""
     return lambda: parse_config(INPUT + line)
 
 
@@ -499,7 +499,7 @@ MISTAKES: dict[str, tuple[Action, str]] = {
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files that people take for others, in the current folder."""
+    """Makes files in the current folder that people mistake for others."""
     monkeypatch.chdir(tmp_path)
     for name in (MODEL, "test.feats.ark"):
         shutil.copy(ROOT / "examples" / "digits" / name, name)
@@ -514,7 +514,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_messages(mistake: str) -> None:
-    """The message begins as the table says."""
+    """The message of a mistake begins as the table says."""
     action, message = MISTAKES[mistake]
 
     with pytest.raises(Nnet3Error) as caught:

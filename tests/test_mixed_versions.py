@@ -1,7 +1,7 @@
-"""The stages run apart, one package at its last release, the others as of today.
+"""The stages run apart, one package at its last release and the others as they are now.
 
-A release that a package of today declares too old for itself is left out. NNET3_RELEASED in the
-environment is a folder with the wheels of the last releases, NNET3_WHEELS one with those of today;
+Releases that another package declares too old are left out. NNET3_RELEASED in the environment is a
+folder with the wheels of the last releases, NNET3_WHEELS one with those of the packages now;
 `nox -s mixed` makes both.
 """
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(not RELEASED, reason="NNET3_RELEASED names no fo
 
 @pytest.mark.parametrize("released", RELEASED, ids=lambda wheel: wheel.name)
 def test_one_package_is_older(released: Path, tmp_path: Path) -> None:
-    """Whatever package is the older one, values are read, and outputs are Kaldi's."""
+    """With any one package older, values are read, and outputs are Kaldi's."""
     module = released.name.partition("-")[0]
     today = Path(os.environ["NNET3_WHEELS"], "constraints.txt").read_text().splitlines()
     others = [line for line in today if line.partition(" ")[0] != module]
