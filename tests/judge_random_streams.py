@@ -2,7 +2,8 @@
 
 `python tests/judge_random_streams.py --count 1000 --first-seed 1000` prints the streams that differ
 by more than 1e-5 of the largest value, and the largest difference. A seed draws a network
-(recurrent or not, with i-vectors or not), three utterances side by side, pushes of any sizes, and options.
+(recurrent or not, with i-vectors or not), three utterances side by side, pushes of any sizes, and
+options.
 """
 
 from __future__ import annotations

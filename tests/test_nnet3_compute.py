@@ -1,4 +1,4 @@
-"""The tool nnet3-compute, run as users run it: on real speech, and on what goes wrong."""
+"""The tool nnet3-compute as users run it: on real speech, and on damaged input."""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ IVECTOR_MODEL = TOOLS_REFERENCE / "tdnn-ivector.raw"
 
 
 def compute(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run the tool; whatever happens, it must not show a traceback."""
+    """Runs the tool, which must never show a traceback."""
     done = subprocess.run(
         [TOOL, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=120
     )
@@ -48,7 +48,7 @@ def test_digits_as_the_readme_says(tmp_path: Path) -> None:
 
 
 def kaldi_commands() -> dict[str, list[str]]:
-    """The nnet3-compute command lines that Kaldi's outputs come from, by name of the output."""
+    """The nnet3-compute command lines that gave Kaldi's outputs, by name of the output."""
     lines = (TOOLS_REFERENCE / "commands.txt").read_text().splitlines()
     commands = dict(line.split(": ", 1) for line in lines)
     return {
@@ -80,7 +80,7 @@ def test_same_output_as_kaldi(name: str, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_reports_what_it_did(tmp_path: Path) -> None:
-    """Standard error tells utterances, frames, frames per second and the time spent compiling."""
+    """Standard error reports utterances, frames, frames per second and the time of compiling."""
     done = compute(MODEL, f"ark:{FEATURES}", f"ark:{tmp_path / 'output.ark'}")
 
     frames = sum(map(len, read_archive(FEATURES).values()))
@@ -125,7 +125,7 @@ def damaged_models() -> dict[str, bytes]:
 
 @pytest.mark.parametrize("damage", damaged_models())
 def test_damaged_model(damage: str, tmp_path: Path) -> None:
-    """A file that is no network gives one line that names it, status 1, and no output."""
+    """A file that is no network gives status 1, no output, and one line that names the file."""
     model, output = tmp_path / "damaged.raw", tmp_path / "output.ark"
     model.write_bytes(damaged_models()[damage])
     assert model.read_bytes() != MODEL.read_bytes()
@@ -172,7 +172,7 @@ def test_missing_features(tmp_path: Path) -> None:
 def test_one_bad_utterance(
     fault: np.ndarray, found: str, features: dict[str, np.ndarray], tmp_path: Path
 ) -> None:
-    """It is named, counted and left out; the others are written as if it were not there."""
+    """A damaged utterance is named, counted and left out; the others are written as usual."""
     first, *others = features
     rspecifier = write_archive(
         tmp_path / "features.ark",
@@ -220,7 +220,7 @@ def test_missing_ivector(tmp_path: Path) -> None:
 
 
 def test_truncated_archive(tmp_path: Path) -> None:
-    """What can be read is written; the cut utterance makes it a failure."""
+    """An archive that is cut off gives its whole utterances, and a failure."""
     (tmp_path / "features.ark").write_bytes(FEATURES.read_bytes()[:30000])
 
     done = compute(MODEL, f"ark:{tmp_path / 'features.ark'}", f"ark:{tmp_path / 'output.ark'}")
@@ -232,11 +232,11 @@ def test_truncated_archive(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files as Linux does")
 @pytest.mark.parametrize("tool", ["nnet3-compute", "nnet3-compute-batch"])
 def test_a_disk_that_fills_up(tool: str, tmp_path: Path) -> None:
-    """The failure names the file, which has not got its name."""
+    """A failed write names the file, and leaves no file of that name."""
     arguments = [MODEL, f"ark:{FEATURES}", f"ark:{tmp_path / 'output.ark'}"]
     done = subprocess.run(
         ["sh", "-c", 'ulimit -f 40; exec "$@"', "sh", TOOL.with_name(tool), *arguments],
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},  # it would be cut off, too
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},  # a .pyc would be cut off, too
         capture_output=True,
         text=True,
         check=False,
@@ -251,9 +251,9 @@ def test_a_disk_that_fills_up(tool: str, tmp_path: Path) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="kills a process")
 @pytest.mark.parametrize("tool", ["nnet3-compute", "nnet3-compute-batch"])
 def test_killed_in_the_middle(tool: str, tmp_path: Path) -> None:
-    """A kill leaves no archive of the name, and in FILE.incomplete whole utterances, in order."""
+    """A kill leaves no archive of the name, but FILE.incomplete with whole utterances, in order."""
     output = tmp_path / "output.ark"
-    # The first utterances again and again; a few megabytes are written before the kill.
+    # The first utterances over and over; a few megabytes are written before the kill.
     endless = f"ark:while cat {FEATURES}; do :; done |"
     process = subprocess.Popen(
         [TOOL.with_name(tool), MODEL, endless, f"ark:{output}"], stderr=subprocess.DEVNULL
@@ -272,7 +272,7 @@ def test_killed_in_the_middle(tool: str, tmp_path: Path) -> None:
     assert not output.exists()
     keys = list(read_archive(FEATURES))
     found = []
-    with contextlib.suppress(TableError):  # the last one may be cut off
+    with contextlib.suppress(TableError):  # the kill can cut off the last entry
         found += (key for key, _ in read_table(f"ark:{part}"))
     assert found == [keys[number % len(keys)] for number in range(len(found))]
 

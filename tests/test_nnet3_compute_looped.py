@@ -1,4 +1,4 @@
-"""The tool nnet3-compute-looped, run as users run it: Kaldi's archives, i-vectors, failures."""
+"""The tool nnet3-compute-looped as users run it: Kaldi's archives, i-vectors, failures."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ IVECTOR_MODEL = TOOLS_REFERENCE / "tdnn-ivector.raw"
 
 
 def compute(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run the tool; whatever happens, it must not show a traceback."""
+    """Runs the tool, which must never show a traceback."""
     done = subprocess.run(
         [TOOL, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=120
     )
@@ -30,7 +30,7 @@ def compute(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def test_outputs_are_those_of_kaldi(
     name: str, chunk: int, subsampling: int, tmp_path: Path
 ) -> None:
-    """The archive is that of Kaldi's looped decoder."""
+    """The tool writes the archive of Kaldi's looped decoder."""
     model = TOOLS_REFERENCE / f"{name}.raw"
     features = features_of(load(model).nnet)
 
@@ -54,9 +54,9 @@ def test_outputs_are_those_of_kaldi(
 
 
 def by_definition(frames: np.ndarray, online: np.ndarray, chunk: int, period: int) -> np.ndarray:
-    """The outputs for an utterance: its chunks in one computation, i-vectors as Kaldi reads them.
+    """The outputs of an utterance: its chunks in one computation, i-vectors as Kaldi reads them.
 
-    Kaldi gives the rows for a chunk the online i-vector of the frame after the last that it reads.
+    Kaldi uses, for all rows of a chunk, the online i-vector of the frame after the chunk's input.
     """
     nnet = with_ivector_period(load(IVECTOR_MODEL).nnet, chunk)
     first, second, _ = looped_requests(nnet, chunk)

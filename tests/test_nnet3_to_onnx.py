@@ -1,4 +1,4 @@
-"""The tool nnet3-to-onnx: what it writes computes Kaldi's outputs in ONNX Runtime."""
+"""The tool nnet3-to-onnx: its models compute Kaldi's outputs in ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def about(session: onnxruntime.InferenceSession) -> dict[str, int]:
 
 
 def chunks(session: onnxruntime.InferenceSession, features: np.ndarray) -> np.ndarray:
-    """The frames of all chunks of an utterance, its edges repeated, (chunks, frames, dim)."""
+    """The input of all chunks of an utterance with repeated edges, (chunks, frames, dim)."""
     numbers = about(session)
     size, left, right = (
         numbers[name] for name in ("frames_per_chunk", "left_context", "right_context")
@@ -94,7 +94,7 @@ def test_digits_example(tmp_path: Path) -> None:
 
 
 def test_ivectors(tmp_path: Path) -> None:
-    """An i-vector for each utterance."""
+    """A model takes an i-vector for each utterance."""
     arguments = ["--frames=20", "--ivector", "--sequences=0"]
     written(TOOLS_REFERENCE / "tdnn-ivector.raw", tmp_path / "net.onnx", *arguments)
     session = session_of(tmp_path / "net.onnx")
@@ -110,7 +110,7 @@ def test_ivectors(tmp_path: Path) -> None:
 
 
 def test_subsampling(tmp_path: Path) -> None:
-    """Every third frame."""
+    """A model with subsampling computes every third frame."""
     arguments = ["--frames=24", "--frame-subsampling-factor=3"]
     written(TOOLS_REFERENCE / "tdnnf-chain.raw", tmp_path / "net.onnx", *arguments)
     session = session_of(tmp_path / "net.onnx")
@@ -125,7 +125,7 @@ def test_subsampling(tmp_path: Path) -> None:
 
 
 def test_xvectors(tmp_path: Path) -> None:
-    """One vector for all frames of an utterance, with as many sequences as were said."""
+    """An x-vector model gives one vector for all frames, for the given number of sequences."""
     features = read_archive(TOOLS_REFERENCE / "feats6.ark")
     path = TOOLS_REFERENCE / "xvector.whole.ark"
     with kaldi_native_io.SequentialFloatVectorReader(f"ark:{path}") as reader:
@@ -150,17 +150,17 @@ class Stream:
         self._start, self._again = session_of(nnet3_to_onnx.start_path(path)), session_of(path)
 
     def frames(self) -> Iterator[int]:
-        """How many frames each call is given."""
+        """The number of frames for each call."""
         for session in (self._start, *[self._again] * 1000):
             [shape] = [each.shape for each in session.get_inputs() if each.name == "input"]
             yield shape[1]
 
     def run(self, features: np.ndarray, rows: int) -> np.ndarray:
-        """The first rows of output of utterances, (utterances, rows, dim).
+        """The first rows of the outputs of utterances, (utterances, rows, dim).
 
         Args:
             features: (utterances, frames, dim).
-            rows: How many are wanted.
+            rows: The number of rows.
         """
         left = about(self._start)["left_context"]
         last = features.shape[1] - 1
@@ -184,7 +184,7 @@ class Stream:
     ("name", "chunk", "subsampling"), [("lstmp", 10, 1), ("lstmp", 21, 1), ("tdnnf-chain", 21, 3)]
 )
 def test_streams(name: str, chunk: int, subsampling: int, tmp_path: Path) -> None:
-    """Chunk after chunk, two utterances of which are the same at a time."""
+    """A stream of two utterances at a time computes, chunk by chunk, Kaldi's outputs."""
     arguments = [f"--frames={chunk}", f"--frame-subsampling-factor={subsampling}", "--stream"]
     written(TOOLS_REFERENCE / f"{name}.raw", tmp_path / "net.onnx", *arguments)
     stream = Stream(tmp_path / "net.onnx")
@@ -199,7 +199,7 @@ def test_streams(name: str, chunk: int, subsampling: int, tmp_path: Path) -> Non
 
 
 def test_chunks_of_streams_fit_the_network(tmp_path: Path) -> None:
-    """A chunk has a multiple of the frames that the subsampling asks for; the tool says so."""
+    """The tool requires a multiple of the subsampling as the number of frames of a chunk."""
     arguments = ["--frames=20", "--frame-subsampling-factor=3", "--stream"]
 
     done = run(TOOLS_REFERENCE / "tdnnf-chain.raw", tmp_path / "net.onnx", *arguments)
@@ -218,7 +218,7 @@ def test_chunks_of_streams_fit_the_network(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_refused(arguments: list[str], message: str, tmp_path: Path) -> None:
-    """A failure is told, and nothing is written."""
+    """A failure prints a message, and writes nothing."""
     done = run(TOOLS_REFERENCE / "lstmp.raw", tmp_path / "net.onnx", *arguments)
 
     assert done.returncode == 1
@@ -227,7 +227,7 @@ def test_what_is_refused(arguments: list[str], message: str, tmp_path: Path) -> 
 
 
 def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    """Where the package that makes models is not installed, the tool says how to get it."""
+    """Without the package that makes models, the tool says how to install it."""
     usual = importlib.import_module
 
     def import_module(name: str) -> object:

@@ -13,7 +13,7 @@ TOOL = Path(sys.executable).with_name("nnet3-xvector-compute")
 
 
 def kaldi_commands() -> list[list[str]]:
-    """The command lines that Kaldi's vectors come from: options and arguments."""
+    """The command lines that gave Kaldi's vectors: options and arguments."""
     lines = (TOOLS_REFERENCE / "commands.txt").read_text().splitlines()
     commands = [line.partition(": ")[2].split() for line in lines]
     return [command[1:] for command in commands if command[0] == TOOL.name]
@@ -50,7 +50,7 @@ def test_same_vectors_as_kaldi(
 
 
 def test_short_utterances_fail_without_padding(tmp_path: Path) -> None:
-    """Each is named with its length; nothing that is too short is written."""
+    """Utterances that are too short are named with their lengths, and not written."""
     done = subprocess.run(
         [
             TOOL,

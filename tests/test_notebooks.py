@@ -1,4 +1,4 @@
-"""The notebooks of the examples run, and show what is stored in them."""
+"""The notebooks of the examples run, and show the outputs stored in them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run() -> Any:
 
 
 def shown(notebook: nbformat.NotebookNode) -> list[str]:
-    """What each code cell shows as text."""
+    """The text outputs of each code cell."""
     return [
         "".join(
             output.text if output.output_type == "stream" else output.data["text/plain"]
@@ -44,10 +44,10 @@ def numbers(texts: list[str]) -> list[float]:
     return [float(number.replace(",", "")) for text in texts for number in NUMBER.findall(text)]
 
 
-@pytest.mark.filterwarnings("ignore")  # those of Jupyter itself
+@pytest.mark.filterwarnings("ignore")  # Jupyter's own
 @pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.glob("*.ipynb")))
 def test_notebooks(name: str, run: Any, tmp_path: Path) -> None:
-    """A notebook runs from top to bottom; what it shows differs by no more than rounding brings."""
+    """A notebook runs from top to bottom; its outputs are as stored, up to rounding."""
     shutil.copytree(ROOT / "examples" / "digits", tmp_path / "digits")
     (tmp_path / "notebooks").mkdir()
     path = tmp_path / "notebooks" / name
@@ -62,7 +62,7 @@ def test_notebooks(name: str, run: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.glob("*.ipynb")))
 def test_notebooks_store_outputs(name: str) -> None:
-    """A notebook can be read without being run, and the README of the folder lists it."""
+    """A notebook has stored outputs, and the README of the folder lists it."""
     notebook = nbformat.read(FOLDER / name, as_version=4)
 
     assert any(shown(notebook))

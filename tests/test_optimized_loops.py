@@ -1,4 +1,4 @@
-"""Loops that are optimized before they are closed compute what the segments compute one by one."""
+"""Loops that are optimized before they are closed give the results of their segments."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ output-node name=output input=Failover(Offset(affine, {ahead}), tanh)
     ("ahead", "delay", "chunk"), [(1, 3, 2), (2, 3, 2), (3, 5, 2), (3, 5, 3), (1, 1, 4)]
 )
 def test_output_that_is_a_frame_ahead(ahead: int, delay: int, chunk: int) -> None:
-    """Once merged with what it is a copy of, the output has the debug info of another time."""
+    """A loop closes though a merge gave the output the debug info of another time."""
     nnet = parse_config(NETWORK.format(ahead=ahead, delay=delay), rng=np.random.default_rng(0))
     requests = looped_requests(nnet, chunk, extra_right_context=ahead)
     rounds = extended_requests(requests, ROUNDS)

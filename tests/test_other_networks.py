@@ -1,7 +1,7 @@
-"""Programs of networks beside the reference cases cost no more than Kaldi's, and are proven.
+"""Programs of networks beyond the reference cases cost no more than Kaldi's, and are proven.
 
-Each network is small and shows one thing that costs more where merges, sums or copies are chosen
-badly. What Kaldi needs was counted on programs of Kaldi's own nnet3, as for the reference cases.
+Each small network has a feature that costs more if merges, sums or copies are chosen badly. Kaldi's
+cost was counted on programs of its own nnet3, as for the reference cases.
 """
 
 import attrs
@@ -21,12 +21,12 @@ def affine(name: str, dims: tuple[int, int]) -> str:
 
 
 def simple(name: str, kind: str, dim: int) -> str:
-    """The line of a component that works element by element, or on a row."""
+    """The line of a component that works on single elements, or on a row."""
     return f"component name={name} type={kind}Component dim={dim}\n"
 
 
 def nodes(output: str, **inputs: str) -> str:
-    """The lines of the nodes; each but the input and the output is called like its component."""
+    """The lines of the nodes; nodes between input and output have their component's name."""
     lines = [f"component-node name={n} component={n} input={x}\n" for n, x in inputs.items()]
     return f"input-node name=input dim=6\n{''.join(lines)}output-node name=output input={output}\n"
 
@@ -36,16 +36,16 @@ PRODUCT = "component name=y type=ElementwiseProductComponent input-dim=16 output
 
 @attrs.frozen(kw_only=True)
 class Network:
-    """A network, a request, and what Kaldi's optimized program for it costs.
+    """A network, a request, and the cost of Kaldi's optimized program.
 
     Attributes:
         config: The network.
         inputs: The first and the last frame of the input.
         outputs: The frames of the output.
-        sequences: How many sequences there are.
-        is_training: Whether the derivative of the model is wanted.
-        working: Kaldi's working commands.
-        peak: Kaldi's bytes at the peak.
+        sequences: Number of sequences.
+        is_training: Whether to ask for the gradient of the model.
+        working: Number of working commands in Kaldi's program.
+        peak: Peak memory of Kaldi's program in bytes.
     """
 
     config: str
@@ -212,7 +212,7 @@ NETWORKS = {
 
 @pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS.keys())
 def test_costs_no_more_than_kaldi(network: Network) -> None:
-    """No more working commands with Kaldi's passes; no more memory with these or with all."""
+    """Programs have no more working commands with Kaldi's passes, and never use more memory."""
     nnet = parse_config(network.config, rng=np.random.default_rng(0))
     compiled = compile_computation(nnet, network.request())
 

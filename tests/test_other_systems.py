@@ -1,6 +1,6 @@
-"""What systems without POSIX lack is not needed to import the packages and to use models.
+"""The packages can be imported, and models used, on systems without POSIX.
 
-A process of its own takes away the modules, signals and functions that Windows does not have.
+A process removes the modules, signals and functions that Windows does not have.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ for name in (
 threadpoolctl.sys = types.SimpleNamespace(**vars(sys))  # it asks the system for its libraries
 sys.platform = "win32"
 """
-"""The system as it would be elsewhere; other libraries have been imported before."""
+"""Simulates such a system, after other libraries have been imported."""
 
 PACKAGES = sorted(path.name for path in ROOT.glob("packages/*/src/nnet3_*"))
 
@@ -82,7 +82,7 @@ assert sorted(path.name for path in Path().iterdir()) == [
 
 
 def run(program: str, *arguments: str) -> str:
-    """Runs a program on such a system, and returns what it prints."""
+    """Runs a program on the simulated system, and returns its output."""
     done = subprocess.run(
         [sys.executable, "-c", BEGINNING + program, *arguments],
         capture_output=True,
@@ -101,7 +101,7 @@ def test_imports() -> None:
 
 
 def test_use(tmp_path: Path) -> None:
-    """A model is read, written, computed with and trained; tools read and write archives."""
+    """A model is read, written, run and trained; tools read and write archives."""
     digits = ROOT / "examples" / "digits"
 
     run(USE, str(digits / "final.raw"), str(digits / "test.feats.ark"), str(tmp_path))

@@ -1,7 +1,7 @@
 """A component type of another package goes through all stages, as the example shows.
 
-Each test runs in a process of its own, in which only the entry points of the example, or its
-modules, make the type known.
+Each test runs in its own process, in which only the entry points of the example, or its modules,
+make the type known.
 """
 
 import os
@@ -185,7 +185,7 @@ print(len(NnetComputation.load("delta.computation").commands))
 
 
 def install(folder: Path, changes: dict[str, str] | None = None) -> None:
-    """Writes what the installation of the example leaves beside it: its entry points."""
+    """Writes the entry points of the example, as its installation does."""
     project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
     info = folder / f"nnet3_delta-{project['version']}.dist-info"
     info.mkdir()
@@ -202,7 +202,7 @@ def install(folder: Path, changes: dict[str, str] | None = None) -> None:
 
 
 def run(code: str, folder: Path, *paths: Path) -> subprocess.CompletedProcess[str]:
-    """Runs code in a folder within this one, in a process that finds packages in some more."""
+    """Runs code in a folder within this one, in a process with further paths for imports."""
     work = folder / "work"
     work.mkdir(exist_ok=True)
     search = os.pathsep.join(map(str, (*paths, ROOT / "tests", os.environ.get("PYTHONPATH", ""))))
@@ -218,7 +218,7 @@ def run(code: str, folder: Path, *paths: Path) -> subprocess.CompletedProcess[st
 
 @pytest.mark.parametrize("way", ["installed", "imported"])
 def test_all_stages(tmp_path: Path, way: str) -> None:
-    """Parsed, stored, compiled, optimized, proven, and run, values as by hand; on a device, too."""
+    """The type is parsed, stored, compiled, optimized, proven and run, on a device, too."""
     if way == "installed":
         install(tmp_path)
         code = "on_device = True\n" + STAGES
@@ -232,7 +232,7 @@ def test_all_stages(tmp_path: Path, way: str) -> None:
 
 
 def test_a_type_with_parameters(tmp_path: Path) -> None:
-    """Parameters are read, written, flattened and have a gradient by their declaration."""
+    """Its declaration suffices to read, write and flatten parameters, and for their gradient."""
     done = run(TRAINED, tmp_path)
 
     assert done.returncode == 0, done.stderr
@@ -240,7 +240,7 @@ def test_a_type_with_parameters(tmp_path: Path) -> None:
 
 
 def test_a_stored_computation_first(tmp_path: Path) -> None:
-    """A file with indexes of the type can be read though nothing has asked for the type yet."""
+    """A file with indexes of the type can be read before anything has used the type."""
     install(tmp_path)
     code = STAGES + "\noptimized.save('delta.computation')"
     assert run(code, tmp_path, EXAMPLE / "src", tmp_path).returncode == 0
@@ -254,7 +254,7 @@ def test_a_stored_computation_first(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_imported(tmp_path: Path) -> None:
-    """The error names package, type and group; without a kernel it says that there is none."""
+    """An error names package, type and group; a type without a kernel gives an error of its own."""
     install(tmp_path, {"nnet3_delta.kernel:DeltaKernel": "nnet3_delta.kernels:DeltaKernel"})
 
     done = run(STAGES, tmp_path, EXAMPLE / "src", tmp_path)
@@ -285,7 +285,7 @@ def test_what_cannot_be_imported(tmp_path: Path) -> None:
     ],
 )
 def test_names_of_types(tmp_path: Path, name: str, message: str) -> None:
-    """A type has a name of its own, which ends as all do."""
+    """A type must have a new name, which ends in "Component"."""
     code = f"""
         from nnet3_descriptors.components import Component
         from nnet3_descriptors.components.declaration import component, integer

@@ -1,4 +1,4 @@
-"""The pages: the README's Python runs, its command is that of the continuous integration, links."""
+"""The pages: the README's Python and its command are right, and links lead somewhere."""
 
 import ast
 import re
@@ -51,12 +51,12 @@ def test_sessions_of_the_readme() -> None:
 
 
 def links(page: Path) -> list[str]:
-    """What a page in Markdown points to within the project."""
+    """The targets of a Markdown page's links within the project."""
     return re.findall(r"\]\(([^):]+)\)", page.read_text())
 
 
 def anchors(page: Path) -> set[str]:
-    """The names by which a link can point to the headings of a page."""
+    """The names by which links point to headings of a page."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
 
@@ -70,7 +70,7 @@ PAGES = [
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_of_pages(page: Path) -> None:
-    """Files, folders and headings that a page points to exist."""
+    """The files, folders and headings that a page links to exist."""
     for link in links(page):
         path, _, anchor = link.partition("#")
         target = page.parent / path if path else page

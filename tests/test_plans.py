@@ -1,6 +1,6 @@
-"""Plans of the reference cases, of networks of today and of loops pass their check.
+"""Plans of the reference cases, of current networks and of loops pass their check.
 
-UPDATE_PLANS=1 in the environment has the golden texts of `tests/golden_plans` written anew.
+With UPDATE_PLANS=1 in the environment, the tests write `tests/golden_plans` anew.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from networks import BENCHMARKS
 GOLDEN = Path(__file__).resolve().parent / "golden_plans"
 
 SCALE = 0.03
-"""Of the hidden sizes of benchmark networks."""
+"""Relative to the hidden sizes of benchmark networks."""
 
 
 def _set_most_rows(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    """Steps have at most so many rows, splices more; and few steps are enough."""
+    """Limits the rows of a step to `most`, allows splices more, and makes few steps enough."""
     for module in (known_inputs, deferred_derivatives):
         monkeypatch.setattr(module, "MOST_ROWS", most)
     monkeypatch.setattr(splices, "FEWEST_ROWS", most + 1)
@@ -47,7 +47,7 @@ def _set_most_rows(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
 
 @parametrize_cases()
 def test_reference_cases(case: ReferenceCase, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is changed of a reference case, compiled or optimized, is right."""
+    """The plan of a reference case with every rewrite passes the check, optimized or not."""
     nnet = read_nnet(case.network_path)
     if case.test_mode:
         nnet = set_test_mode(nnet)
@@ -68,7 +68,7 @@ def _benchmark_plan(name: str, *, train: bool) -> Plan:
 
 
 def test_plans_of_networks_of_today(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are as written down, and have all that a plan can have, forward and backward."""
+    """The plans equal their golden texts, and contain every kind of rewrite."""
     monkeypatch.setattr(step_panels, "FEWEST_PARAMETERS", 1)
     occurring: Counter[str] = Counter()
     found, expected = {}, {}
@@ -87,7 +87,7 @@ def test_plans_of_networks_of_today(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_documented_lines() -> None:
-    """The lines of a plan that the documentation shows are those of the golden text."""
+    """The documentation shows lines of the golden text of a plan."""
     page = (GOLDEN.parents[1] / "docs" / "runtime.md").read_text()
     shown = page.split("```\n")[1].splitlines()
 
@@ -110,7 +110,7 @@ output-node name=output input=last
 
 @pytest.mark.parametrize(("delay", "chunk"), [(1, 3), (1, 6), (2, 6), (3, 6)])
 def test_loops(delay: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps in the rounds of an optimized loop take products that are made in the same round."""
+    """Steps of an optimized loop use products computed in the same round."""
     monkeypatch.setattr(known_inputs, "FEWEST_STEPS", 1)
     nnet = parse_config(RECURRENT.replace("DELAY", str(delay)))
     looped = compile_looped(
@@ -124,7 +124,7 @@ def test_loops(delay: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_plans_that_are_bound() -> None:
-    """What a machine's own capabilities give is right, too."""
+    """The plan for the capabilities of a real machine passes the check, too."""
     nnet = parse_config(RECURRENT.replace("DELAY", "1"))
     io = [
         IoSpecification.from_range(name, *times, has_deriv=True)

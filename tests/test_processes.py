@@ -1,7 +1,7 @@
 """The stages run apart, in other processes and environments, and exchange serialized values.
 
-NNET3_WHEELS in the environment is a folder with the wheels and a constraints.txt that names them;
-without it they are built.
+NNET3_WHEELS in the environment is a folder with the wheels and a constraints.txt that lists them;
+without it, the test builds them.
 """
 
 import os
@@ -25,7 +25,7 @@ CASES = ["network/tdnn-ivector", "network/tdnnf-inference", "network/lstmp"]
 
 @attrs.frozen
 class Stage:
-    """A script of tests/stages, the package it asks for, and its arguments before the folder."""
+    """A script of tests/stages, the package that it needs, and its arguments before the folder."""
 
     script: str
     package: str
@@ -66,7 +66,7 @@ def build_wheels(folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def environments(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The Python of an environment for each package: its wheel and what that declares to need."""
+    """The Python of an environment for each package: its wheel and declared dependencies."""
     folder = tmp_path_factory.mktemp("environments")
     built = os.environ.get("NNET3_WHEELS")
     constraints = Path(built, "constraints.txt") if built else build_wheels(folder)
@@ -85,10 +85,10 @@ def package_of(module: str) -> str:
 
 
 def run_apart(case: ReferenceCase, folder: Path, environments: dict[str, Path]) -> None:
-    """Run each stage in a process of its own, in the environment of its package."""
+    """Run each stage in its own process, in the environment of its package."""
     for stage in stages(case):
         done = subprocess.run(
-            # -I: nothing is importable but what the environment holds.
+            # -I: only the packages of the environment can be imported.
             [
                 environments[stage.package],
                 "-I",
@@ -110,7 +110,7 @@ def run_together(case: ReferenceCase, folder: Path) -> None:
 
 
 def test_environments_hold_one_package_each(environments: dict[str, Path]) -> None:
-    """Where a stage runs, the packages of the later stages can't be imported."""
+    """In the environment of a stage, the packages of later stages cannot be imported."""
     probe = (
         "import importlib.util as u, sys; "
         "print([m for m in sys.argv[1:] if u.find_spec('nnet3_' + m)])"
@@ -127,7 +127,7 @@ def test_environments_hold_one_package_each(environments: dict[str, Path]) -> No
 def test_stages_apart_give_what_one_process_gives(
     name: str, environments: dict[str, Path], tmp_path: Path
 ) -> None:
-    """Each stage's serialized value is the same to the byte, and the outputs are Kaldi's."""
+    """Serialized values of stages run apart are equal, byte for byte, and outputs are Kaldi's."""
     case = load_case(name)
     apart, together = tmp_path / "apart", tmp_path / "together"
     for folder in (apart, together):

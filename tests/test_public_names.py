@@ -1,4 +1,4 @@
-"""Imports of users keep working: the public names of the design are there."""
+"""The public names of the design exist, so that users' imports keep working."""
 
 import importlib
 import inspect
@@ -104,12 +104,12 @@ CALLS = """
     nnet3_training: Trainer.save(self, path)
     nnet3_training: Trainer.load(path, device, objective=)
 """
-"""How the design says that they are called."""
+"""Calls of public names with the arguments that the design gives them."""
 
 
 @pytest.mark.parametrize("call", [line.strip() for line in CALLS.strip().splitlines()])
 def test_public_names_are_called_so(call: str) -> None:
-    """What the design names can be called with the arguments that it gives."""
+    """Public names accept the arguments of the design."""
     module, _, rest = call.partition(": ")
     names, _, arguments = rest.removesuffix(")").partition("(")
     words = arguments.split(", ")
@@ -123,7 +123,7 @@ def test_public_names_are_called_so(call: str) -> None:
 
 @pytest.mark.parametrize("module", PUBLIC_NAMES)
 def test_public_names(module: str) -> None:
-    """A package lists its public names in __all__, all of them exist, the design's among them."""
+    """A package lists its public names in __all__; all exist, and the design's are among them."""
     package = importlib.import_module(module)
 
     assert set(PUBLIC_NAMES[module].split()) <= set(package.__all__)

@@ -1,7 +1,7 @@
-"""Random networks and requests: however a request is compiled and optimized, results are the same.
+"""Random networks and requests: results do not depend on how a request is compiled and optimized.
 
-RANDOM_NETWORKS and RANDOM_NETWORKS_SEED in the environment say how many there are, and the seed of
-the first one; `pytest tests/test_random_networks.py -k seed17` runs one of them alone.
+RANDOM_NETWORKS and RANDOM_NETWORKS_SEED in the environment set the number of networks and the first
+seed; `pytest tests/test_random_networks.py -k seed17` runs a single one.
 """
 
 import os
@@ -21,7 +21,7 @@ COUNT = int(os.environ.get("RANDOM_NETWORKS", "500"))
 FIRST = int(os.environ.get("RANDOM_NETWORKS_SEED", "0"))
 
 FOUND = (50303, 90609)
-"""Seeds of networks with which nightly runs have found faults."""
+"""Seeds of networks that revealed faults in nightly runs."""
 
 parametrize_seeds = pytest.mark.parametrize(
     "seed", [*FOUND, *range(FIRST, FIRST + COUNT)], ids=lambda seed: f"seed{seed}"
@@ -52,7 +52,7 @@ def test_optimizing_changes_no_result(seed: int) -> None:
 
 
 def test_the_networks_are_of_all_kinds() -> None:
-    """Of the first hundred networks, each kind of layer is in several, and requests vary."""
+    """The first hundred networks have each kind of layer several times, and varied requests."""
     examples = [example_of_seed(seed) for seed in range(100)]
     kinds = Counter(kind for example in examples for kind in set(example.kinds))
     requests = [example.request for example in examples]

@@ -1,4 +1,4 @@
-"""A recurrence in two halves: the state that the first one ends with is given to the second."""
+"""A recurrence in two halves: the final state of the first half is given to the second."""
 
 from random import Random
 
@@ -24,13 +24,13 @@ SEQUENCES = 2
 
 
 def recurrent_network(seed: int) -> tuple[Nnet, dict[str, np.ndarray], ComputationRequest]:
-    """A network whose outputs depend on its state, and a request for all frames of them.
+    """A network whose outputs depend on its state, and a request for all frames.
 
-    There is no batch-norm, which in training normalizes over all frames of a run. For each node
-    that holds a state there is an output, "state-of-" and its name.
+    It has no batch-norm, which in training normalizes over all frames of a run. For each node with
+    a state there is an output, "state-of-" and the node's name.
 
     Returns:
-        The network, the indexes of each state that come before the second half, and the request.
+        The network, the indexes of each state before the second half, and the request.
     """
     rng = Random(seed)
     while True:
@@ -58,7 +58,7 @@ def recurrent_network(seed: int) -> tuple[Nnet, dict[str, np.ndarray], Computati
 
 
 def past_of(name: str, nnet: Nnet, graph: ComputationGraph) -> np.ndarray:
-    """The indexes of a node, (rows, 3), that come before the second half."""
+    """The indexes of a node before the second half, (rows, 3)."""
     rows = graph.cindexes[graph.node_range(nnet.node_index(name)), 1:]
     return rows[rows[:, 1] < HALF]
 
@@ -71,7 +71,7 @@ def run(nnet: Nnet, request: ComputationRequest, inputs: dict) -> dict[str, np.n
 
 @pytest.mark.parametrize("seed", range(60))
 def test_two_halves_are_the_whole(seed: int) -> None:
-    """Outputs of the second half are those of a run over all frames."""
+    """The outputs of the second half are those of a run over all frames."""
     nnet, past, whole = recurrent_network(seed)
     inputs = random_arrays(nnet, whole.inputs, seed)
     expected = run(nnet, whole, inputs)
@@ -101,7 +101,7 @@ def test_two_halves_are_the_whole(seed: int) -> None:
 
 
 def test_the_second_half_computes_no_earlier_state() -> None:
-    """With the state given, an LSTM runs over the frames of the second half only."""
+    """Given its state, an LSTM runs over the frames of the second half only."""
     nnet = parse_config("\n".join(LSTM))
     state = IoSpecification.from_range("cell", HALF - 1, HALF)
     request = ComputationRequest(

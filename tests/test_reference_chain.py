@@ -44,21 +44,21 @@ CASES = sorted((CHAIN_REFERENCE / "random").iterdir())
 FSTS = sorted(CHAIN_REFERENCE.glob("**/*.fst"))
 SUPERVISIONS = sorted(CHAIN_REFERENCE.glob("random/*/*.bin"))
 PROPERTIES = slice(34, 42)
-"""Where the header of a vector FST says what is known of it, which need not be all."""
+"""Bytes of a vector FST's header with known properties of the FST, which can be incomplete."""
 
 
 def name(path: Path) -> str:
-    """What a file is called in the name of a test."""
+    """The name of a file within the names of tests."""
     return str(path.relative_to(CHAIN_REFERENCE))
 
 
 @pytest.mark.parametrize("path", FSTS, ids=name)
 def test_fsts(path: Path) -> None:
-    """FSTs are written as OpenFst wrote them, but for what its header knows."""
+    """FSTs are written as OpenFst wrote them, except for the header's known properties."""
     data = path.read_bytes()
     written = bytearray(vector_bytes(read_fst(path)))
 
-    # Each property has two bits; where both sides know it, they agree.
+    # Each property has two bits; they agree if both sides know it.
     known, ours = (int.from_bytes(each[PROPERTIES], "little") >> 16 for each in (data, written))
     holds = 0x5555_5555_5555
     assert not (known & holds) & (ours >> 1) & holds
@@ -69,7 +69,7 @@ def test_fsts(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SUPERVISIONS, ids=name)
 def test_supervisions(path: Path, tmp_path: Path) -> None:
-    """Supervisions are written byte by byte as Kaldi wrote them; their frames are what they say."""
+    """Supervisions are written byte by byte as Kaldi wrote them, and have the stated frames."""
     supervision = read_chain_supervision(path)
     write_chain_supervision(supervision, tmp_path / "sup")
 
@@ -79,7 +79,7 @@ def test_supervisions(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("folder", CASES, ids=name)
 def test_supervisions_in_text(folder: Path, tmp_path: Path) -> None:
-    """A supervision in text is that in binary, and is written as Kaldi wrote it."""
+    """A supervision in text equals that in binary, and is written as Kaldi wrote it."""
     text = read_chain_supervision(folder / "supervision.txt")
     binary = read_chain_supervision(folder / "supervision.bin")
     write_chain_supervision(text, tmp_path / "sup", binary=False)
@@ -92,7 +92,7 @@ def test_supervisions_in_text(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("folder", CASES, ids=name)
 def test_merged_supervisions(folder: Path) -> None:
-    """Sequences are merged to the FST that Kaldi made of them, state by state."""
+    """Merged sequences give the FST that Kaldi merged them to, state by state."""
     merged = read_chain_supervision(folder / "supervision.bin")
     parts = [read_chain_supervision(path) for path in sorted(folder.glob("single*.bin"))]
 
@@ -101,7 +101,7 @@ def test_merged_supervisions(folder: Path) -> None:
 
 @functools.cache
 def computed(folder: Path, dtype: type) -> tuple[ChainObjective, ChainResult]:
-    """The objective of a case, and its result."""
+    """The objective of a case, and the result for its outputs."""
     case = json.loads((folder / "case.json").read_text())
     options = ChainOptions(
         leaky_hmm_coefficient=case["leaky"],
@@ -136,7 +136,7 @@ def test_objective(folder: Path, dtype: type) -> None:
 
 
 def test_end_to_end_objective() -> None:
-    """With FSTs that have loops, all figures are Kaldi's within rounding."""
+    """With loops in FSTs, all figures are Kaldi's within rounding."""
     folder = CHAIN_REFERENCE / "end_to_end"
     case = json.loads((folder / "case.json").read_text())
     expected = {key: case.pop(key) for key in ("objf", "l2_term", "weight_total")}
@@ -162,7 +162,7 @@ def test_end_to_end_objective() -> None:
 
 
 def test_examples() -> None:
-    """Examples that Kaldi wrote without compression are written byte by byte as it did."""
+    """Examples that Kaldi wrote without compression are written as the same bytes."""
     entries = list(entries_of(DIGITS / "copy.shift.ark", read_chain_example))
 
     assert len(entries) == 8
@@ -170,7 +170,7 @@ def test_examples() -> None:
 
 
 def test_examples_in_text() -> None:
-    """Examples in text are read as those in binary, with numbers of seven digits."""
+    """Examples in text equal those in binary, to the seven digits of their numbers."""
     examples = list(read_chain_examples(DIGITS / "cegs8.ark"))
     text = b"".join(
         f"{each.key} ".encode() + example_bytes(each, binary=False) for each in examples
@@ -187,12 +187,12 @@ def test_examples_in_text() -> None:
 
 
 OPTIONS = {"leaky_hmm_coefficient": 0.1, "l2_regularize": 0.00005, "xent_regularize": 0.1}
-"""Those of all commands."""
+"""The options of all of Kaldi's command lines."""
 
 
 @pytest.mark.parametrize("model", ["initial", "trained"])
 def test_evaluation(model: str) -> None:
-    """The objective of examples is what nnet3-chain-compute-prob printed, to all digits."""
+    """The objective of examples is the one that nnet3-chain-compute-prob printed, to all digits."""
     file = {"initial": "initial.raw", "trained": "train.m0.9.raw"}[model]
     nnet = read_nnet(DIGITS / file)
     training = ChainTraining(nnet, DIGITS / "den.fst", ChainOptions(**OPTIONS))
@@ -206,7 +206,7 @@ def test_evaluation(model: str) -> None:
 
 
 def test_evaluation_of_unconstrained_examples() -> None:
-    """The objective of examples without times is what nnet3-chain-compute-prob printed."""
+    """The same for examples without times."""
     folder = CHAIN_REFERENCE / "unconstrained"
     nnet = read_nnet(DIGITS / "train.m0.9.raw")
     training = ChainTraining(nnet, DIGITS / "den.fst", ChainOptions(**OPTIONS))
@@ -221,22 +221,22 @@ def test_evaluation_of_unconstrained_examples() -> None:
 
 
 RELUS = ("tdnn1.relu", "tdnnf2.relu", "prefinal-xent.relu", "prefinal-chain.relu")
-"""In the order in which Kaldi computes them."""
+"""The components that draw, in Kaldi's order."""
 SOFTMAX = "output-xent.log-softmax"
 DRAWN_BEFORE = 1390
-"""Numbers that Kaldi has drawn when its first minibatch begins, nearly all for compiling it."""
+"""Random numbers that Kaldi draws before its first minibatch, most of them for compiling."""
 DRAWS = 17
-"""Numbers that it draws for each minibatch."""
+"""Random numbers that Kaldi draws for each minibatch."""
 
 
 class KaldiDraws:
-    """What Kaldi decided at random in these runs, minibatch by minibatch.
+    """Kaldi's random decisions in these runs, minibatch by minibatch.
 
-    It draws from the C library, seeded with --srand: in each minibatch a number for each ReLU as it
-    goes forward (whether its statistics are kept), two for the objective, then as it goes backward,
-    from the last ReLU to the first, two for each (whether it is repaired, and whether statistics of
-    its derivatives are kept), and one for those of the softmax after the last ReLU; one when l2 is
-    applied, and one for the orthonormal constraint.
+    Kaldi draws from the C library, seeded with --srand. In each minibatch it draws, in order: for
+    each ReLU of the forward pass, one number (whether to store statistics); for the objective, two;
+    for each ReLU of the backward pass, from the last to the first, two (whether to repair, and
+    whether to store statistics of derivatives), and after the last ReLU one for the softmax; one
+    when it applies l2; and one for the orthonormal constraint.
     """
 
     def __init__(self) -> None:
@@ -244,13 +244,13 @@ class KaldiDraws:
         self.numbers = [random.rand() for _ in range(DRAWN_BEFORE + 7 * DRAWS)][DRAWN_BEFORE:]
 
     def is_constrained(self, minibatch: int) -> bool:
-        """Whether the constraint was applied after a minibatch."""
+        """Whether Kaldi applied the constraint after a minibatch."""
         return self.numbers[DRAWS * minibatch + DRAWS - 1] % 4 == 0
 
     def chances(self, name: str) -> Iterator[float]:
-        """For each chance that a ReLU or the softmax takes, 0 if Kaldi took it, else 1.
+        """0 or 1 for each decision of a ReLU or the softmax: 0 where Kaldi's answer was yes.
 
-        In the first minibatch statistics are kept whatever is drawn, and the trainer does not ask.
+        In the first minibatch Kaldi stores all statistics, and the trainer does not ask.
         """
         for minibatch in range(7):
             numbers = self.numbers[DRAWS * minibatch : DRAWS * (minibatch + 1)]
@@ -271,7 +271,7 @@ class KaldiDraws:
 
 
 class KaldiTrainer(Trainer):
-    """A trainer that decides as Kaldi did, where that is at random."""
+    """A trainer that makes Kaldi's random decisions."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -281,24 +281,24 @@ class KaldiTrainer(Trainer):
             self._device_nnet.kernel(number).store.draws = self.kaldi.chances(name)
 
     def is_constrained(self, component: int, minibatch: int) -> bool:
-        """Whether Kaldi did so after this minibatch."""
+        """Whether Kaldi applied the constraint after this minibatch."""
         return self.kaldi.is_constrained(minibatch)
 
 
 def test_constraints_fit_the_logs() -> None:
-    """The logs warn of the orthonormal constraint once, at the end; so it is drawn."""
+    """The constraint is drawn at the end only, where Kaldi's logs warn of it."""
     draws = KaldiDraws()
 
     assert [draws.is_constrained(minibatch) for minibatch in range(7)] == [False] * 6 + [True]
 
 
 MOMENTUM = {"m0.9": 0.9, "m0.0": 0.0, "m0.0.again": 0.0}
-"""Of Kaldi's runs; the last is that before it by another build of Kaldi."""
+"""Kaldi's runs; the last repeats the one before it with another build of Kaldi."""
 
 
 @functools.cache
 def train(momentum: float) -> tuple[Trainer, list[dict[str, Objective]]]:
-    """A trainer that went through Kaldi's seven minibatches, and the objectives of each."""
+    """A trainer after Kaldi's seven minibatches, and the objectives of each."""
     nnet = read_nnet(DIGITS / "initial.raw")
     options = ChainOptions(apply_deriv_weights=momentum > 0.0, **OPTIONS)
     training = ChainTraining(nnet, DIGITS / "den.fst", options)
@@ -325,8 +325,8 @@ def printed(run: str, output: str) -> list[float]:
 def test_objectives_in_training(run: str, tolerance: float, output: str) -> None:
     """The objectives per frame are Kaldi's.
 
-    Without momentum, steps are ten times as large, and what they round adds up: two builds of Kaldi
-    differ by 3.9e-4, too. Here it was 2e-6 from the second of them.
+    Without momentum, steps are ten times as large, and their rounding errors add up: two builds of
+    Kaldi differ by 3.9e-4, too. Our difference from the second of them was 2e-6.
     """
     _, objectives = train(MOMENTUM[run])
 
@@ -337,7 +337,7 @@ def test_objectives_in_training(run: str, tolerance: float, output: str) -> None
 
 @pytest.mark.parametrize("run", ["m0.9", "m0.0", "m0.0.again"])
 def test_statistics_in_training(run: str) -> None:
-    """Statistics are kept, and ReLUs repaired, in the same minibatches as in Kaldi's runs."""
+    """Statistics are stored and ReLUs repaired in the same minibatches as in Kaldi's runs."""
     trained, kaldi = train(MOMENTUM[run])[0].nnet, read_nnet(DIGITS / f"train.{run}.raw")
     for name in (*RELUS, SOFTMAX):
         number = kaldi.component_names.index(name)
@@ -348,7 +348,7 @@ def test_statistics_in_training(run: str) -> None:
 
 
 def test_l2_in_training() -> None:
-    """The l2 term of the output is shown beside the objective, as Kaldi prints it."""
+    """The l2 term of the output is logged beside the objective, as Kaldi prints it."""
     trainer, _ = train(0.9)
     log = (DIGITS / "train.m0.9.log").read_text()
     found = re.search(r"Overall average objective function for 'output' is (\S+) \+ (\S+) =", log)
@@ -359,16 +359,16 @@ def test_l2_in_training() -> None:
 
 
 def parameters(name: str) -> np.ndarray:
-    """Those of a network of the digits system."""
+    """The parameters of a network of the digits system."""
     return vectorize(read_nnet(DIGITS / f"{name}.raw"))
 
 
 @pytest.mark.parametrize("runs", [["m0.9"], ["m0.0", "m0.0.again"]], ids=["m0.9", "m0.0"])
 def test_parameters(runs: list[str]) -> None:
-    """They end within 1e-2 of Kaldi's, and their change close to Kaldi's.
+    """Parameters end within 1e-2 of Kaldi's, and their change close to Kaldi's.
 
-    Without momentum two builds of Kaldi end 1.7e-2 of the change apart, because the sign of an
-    activation that is nearly zero is rounding. Here the nearest was 6e-5 away (with momentum
+    Without momentum, two builds of Kaldi end 1.7e-2 of the change apart, because rounding decides
+    the sign of an activation that is nearly zero. Our least difference was 6e-5 (with momentum
     1.3e-3, where two activations have another sign).
     """
     before, found = parameters("initial"), vectorize(train(MOMENTUM[runs[0]])[0].nnet)
@@ -383,11 +383,11 @@ def test_parameters(runs: list[str]) -> None:
 
 
 TRAINED = 224
-"""The examples, of 252, that are in Kaldi's seven minibatches."""
+"""Numbers of the examples, of 252, in Kaldi's seven minibatches."""
 
 
 def test_held_out_objective(tmp_path: Path) -> None:
-    """An epoch of the recipe is better on other examples than Kaldi's runs, an epoch each."""
+    """After an epoch of the recipe, held-out examples score better than in Kaldi's runs."""
     examples = list(read_chain_examples(DIGITS / "cegs.ark"))
     known, held_out = examples[:TRAINED], examples[TRAINED:]
     nnet, chain = read_nnet(DIGITS / "initial.raw"), ChainOptions(**OPTIONS)

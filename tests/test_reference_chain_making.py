@@ -1,4 +1,4 @@
-"""What chain models are trained on, made as Kaldi made it: phone LM, denominator, supervisions."""
+"""The data of chain models, made as Kaldi makes it: phone LM, denominator, supervisions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ CASES = sorted((CHAIN_REFERENCE / "random").iterdir())
 
 
 def name(path: Path) -> str:
-    """What a folder is called in the name of a test."""
+    """The name of a folder within the names of tests."""
     return path.name
 
 
@@ -102,7 +102,7 @@ def test_normalization_fst(folder: Path) -> None:
 
 @pytest.mark.parametrize("folder", CASES, ids=name)
 def test_supervisions_of_sequences(folder: Path) -> None:
-    """Alignments of random phones, with context, become Kaldi's supervisions with weights."""
+    """Alignments of random phones with context become Kaldi's supervisions, with weights."""
     tree, transitions = system(folder)
     normalization = Normalization(read_fst(folder / "normalization.fst"))
     options = SupervisionOptions(left_tolerance=2, right_tolerance=2, frame_subsampling_factor=3)
@@ -117,7 +117,7 @@ def test_supervisions_of_sequences(folder: Path) -> None:
 
 
 def test_supervisions_of_digits() -> None:
-    """They are chain-get-supervision's, state by state; so are parts of them in examples."""
+    """Supervisions, and parts of them in examples, are chain-get-supervision's, state by state."""
     options = SupervisionOptions(frame_subsampling_factor=3)
     alignments = {
         entry.key: entry.value for entry in read_objects(f"ark:{DIGITS}/phones.txt", read_alignment)
@@ -154,7 +154,7 @@ SCALED = SupervisionOptions(
     ids=["plain", "scaled"],
 )
 def test_supervisions_of_lattices(lattices: str, wanted: str, options: SupervisionOptions) -> None:
-    """They are chain-get-supervision's, state by state, with costs of the graph within 1e-5."""
+    """Supervisions are chain-get-supervision's, state by state, with graph costs within 1e-5."""
     known = {
         entry.key: entry.value
         for entry in read_objects(f"ark:{LATTICES / wanted}", read_supervision)
@@ -187,8 +187,8 @@ def test_supervisions_of_lattices(lattices: str, wanted: str, options: Supervisi
 def test_unconstrained(case: str, folder: Path, count: int, is_normalized: bool) -> None:
     """Parts without times are those of nnet3-chain-get-egs --transition-model, costs within 1e-5.
 
-    Kaldi draws the path of `alignment_pdfs` from the system's generator; ours is a path of the
-    part, too.
+    Kaldi draws the path of `alignment_pdfs` from the system's random generator; ours is a path of
+    the part, too.
     """
     _, transitions = system(folder)
     normalization = Normalization(read_fst(folder / "normalization.fst"))
@@ -228,7 +228,7 @@ def is_path(pdfs: Sequence[int], fst: Fst, transitions: Transitions) -> bool:
 
 
 def test_unconstrained_of_other_labels() -> None:
-    """Labels that are pdfs, supervisions without times and merged ones end in one clear error."""
+    """Pdfs as labels, and supervisions without times or merged, give one clear error."""
     _, transitions = system(DIGITS)
     [known, *_] = (e.value for e in read_objects(f"ark:{DIGITS}/sup.ark", read_supervision))
     rng = np.random.default_rng(1)
@@ -249,7 +249,7 @@ def test_unconstrained_of_other_labels() -> None:
 
 
 def test_denominator_is_written_as_openfst_does() -> None:
-    """Its bytes can be read by Kaldi: header and arcs are those of a vector FST."""
+    """Kaldi can read the FST: header and arcs are those of a vector FST."""
     found = make_denominator_fst(read_fst(DIGITS / "phone_lm.fst"), *system(DIGITS))
 
     assert len(vector_bytes(found)) == (DIGITS / "den.fst").stat().st_size
@@ -261,7 +261,7 @@ PHONES = [(1, 19), (29, 22), (30, 22), (1, 30)]
 
 
 def use(tree: Path, model: Path, phone_lm: Path) -> None:
-    """Makes a denominator and a supervision of files."""
+    """Makes a denominator and a supervision from files."""
     read = read_tree(tree), read_transitions(model)
     options = SupervisionOptions(frame_subsampling_factor=3)
     supervision_of(ProtoSupervision.from_alignment(PHONES, options), *read)
@@ -270,9 +270,9 @@ def use(tree: Path, model: Path, phone_lm: Path) -> None:
 
 @pytest.mark.parametrize("damaged", ["tree", "0.trans_mdl", "phone_lm.fst"])
 def test_damaged_files(damaged: str, tmp_path: Path) -> None:
-    """Files that are cut, or have other bytes, end in one error that says what is wrong, or none.
+    """Files that are cut or changed give one error that says what is wrong, or none.
 
-    At most one line, which is not long; and in some cases there is an error.
+    The message is one line that is not long; and some of the cases give an error.
     """
     names = ["tree", "0.trans_mdl", "phone_lm.fst"]
     data = (DIGITS / damaged).read_bytes()

@@ -1,4 +1,4 @@
-"""The reference data itself is whole: every case has its files and their shapes agree."""
+"""The reference data itself is complete: every case has its files, and their shapes agree."""
 
 import numpy as np
 from reference_cases import ReferenceCase, case_names, parametrize_cases

@@ -1,4 +1,4 @@
-"""What nnet3-copy and nnet3-average made of the digits model is reproduced."""
+"""Edits of the digits model give the networks of nnet3-copy and nnet3-average."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def assert_reproduced(nnet: Nnet, name: str, *, except_for: tuple[str, ...] = ()
     assert nnet.info() == (info.read_text() if info.exists() else copy.info())
     assert expected.keys() == arrays.keys()
     for key in expected.keys() - set(except_for):
-        # Kaldi's copying multiplies statistics by their count and divides them again.
+        # Kaldi's copying multiplies statistics by their count and divides them by it.
         np.testing.assert_allclose(arrays[key], expected[key], rtol=1e-6, err_msg=key)
 
 
@@ -47,7 +47,7 @@ def test_edits_are_those_of_nnet3_copy(name: str) -> None:
 
 
 def test_the_product_of_the_factors_is_that_of_nnet3_copy() -> None:
-    """Singular vectors are unique up to their signs only; their product is compared."""
+    """Products of singular vectors are compared, because single vectors have arbitrary signs."""
     nnet = apply_edits(read_nnet(DIGITS_EXAMPLE / "final.raw"), EDITS["svd"])
 
     products = [
@@ -58,7 +58,7 @@ def test_the_product_of_the_factors_is_that_of_nnet3_copy() -> None:
 
 
 def test_collapsing_is_that_of_prepare_for_test() -> None:
-    """With Kaldi's choice of pairs, test preparation gives what Kaldi's tool wrote."""
+    """With Kaldi's choice of pairs, preparation for tests gives the network of Kaldi's tool."""
     nnet = set_test_mode(read_nnet(DIGITS_EXAMPLE / "final.raw"))
 
     collapsed = collapse_model(nnet, CollapseOptions(dropout=False, batchnorm=False))

@@ -1,4 +1,4 @@
-"""Kaldi's command lines for examples, run by our tools: the archives are Kaldi's."""
+"""Our tools, run with Kaldi's command lines for examples, write Kaldi's archives."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Run = Callable[[str], str]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd) -> Run:
-    """Runs one of the command lines in a folder with its inputs; gives what the tool says."""
+    """A function that runs a command line in a folder with its inputs; returns the tool's log."""
     folder = tmp_path / "training"
     folder.mkdir()
     shutil.copytree(DIGITS_REFERENCE, tmp_path / "digits")
@@ -44,14 +44,14 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd) -> Run:
 
 
 def said(text: str) -> list[str]:
-    """The lines of a log without what stands before the message, and without its format."""
+    """The messages of a log without prefix and format."""
     lines = [line.partition(") ")[2].strip() for line in text.splitlines() if "LOG" in line]
     return [line for line in lines if line and "[format:" not in line]
 
 
 @pytest.mark.parametrize("name", ["copy.shift", "copy.frame2", "subset", "merge"])
 def test_archives(run: Run, name: str) -> None:
-    """An archive is, byte for byte, what Kaldi wrote, and the log has its figures."""
+    """An archive equals Kaldi's byte for byte, and the log has Kaldi's figures."""
     log = run(name)
 
     assert Path(f"{name}.ark").read_bytes() == (TRAINING / f"{name}.ark").read_bytes()
@@ -61,8 +61,8 @@ def test_archives(run: Run, name: str) -> None:
 def orders_of_gaps(kaldi: Iterable[TrainingExample]) -> Iterator[list[int]]:
     """For each utterance, the order in which Kaldi put the gaps between its chunks.
 
-    Gaps differ by one frame at most. Numbers of the longer ones come before those of the others.
-    An utterance whose chunks overlap has no gaps.
+    The lengths of gaps differ by one frame at most; the longer gaps have the first numbers. An
+    utterance whose chunks overlap has no gaps.
     """
     lengths = {key: len(values) for key, values in nnet3_tables.read_table("ark:feats8.ark")}
     utterances: dict[str, list[tuple[int, int]]] = {}
@@ -84,10 +84,10 @@ def orders_of_gaps(kaldi: Iterable[TrainingExample]) -> Iterator[list[int]]:
 
 @pytest.mark.parametrize("name", ["get", "get.several", "get.sub3", "dense"])
 def test_chunks(run: Run, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Utterances are cut into chunks as Kaldi does, and archives are, byte for byte, Kaldi's.
+    """Utterances are cut into Kaldi's chunks, and archives equal Kaldi's byte for byte.
 
-    Kaldi orders the gaps between chunks by numbers that differ from run to run: they are read off
-    its archive. Everything else must follow from the seed.
+    Kaldi orders the gaps between chunks by numbers that differ from run to run; the test reads the
+    order from Kaldi's archive. Everything else follows from the seed.
     """
     kaldi = list(read_examples(TRAINING / f"{name}.ark"))
     orders = orders_of_gaps(kaldi)
@@ -101,10 +101,10 @@ def test_chunks(run: Run, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_posteriors_of_input_frames(run: Run) -> None:
-    """With subsampling, posteriors of each input frame are taken at the times of the output.
+    """With subsampling, posteriors of input frames are taken at the times of the output.
 
-    Kaldi reads the weights of all output frames of a chunk but the first beyond the end of a list,
-    so what it wrote of those is compared by class only, where a class is left.
+    For all output frames of a chunk but the first, Kaldi reads weights beyond the end of a list. So
+    the test compares only the classes of these frames, where there are any.
     """
     run("get.input3")
 
@@ -127,7 +127,7 @@ def test_posteriors_of_input_frames(run: Run) -> None:
 
 @pytest.mark.parametrize("name", ["subset", "merge", "get", "get.several", "dense"])
 def test_unchanged_examples(name: str, tmp_path: Path) -> None:
-    """What Kaldi wrote is read and written again byte for byte: full, compressed and sparse."""
+    """Kaldi's examples are read and written as the same bytes: full, compressed and sparse."""
     write_examples(read_examples(TRAINING / f"{name}.ark"), tmp_path / "egs")
 
     assert (tmp_path / "egs").read_bytes() == (TRAINING / f"{name}.ark").read_bytes()

@@ -1,4 +1,4 @@
-"""Looped computation: the requests are Kaldi's, and chunk after chunk gives Kaldi's outputs."""
+"""Looped computation: requests are Kaldi's, and outputs chunk by chunk are Kaldi's."""
 
 import re
 from pathlib import Path
@@ -31,8 +31,8 @@ def case_file(name: str, chunk: int, subsampling: int, suffix: str) -> Path:
 
 
 def prepared(name: str, chunk: int, subsampling: int) -> tuple[Nnet, list[ComputationRequest]]:
-    """The network as looped computation wants it, and its three requests."""
-    nnet = Model(read_nnet(TOOLS_REFERENCE / f"{name}.raw")).nnet  # as the tools prepare it
+    """The network prepared for looped computation, and its three requests."""
+    nnet = Model(read_nnet(TOOLS_REFERENCE / f"{name}.raw")).nnet  # prepared as by the tools
     assert looped_chunk_size(nnet, chunk, subsampling) == chunk
     nnet = with_ivector_period(nnet, chunk)
     return nnet, looped_requests(nnet, chunk, frame_subsampling_factor=subsampling)
@@ -48,7 +48,7 @@ def printed_indexes(text: str) -> list[list[int]]:
 
 @pytest.mark.parametrize(("name", "chunk", "subsampling"), CASES)
 def test_requests(name: str, chunk: int, subsampling: int) -> None:
-    """The three requests are the same as Kaldi prints."""
+    """The three requests equal those that Kaldi prints."""
     _, requests = prepared(name, chunk, subsampling)
     printed = case_file(name, chunk, subsampling, "txt").read_text().split("matrix ")[0]
     lines = re.findall(r"(input|output)-\d+: name=(\S+), .*indexes=\[(.*)\]", printed)
@@ -71,7 +71,7 @@ def chunk_by_chunk(
     optimized: bool,
     computer_type: type[NnetComputer | OnnxComputer | ReferenceComputer] = NnetComputer,
 ) -> dict[str, np.ndarray]:
-    """The outputs of all utterances, their edge frames repeated."""
+    """The outputs of all utterances, with repeated edge frames."""
     options = OptimizeOptions(optimize=optimized, verify=True)
     computation = compile_looped(
         nnet, requests, optimize=lambda compiled: optimize(nnet, compiled, options)
@@ -93,7 +93,7 @@ def chunk_by_chunk(
 
 
 def features_of(nnet: Nnet) -> Path:
-    """The archive of features of the right dimension."""
+    """The archive of features with the network's dimension."""
     return TOOLS_REFERENCE / f"feats{nnet.node_dim('input')}.ark"
 
 
@@ -125,7 +125,7 @@ def test_outputs(
 
 @pytest.mark.parametrize("optimized", [False, True])
 def test_chunks_of_a_subsampled_network(optimized: bool) -> None:
-    """Utterances computed chunk by chunk are those computed at once, every third frame."""
+    """Outputs chunk by chunk equal those of whole utterances, at every third frame."""
     chunk, subsampling = 21, 3
     nnet, requests = prepared("tdnnf-chain", chunk, subsampling)
     left, right = compute_context(nnet)

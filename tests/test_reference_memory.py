@@ -1,4 +1,4 @@
-"""Memory plans of the reference cases are hardly larger than what no plan can do without."""
+"""Memory plans of the reference cases are close to the least memory possible."""
 
 from nnet3_compiler import compile_computation
 from nnet3_descriptors import read_nnet, set_test_mode
@@ -12,7 +12,7 @@ OPTIONS = OptimizeOptions(), OptimizeOptions(recompute_activations=False)
 
 @parametrize_cases()
 def test_plan_is_near_the_bound(case: ReferenceCase) -> None:
-    """Within 2 % of the lower bound, optimized in two ways or not at all."""
+    """A plan is within 2 % of a lower bound, with two sets of passes or none."""
     nnet = read_nnet(case.network_path)
     nnet = set_test_mode(nnet) if case.test_mode else nnet
     compiled = compile_computation(nnet, computation_request(case))

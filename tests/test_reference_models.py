@@ -31,7 +31,7 @@ def written(nnet: Nnet) -> bytes:
 
 @parametrize_cases()
 def test_binary_model_is_written_back_unchanged(case: ReferenceCase) -> None:
-    """What was read from a binary file is written as the same bytes."""
+    """A network from a binary file is written as the same bytes."""
     assert case.binary_path.read_bytes() == written(read_nnet(case.binary_path))
 
 
@@ -43,7 +43,7 @@ def test_trained_model_is_written_back_unchanged(path) -> None:
 
 @parametrize_cases()
 def test_text_and_binary_hold_the_same_network(case: ReferenceCase) -> None:
-    """The text form gives the same nodes, components and parameters, to the digits that it has."""
+    """The text form gives the same nodes, components and parameters, to its number of digits."""
     from_text, from_binary = read_nnet(case.text_path), read_nnet(case.binary_path)
 
     assert from_text.nodes == from_binary.nodes
@@ -73,7 +73,7 @@ def test_parameters_as_a_vector(name: str) -> None:
 
 @parametrize_cases()
 def test_config_describes_the_network(case: ReferenceCase) -> None:
-    """The config lines make the network that Kaldi made of them, but for initial values."""
+    """The config lines give Kaldi's network, except for initial values."""
     from_config = parse_config(case.config, rng=np.random.default_rng(0))
     from_file = read_nnet(case.binary_path)
 
@@ -91,7 +91,7 @@ def test_config_describes_the_network(case: ReferenceCase) -> None:
 
 @parametrize_cases()
 def test_serialized_network_is_the_network(case: ReferenceCase) -> None:
-    """A network restored from its bytes gives the same Kaldi file and the same bytes again."""
+    """A network restored from its bytes gives the same Kaldi file, and the same bytes again."""
     nnet = read_nnet(case.binary_path)
     data = nnet.to_bytes()
 

@@ -26,7 +26,7 @@ def network(case: ReferenceCase) -> Nnet:
 
 
 def compile_optimized(nnet: Nnet, request: ComputationRequest) -> NnetComputation:
-    """The program that users run."""
+    """The optimized program, with the default passes."""
     return optimize(nnet, compile_computation(nnet, request))
 
 
@@ -44,7 +44,7 @@ def test_outputs(case: ReferenceCase, compile_program: Compile) -> None:
 
 @parametrize_cases()
 def test_any_number_of_sequences(case: ReferenceCase) -> None:
-    """With a leading axis of any size, each of its elements is computed as alone."""
+    """With a leading axis of any size, each of its elements is computed as if alone."""
     nnet = network(case)
     computation = compile_optimized(nnet, computation_request(case))
     model = to_onnx(nnet, computation, sequences="sequences")

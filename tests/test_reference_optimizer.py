@@ -1,6 +1,6 @@
 """Optimized computations cost no more than Kaldi's, and every pass is proven on every case.
 
-Turning off any option leaves the results as they were.
+With any option turned off, results stay the same.
 """
 
 from nnet3_compiler import compile_computation
@@ -18,7 +18,7 @@ from reference_cases import ReferenceCase, computation_request, parametrize_case
 
 @parametrize_cases()
 def test_costs_no_more_than_kaldi(case: ReferenceCase) -> None:
-    """No more working commands and peak bytes than Kaldi's; each pass checked and proven."""
+    """Programs have no more working commands and peak bytes than Kaldi's; passes are proven."""
     nnet = read_nnet(case.binary_path)
     nnet = set_test_mode(nnet) if case.test_mode else nnet
     compiled = compile_computation(nnet, computation_request(case))
@@ -35,7 +35,7 @@ def test_costs_no_more_than_kaldi(case: ReferenceCase) -> None:
 
 @parametrize_cases()
 def test_without_one_option(case: ReferenceCase) -> None:
-    """With any option turned off alone, results are those of the compiled computation, proven."""
+    """With any single option turned off, results are those of the compiled computation, proven."""
     nnet = read_nnet(case.network_path)
     nnet = set_test_mode(nnet) if case.test_mode else nnet
     trial = Trial(

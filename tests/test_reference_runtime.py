@@ -1,4 +1,4 @@
-"""The runtime that defines what computations mean gives Kaldi's numbers, and the fast one's."""
+"""The runtime that defines the meaning of computations agrees with Kaldi and the fast runtime."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def compile_optimized(nnet: Nnet, request: ComputationRequest) -> NnetComputation:
-    """The program that users run."""
+    """The optimized program, with the default passes."""
     return optimize(nnet, compile_computation(nnet, request))
 
 
@@ -78,7 +78,7 @@ def test_values(case: ReferenceCase, compile_program: Compile) -> None:
 
 
 def statistics(nnet: Nnet) -> dict[str, Any]:
-    """All fields of components that hold numbers, but for parameters."""
+    """All numeric fields of components that are not parameters."""
     return {
         f"{name}.{spec.name}": getattr(component, spec.name)
         for name, component in components(nnet)
@@ -91,7 +91,7 @@ def statistics(nnet: Nnet) -> dict[str, Any]:
 @parametrize_programs
 @parametrize_cases(only=lambda case: case.request.store_component_stats)
 def test_statistics(case: ReferenceCase, compile_program: Compile) -> None:
-    """After three runs they are those of the fast runtime, which draws the same masks."""
+    """Statistics after three runs are those of the fast runtime with the same masks."""
     nnet = network(case)
     computation = compile_program(nnet, computation_request(case))
     fast = NnetComputer(DeviceNnet(nnet, seed=1, threads=1), computation)
@@ -115,7 +115,7 @@ def scaled(arrays: Arrays, factor: float) -> dict[str, np.ndarray]:
 
 
 class ScriptedDraws(Draws):
-    """Decides as Kaldi did while it trained the digits."""
+    """Makes Kaldi's decisions in its training of the digits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -129,10 +129,10 @@ class ScriptedDraws(Draws):
 
 
 class Follower:
-    """Runs Kaldi's minibatches on the reference, with parameters that something else trains.
+    """Runs Kaldi's minibatches on the reference runtime, with parameters trained elsewhere.
 
     Attributes:
-        nnet: The network with the statistics of the reference.
+        nnet: The network, with the statistics of the reference runtime.
     """
 
     def __init__(self, nnet: Nnet) -> None:
@@ -140,7 +140,7 @@ class Follower:
         self.draws = ScriptedDraws()
 
     def __call__(self, trained: Nnet, example: TrainingExample) -> None:
-        """Runs a minibatch forward and backward, and lets batch-norm forget a fifth."""
+        """Runs a minibatch forward and backward, and scales batch-norm statistics by 0.8."""
         parameters = {
             name: component.with_parameters(trained.component(name).parameter_arrays())
             for name, component in components(self.nnet)
@@ -163,7 +163,7 @@ class Follower:
 
 
 def test_statistics_of_training() -> None:
-    """After six minibatches of the digits they are what Kaldi wrote into its model."""
+    """Statistics after six minibatches of the digits are those in Kaldi's model."""
     follower = Follower(read_nnet(DIGITS_REFERENCE / "initial.raw"))
 
     train(0.9, follower)

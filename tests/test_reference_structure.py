@@ -1,4 +1,4 @@
-"""What has to be computed, and in which steps, is what Kaldi finds."""
+"""Graphs and steps are Kaldi's: what must be computed, and in which order."""
 
 from collections import Counter
 
@@ -27,7 +27,7 @@ def test_counts_of_cindexes(case: ReferenceCase) -> None:
 
 @parametrize_cases(only=lambda case: bool(case.structure["is_simple"]) and case.info is not None)
 def test_context(case: ReferenceCase) -> None:
-    """Left context, right context and modulus are Kaldi's, for the networks that have them."""
+    """Left context, right context and modulus are Kaldi's, for networks that have them."""
     nnet = read_nnet(case.network_path)
     structure = case.structure
 
@@ -47,7 +47,7 @@ def test_steps(case: ReferenceCase) -> None:
 
 @parametrize_cases()
 def test_text_of_the_computation(case: ReferenceCase) -> None:
-    """The text form of a computation is parsed to the same computation."""
+    """The text form of a computation is parsed to an equal computation."""
     nnet = read_nnet(case.network_path)
     computation = compile_computation(nnet, computation_request(case))
 
@@ -58,7 +58,7 @@ def test_text_of_the_computation(case: ReferenceCase) -> None:
 
 @parametrize_cases()
 def test_counts_of_cindexes_after_steps(case: ReferenceCase) -> None:
-    """Steps add as many cindexes as Kaldi's do: whole dim-range nodes, padding."""
+    """Steps add as many cindexes as Kaldi's, for whole dim-range nodes and padding."""
     nnet = read_nnet(case.network_path)
 
     steps = Compiler(nnet, computation_request(case)).make_steps()
@@ -71,7 +71,7 @@ def test_counts_of_cindexes_after_steps(case: ReferenceCase) -> None:
 
 @parametrize_cases()
 def test_serialized_request_and_computation(case: ReferenceCase) -> None:
-    """Request and computation come back equal from their bytes."""
+    """Request and computation are restored from their bytes as equal values."""
     request = computation_request(case)
     computation = compile_computation(read_nnet(case.network_path), request)
 

@@ -1,9 +1,8 @@
-"""Training the digits network on Kaldi's examples: its objectives, parameters and statistics.
+"""Training the digits network on Kaldi's examples gives Kaldi's objectives and parameters.
 
-Kaldi decides by random numbers when statistics are recorded, when self-repair acts and when the
-orthonormal constraint does. Its decisions in these runs were found by computing the sequence of the
-C library's `rand` and looking for the only place in it that fits the row counts in the model and
-the warnings in the log.
+Kaldi decides at random when to store statistics, to repair units and to apply the orthonormal
+constraint. Its decisions in these runs were found in the sequence of the C library's `rand`: only
+one place in it fits the row counts in the model and the warnings in the log.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ REPAIRED = {
     "tdnn4.relu": {1, 3},
 }
 CONSTRAINED = {1, 3, 4}
-"""Minibatches on which Kaldi did each, counted from 0."""
+"""Minibatches on which Kaldi did so, counted from 0."""
 
 
 FORWARD = ("tdnn1.relu", "tdnn2.relu", "tdnnf3.relu", "tdnn4.relu")
@@ -56,15 +55,15 @@ PRINTED = {
 
 
 class KaldiTrainer(Trainer):
-    """A trainer that holds components to their constraints when Kaldi did."""
+    """A trainer that applies constraints when Kaldi did."""
 
     def is_constrained(self, component: int, minibatch: int) -> bool:
-        """Whether Kaldi did so after this minibatch."""
+        """Whether Kaldi applied the constraint after this minibatch."""
         return minibatch in CONSTRAINED
 
 
 def decisions() -> Iterator[tuple[float, bool]]:
-    """Probability and outcome of each decision; on the first minibatch, all is recorded anyway."""
+    """Probability and outcome of each decision; the first minibatch always stores statistics."""
     for minibatch in range(6):
         if minibatch:
             yield from ((0.5, minibatch in ACTIVATIONS_RECORDED[name]) for name in FORWARD)
@@ -79,9 +78,9 @@ def decisions() -> Iterator[tuple[float, bool]]:
 def train(
     momentum: float, watch: Callable[[Nnet, TrainingExample], object] | None = None
 ) -> tuple[Trainer, list[float]]:
-    """A trainer that went through Kaldi's minibatches, and the objective per frame of each.
+    """A trainer after Kaldi's minibatches, and the objective per frame of each.
 
-    Before each, `watch` is given the network and the minibatch.
+    `watch` is called with the network and the minibatch before each step.
     """
     nnet = read_nnet(DIGITS_REFERENCE / "initial.raw")
     options = TrainerOptions(learning_rate=0.002, momentum=momentum, max_param_change=1.0)
@@ -112,10 +111,10 @@ def expected(momentum: float) -> Nnet:
 
 @pytest.mark.parametrize("momentum", PRINTED)
 def test_objectives(momentum: float) -> None:
-    """The objectives per frame are the same as Kaldi prints with six digits.
+    """The objectives per frame equal those that Kaldi prints with six digits.
 
-    Without momentum, steps are ten times as large: from the fourth minibatch on the run depends on
-    single bits (parameters that differ by 1e-7 at the start do by 1e-2 at the end).
+    Without momentum, steps are ten times as large: from the fourth minibatch on, the run depends on
+    single bits (a difference of 1e-7 in parameters at the start becomes 1e-2 at the end).
     """
     trainer, objectives = train(momentum)
 
@@ -135,7 +134,7 @@ def test_parameters() -> None:
 
 
 def test_limits() -> None:
-    """Without momentum max-change is enforced as often as Kaldi says, on all and on tdnn1."""
+    """Without momentum, max-change is enforced as often as in Kaldi, for the model and tdnn1."""
     trainer, _ = train(0.0)
 
     assert trainer.num_globally_limited == 5
@@ -145,7 +144,7 @@ def test_limits() -> None:
 
 @pytest.mark.parametrize("momentum", PRINTED)
 def test_counts_in_statistics(momentum: float) -> None:
-    """Rows counted by nonlinearities and batch-norm, and units repaired, are Kaldi's."""
+    """The counts of rows and of repaired units are Kaldi's."""
     trainer, _ = train(momentum)
 
     assert_same_counts(trainer.nnet, expected(momentum))
@@ -162,7 +161,7 @@ def assert_same_counts(actual: Nnet, kaldi: Nnet) -> None:
 
 
 def test_averages_in_statistics() -> None:
-    """What nonlinearities and batch-norm have averaged is what Kaldi wrote, within 1e-4."""
+    """The averages of nonlinearities and batch-norm are Kaldi's, within 1e-4."""
     trainer, _ = train(0.9)
 
     assert_same_averages(trainer.nnet, expected(0.9))
@@ -171,8 +170,8 @@ def test_averages_in_statistics() -> None:
 def assert_same_averages(actual: Nnet, kaldi: Nnet) -> None:
     """Checks the averages of statistics.
 
-    The derivative of a rectified linear unit counts frames: rounding turns a unit on or off in one
-    frame at most. In tdnn2, where that happens, derivatives at the output follow within 1e-3.
+    The derivative of a rectifier counts frames; rounding can turn a unit on or off in one frame. In
+    tdnn2, where that happens, averages of output derivatives agree within 1e-3.
     """
     for name, wanted in components(kaldi):
         got = actual.component(name)

@@ -1,7 +1,7 @@
-"""Kaldi's command lines for training on the digits example, run by our tools: figures and files.
+"""Our tools, run with Kaldi's command lines for training the digits: figures and files agree.
 
-Kaldi draws when it holds a matrix to its constraint, which its logs tell, and when it repairs
-units, which they do not.
+Kaldi's logs tell on which minibatches it applied constraints; its draws tell when it repaired
+units.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Run = Callable[[str], str]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd) -> Run:
-    """Runs one of the command lines in a folder with its inputs; gives what the tool says."""
+    """A function that runs a command line in a folder with its inputs; returns the tool's log."""
     folder = tmp_path / "training"
     shutil.copytree(TRAINING, folder, ignore=shutil.ignore_patterns("*.log"))
     shutil.copytree(DIGITS_REFERENCE, tmp_path / "digits")
@@ -53,7 +53,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd) -> Run:
 
 
 def figures(text: str) -> list[tuple[str, list[float]]]:
-    """The lines of a log about objectives and parameters: their words, and their numbers."""
+    """The lines of a log about objectives and parameters: words and numbers of each."""
     found = []
     for line in text.splitlines():
         message = re.sub(r"^LOG \(.*?\) ", "", line)
@@ -75,7 +75,7 @@ def test_diagnostics(run: Run, name: str) -> None:
 
 
 def test_lines_that_scripts_read(run: Run) -> None:
-    """Kaldi's scripts that gather objectives take them from lines of one place in its source."""
+    """Lines with objectives name the place in Kaldi's source that its scripts look for."""
     log = run("prob.final")
 
     place = r"LOG \(nnet3-compute-prob:PrintTotalStats\(\):nnet-diagnostics\.cc:\d+\)"
@@ -84,7 +84,7 @@ def test_lines_that_scripts_read(run: Run) -> None:
 
 
 def test_combined_network(run: Run) -> None:
-    """The average is Kaldi's, with its statistics of batch-norm."""
+    """The average and its batch-norm statistics are Kaldi's."""
     kaldi = read_nnet(TRAINING / "combine.raw")
     Path("combine.raw").unlink()
 
@@ -100,16 +100,16 @@ def test_combined_network(run: Run) -> None:
 
 
 def test_training_on(run: Run) -> None:
-    """From a trained network, the objective of every minibatch, and the parameters, are Kaldi's."""
+    """From a trained network, the objectives of all minibatches and the parameters are Kaldi's."""
     check_objectives(run("train.more"), "train.more", tolerance=1e-3)
 
     assert distance("train.more") < 1e-2
 
 
 def test_training_with_l2(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So they are from an untrained one with momentum and l2, deciding as Kaldi did.
+    """The same from an untrained network, with momentum, l2 and Kaldi's random decisions.
 
-    The run draws the same numbers as those of tests/reference/digits.
+    The random numbers are those of the runs in tests/reference/digits.
     """
     script = decisions()
     monkeypatch.setattr(Kernel, "chance", lambda *_: next(script)[1])
@@ -122,18 +122,18 @@ def test_training_with_l2(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 DRAWN_BEFORE = 1858
-"""Numbers that Kaldi draws before its first minibatch, nearly all for compiling it."""
+"""Random numbers that Kaldi draws before its first minibatch, most of them for compiling."""
 PASS = 15
-"""Numbers that it draws for a minibatch: four as it goes forward (whether the statistics of a ReLU
-are kept), nine as it goes backward (whether those of the softmax are, and for each ReLU, from the
-last, whether it is repaired and whether its statistics are kept), and two after it."""
+"""Random numbers that Kaldi draws for a minibatch: four in the forward pass (whether to store the
+statistics of each ReLU), nine in the backward pass (whether to store the softmax's; for each ReLU,
+from the last, whether to repair it and whether to store its statistics), and two after it."""
 
 
 def backstitch_draws() -> list[tuple[list[int], bool]]:
-    """What Kaldi draws in each pass over a minibatch, and whether the constraint follows.
+    """Kaldi's draws in each pass over a minibatch, and whether the constraint follows.
 
-    A minibatch with a step back begins both of its passes with the same seed, and draws one number
-    less after each: with the step back that of l2, with the step ahead that of the constraint.
+    For a step back, a minibatch has two passes, which begin with the same seed. Each draws one
+    number less after it: no number for l2 in the step back, none for the constraint ahead.
     """
     random = CRandom(1)
     numbers = [random.rand() for _ in range(DRAWN_BEFORE + PASS)]
@@ -148,7 +148,7 @@ def backstitch_draws() -> list[tuple[list[int], bool]]:
 
 
 def backstitch_decisions() -> Iterator[bool]:
-    """Whether Kaldi took each chance; at first it keeps all statistics, whatever it draws."""
+    """Kaldi's decisions; the first minibatch stores all statistics, whatever the draws."""
     for number, (drawn, _) in enumerate(backstitch_draws()):
         forward, softmax, backward = drawn[:4], drawn[4], drawn[5:13]
         if number:
@@ -162,7 +162,7 @@ def backstitch_decisions() -> Iterator[bool]:
 
 @pytest.fixture
 def decided_as_kaldi(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Trainers repair units, keep statistics and hold constraints when Kaldi did in these runs."""
+    """Makes trainers repair units, store statistics and apply constraints when Kaldi did."""
     script = backstitch_decisions()
     constrained = [drawn[-1] % 4 == 0 for drawn, follows in backstitch_draws() if follows]
     monkeypatch.setattr(Kernel, "chance", lambda *_: next(script))
@@ -181,16 +181,16 @@ def test_backstitch(run: Run) -> None:
 
 @pytest.mark.usefixtures("decided_as_kaldi")
 def test_backstitch_of_a_new_network(run: Run) -> None:
-    """From a network that passes no derivative at first, the first four objectives are Kaldi's.
+    """From a network without derivatives at first, the first four objectives are Kaldi's.
 
-    Its estimates of the natural gradient begin with rounding errors. So Kaldi departs from itself:
-    with other kernels of OpenBLAS its fifth objective is from -1.0754 to -1.0787.
+    Its natural gradient starts from rounding errors, so Kaldi itself varies: with other kernels of
+    OpenBLAS, its fifth objective is from -1.0754 to -1.0787.
     """
     check_objectives(run("train.backstitch"), "train.backstitch", tolerance=1e-4, first=4)
 
 
 def check_objectives(log: str, name: str, *, tolerance: float, first: int | None = None) -> None:
-    """Compares the objectives of a log with Kaldi's: all, or those that are said first."""
+    """Compares the objectives of a log with Kaldi's: all, or the first ones."""
     found, wanted = (objectives(text) for text in (log, (TRAINING / f"{name}.log").read_text()))
     assert found.keys() == wanted.keys()
     for key in list(wanted)[:first]:
@@ -204,7 +204,7 @@ def distance(name: str) -> float:
 
 
 def objectives(text: str) -> dict[str, float]:
-    """The objectives of a log, by what stands before each."""
+    """The objectives of a log, by the words before each."""
     pairs = re.findall(r"(?:Average|Overall average) (objective.*?) is (-?[\d.e-]+) over", text)
     return {words: float(value) for words, value in pairs}
 
@@ -238,12 +238,12 @@ def test_lda_statistics(run: Run) -> None:
     for token, size in ((b"FM ", 121), (b"FP ", 66)):
         start = wanted.index(token) + (13 if token == b"FM " else 8)
         mine, theirs = (np.frombuffer(data, "<f4", size, start) for data in (found, wanted))
-        # The outputs are all the same, so what is within classes is the error of rounding.
+        # All outputs are equal, so the squares within classes are rounding errors.
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-9)
 
 
 def test_priors(run: Run) -> None:
-    """The model is Kaldi's, and so is what is said of the change."""
+    """The model is Kaldi's, and so are the log lines about the change."""
     wanted = read_acoustic_model(TRAINING / "priors.mdl")
     Path("priors.mdl").unlink()
 

@@ -16,7 +16,7 @@ Compile = Callable[[Nnet, ComputationRequest], NnetComputation]
 
 
 def compile_optimized(nnet: Nnet, request: ComputationRequest) -> NnetComputation:
-    """The program that users run, checked."""
+    """The optimized program, with the default passes, checked."""
     computation = optimize(nnet, compile_computation(nnet, request))
     check_computation(nnet, computation)
     return computation
@@ -84,8 +84,8 @@ def test_threads_that_share_all_work(case: ReferenceCase, monkeypatch: pytest.Mo
 def test_training_steps(case: ReferenceCase, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four steps along the natural gradient end at Kaldi's parameters, within 1e-3.
 
-    Only optimized programs do: a component that is used at many times then has one update for all
-    of them, and the natural gradient depends on how the rows are grouped.
+    This holds for optimized programs only: they update a component that is used at many times once
+    for all of them, and the natural gradient depends on how rows are grouped.
     """
     monkeypatch.setattr(recorder, "FEWEST_SHARED", 1)
     nnet = network(case)

@@ -1,4 +1,4 @@
-"""What `nox -s release` finds wrong with a package, and what is found right."""
+"""The findings of `nox -s release` on packages."""
 
 import importlib.util
 import io
@@ -34,7 +34,7 @@ urls = { Source = "https://example.org/nnet3" }
 
 @pytest.fixture
 def package(tmp_path: Path) -> "release.Package":
-    """A package that may be released, and one below it, in a repository of their own."""
+    """A package that is ready for release, and a package that it needs, in a repository."""
     for name, version in (("nnet3-below", "0.1.3"), ("nnet3-sample", "1.2.0")):
         module = tmp_path / name / "src" / name.replace("-", "_")
         module.mkdir(parents=True)
@@ -55,7 +55,7 @@ def package(tmp_path: Path) -> "release.Package":
 
 
 def test_nothing_is_missing(package: "release.Package") -> None:
-    """Of a package that may be released, nothing is reported."""
+    """A package that is ready for release has no findings."""
     assert list(release.missing_in_sources(package)) == []
     assert list(release.missing_in_history(package)) == []
 
@@ -121,7 +121,7 @@ def test_nothing_is_missing(package: "release.Package") -> None:
 def test_what_is_missing_in_sources(
     package: "release.Package", file: str, old: str, new: str, line: str
 ) -> None:
-    """Each thing that is missing or wrong is named."""
+    """Each defect of a package is named."""
     path = package.folder / file
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
@@ -130,7 +130,7 @@ def test_what_is_missing_in_sources(
 
 
 def test_what_git_has_against_a_release(package: "release.Package") -> None:
-    """Files that are not committed, a version without its tag, a tag at another commit."""
+    """Uncommitted files, a version without its tag, and a tag on another commit are named."""
     git = ["git", "-C", package.folder]
     (package.folder / "README.md").write_text("A sample.\n")
     changed = list(release.missing_in_history(package))
@@ -147,7 +147,7 @@ def test_what_git_has_against_a_release(package: "release.Package") -> None:
 
 
 def archives(folder: Path, in_wheel: dict[str, str], in_source: list[str]) -> tuple[Path, Path]:
-    """A wheel and a source archive with some files."""
+    """A wheel and a source archive with these files."""
     wheel, source = folder / "sample.whl", folder / "sample.tar.gz"
     with zipfile.ZipFile(wheel, "w") as archive:
         for name, text in in_wheel.items():
@@ -168,7 +168,7 @@ IN_SOURCE = ["pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "PKG-INFO
 
 
 def test_archives(package: "release.Package", tmp_path: Path) -> None:
-    """Archives with all that belongs into them are right."""
+    """Complete archives have no findings."""
     built = archives(tmp_path, IN_WHEEL, IN_SOURCE)
 
     assert list(release.missing_in_archives(package, *built)) == []
@@ -202,7 +202,7 @@ def test_what_is_wrong_with_archives(
     change: Callable[[dict[str, str], list[str]], object],
     lines: list[str],
 ) -> None:
-    """What is missing in an archive, or does not belong there, is named."""
+    """Missing and superfluous files of an archive are named."""
     wheel, source = dict(IN_WHEEL), list(IN_SOURCE)
     change(wheel, source)
 
@@ -210,7 +210,7 @@ def test_what_is_wrong_with_archives(
 
 
 def test_every_package_lacks_only_what_comes_with_its_release() -> None:
-    """All packages may be released once there are a date, a tag and an address."""
+    """All packages are ready for release once there are a date, a tag and an address."""
     waiting = ("CHANGELOG.md: section", "pyproject.toml: project.urls has no Source")
     for path in sorted(ROOT.glob("packages/*/pyproject.toml")):
         package = release.Package(path.parent)
@@ -220,7 +220,7 @@ def test_every_package_lacks_only_what_comes_with_its_release() -> None:
 
 
 def test_each_package_has_the_licence() -> None:
-    """A copy, no link: an archive with a link out of its folder can't be unpacked."""
+    """Each licence is a copy: archives with a link out of their folder can't be unpacked."""
     text = (ROOT / "LICENSE").read_bytes()
     for path in sorted(ROOT.glob("packages/*/LICENSE")):
         assert not path.is_symlink(), path
@@ -228,7 +228,7 @@ def test_each_package_has_the_licence() -> None:
 
 
 def test_an_unknown_package(capsys: pytest.CaptureFixture[str]) -> None:
-    """The packages that there are come with the error."""
+    """An error for an unknown package lists the packages."""
     with pytest.raises(SystemExit):
         release.main(["nnet3-grahp"])
 

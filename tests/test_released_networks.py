@@ -1,4 +1,4 @@
-"""Networks are released when nobody uses them, whatever was worked out from them."""
+"""Networks are freed when nobody uses them, though caches hold values derived from them."""
 
 import gc
 import weakref
@@ -41,7 +41,7 @@ def build_graph(nnet: Nnet) -> None:
 
 
 def prove(nnet: Nnet) -> None:
-    """Compiles, optimizes, checks and proves."""
+    """Compiles, optimizes, checks and proves a computation."""
     compiled = compile_computation(nnet, REQUEST)
     optimized = optimize(nnet, compiled)
     check_computation(nnet, optimized)
@@ -68,13 +68,13 @@ def plan(nnet: Nnet) -> None:
 
 
 def define(nnet: Nnet) -> None:
-    """Runs the definition."""
+    """Runs the reference runtime."""
     ReferenceComputer(nnet, compile_computation(nnet, REQUEST)).forward({"input": FRAMES})
 
 
 @pytest.mark.parametrize("use", [build_graph, prove, loop, train, plan, define])
 def test_network(use: Callable[[Nnet], None]) -> None:
-    """What the stages remember of a network does not keep it alive."""
+    """Caches of the stages do not keep a network alive."""
     nnet = parse_config(CONFIG, rng=np.random.default_rng(0))
     watched = weakref.ref(nnet)
 
@@ -86,7 +86,7 @@ def test_network(use: Callable[[Nnet], None]) -> None:
 
 
 def test_model(tmp_path: Path) -> None:
-    """A model that was loaded and has computed is released, with its network."""
+    """A model that has computed is freed together with its network."""
     write_nnet(parse_config(CONFIG, rng=np.random.default_rng(0)), tmp_path / "final.raw")
     model = load(tmp_path / "final.raw")
     model.compute(FRAMES)

@@ -1,4 +1,4 @@
-"""Scripts beside the packages import what there is: no other test runs all of them."""
+"""Scripts beside the packages import only existing names; no other test runs all scripts."""
 
 import ast
 import importlib
@@ -19,7 +19,7 @@ SCRIPTS = [
 
 
 def imports(text: str) -> Iterator[tuple[str, str]]:
-    """The modules that code imports, each with a name of it, or with none."""
+    """The modules that code imports, each with an imported name, or with none."""
     for node in ast.walk(ast.parse(text)):
         match node:
             case ast.Import(names=names):
@@ -29,11 +29,11 @@ def imports(text: str) -> Iterator[tuple[str, str]]:
 
 
 def is_there(module: str, name: str) -> bool:
-    """Whether a package of ours has a module, and the module has the name, or a module of it."""
+    """Whether a module of this project exists, and has this name or a module of this name."""
     try:
         owner = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        # Other libraries need not be installed.
+        # Other libraries might not be installed.
         return (error.name or "").partition(".")[0] not in PACKAGES
     if not name or hasattr(owner, name):
         return True
@@ -41,7 +41,7 @@ def is_there(module: str, name: str) -> bool:
 
 
 def missing(text: str) -> list[str]:
-    """What code imports from packages of ours though it is not there."""
+    """The imports of missing modules or names from packages of this project."""
     return [
         f"{module}: {name}" if name else module
         for module, name in imports(text)
@@ -51,12 +51,12 @@ def missing(text: str) -> list[str]:
 
 @pytest.mark.parametrize("file", SCRIPTS, ids=lambda file: str(file.relative_to(ROOT)))
 def test_imports(file: Path) -> None:
-    """Each name that a script imports from a package of ours exists."""
+    """Each name that a script imports from a package of this project exists."""
     assert missing(file.read_text()) == []
 
 
 def test_imports_of_what_is_gone() -> None:
-    """Modules and names that do not exist are found, wherever the import stands."""
+    """Imports of missing modules and names are found anywhere in the code."""
     text = (
         "import nnet3_graph, nnet3_graph.gone\nfrom nnet3_graph import graph, lost\n"
         "def late():\n    from nnet3_graph.gone import name\n    from elsewhere import thing"

@@ -1,4 +1,4 @@
-"""What people see of a value: a short repr, and in a notebook a table or a picture."""
+"""How values appear to people: a short repr, and in a notebook a table or a picture."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MODEL = ROOT / "examples" / "digits" / "final.raw"
 
 @pytest.fixture(scope="module")
 def shown() -> dict[str, object]:
-    """A value of each kind that people meet."""
+    """A value of each kind that people print."""
     nnet = read_nnet(MODEL)
     left, right = compute_context(nnet)
     request = ComputationRequest(
@@ -76,7 +76,7 @@ def trained(nnet: Nnet, request: ComputationRequest) -> Trainer:
 
 
 def test_reprs_are_short(shown: dict[str, object]) -> None:
-    """The repr of a value is a line that says what it is, and no object address."""
+    """The repr of a value is one line that describes it, without an address in memory."""
     for what, value in shown.items():
         text = repr(value)
         assert len(text) < 400, what
@@ -85,21 +85,21 @@ def test_reprs_are_short(shown: dict[str, object]) -> None:
 
 
 class Elements(html.parser.HTMLParser):
-    """Looks whether each element that begins also ends."""
+    """Checks that each element that begins also ends."""
 
     def __init__(self) -> None:
         super().__init__()
         self.open: list[str] = []
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        """Notes a beginning."""
+        """Pushes an element."""
         self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        """An element without content."""
+        """Ignores an element without content."""
 
     def handle_endtag(self, tag: str) -> None:
-        """Takes the last beginning off."""
+        """Pops the element that ends."""
         assert self.open.pop() == tag
 
 
@@ -115,7 +115,7 @@ class Elements(html.parser.HTMLParser):
     ],
 )
 def test_notebooks(shown: dict[str, object], what: str, said: str) -> None:
-    """A notebook gets a well-formed piece of a page."""
+    """The representation for notebooks is well-formed HTML or SVG."""
     page = shown[what]._repr_html_()  # type: ignore[attr-defined]
     elements = Elements()
     elements.feed(page)
@@ -125,7 +125,7 @@ def test_notebooks(shown: dict[str, object], what: str, said: str) -> None:
 
 
 def test_print(shown: dict[str, object]) -> None:
-    """A computation is printed command by command, a plan change by change."""
+    """A computation is printed command by command, and a plan rewrite by rewrite."""
     computation, plan = shown["computation"], shown["plan"]
     assert isinstance(computation, NnetComputation)
     assert isinstance(plan, Plan)

@@ -1,8 +1,8 @@
-"""Whatever number stands in a text, file or argument: it works, or is refused, within bounds.
+"""Any number in a text, file or argument either works or is refused, within limits.
 
-SIZE_CASES in the environment says how many of the cases are tried, SIZE_SEED which. All are tried
-by `python -m damaged.sizes`, with `tests:benchmarks` as PYTHONPATH. That allows two seconds; here
-a slow machine with other work has five times as many, which what hangs or grows does not meet.
+SIZE_CASES in the environment is the number of cases to try, SIZE_SEED chooses them. All are tried
+by `python -m damaged.sizes`, with `tests:benchmarks` as PYTHONPATH, and two seconds each. Here each
+case has five times as long, for slow machines with other work; hanging or growing cases still fail.
 """
 
 import os
@@ -22,7 +22,7 @@ SECONDS = 10
 
 
 def test_sizes_out_of_all_proportion() -> None:
-    """Each ends well in a process of its own with ten seconds and 300 MB."""
+    """Each case ends well in its own process with ten seconds and 300 MB."""
     faults = [fault_of(case, SECONDS) for case in sample(CASES, SEED)]
 
     assert [fault for fault in faults if fault] == []
@@ -30,7 +30,7 @@ def test_sizes_out_of_all_proportion() -> None:
 
 @pytest.mark.parametrize("harm", ["time", "memory", "error"])
 def test_what_is_a_fault(harm: str) -> None:
-    """Too much time or memory, or an error of another family, is noticed."""
+    """Too much time or memory, and errors of other classes, are noticed."""
 
     def forever() -> None:
         while True:

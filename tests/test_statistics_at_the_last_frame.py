@@ -1,7 +1,7 @@
-"""Statistics whose window ends beyond the last t there is: in segments and in recurrences.
+"""Statistics whose window ends beyond the largest t, in segments and in recurrences.
 
-A request that ends some frames before the last t of 32 bits is either refused, or computed as the
-same request around t = 0. The plain runtime of the definition tells what that is.
+A request that ends some frames before the largest 32-bit t is either refused, or computed like the
+same request around t = 0, for which the reference runtime gives the results.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ FRAMES = 6
 """Frames of a segment."""
 PERIOD = 2
 WINDOW = 4
-"""Frames that the window reaches behind a frame."""
+"""Frames from a frame to the end of its window."""
 
 POOLED = """
 input-node name=input dim=2
@@ -39,7 +39,7 @@ FEEDS = {
 
 
 def requests(first: int, segments: int) -> list[ComputationRequest]:
-    """Consecutive frames, in some segments; each segment is asked for all of its own."""
+    """Requests for consecutive segments; each asks for all of its own frames."""
     return [
         ComputationRequest(
             inputs=[IoSpecification.from_range("input", start, start + FRAMES)],
@@ -52,7 +52,7 @@ def requests(first: int, segments: int) -> list[ComputationRequest]:
 def outputs(
     computer: NnetComputer | ReferenceComputer, computation: NnetComputation, segments: int
 ) -> list[np.ndarray]:
-    """What each segment gives for random input, the same in each call."""
+    """The outputs of each segment for random inputs, which are the same in each call."""
     rng = np.random.default_rng(0)
     return [
         computer.forward({"input": rng.standard_normal((FRAMES, 2)).astype(np.float32)})["output"]
@@ -63,13 +63,13 @@ def outputs(
 @pytest.mark.parametrize("segments", [1, 2])
 @pytest.mark.parametrize("feed", FEEDS)
 def test_statistics_at_the_last_frame(feed: str, segments: int) -> None:
-    """Only where windows end beyond the last t may there be an error; else all is as at t = 0."""
+    """Only windows that end beyond the largest t cause errors; else outputs are as at t = 0."""
     nnet: Nnet = parse_config(POOLED.format(FEEDS[feed]))
     plain = compile_segments(nnet, requests(0, segments))
     expected = outputs(ReferenceComputer(nnet, plain), plain, segments)
     refused = []
     for left in range(1, 2 * (WINDOW + PERIOD)):
-        # `left` frames are left behind the last one of the last segment.
+        # The last segment ends `left` frames before the largest t.
         first = INT32_MAX - left - segments * FRAMES + 1
         first -= first % PERIOD
         try:

@@ -18,12 +18,12 @@ from test_looped_networks import assert_same
 from test_reference_loops import CASES, case_file, features_of
 
 TOLERANCE = 1e-9
-"""Both sides are computed in float64, by the same formulas."""
+"""Tolerance; both sides compute in float64, by the same formulas."""
 
 
 @pytest.mark.parametrize(("name", "chunk", "subsampling"), CASES)
 def test_outputs_are_those_of_kaldi(name: str, chunk: int, subsampling: int) -> None:
-    """Utterances that come in pushes of random sizes have the outputs of Kaldi's looped decoder."""
+    """Utterances in pushes of random sizes have the outputs of Kaldi's looped decoder."""
     model, sizes = load(TOOLS_REFERENCE / f"{name}.raw"), Random(0)
     stream = model.stream(frames_per_chunk=chunk, frame_subsampling_factor=subsampling)
     outputs = {}
@@ -46,12 +46,12 @@ def test_outputs_are_those_of_kaldi(name: str, chunk: int, subsampling: int) -> 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_streams_are_what_a_model_computes(seed: int) -> None:
-    """Random networks, utterances side by side: the outputs are those of whole utterances."""
+    """For random networks, streams side by side have the outputs of whole utterances."""
     for outputs, expected in outputs_of_seed(seed):
         assert_same(outputs, expected)
 
 
-# ---- chunks with a state, by the definition ----
+# ---- chunks with a state, in the reference runtime ----
 
 
 def of_first_sequence(request: ComputationRequest) -> ComputationRequest:
@@ -69,7 +69,7 @@ def of_first_sequence(request: ComputationRequest) -> ComputationRequest:
 
 
 def chunk_by_chunk(case: Case) -> list[dict[str, np.ndarray]]:
-    """The outputs of each round, of chunks that hand their state on."""
+    """The outputs of each round, for chunks that hand on their state."""
     requests = [of_first_sequence(request) for request in case.requests]
     chunks = chunks_with_state(case.nnet, requests)
     num_sequences = int(case.request.inputs[0].indexes[:, 0].max()) + 1
@@ -96,7 +96,7 @@ def chunk_by_chunk(case: Case) -> list[dict[str, np.ndarray]]:
 
 
 def test_chunks_with_a_state_are_those_of_a_loop() -> None:
-    """Of all component types: each round has the outputs of the looped computation."""
+    """With any component types, each round has the outputs of the looped computation."""
     cases = [case_of_seed(seed) for seed in range(60)]
     loops = [case for case in cases if case.form == LOOP and not case.is_random]
     assert len(loops) >= 10

@@ -1,4 +1,4 @@
-"""Traces of random networks: nothing is looked at that was not written, and nothing is changed."""
+"""Traces of random networks: a trace reads only values that were written, and changes nothing."""
 
 import json
 from pathlib import Path
@@ -28,13 +28,13 @@ output-node name=output input=affine objective=quadratic
 
 
 def poisoned(self: Recorder, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Memory of a program that holds no numbers until something is written."""
+    """Memory of a program, full of NaN until something is written."""
     return np.full(shape, np.nan, dtype)
 
 
 @pytest.mark.parametrize("seed", range(COUNT), ids=lambda seed: f"seed{seed}")
 def test_traces_of_random_networks(seed: int) -> None:
-    """Of finite results a trace finds no fault, even if memory was full of NaN; results agree."""
+    """With finite results, a trace finds no fault in memory full of NaN, and results agree."""
     example = example_of_seed(seed)
     nnet, request = example.nnet, example.request
     computation = CachingCompiler(nnet).compile(request)
@@ -63,7 +63,7 @@ def test_traces_of_random_networks(seed: int) -> None:
 
 
 def test_a_device_is_refused() -> None:
-    """A trace on a device is refused before anything is bound."""
+    """Tracing on a device is refused before anything is bound."""
     example = example_of_seed(0)
     computation = CachingCompiler(example.nnet).compile(example.request)
 
@@ -73,7 +73,7 @@ def test_a_device_is_refused() -> None:
 
 @pytest.mark.parametrize("profile", ["trace.json", "trained.raw"])
 def test_training_with_a_profile(tmp_path: Path, profile: str) -> None:
-    """nnet3-train --profile says what forward and backward passes took; it overwrites no model."""
+    """nnet3-train --profile prints the time of both passes; it overwrites no model."""
     write_nnet(parse_config(TRAINABLE, rng=np.random.default_rng(0)), tmp_path / "0.raw")
     inputs = ExampleInput.from_sequences("input", [np.ones((5, 3), np.float32)])
     targets = ExampleOutput.from_targets("output", [np.ones((5, 2), np.float32)])

@@ -1,6 +1,6 @@
 """The page of examples/digits/web recognises digits in a browser, as Kaldi does.
 
-npm installs ONNX Runtime Web, and a Chromium without a window loads the page.
+npm installs ONNX Runtime Web, and a headless Chromium loads the page.
 """
 
 import functools
@@ -43,7 +43,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def page(address: str, folder: Path) -> str:
-    """What the page is when all has been computed."""
+    """The page's HTML after all computations."""
     options = ["--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}"]
     command = [CHROMIUM, *options, "--virtual-time-budget=60000", "--dump-dom", address]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -51,7 +51,7 @@ def page(address: str, folder: Path) -> str:
 
 @pytest.mark.parametrize("number", [0, 17, 39])
 def test_a_browser_recognises_digits(site: str, tmp_path: Path, number: int) -> None:
-    """The word is right, and the log-posteriors are those of the runtime."""
+    """The recognised word is right, and the log-posteriors are those of the runtime."""
     key, features = list(read_table(f"ark:{DIGITS / 'test.feats.ark'}"))[number]
     expected = nnet3_runtime_cuda.load(DIGITS / "final.raw").compute(features)
 
@@ -63,11 +63,11 @@ def test_a_browser_recognises_digits(site: str, tmp_path: Path, number: int) -> 
     posteriors = re.search(r'data-posteriors="([^"]+)"', shown)
     assert posteriors is not None
     actual = json.loads(html.unescape(posteriors[1]))
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=2e-3)  # features have four digits
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=2e-3)  # features have four decimals
 
 
 def test_an_error_is_shown(site: str, tmp_path: Path) -> None:
-    """What goes wrong stands on the page."""
+    """The page shows errors."""
     shown = page(f"{site}?utterance=nobody", tmp_path)
 
     assert re.search(r'<span id="word" class="wrong">error: [^<]*nobody', shown), shown

@@ -1,4 +1,4 @@
-"""The page for writers of runtimes: its tables are the code's, and what it says is enough to run.
+"""The page for writers of runtimes: its tables match the code, and its Python runs models.
 
 python tests/test_writing_a_runtime.py    # writes the tables into the page
 """
@@ -52,7 +52,7 @@ OTHER_SETTINGS = {
     ),
     "TdnnComponent": "input-dim=3 output-dim=2 time-offsets=-1,0,1 use-bias=false",
 }
-"""Of types whose properties depend on their settings, config lines with others than in CONFIGS."""
+"""Config lines for types whose properties depend on settings, with other settings than CONFIGS."""
 
 ACCESS = {Access.READ: " (r)", Access.WRITE: " (w)", Access.READ_WRITE: " (rw)"}
 
@@ -82,7 +82,7 @@ def flags(component: Component) -> set[str]:
 
 
 def component_row(type_name: str) -> str:
-    """A component in the table: type, formula with what its letters mean, flags."""
+    """A component in the table: type, formula with its letters explained, flags."""
     component = from_config(type_name, CONFIGS[type_name])
     always = sometimes = flags(component)
     for settings in filter(None, OTHER_SETTINGS.get(type_name, "").split("; ")):
@@ -120,7 +120,7 @@ def tables() -> dict[str, str]:
 
 
 def with_tables(page: str) -> str:
-    """The page with the tables as they should be."""
+    """The page with current tables."""
     for name, table in tables().items():
         pattern = f"<!-- {name} -->\n.*?<!-- /{name} -->"
         new = f"<!-- {name} -->\n{table}\n<!-- /{name} -->"
@@ -130,14 +130,14 @@ def with_tables(page: str) -> str:
 
 
 def test_the_tables_are_those_of_the_code() -> None:
-    """Commands, formulas and flags are as the code declares them."""
+    """Commands, formulas and flags of the page are those that the code declares."""
     page = PAGE.read_text()
 
     assert page == with_tables(page)
 
 
 def test_all_components_whose_flags_depend_on_settings_are_shown_so() -> None:
-    """A type that computes its properties is in OTHER_SETTINGS, or its parts decide."""
+    """A type that computes its properties is in OTHER_SETTINGS, or is made of parts."""
     computed = {
         name
         for name in component_types()
@@ -151,7 +151,7 @@ def test_all_components_whose_flags_depend_on_settings_are_shown_so() -> None:
 
 
 def interpreter() -> dict[str, object]:
-    """The names that the page's Python defines."""
+    """The names that the Python code of the page defines."""
     [code] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
     names: dict[str, object] = {}
     exec(code, names)  # noqa: S102  the project's own page
@@ -161,7 +161,7 @@ def interpreter() -> dict[str, object]:
 def run_by_the_page(
     nnet: Nnet, computation: NnetComputation, chunks: list[np.ndarray], folder: Path
 ) -> list[np.ndarray]:
-    """What the interpreter of the page makes of each chunk, from files."""
+    """The outputs of the page's interpreter for each chunk, read from files."""
     nnet.save(folder / "network")
     computation.save(folder / "computation")
     names = interpreter()
@@ -179,7 +179,7 @@ def digits() -> Nnet:
 
 
 def utterances(count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Features with the frames before and behind that the digits model reads; Kaldi's outputs."""
+    """Features with the context that the digits model reads, and Kaldi's outputs."""
     expected = read_archive(DIGITS_REFERENCE / "test.output.ark")
     table = read_table(f"ark:{DIGITS_EXAMPLE / 'test.feats.ark'}")
     for (key, features), _ in zip(table, range(count), strict=False):
@@ -195,7 +195,7 @@ def whole(frames: int) -> ComputationRequest:
 
 
 def test_the_interpreter_of_the_page_gives_kaldis_posteriors(digits: Nnet, tmp_path: Path) -> None:
-    """It runs the digits model, compiled and optimized."""
+    """The page's interpreter runs the digits model, compiled and optimized."""
     for given, expected in utterances(2):
         compiled = compile_computation(digits, whole(len(expected)))
         for computation in (compiled, optimize(digits, compiled)):
@@ -205,7 +205,7 @@ def test_the_interpreter_of_the_page_gives_kaldis_posteriors(digits: Nnet, tmp_p
 
 
 def test_the_interpreter_of_the_page_runs_loops(tmp_path: Path) -> None:
-    """Chunk after chunk it gives what the reference runtime gives."""
+    """The page's interpreter gives the outputs of the reference runtime, chunk by chunk."""
     nnet = parse_config(
         "input-node name=input dim=3\n"
         "component name=affine type=AffineComponent input-dim=5 output-dim=2\n"
@@ -232,7 +232,7 @@ def test_the_interpreter_of_the_page_runs_loops(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(COMPILER is None, reason="there is no C compiler here (cc, gcc, clang)")
 def test_the_interpreter_in_c_gives_kaldis_posteriors(digits: Nnet, tmp_path: Path) -> None:
-    """The program of examples/c reads the files and runs the digits model."""
+    """The program of examples/c reads the files, and runs the digits model."""
     program = tmp_path / "nnet3_forward"
     warnings = ["-Wall", "-Wextra", "-Werror"]
     build = [str(COMPILER), "-std=c11", "-O2", *warnings, "-o", str(program), str(C_SOURCE), "-lm"]

@@ -1,4 +1,4 @@
-"""Values of another kind or size than asked for end with a Nnet3Error that says what was found."""
+"""Values of wrong types or sizes give a Nnet3Error that says what was expected and found."""
 
 import json
 from collections.abc import Callable
@@ -69,7 +69,7 @@ ARRAY = np.zeros((2, 2), np.float32)
     ],
 )
 def test_wrong_kinds(use: Callable[[], object], message: str) -> None:
-    """The class is Nnet3Error, and the message names what was expected and found."""
+    """The error is a Nnet3Error, and its message names what was expected and found."""
     with pytest.raises(Nnet3Error) as caught:
         use()
 
@@ -77,7 +77,7 @@ def test_wrong_kinds(use: Callable[[], object], message: str) -> None:
 
 
 def test_integers_of_numpy_are_integers() -> None:
-    """The extra context of a looped computation may be one."""
+    """The extra context of a looped computation may be one number."""
     requests = looped_requests(NNET, 2, extra_left_context=np.int64(1))
 
     assert requests == looped_requests(NNET, 2, extra_left_context=1)
@@ -124,7 +124,7 @@ SPEC = "input-node name=input dim=2\noutput-node name=output input={}\n"
     ],
 )
 def test_large_numbers_are_not_called_infinite(read: Callable[[], object], message: str) -> None:
-    """What stands in a text is quoted; a number that was rounded is said to be."""
+    """Messages quote texts, and say so if they round a number."""
     with pytest.raises(Nnet3Error) as caught:
         read()
 
@@ -132,7 +132,7 @@ def test_large_numbers_are_not_called_infinite(read: Callable[[], object], messa
 
 
 def test_contents_take_no_lines_of_their_own() -> None:
-    """Names in containers, which anybody may have written, cannot add lines to a message."""
+    """Names in files, which can contain anything, cannot add lines to a message."""
     forged = "field\nnnet3-copy: all is well"
     data = NNET.to_bytes()
     size = int.from_bytes(data[:8], "little")
@@ -152,7 +152,7 @@ def test_contents_take_no_lines_of_their_own() -> None:
 
 
 def test_null_characters_in_script_files(tmp_path: Path) -> None:
-    """The line is named, as with other files that cannot be opened."""
+    """A null character in a script file gives an error that names the line."""
     script = tmp_path / "feats.scp"
     script.write_bytes(b"key feats\0.ark:4\n")
 
