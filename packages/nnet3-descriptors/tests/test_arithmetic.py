@@ -69,7 +69,7 @@ class TestWeightedSum:
         np.testing.assert_allclose(norm.stats_var, together.var(axis=0), rtol=1e-4)
 
     def test_statistics_may_be_missing(self) -> None:
-        """A network without statistics adds none."""
+        """A network without statistics adds none to the sum."""
         nnet, _ = network(1, 50)
         bare = nnet.with_components({"relu": RectifiedLinearComponent(dim=4)})
 
@@ -78,7 +78,7 @@ class TestWeightedSum:
         assert total.component("relu") == nnet.component("relu")
 
     def test_scale(self) -> None:
-        """Parameters and numbers of frames are multiplied; averages stay."""
+        """Scaling multiplies parameters and numbers of frames; averages stay."""
         nnet, _ = network(2, 8)
 
         half = scale(nnet, 0.5)
@@ -96,14 +96,14 @@ class TestWeightedSum:
         assert not none.component("relu").value_avg.any()
 
     def test_average(self) -> None:
-        """Weights are divided by their sum; without any the networks count alike."""
+        """Weights are divided by their sum; without weights, all networks count equally."""
         (first, _), (second, _) = network(1, 5), network(2, 5)
 
         assert average([first, second], [1, 3]) == weighted_sum([first, second], [0.25, 0.75])
         assert average([first, second]) == weighted_sum([first, second], [0.5, 0.5])
 
     def test_refuses_what_does_not_fit(self) -> None:
-        """Networks must have the same components, and weights must be as many."""
+        """Networks must have the same components, and each network must have a weight."""
         nnet, _ = network(1, 5)
         renamed = Nnet(
             component_names=("affin", *nnet.component_names[1:]),
@@ -127,7 +127,7 @@ class TestWeightedSum:
 
 
 def test_convert_repeated_to_block() -> None:
-    """Each block gets the parameters that all had in common, and the settings of training stay."""
+    """Each block gets the repeated parameters, and training settings stay."""
     nnet = parse_config(
         """
         input-node name=input dim=6

@@ -15,7 +15,7 @@ from nnet3_descriptors.files.atomic_write import LONGEST_PAUSE, write_atomically
 
 
 def test_writes_a_new_file_with_the_usual_permissions(tmp_path: Path) -> None:
-    """A new file has the permissions that any new file gets."""
+    """A new file gets the usual permissions of new files."""
     (tmp_path / "other").write_bytes(b"")
 
     write_atomically(tmp_path / "new", [b"one ", memoryview(b"two")])
@@ -25,7 +25,7 @@ def test_writes_a_new_file_with_the_usual_permissions(tmp_path: Path) -> None:
 
 
 def test_replaces_a_file_and_keeps_its_permissions(tmp_path: Path) -> None:
-    """An old file's permissions stay, and nothing else is left in the folder."""
+    """An existing file keeps its permissions, and no other file is left in the folder."""
     path = tmp_path / "file"
     path.write_bytes(b"old")
     path.chmod(0o640)
@@ -38,7 +38,7 @@ def test_replaces_a_file_and_keeps_its_permissions(tmp_path: Path) -> None:
 
 
 def test_follows_links(tmp_path: Path) -> None:
-    """A link stays one; the file that it points at is replaced."""
+    """A link stays a link; its target is replaced."""
     (tmp_path / "file").write_bytes(b"old")
     (tmp_path / "link").symlink_to("file")
 
@@ -52,7 +52,7 @@ def test_follows_links(tmp_path: Path) -> None:
 def test_a_failure_leaves_the_old_file(
     fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever fails on the way, the old content stays and no temporary file is left."""
+    """If anything fails, the old content stays, and no temporary file is left."""
     path = tmp_path / "file"
     path.write_bytes(b"old")
 
@@ -92,7 +92,7 @@ def test_what_is_no_file_is_written_to(tmp_path: Path) -> None:
 
 
 def test_an_unnamed_pipe_is_written_to() -> None:
-    """A path that leads to a pipe without a name, such as /dev/stdout, is written to."""
+    """A path to a pipe without a name, such as /dev/stdout, is written to."""
     read_end, write_end = os.pipe()
     try:
         write_atomically(f"/dev/fd/{write_end}", [b"through"])
@@ -104,7 +104,7 @@ def test_an_unnamed_pipe_is_written_to() -> None:
 
 
 def test_an_error_names_the_file_that_was_asked_for(tmp_path: Path) -> None:
-    """The temporary file is nobody's business."""
+    """An error names the requested file, not the temporary one."""
     path = tmp_path / "missing" / "file"
 
     with pytest.raises(FileNotFoundError) as caught:
@@ -114,7 +114,7 @@ def test_an_error_names_the_file_that_was_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_name_may_be_as_long_as_the_folder_allows(tmp_path: Path) -> None:
-    """The name of the temporary file is no longer."""
+    """A file's name may be as long as the folder allows, despite the temporary file."""
     path = tmp_path / ("n" * os.pathconf(tmp_path, "PC_NAME_MAX"))
 
     write_atomically(path, [b"content"])
@@ -136,7 +136,7 @@ write_atomically(sys.argv[1], chunks())
 
 
 def begin_to_write(path: Path) -> "subprocess.Popen[str]":
-    """Starts a process that has written a part of a file."""
+    """Starts a process that has written part of a file."""
     process = subprocess.Popen(
         [sys.executable, "-c", WRITER, path], stdout=subprocess.PIPE, text=True
     )
@@ -146,10 +146,10 @@ def begin_to_write(path: Path) -> "subprocess.Popen[str]":
 
 
 class TestLeftBehind:
-    """Temporary files of writers that were killed go, those of others stay."""
+    """Temporary files of killed writers are removed; those of other writers stay."""
 
     def test_of_a_killed_writer(self, tmp_path: Path) -> None:
-        """The next writer of the same file removes what a killed one has left."""
+        """The next writer of the same file removes what a killed writer left."""
         path = tmp_path / "file"
         with begin_to_write(path) as process:
             process.send_signal(signal.SIGKILL)
@@ -161,7 +161,7 @@ class TestLeftBehind:
         assert path.read_bytes() == b"whole"
 
     def test_of_a_writer_that_lives(self, tmp_path: Path) -> None:
-        """Two may write to a file at once: each writes all of it, and none disturbs the other."""
+        """Two processes can write a file at once: each writes all of it, without disturbance."""
         path = tmp_path / "file"
         with begin_to_write(path) as process:
             write_atomically(path, [b"whole"])
@@ -172,7 +172,7 @@ class TestLeftBehind:
         assert path.read_bytes() == b"whole"
 
     def test_of_a_writer_in_this_process(self, tmp_path: Path) -> None:
-        """That goes for threads of one process, too."""
+        """Two threads of a process can do so, too."""
         path = tmp_path / "file"
 
         def chunks():
@@ -185,7 +185,7 @@ class TestLeftBehind:
         assert list(tmp_path.iterdir()) == [path]
 
     def test_of_another_machine(self, tmp_path: Path) -> None:
-        """Whose locks may not be seen: its files stay until they are old."""
+        """Files of another machine, whose locks might be invisible, stay until they are old."""
         new, old = (tmp_path / f".file.0123abcd.{name}.nnet3-tmp" for name in ("new", "old"))
         for each in (new, old):
             each.write_bytes(b"half")
@@ -197,7 +197,7 @@ class TestLeftBehind:
         assert set(tmp_path.iterdir()) == {tmp_path / "file", new}
 
     def test_of_other_files(self, tmp_path: Path) -> None:
-        """Only temporary files of the same name are looked at."""
+        """Only temporary files for the same name are removed."""
         others = {tmp_path / name for name in (".file.swp", ".other.x.y.nnet3-tmp", "file.tmp")}
         for each in others:
             each.write_bytes(b"")
@@ -209,7 +209,7 @@ class TestLeftBehind:
     def test_where_files_cannot_be_locked(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Files are written all the same, and nothing is removed."""
+        """Without locks, files are still written, and nothing is removed."""
         import fcntl
 
         def fail(*_: object) -> None:
@@ -225,7 +225,7 @@ class TestLeftBehind:
 
 
 def test_errors_are_of_both_families(tmp_path: Path) -> None:
-    """What cannot be written is an error of this package that names the reason's class, too."""
+    """A failed write is an error of this package and of the reason's own class."""
     with pytest.raises(FileError, match=r"cannot write '.*file': No such file or directory") as one:
         write_atomically(tmp_path / "missing" / "file", [])
 

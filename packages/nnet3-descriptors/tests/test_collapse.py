@@ -49,7 +49,7 @@ def network(lines: str) -> Nnet:
 
 
 def evaluate(nnet: Nnet, name: str, t: int) -> np.ndarray:
-    """Returns the row of a node at frame t, computed in the plainest way."""
+    """Returns the row of a node at frame t, by the simplest method."""
     node = nnet.node(name)
     match node:
         case InputNode(dim=dim):
@@ -171,7 +171,7 @@ def apply(component, row: np.ndarray) -> np.ndarray:
     ids=["affine", "linear", "tdnn", "dropout", "general dropout", "chain", "scale", "dim-range"],
 )
 def test_outputs_stay_the_same(lines: str, components: tuple[str, ...]) -> None:
-    """Pairs are replaced by one component each, and the output is what it was."""
+    """Each pair of components is replaced by one, and the output stays the same."""
     nnet = network(lines)
 
     collapsed = collapse_model(nnet)
@@ -203,7 +203,7 @@ def test_outputs_stay_the_same(lines: str, components: tuple[str, ...]) -> None:
         component-node name=wide component=wide input=Append(norm, tanh)
         output-node name=output input=wide
         """,
-        # nothing that could absorb the batch-norm
+        # no component that could absorb the batch-norm
         """
         component name=sigmoid type=SigmoidComponent dim=4
         component-node name=norm component=norm input=tanh
@@ -214,7 +214,7 @@ def test_outputs_stay_the_same(lines: str, components: tuple[str, ...]) -> None:
     ids=["narrow", "scaled", "two sources", "no partner"],
 )
 def test_what_cannot_be_collapsed_stays(lines: str) -> None:
-    """Nodes that do not allow it stay as they are."""
+    """Pairs that cannot be collapsed stay as they are."""
     nnet = network(lines)
 
     assert collapse_model(nnet).nodes == nnet.nodes
@@ -251,7 +251,7 @@ def test_options_choose_the_pairs(options: CollapseOptions, gone: set[str]) -> N
 
 
 def test_test_mode_is_required() -> None:
-    """What depends on the minibatch or on chance cannot be folded."""
+    """A batch-norm or dropout outside of test mode cannot be folded."""
     nnet = set_test_mode(network(LINES), on=False)
 
     with pytest.raises(NetworkError, match="component 'norm': only in test mode"):
@@ -277,7 +277,7 @@ def test_a_convolution_absorbs_dropout() -> None:
 
 
 def test_components_that_others_use_stay() -> None:
-    """A source that feeds another node as well is kept for that one."""
+    """A source that also feeds another node is kept for that node."""
     nnet = network(
         """
         component-node name=norm component=norm input=tanh
@@ -295,7 +295,7 @@ def test_components_that_others_use_stay() -> None:
 
 
 def test_a_loop_of_affine_components_ends() -> None:
-    """A recurrent pair that could be folded forever is left after finitely many rounds."""
+    """Collapsing stops after finitely many rounds at a recurrent pair that could go on forever."""
     nnet = network(
         """
         component-node name=fixed component=fixed input=Offset(fixed2, -1)

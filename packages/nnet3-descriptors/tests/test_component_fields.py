@@ -31,14 +31,14 @@ def test_binary_form_is_read_back_as_the_same_component(type_name: str) -> None:
 
 @pytest.mark.parametrize("type_name", CONFIGS)
 def test_text_form_is_read_back_and_written_the_same(type_name: str) -> None:
-    """Text holds seven digits: a second round trip changes nothing more."""
+    """Text holds seven digits: a second round trip changes nothing further."""
     written = as_text(from_config(type_name, CONFIGS[type_name]))
 
     assert written == as_text(from_text(written))
 
 
 def test_every_type_has_a_config() -> None:
-    """No type is left out of the tests above, and each has the name of its class."""
+    """The tests above cover all types, and each type has the name of its class."""
     assert set(CONFIGS) == set(component_types())
     assert all(component_class(name).type == name for name in component_types())
 
@@ -59,14 +59,14 @@ class TestConfig:
         assert component.num_parameters == 1010
 
     def test_a_negative_rank_counts_as_not_given(self) -> None:
-        """Kaldi writes -1 for "choose"."""
+        """Kaldi writes -1 for a value that it chooses itself."""
         component = from_config("LinearComponent", "input-dim=8 output-dim=4 rank-in=-1")
 
         assert isinstance(component, LinearComponent)
         assert component.rank_in == 4
 
     def test_same_generator_gives_same_parameters(self) -> None:
-        """Initial parameters depend on the generator alone."""
+        """Initial parameters depend only on the random generator."""
         assert from_config("AffineComponent", "input-dim=3 output-dim=2") == from_config(
             "AffineComponent", "input-dim=3 output-dim=2"
         )
@@ -120,7 +120,7 @@ class TestConfig:
 
 
 class TestOldFiles:
-    """Tokens that came, went and moved."""
+    """Tokens that older files lack, add or have in other places."""
 
     def test_tokens_that_came_later_may_be_absent(self) -> None:
         """A nonlinearity of 2015 has no derivative statistics and no self-repair."""
@@ -134,7 +134,7 @@ class TestOldFiles:
         assert component.block_dim == 2
 
     def test_tokens_that_went_are_passed_over(self) -> None:
-        """An affine component of 2015 counts its updates."""
+        """An affine component from 2015 has a count of updates."""
         component = from_text(
             "<NaturalGradientAffineComponent> <LearningRate> 0.1 <LinearParams>  [\n  1 2 ]\n"
             "<BiasParams>  [ 3 ]\n<RankIn> 1 <RankOut> 1 <UpdatePeriod> 4 "
@@ -148,7 +148,7 @@ class TestOldFiles:
         assert b"UpdateCount" not in binary(component)
 
     def test_a_noop_that_was_a_nonlinearity(self) -> None:
-        """NoOpComponent once had statistics, and no scale."""
+        """An old NoOpComponent has statistics, and no scale."""
         component = from_text(
             "<NoOpComponent> <Dim> 2 <ValueAvg>  [ ]\n<DerivAvg>  [ ]\n<Count> 0 </NoOpComponent> "
         )
@@ -157,7 +157,7 @@ class TestOldFiles:
 
     @pytest.mark.parametrize(("token", "times"), [("<Count> 1", 2), ("<Dim> 2", 3)])
     def test_tokens_do_not_come_again_and_again(self, token: str, times: int) -> None:
-        """A token may come a second time, but one that means nothing any more may not."""
+        """A token may occur twice, but an obsolete token may not."""
         with pytest.raises(ModelFileError, match="unexpected token"):
             from_text(f"<NoOpComponent> <Dim> 2 {f'{token} ' * times}</NoOpComponent> ")
 
@@ -198,7 +198,7 @@ class TestErrors:
     def test_place_expectation_and_finding(
         self, text: str, offset: int, expected: str, found: str
     ) -> None:
-        """The error says where, what was expected and what stands there."""
+        """The error says where the fault is, what was expected and what was found."""
         with pytest.raises(ModelFileError) as caught:
             from_text(text)
 
@@ -209,7 +209,7 @@ class TestErrors:
         )
 
     def test_values_that_make_no_sense(self) -> None:
-        """A component that contradicts itself is an error at its start."""
+        """A component whose fields contradict each other is an error at its start."""
         with pytest.raises(ModelFileError, match="'block_dim' must divide 4, got 3") as caught:
             from_text(
                 "<SigmoidComponent> <Dim> 4 <BlockDim> 3 <ValueAvg> [ ]\n<DerivAvg> [ ]\n"
@@ -220,7 +220,7 @@ class TestErrors:
 
     @pytest.mark.parametrize("size", [-5, 2**31 - 1, 1000])
     def test_sizes_are_checked_before_memory_is_asked_for(self, size: int) -> None:
-        """A header that promises more than the file has is refused."""
+        """A header that announces more data than the file has is refused."""
         data = b"<SigmoidComponent> <Dim> \x04\x02\0\0\0<ValueAvg> FV \x04"
 
         with pytest.raises(ModelFileError) as caught:
@@ -270,7 +270,7 @@ class TestValues:
         assert first != BatchNormComponent(dim=2)
 
     def test_undefined_numbers_equal_themselves(self) -> None:
-        """A component with a number that is none comes back equal, as with one in an array."""
+        """A component with NaN as a number or in an array is equal after a round trip."""
         component = NoOpComponent(dim=4, backprop_scale=float("nan"))
 
         assert component == from_binary(binary(component))

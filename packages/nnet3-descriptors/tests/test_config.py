@@ -1,4 +1,4 @@
-"""Config text: what it builds, how a network is extended, how faults are shown."""
+"""Config text: the networks that it builds or extends, and its error messages."""
 
 import numpy as np
 import pytest
@@ -47,7 +47,7 @@ class TestParseConfig:
     """Tests for `parse_config`."""
 
     def test_builds_nodes_and_components(self) -> None:
-        """Nodes stand in the order of the lines; they may refer to what comes later."""
+        """Nodes have the order of the lines; they may refer to later nodes."""
         nnet = parse_config(CONFIG)
 
         assert nnet.component_names == ("affine", "relu")
@@ -66,7 +66,7 @@ class TestParseConfig:
         )
 
     def test_the_generator_decides_the_parameters(self) -> None:
-        """Without a generator the parameters are the same each time; with one they are its own."""
+        """Parameters are the same each time, or those of a given generator."""
 
         def params(rng: np.random.Generator | None) -> np.ndarray:
             return parse_config(CONFIG, rng=rng).state_dict()["affine.linear_params"]
@@ -76,7 +76,7 @@ class TestParseConfig:
         assert (params(np.random.default_rng(5)) != params(None)).any()
 
     def test_lines_may_end_as_on_windows(self) -> None:
-        """A carriage return at the end of a line is no part of a value."""
+        """A carriage return at the end of a line is not part of a value."""
         assert parse_config(CONFIG.replace("\n", "\r\n")) == parse_config(CONFIG)
 
 
@@ -115,7 +115,7 @@ class TestExtension:
         assert len(nnet.nodes) == len(parse_config(CONFIG).nodes)
 
     def test_a_node_that_was_redefined_may_break_another(self) -> None:
-        """If no line is to blame the fault is one of the network."""
+        """A fault that no line causes is an error of the network."""
         with pytest.raises(NetworkError, match="the input of node 'b' has dimension 1, but its"):
             parse_config(
                 "dim-range-node name=c input-node=a dim-offset=0 dim=1", parse_config(CONFIG)
@@ -138,7 +138,7 @@ class TestWriter:
         assert lines[2] == NODE_LINES[2]
 
     def test_is_the_inverse_of_the_parser(self) -> None:
-        """The lines, with the components at hand, give the same nodes."""
+        """The lines and the components give the same nodes again."""
         nnet = parse_config(CONFIG)
 
         again = parse_config("\n".join(NODE_LINES), nnet)
@@ -147,7 +147,7 @@ class TestWriter:
 
 
 def fault(lines: str) -> tuple[str, str]:
-    """Returns the message for a config, and the text that it points at."""
+    """Returns the message for a faulty config, and the text that its marker points at."""
     base = (
         "input-node name=input dim=4\n"
         "component name=affine type=AffineComponent input-dim=4 output-dim=5\n"
@@ -270,7 +270,7 @@ class TestErrors:
         ],
     )
     def test_points_at_the_fault(self, line: str, message: str, place: str) -> None:
-        """The error names the thing, what was expected and found, and points at it."""
+        """The error names the thing, what was expected and what was found, and points at it."""
         output = "" if "output-node" in line else "\noutput-node name=output input=input"
 
         assert fault(line + output) == (message, place)
@@ -295,12 +295,12 @@ class TestErrors:
         ],
     )
     def test_a_network_needs_input_and_output(self, text: str, message: str) -> None:
-        """A fault of the whole has no place."""
+        """A fault of the network as a whole has no place in the text."""
         with pytest.raises(NetworkError, match=message):
             parse_config(text)
 
     def test_unknown_names_in_a_large_network_are_still_quick(self) -> None:
-        """Guessing a name is given up where it would take long."""
+        """No name is suggested if the search would take long."""
         lines = [f"input-node name=input{number} dim=1" for number in range(20_000)]
 
         with pytest.raises(ConfigError) as caught:

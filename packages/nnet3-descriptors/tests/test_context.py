@@ -1,4 +1,4 @@
-"""How many frames of input a network needs."""
+"""The context of networks: how many frames of input they need."""
 
 import pytest
 from nnet3_descriptors import NetworkError, compute_context, parse_config
@@ -21,7 +21,7 @@ def context(*lines: str) -> tuple[int, int]:
         (["output-node name=output input=Offset(input, 7)"], (0, 7)),
         (["output-node name=output input=Round(input, 4)"], (3, 0)),
         (["output-node name=output input=Switch(input, Offset(input, 2))"], (0, 2)),
-        # From frame 1 on, 1 and 3, 4, ... can be computed, and Kaldi takes the first run of those.
+        # From frame 1 on, 1 and 3, 4, ... can be computed, and Kaldi takes the first run of frames.
         (["output-node name=output input=Switch(Offset(input, -2), Offset(input, 1))"], (1, 39)),
         (["output-node name=output input=Sum(input, IfDefined(Offset(input, -9)))"], (0, 0)),
         (["output-node name=output input=Failover(Offset(input, 4), Offset(input, -4))"], (0, 0)),
@@ -59,7 +59,7 @@ def context(*lines: str) -> tuple[int, int]:
             ],
             (4, 7),
         ),
-        # The second of two terms that both have to be there is not passed over.
+        # The second of two required terms is not ignored.
         (
             [
                 "component-node name=a component=identity input=Sum(Offset(input, 3), input)",
@@ -67,7 +67,7 @@ def context(*lines: str) -> tuple[int, int]:
             ],
             (1, 4),
         ),
-        # What can fail over is there where either is.
+        # A Failover exists where either of its operands does.
         (
             [
                 "component-node name=a component=identity input=Failover(Offset(input, 3), "
@@ -101,7 +101,7 @@ def context(*lines: str) -> tuple[int, int]:
     ],
 )
 def test_context(lines: list[str], expected: tuple[int, int]) -> None:
-    """Offsets add up, optional terms do not count, rounding counts at its worst."""
+    """Offsets add up, optional terms do not count, and rounding counts with its largest offset."""
     assert context(*lines) == expected
 
 
@@ -138,20 +138,20 @@ def test_context(lines: list[str], expected: tuple[int, int]) -> None:
     ],
 )
 def test_networks_without_context(lines: list[str], message: str) -> None:
-    """Where the context is not defined, or no number of frames is enough, there is an error."""
+    """If the context is undefined, or no number of frames suffices, there is an error."""
     with pytest.raises(NetworkError, match=message):
         context(*lines)
 
 
 def test_info_of_a_network_without_context() -> None:
-    """The description of such a network leaves the context out."""
+    """The description of such a network has no context."""
     nnet = parse_config("input-node name=i dim=2\noutput-node name=output input=i")
 
     assert nnet.info().startswith("num-parameters: 0\nmodulus: 1\n")
 
 
 def test_an_input_that_has_no_window_cannot_be_computed() -> None:
-    """A third input is given nowhere: an error if the output needs it, or else no matter."""
+    """A third input is an error only if the output needs it."""
     third = "input-node name=ivector dim=2\ninput-node name=third dim=2"
 
     assert context(third, "output-node name=output input=Sum(input, IfDefined(third))") == (0, 0)
@@ -160,7 +160,7 @@ def test_an_input_that_has_no_window_cannot_be_computed() -> None:
 
 
 def test_a_component_that_reads_too_many_rows() -> None:
-    """The rows of a wide window at many positions are not looked at one by one."""
+    """A window of too many rows at many positions is refused, not followed row by row."""
     wide = (
         "input-node name=input dim=2\ncomponent name=c type=StatisticsPoolingComponent input-dim=2 "
         "left-context=65536 right-context=0\ncomponent-node name=c component=c input=input\n"

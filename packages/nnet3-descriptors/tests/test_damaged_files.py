@@ -1,4 +1,4 @@
-"""Damaged model files give the package's one error, soon, in little memory, and touch nothing."""
+"""Damaged model files give the package's error, quickly, in little memory, and change nothing."""
 
 import json
 import os
@@ -15,13 +15,13 @@ from damaged.good_files import good_files
 
 TESTS = Path(damaged.__file__).parents[1]
 FILES = int(os.environ.get("DAMAGED_FILES", "2000"))
-"""How many files are read; nox asks for 20,000."""
+"""Number of files to read; a session of nox reads 20,000."""
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="measures memory in Linux's way")
 
 
 def report_of(*command: str) -> dict[str, Any]:
-    """Returns the report of a process of its own."""
+    """Returns the report of a process."""
     result = subprocess.run(
         [sys.executable, *command],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, sys.path)])},
@@ -34,7 +34,7 @@ def report_of(*command: str) -> dict[str, Any]:
 
 
 def test_damaged_files_are_refused_or_read() -> None:
-    """Nothing else happens; failures name seed and number of the file."""
+    """Damaged files have no other effect; a failure names the seed and number of the file."""
     report = report_of("-m", "damaged.reading", "1", f"0:{FILES}")
 
     assert report["faults"] == []
@@ -78,14 +78,14 @@ print(json.dumps(attrs.asdict(reading.read_damaged(1, range(1)))))
     ],
 )
 def test_faults_are_found(statement: str, fault: str) -> None:
-    """A reader that does what it must not do is reported."""
+    """A reader that breaks these rules is reported."""
     faults = report_of("-c", FAULTY_READER.format(statement))["faults"]
 
     assert any(fault in found for found in faults), faults
 
 
 def test_every_damage_is_done() -> None:
-    """All ways of damage, file types and forms occur among a few hundred files."""
+    """A few hundred files have all kinds of damage, file types and forms."""
     files = [damaged_file(1, number) for number in range(600)]
     names = Counter(file.name.rsplit(", ", 1)[1] for file in files)
     good = {file.data for file in good_files()}

@@ -1,4 +1,4 @@
-"""What descriptors say about arrays of indexes."""
+"""Descriptors applied to arrays of indexes."""
 
 import numpy as np
 import pytest
@@ -11,14 +11,14 @@ DIMS = {"a": 3, "b": 3, "c": 5}
 
 
 def forwarding(text: str) -> ForwardingDescriptor:
-    """Returns the single forwarding descriptor that `text` stands for."""
+    """Returns the single forwarding descriptor in `text`."""
     (part,) = parse_descriptor(text).parts
     assert isinstance(part, ForwardingDescriptor)
     return part
 
 
 def sum_descriptor(text: str) -> SumDescriptor:
-    """Returns the single sum descriptor that `text` stands for."""
+    """Returns the single sum descriptor in `text`."""
     (part,) = parse_descriptor(text).parts
     return part
 
@@ -48,7 +48,7 @@ class TestMapToInput:
         ],
     )
     def test_maps_row_by_row(self, text: str, expected: list[tuple[int, int, int]]) -> None:
-        """Every row is mapped by itself, also at negative t; n is never changed."""
+        """Each row is mapped by itself, also at negative t; n never changes."""
         indexes = make_indexes(n=[4, 0, 9], t=[-3, 0, 4], x=[0, 0, 5])
 
         cindexes = forwarding(text).map_to_input(indexes, NODES)
@@ -69,7 +69,7 @@ class TestMapToInput:
         ],
     )
     def test_rows_beyond_32_bits(self, text: str, t: int, x: int, far: str) -> None:
-        """Where there can be no row, an error says who reads there; look-ups get it unchanged."""
+        """A t or x out of range is an error that names the descriptor; look-ups get the value."""
         descriptor, indexes = forwarding(text), make_indexes(0, t, x)
 
         with pytest.raises(NetworkError) as caught:
@@ -90,7 +90,7 @@ class TestMapToInput:
         ],
     )
     def test_rows_within_32_bits(self, text: str, expected: tuple[int, int, int]) -> None:
-        """Only where the value comes from counts, not what lies on the way there."""
+        """Only the resulting t and x must be within 32 bits, not those of nested descriptors."""
         cindexes = forwarding(text).map_unbounded(make_indexes(0, 2**31 - 3), NODES)
 
         assert tuple(cindexes[0, [0, 2, 3]].tolist()) == expected
@@ -116,7 +116,7 @@ class TestScale:
         assert expected == forwarding(text).scale(make_indexes(0, [0, 1, 2]))
 
     def test_is_an_array_if_it_varies(self) -> None:
-        """A Switch of different scales gives one for each row, at the index that it sees."""
+        """A Switch of different scales gives one for each row, by the index of the row."""
         scale = forwarding("Offset(Switch(Scale(2, a), b), 1)").scale(make_indexes(0, [0, 1, 2]))
 
         assert isinstance(scale, np.ndarray)
@@ -187,7 +187,7 @@ class TestOptionalTerms:
     def test_which_constants_enter(
         self, text: str, leaves: list[str], expected: list[float]
     ) -> None:
-        """The constants of the branches that are taken are added up, row by row."""
+        """The constants of the used branches are added up, row by row."""
         term = sum_descriptor(text).constant_term(available(*leaves))
 
         assert np.float32 == term.dtype
@@ -207,7 +207,7 @@ class TestOptionalTerms:
     def test_tells_whether_the_constant_depends_on_the_row(
         self, text: str, constant: float, optional: bool
     ) -> None:
-        """`constant` is the sum when all is available, `has_optional_constant` if it can differ."""
+        """`constant` is the sum if all is available, `has_optional_constant` if it can differ."""
         part = sum_descriptor(text)
 
         assert constant == part.constant
@@ -230,7 +230,7 @@ class TestOptionalTerms:
     ],
 )
 def test_modulus(text: str, modulus: int) -> None:
-    """The modulus is the least shift of t that changes nothing."""
+    """The modulus is the smallest shift of t that leaves all dependencies the same."""
     assert modulus == parse_descriptor(text).modulus
 
 
@@ -238,7 +238,7 @@ class TestDim:
     """Tests for `dim`."""
 
     def test_adds_up_the_parts(self) -> None:
-        """The dimension is that of the parts together; a Const has its own."""
+        """The dimension is the sum over the parts; a Const states its own."""
         descriptor = parse_descriptor("Append(Sum(a, b), Offset(c, 1), Const(0, 7))")
 
         assert descriptor.dim(DIMS.__getitem__) == 15
@@ -252,6 +252,6 @@ class TestDim:
         ],
     )
     def test_refuses_terms_that_do_not_fit(self, text: str, message: str) -> None:
-        """Values that are added, or stand for each other, must have one dimension."""
+        """Operands of Sum and Failover must have equal dimensions."""
         with pytest.raises(NetworkError, match=message):
             parse_descriptor(text).dim(DIMS.__getitem__)

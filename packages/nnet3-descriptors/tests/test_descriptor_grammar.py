@@ -1,4 +1,4 @@
-"""What the grammar of descriptors accepts, and how it refuses the rest."""
+"""The grammar of descriptors: accepted texts, and errors for others."""
 
 import pytest
 from nnet3_descriptors import DescriptorSyntaxError, parse_descriptor
@@ -9,7 +9,7 @@ class TestParseExpression:
     """Tests for `parse_expression`."""
 
     def test_keeps_what_was_written(self) -> None:
-        """Operands, values and spans of the text are kept as they stand."""
+        """Operands, values and spans of the text are those of the text."""
         expression = parse_expression("Offset( Sum(a, b) , -1, +2)")
 
         assert expression.form == "Offset"
@@ -22,14 +22,14 @@ class TestParseExpression:
         ] == [("a", (12, 13)), ("b", (15, 16))]
 
     def test_reads_a_part_of_a_text(self) -> None:
-        """A span restricts what is read; positions still refer to the whole text."""
+        """A span restricts the text; positions still refer to the whole text."""
         expression = parse_expression("input=Round(a, 3) dim=5", (6, 17))
 
         assert (expression.form, expression.span) == ("Round", (6, 17))
 
     @pytest.mark.parametrize("blanks", ["", " ", "\t", "  \n "])
     def test_blanks_do_not_matter(self, blanks: str) -> None:
-        """Blanks may stand between all tokens, or nowhere."""
+        """Blanks may stand between any tokens, or nowhere."""
         words = ["Scale", "(", "-0.5e1", ",", "a.b-c_1", ")"]
 
         assert str(parse_descriptor(blanks.join(words))) == "Scale(-5, a.b-c_1)"
@@ -78,7 +78,7 @@ class TestErrors:
     def test_names_what_was_expected_and_found(
         self, text: str, message: str, span: tuple[int, int]
     ) -> None:
-        """The error says what was expected, what stands there, and where."""
+        """The error says what was expected, what was found, and where."""
         with pytest.raises(DescriptorSyntaxError) as caught:
             parse_descriptor(text)
 
@@ -87,7 +87,7 @@ class TestErrors:
         assert text == caught.value.source
 
     def test_lists_the_forms_for_an_unknown_one(self) -> None:
-        """A name with parentheses that is no form is met with the names of the forms."""
+        """An unknown form gives an error that lists the forms."""
         with pytest.raises(
             DescriptorSyntaxError, match=r"'Splice' is no form of descriptor; .* Sum"
         ):
@@ -104,7 +104,7 @@ class TestErrors:
         ]
 
     def test_cuts_long_lines(self) -> None:
-        """A fault in the middle of a long line is shown with its surroundings only."""
+        """A fault within a long line is shown with its surroundings only."""
         with pytest.raises(DescriptorSyntaxError) as caught:
             parse_descriptor(f"Append({'a, ' * 100}?, {'b, ' * 100}c)")
 
@@ -126,14 +126,14 @@ class TestErrors:
         ids=["open", "deep", "forwarding", "sum", "parentheses", "long", "growing"],
     )
     def test_refuses_what_is_out_of_proportion(self, text: str) -> None:
-        """Hostile nesting, length or growth is one clear error."""
+        """Excessive nesting, length or growth gives one clear error."""
         with pytest.raises(
             DescriptorSyntaxError, match=r"at most|more than|too large|expected a descriptor"
         ):
             parse_descriptor(text)
 
     def test_accepts_the_limit(self) -> None:
-        """The deepest descriptors that are allowed can be printed, parsed, compared and hashed."""
+        """The deepest allowed descriptors can be printed, parsed, compared and hashed."""
         deep = parse_descriptor("Round(" * (MAX_NESTING - 1) + "a" + ", 2)" * (MAX_NESTING - 1))
         wide = parse_descriptor("Sum(" + "a, " * (MAX_NESTING - 1) + "a)")
 

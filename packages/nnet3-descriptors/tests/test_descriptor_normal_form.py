@@ -53,7 +53,7 @@ from nnet3_descriptors import DescriptorSyntaxError, parse_descriptor
     ],
 )
 def test_normal_form(written: str, normal: str) -> None:
-    """Each rule gives the normal form that Kaldi prints, or the one that follows from its rules."""
+    """Each rule gives the normal form that Kaldi prints, or one that follows from Kaldi's rules."""
     assert normal == str(parse_descriptor(written))
     assert parse_descriptor(written) == parse_descriptor(normal)
 
@@ -90,7 +90,7 @@ def test_normal_form(written: str, normal: str) -> None:
     ],
 )
 def test_refuses_what_has_no_normal_form(text: str, message: str, span: tuple[int, int]) -> None:
-    """What has no normal form is refused with the reason, at the form that is to blame."""
+    """A descriptor without a normal form is refused with the reason, at the form at fault."""
     with pytest.raises(DescriptorSyntaxError) as caught:
         parse_descriptor(text)
 
@@ -111,6 +111,6 @@ def test_refuses_what_has_no_normal_form(text: str, message: str, span: tuple[in
     ],
 )
 def test_prints_numbers_as_kaldi_but_never_loses_digits(text: str, printed: str) -> None:
-    """Numbers have the six digits of Kaldi, and more where six do not give the value back."""
+    """Numbers have Kaldi's six digits, or more if six do not restore the value."""
     assert printed == str(parse_descriptor(text))
     assert parse_descriptor(text) == parse_descriptor(printed)

@@ -1,4 +1,4 @@
-"""Random descriptors: parsing and printing are inverse, and the normal form keeps the meaning."""
+"""Random descriptors: parsing inverts printing, and the normal form keeps the meaning."""
 
 from collections.abc import Sequence
 
@@ -24,13 +24,13 @@ Value = tuple[dict[tuple[str, int, int], float], float] | None
 def descriptors(
     draw: st.DrawFn, parts: int | None = None, depth: int = 4, forwarding: bool = False
 ) -> str:
-    """Draws a descriptor as users may write it.
+    """Draws a descriptor as users write it.
 
     Args:
         draw: Hypothesis' function.
         parts: The number of appended parts; any if None.
-        depth: How deep it may nest.
-        forwarding: Leave out what would make it a sum.
+        depth: The deepest nesting.
+        forwarding: Whether to leave out forms that make it a sum.
     """
     parts = draw(st.integers(1, 3)) if parts is None else parts
     if depth == 0 and parts == 1:
@@ -78,18 +78,18 @@ def descriptors(
 
 
 class Availability:
-    """Tells for every cindex, at random, whether it is available."""
+    """Says for every cindex, at random, whether it is available."""
 
     def __init__(self, bits: Sequence[bool]) -> None:
         self._bits = bits
 
     def __call__(self, name: str, t: int, x: int) -> bool:
-        """Tells whether the cindex of this node, t and x is available."""
+        """Whether the cindex of this node, t and x is available."""
         return self._bits[(17 * NODE_INDEX[name] + 7 * t + 3 * x) % len(self._bits)]
 
 
 def evaluate(expression: Expression, t: int, x: int, available: Availability) -> list[Value]:
-    """Returns the parts of a descriptor at (t, x), straight from the meaning of each form."""
+    """Returns the parts of a descriptor at (t, x), by the definition of each form."""
     values = expression.values
     match expression.form:
         case "":
@@ -113,7 +113,7 @@ def evaluate(expression: Expression, t: int, x: int, available: Availability) ->
 
 
 def combine(expression: Expression, terms: Sequence[Value]) -> Value:
-    """Returns the value of a form from those of its operands."""
+    """Returns the value of a form, given those of its operands."""
     first = terms[0]
     match expression.form:
         case "IfDefined":
@@ -140,7 +140,7 @@ def added(terms: Sequence[tuple[dict, float]]) -> Value:
 
 
 def evaluate_normal_form(part: SumDescriptor, t: int, x: int, available: Availability) -> Value:
-    """Returns the value of one part at (t, x), from what the classes answer."""
+    """Returns the value of one part at (t, x), by the methods of the classes."""
     indexes = make_indexes(0, t, x)
     cindexes = [leaf.map_to_input(indexes, NODE_INDEX)[0].tolist() for leaf in part.leaves]
     keys = [(NODES[node], t, x) for node, _, t, x in cindexes]
@@ -160,7 +160,7 @@ def evaluate_normal_form(part: SumDescriptor, t: int, x: int, available: Availab
 
 @given(descriptors())
 def test_printing_and_parsing_are_inverse(text: str) -> None:
-    """The canonical text gives the same descriptor, and itself again."""
+    """The canonical text gives the same descriptor, and the same text again."""
     descriptor = parse_descriptor(text)
 
     assert parse_descriptor(str(descriptor)) == descriptor
@@ -174,7 +174,7 @@ def test_printing_and_parsing_are_inverse(text: str) -> None:
     st.integers(-1, 1),
 )
 def test_the_normal_form_means_the_same(text: str, available: Availability, t: int, x: int) -> None:
-    """At every index, the normal form takes the same rows with the same scales."""
+    """At every index, the normal form reads the same rows with the same scales."""
     expression = parse_expression(text)
     descriptor = normalize(expression, text)
 
@@ -191,7 +191,7 @@ def test_the_normal_form_means_the_same(text: str, available: Availability, t: i
 def test_what_is_read_of_a_set(
     text: str, available: Availability, rows: list[tuple[int, int, int]]
 ) -> None:
-    """What a descriptor says of a set of cindexes is what follows from the meaning of each form."""
+    """A descriptor's answers for a set of cindexes follow from the definition of each form."""
     expression, descriptor = parse_expression(text), parse_descriptor(text)
     numbers = {name: 10 + number for number, name in enumerate(descriptor.node_names)}
     names = {number: name for name, number in numbers.items()}
@@ -220,7 +220,7 @@ def test_what_is_read_of_a_set(
 
 @given(descriptors(parts=1), st.lists(st.booleans(), min_size=5, max_size=20).map(Availability))
 def test_a_part_answers_as_the_whole(text: str, available: Availability) -> None:
-    """A descriptor of one part and that part say the same; nodes are numbered as they come."""
+    """A descriptor of one part agrees with that part; nodes are numbered by first occurrence."""
     descriptor = parse_descriptor(text)
     (part,) = descriptor.parts
     indexes = make_indexes(3, np.arange(-2, 3))
@@ -240,7 +240,7 @@ def test_a_part_answers_as_the_whole(text: str, available: Availability) -> None
 
 @given(descriptors(), st.integers(-20, 20))
 def test_a_shift_by_the_modulus_changes_nothing(text: str, t: int) -> None:
-    """Shifting the request by the modulus shifts every row that does not have a fixed t."""
+    """Shifting the request by the modulus shifts every row without a fixed t."""
     descriptor = parse_descriptor(text)
     here, there = make_indexes(0, t), make_indexes(0, t + descriptor.modulus)
 
@@ -256,7 +256,7 @@ def test_a_shift_by_the_modulus_changes_nothing(text: str, t: int) -> None:
 
 @given(descriptors(), st.lists(st.tuples(*[st.integers(-9, 9)] * 3), max_size=6))
 def test_rows_are_mapped_by_themselves(text: str, rows: list[tuple[int, int, int]]) -> None:
-    """Many rows at once give what each gives alone, and n is never changed."""
+    """Many rows at once give the results of single rows, and n never changes."""
     indexes = np.array(rows, dtype=np.int32).reshape(-1, 3)
 
     for part in parse_descriptor(text).parts:

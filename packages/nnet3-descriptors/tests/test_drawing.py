@@ -1,4 +1,4 @@
-"""Networks for people to look at: layers, drawing, tree, and what notebooks show."""
+"""Networks in pictures: layers, drawing, tree, and representations in notebooks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def nnet() -> Nnet:
 
 
 def test_layers(nnet: Nnet) -> None:
-    """Nodes that follow one another under one name are a layer, and reads say where and how."""
+    """Consecutive nodes with a common name are a layer, and its reads have sources and offsets."""
     layers = layers_of(nnet)
 
     assert [layer.name for layer in layers] == [
@@ -61,7 +61,7 @@ def test_layers(nnet: Nnet) -> None:
 
 
 def test_drawing(nnet: Nnet) -> None:
-    """The recurrence is a dashed arc of its own colour, the bypass an arc, the rest lines."""
+    """A recurrence is a dashed arc of its own colour, a bypass an arc, all other edges lines."""
     drawing = network_svg(layers_of(nnet))
 
     assert drawing.count('<g class="box') == 6
@@ -72,7 +72,7 @@ def test_drawing(nnet: Nnet) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=12))
 def test_arcs_in_a_lane_do_not_overlap(ends: list[tuple[int, int]]) -> None:
-    """Two arcs of a lane have at most an end in common."""
+    """Two arcs in a lane share at most an end."""
     arcs = [Arc(source, target, "", is_dashed=False) for source, target in ends]
 
     chosen = lanes(arcs)
@@ -85,7 +85,7 @@ def test_arcs_in_a_lane_do_not_overlap(ends: list[tuple[int, int]]) -> None:
 
 
 def test_tree(nnet: Nnet) -> None:
-    """Each layer is a branch with what it reads, each of its nodes a branch of the layer."""
+    """Each layer is a branch with its reads, and each of its nodes a branch of the layer."""
     assert (
         format_tree(nnet)
         == """\
@@ -103,7 +103,7 @@ def test_tree(nnet: Nnet) -> None:
 
 
 def test_painted_tree(nnet: Nnet) -> None:
-    """What is painted is the same tree, and every part says what it is."""
+    """The coloured tree has the same text, and each part has a kind."""
     kinds: set[str] = set()
 
     def paint(text: str, kind: str) -> str:
@@ -119,7 +119,7 @@ def test_painted_tree(nnet: Nnet) -> None:
 
 
 def test_narrow_tree() -> None:
-    """Lines that are longer than the terminal go on under their last column; no word is lost."""
+    """Lines longer than the terminal continue under their last column; no word is lost."""
     nnet = parse_config(
         "input-node name=input dim=4\n"
         "component name=a type=AffineComponent input-dim=12 output-dim=4\n"
@@ -140,7 +140,7 @@ def test_narrow_tree() -> None:
 
 
 def test_dim_range_in_a_layer() -> None:
-    """Columns that are taken from a node of the same name belong to its layer."""
+    """A dim-range node belongs to the layer that its name belongs to."""
     nnet = parse_config(
         "input-node name=input dim=4\n"
         "component name=a type=AffineComponent input-dim=4 output-dim=4\n"
@@ -153,7 +153,7 @@ def test_dim_range_in_a_layer() -> None:
 
 
 def test_what_notebooks_show(nnet: Nnet) -> None:
-    """The picture is well-formed XML, and the page says what the network takes, gives and needs."""
+    """The picture is well-formed XML, and the page states inputs, outputs and context."""
     picture = nnet._repr_svg_()
     page = nnet._repr_html_()
 
@@ -165,7 +165,7 @@ def test_what_notebooks_show(nnet: Nnet) -> None:
 
 
 def test_tables_hold_text() -> None:
-    """What stands in a table is no markup; numbers have commas."""
+    """Text in a table is escaped; numbers have commas."""
     table = html_table(["a"], [["<b>"], [1234]])
 
     assert "&lt;b&gt;" in table

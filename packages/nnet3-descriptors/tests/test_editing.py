@@ -1,4 +1,4 @@
-"""Edit directives and what they do to a network."""
+"""Edit directives and their effects on a network."""
 
 import re
 
@@ -67,11 +67,11 @@ class TestMatches:
         ],
     )
     def test_star_stands_for_anything(self, name: str, pattern: str, expected: bool) -> None:
-        """Only the star is special; what it stands for may be empty."""
+        """Only the star is special; it can match nothing."""
         assert matches(name, pattern) is expected
 
     def test_many_stars_are_quick(self) -> None:
-        """A pattern of many stars takes no longer than it must."""
+        """A pattern with many stars does not take exponential time."""
         assert not matches("a" * 1000, "a*" * 300 + "b")
 
 
@@ -79,7 +79,7 @@ class TestSettings:
     """Tests for the directives that change settings of components."""
 
     def test_set_learning_rate(self) -> None:
-        """The rate that is set is multiplied by the factor of each component."""
+        """The new rate is multiplied by the factor of each component."""
         nnet = edited(
             "set-learning-rate-factor name=tdnn2.* learning-rate-factor=0.5\n"
             "set-learning-rate learning-rate=0.01\n"
@@ -94,14 +94,14 @@ class TestSettings:
 
     @pytest.mark.parametrize("rate", ["inf", "-inf", "nan", "1e39"])
     def test_rates_that_are_not_finite(self, rate: str) -> None:
-        """A rate that single precision does not have is refused, even where no name matches."""
+        """A rate that single precision cannot hold is refused, even if no name matches."""
         message = f"the learning rate must be finite in single precision (got {float(rate)})"
         with pytest.raises(NetworkError, match=f"^{re.escape(message)}$"):
             set_learning_rate(NNET, float(rate), "none*")
 
     @pytest.mark.parametrize("factor", ["inf", "-inf", "nan", "1e39"])
     def test_factors_that_are_not_finite(self, factor: str) -> None:
-        """So is a factor: no rate that is set from then on would be finite."""
+        """A factor that is not finite is refused, even if no name matches."""
         message = (
             f"the learning rate factor must be finite in single precision (got {float(factor)})"
         )
@@ -125,14 +125,14 @@ class TestSettings:
         assert nnet.component("c").components[0].learning_rate == 0.5
 
     def test_set_dropout_proportion(self) -> None:
-        """Dropout components are changed, and no others."""
+        """Only dropout components change."""
         nnet = edited("set-dropout-proportion name=d* proportion=0.5")
 
         assert nnet.component("drop").dropout_proportion == 0.5
         assert edited("set-dropout-proportion name=x* proportion=0.5") == NNET
 
     def test_convert_to_fixed_affine(self) -> None:
-        """Affine components keep their values and are no longer trained; linear ones stay."""
+        """Affine components keep their values but are no longer trained; linear ones stay."""
         nnet = edited("convert-to-fixed-affine")
 
         assert [component.type for component in nnet.components] == [
@@ -147,14 +147,14 @@ class TestStructure:
     """Tests for the directives that remove and rename."""
 
     def test_remove_orphans(self) -> None:
-        """Components that no node applies go; inputs only if that is asked for."""
+        """Unused components are removed; inputs only on request."""
         assert remove_orphans(NNET).component_names == NNET.component_names[:-1]
         assert "unused" in remove_orphan_nodes(NNET).node_names
         assert "unused" not in edited("remove-orphan-nodes remove-orphan-inputs=true").node_names
         assert edited("remove-orphan-components").nodes == NNET.nodes
 
     def test_remove_output_nodes(self) -> None:
-        """What only a removed output needed becomes an orphan."""
+        """Nodes that only a removed output needed become orphans."""
         nnet = edited("remove-output-nodes name=*-side\nremove-orphans")
 
         assert "side" not in nnet.node_names
@@ -172,7 +172,7 @@ class TestStructure:
         ],
     )
     def test_rename_node(self, old_name: str, lines: list[str]) -> None:
-        """The node and all references to it change; the rest of the text stays."""
+        """The node and all references to it are renamed; the rest of the text stays."""
         nnet = edited(f"rename-node old-name={old_name} new-name=new")
 
         text = "\n".join(node_config_lines(nnet))
@@ -204,7 +204,7 @@ class TestStructure:
         ],
     )
     def test_errors_point_at_the_directive(self, directive: str, message: str) -> None:
-        """What cannot be carried out is an error at its line, and changes nothing."""
+        """An impossible directive is an error at its line, and changes nothing."""
         with pytest.raises(ConfigError, match=message) as caught:
             edited("remove-orphans\n" + directive)
 
@@ -224,7 +224,7 @@ class TestLowRank:
     """Tests for reduce-rank and apply-svd."""
 
     def test_reduce_rank(self) -> None:
-        """The matrix has the rank that was asked for and is the nearest such; the bias stays."""
+        """The matrix becomes the nearest matrix of the requested rank; the bias stays."""
         nnet = reduce_rank(NNET, "*", 3)
 
         before, after = NNET.state_dict(), nnet.state_dict()
@@ -237,11 +237,11 @@ class TestLowRank:
         assert (after["tdnn1.affine.bias_params"] == before["tdnn1.affine.bias_params"]).all()
 
     def test_reduce_rank_leaves_small_matrices(self) -> None:
-        """A matrix that has no more rows or columns than the rank stays."""
+        """A matrix with no more rows or columns than the rank stays."""
         assert reduce_rank(NNET, "tdnn2.*", 4) == NNET
 
     def test_apply_svd_splits_components_and_nodes(self) -> None:
-        """Two components and nodes take the place of one; references go to the second."""
+        """Two components and nodes replace one; references go to the second."""
         nnet = apply_svd(NNET, "*", bottleneck_dim=3, shrinkage_threshold=0.9)
 
         lines = node_config_lines(nnet)
@@ -259,7 +259,7 @@ class TestLowRank:
         np.testing.assert_allclose(product, reduced, atol=1e-6)
 
     def test_apply_svd_keeps_the_settings_of_training(self) -> None:
-        """Learning rate, factor, maximal change and regularization go to both components."""
+        """Learning rate, factor, max-change and regularization go to both components."""
         nnet = apply_svd(NNET, "tdnn2.affine", bottleneck_dim=2)
 
         assert nnet.component("tdnn2.affine_a").max_change == 0.5
@@ -267,7 +267,7 @@ class TestLowRank:
 
     @pytest.mark.parametrize(("threshold", "rank"), [(0.5, 1), (0.75, 2), (0.9, 3), (0.999, 4)])
     def test_apply_svd_keeps_so_much_energy(self, threshold: float, rank: int) -> None:
-        """The fewest singular values are kept whose squares reach the part that is asked for."""
+        """The fewest singular values are kept whose squares reach the requested share."""
         params = np.zeros((8, 12), dtype=np.float32)
         np.fill_diagonal(params, np.sqrt([8, 4, 2, 1, 0.01, 0.001, 0, 0]))
         nnet = NNET.with_state_dict({"tdnn1.affine.linear_params": params})
@@ -277,7 +277,7 @@ class TestLowRank:
         assert nnet.component("tdnn1.affine_a").output_dim == rank
 
     def test_apply_svd_refuses_names_that_are_taken(self) -> None:
-        """A name that a new component needs must be free."""
+        """The name of a new component must be free."""
         nnet = parse_config("component name=tdnn1.affine_b type=TanhComponent dim=3", NNET)
 
         with pytest.raises(NetworkError, match=r"there is a component 'tdnn1.affine_b' already"):

@@ -1,4 +1,4 @@
-"""Archives of objects are read as they come."""
+"""Archives of objects are read piece by piece."""
 
 import io
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from nnet3_descriptors.files import Reader, entries, read_entries
 
 
 def decode(reader: Reader) -> list[int]:
-    """Integers behind their number, and a token."""
+    """Reads integers after their number, and a token."""
     values = [reader.integer() for _ in range(reader.integer())]
     reader.expect("end")
     return values
@@ -36,7 +36,7 @@ def text(count: int) -> bytes:
 
 @pytest.mark.parametrize("piece", [1, 7, 1000])
 def test_entries_that_are_cut(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever pieces of a stream end, its entries are the same."""
+    """A stream's entries do not depend on where its pieces end."""
     monkeypatch.setattr(entries, "_PIECE", piece)
     data = b"".join(map(text, [0, 3, 200, 1]))
 
@@ -49,7 +49,7 @@ def test_entries_that_are_cut(piece: int, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_memory_of_endless_streams() -> None:
-    """An entry comes before the stream has ended, and no more is read than a few pieces."""
+    """An entry is returned before the stream has ended, after a few further pieces at most."""
     stream = Drops(iter(lambda: text(1000), None))
 
     found = read_entries(stream, "s", decode)
@@ -59,7 +59,7 @@ def test_memory_of_endless_streams() -> None:
 
 
 def test_damage_within_a_stream() -> None:
-    """A fault that more bytes do not mend is an error at once, with its place in the stream."""
+    """A fault that more bytes cannot mend is an error at once, with its place in the stream."""
     stream = Drops(iter([text(5), b"bad 1 x end "] + [text(1000)] * 10_000))
 
     found = read_entries(stream, "s", decode)
@@ -72,6 +72,6 @@ def test_damage_within_a_stream() -> None:
 
 
 def test_streams_that_break_off() -> None:
-    """An entry that is not whole at the end is an error."""
+    """An incomplete last entry is an error."""
     with pytest.raises(ModelFileError):
         list(read_entries(io.BytesIO(text(5)[:-3]), "s", decode))

@@ -1,4 +1,4 @@
-"""Errors in themselves; what raises them is tested with what raises them."""
+"""The error classes; the tests of other modules cover who raises them."""
 
 import io
 import pickle
@@ -47,7 +47,7 @@ NNET = parse_config("input-node name=i dim=1\noutput-node name=o input=i")
     ids=lambda error: type(error).__name__,
 )
 def test_errors_pass_between_processes(error: Nnet3Error) -> None:
-    """An error from a worker process arrives as it was: same class, message and attributes."""
+    """An error from a worker process arrives with the same class, message and attributes."""
     arrived = pickle.loads(pickle.dumps(error))  # noqa: S301, bytes of our own
 
     assert type(arrived) is type(error)
@@ -56,7 +56,7 @@ def test_errors_pass_between_processes(error: Nnet3Error) -> None:
 
 
 def test_a_missing_file_is_both_errors(tmp_path: Path) -> None:
-    """Who expects Python's error of a missing file gets it, and who expects ours, too."""
+    """A missing file gives an error of Python's class and of the package's class."""
     path = tmp_path / "missing.nnet"
 
     with pytest.raises(FileNotFoundError) as caught:
@@ -87,13 +87,13 @@ def test_a_missing_file_is_both_errors(tmp_path: Path) -> None:
 def test_what_is_no_file_or_text(
     call: Callable[[], object], error: type[Nnet3Error], message: str
 ) -> None:
-    """Things of another kind are refused by name, not by what their methods lack."""
+    """Objects of wrong types are refused by type, not by a missing method."""
     with pytest.raises(error, match=message):
         call()
 
 
 class TestMessages:
-    """Messages quote what files hold so that they can be read on a terminal."""
+    """Messages quote the contents of files in a form that a terminal can show."""
 
     def test_control_characters_are_escaped(self) -> None:
         """The marker stays below the fault."""
@@ -107,7 +107,7 @@ class TestMessages:
         assert r"(got '\x1b[31m\x00')" in str(caught.value)
 
     def test_long_lines_are_cut(self) -> None:
-        """Beginning and end of a long line are there."""
+        """Of a long line, the beginning and the end are shown."""
         text = str(NetworkError("name '" + "n" * 100_000 + "' is too long"))
 
         assert len(text) == 1500
@@ -115,7 +115,7 @@ class TestMessages:
         assert text.endswith("nnn' is too long")
 
     def test_many_lines_are_cut(self) -> None:
-        """Of many lines the first and the last are there."""
+        """Of many lines, the first and the last are shown."""
         lines = str(NetworkError("\n".join(map(str, range(1000))))).splitlines()
 
         assert len(lines) == 51

@@ -1,4 +1,4 @@
-"""Types that look at indexes, and GRUs: what their config lines give, what they refuse, files."""
+"""Types that depend on indexes, and GRUs: config lines, errors, files."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ ATTENTION = "key-dim=4 value-dim=3 num-left-inputs=2 num-right-inputs=1"
 def test_initial_parameters(
     type_name: str, text: str, field: str, mean: float, stddev: float
 ) -> None:
-    """Mean and deviation are Kaldi's, within four standard errors."""
+    """Mean and deviation of initial parameters are Kaldi's, within four standard errors."""
     values = getattr(from_config(type_name, text), field)
 
     assert values.mean() == pytest.approx(mean, abs=1e-6 + 4 * stddev / values.size**0.5)
@@ -92,7 +92,7 @@ def test_initial_parameters(
     ],
 )  # fmt: skip
 def test_defaults(type_name: str, text: str, expected: dict[str, Any]) -> None:
-    """What a config line leaves out has Kaldi's value."""
+    """Options missing in a config line have Kaldi's defaults."""
     component = from_config(type_name, text)
 
     assert expected == {name: getattr(component, name) for name in expected}
@@ -148,7 +148,7 @@ POOLING = Property.REORDERS_INDEXES | Property.BACKPROP_ADDS
     ],
 )  # fmt: skip
 def test_properties(type_name: str, text: str, expected: Property) -> None:
-    """The promises are Kaldi's."""
+    """The properties of types are Kaldi's."""
     assert expected == from_config(type_name, text).properties
 
 
@@ -245,10 +245,10 @@ def test_refused_config_lines(type_name: str, text: str, message: str, marked: s
 
 
 class TestOlderFiles:
-    """Tokens that came later, and those of a branch."""
+    """Tokens that older files lack, and tokens of a branch of Kaldi."""
 
     def test_truncation_without_scale(self) -> None:
-        """The scale came later."""
+        """Older files have no scale."""
         component = from_text(
             "<BackpropTruncationComponent> <Dim> 2 <ClippingThreshold> 30 <ZeroingThreshold> 15 "
             "<ZeroingInterval> 20 <RecurrenceInterval> 1 <NumElementsClipped> 1 "
@@ -265,7 +265,7 @@ class TestOlderFiles:
         )
 
     def test_mask_without_modes(self) -> None:
-        """Test mode and continuous masks came later."""
+        """Older files have no test mode and no continuous masks."""
         component = from_text(
             "<DropoutMaskComponent> <OutputDim> 2 <DropoutProportion> 0.5 </DropoutMaskComponent> "
         )
@@ -288,7 +288,7 @@ class TestOlderFiles:
         ],
     )  # fmt: skip
     def test_dropout_of_every_era(self, tokens: str, expected: dict[str, Any], info: str) -> None:
-        """What a file does not mention is off, and is not written either."""
+        """A setting that a file does not mention is off, and is not written."""
         text = (
             "<GeneralDropoutComponent> <Dim> 4 <BlockDim> 2 <TimePeriod> 10 "
             f"<DropoutProportion> 0.25 {tokens}</GeneralDropoutComponent> "
@@ -305,7 +305,7 @@ class TestOlderFiles:
         )
 
     def test_test_mode_of_a_time_mask(self) -> None:
-        """The token alone means test mode."""
+        """The token by itself means test mode."""
         text = (
             "<SpecAugmentTimeMaskComponent> <Dim> 4 <ZeroedProportion> 0.25 <TimeMaskMaxFrames> 10 "
             "<TestMode> </SpecAugmentTimeMaskComponent> "
@@ -332,7 +332,7 @@ class TestStatistics:
     )
 
     def test_those_of_attention_are_double(self) -> None:
-        """Nothing is lost of what files hold in double precision."""
+        """Statistics of attention keep the double precision of files."""
         component = self.ATTENTION
         data = binary(component)
 
@@ -344,7 +344,7 @@ class TestStatistics:
         assert from_binary(data).entropy_stats[0] == 1 / 3
 
     def test_those_of_attention_in_info(self) -> None:
-        """They are divided by the number of frames; items are separated as Kaldi does."""
+        """Statistics of attention are divided by the number of frames, in Kaldi's format."""
         assert self.ATTENTION.info().endswith(
             ", key-scale=0.5, entropy=0.0833333,0.5, posterior-stats[0]=0.25,0.75, "
             "posterior-stats[1]=0.5,0.5, stats-count=4"
@@ -352,12 +352,12 @@ class TestStatistics:
         assert "entropy" not in self.ATTENTION.replace(stats_count=0.0).info()
 
     def test_those_of_attention_have_to_fit(self) -> None:
-        """Their shape follows from heads and time offsets."""
+        """The shapes of statistics must fit the heads and time offsets."""
         with pytest.raises(NetworkError, match=r"'posterior_stats' must have the shape \(2, 2\)"):
             self.ATTENTION.replace(posterior_stats=np.ones((2, 3)))
 
     def test_those_of_a_gru_in_info(self) -> None:
-        """Averages are shown if frames have been counted."""
+        """Averages are shown if any frames were counted."""
         component = from_config("GruNonlinearityComponent", "cell-dim=2").replace(
             count=1234.0, self_repair_total=617.0, value_avg=[0.5, -0.5], deriv_avg=[0.25, 1]
         )
@@ -370,7 +370,7 @@ class TestStatistics:
         )
 
     def test_a_missing_token(self) -> None:
-        """A token that every version writes must be there."""
+        """A token that every version of Kaldi writes is required."""
         data = binary(self.ATTENTION).replace(b"<StatsCount> ", b"<StatsCound> ")
 
         with pytest.raises(ModelFileError) as caught:
@@ -380,7 +380,7 @@ class TestStatistics:
 
 
 def test_a_constant_that_is_fixed_is_no_parameter() -> None:
-    """It is an array of the component all the same."""
+    """A fixed constant is no parameter, but still an array of the component."""
     component = ConstantComponent(output=[1, 2], is_updatable=False)
 
     assert component.parameters == ()
@@ -388,7 +388,7 @@ def test_a_constant_that_is_fixed_is_no_parameter() -> None:
 
 
 def test_info_of_an_infinite_count() -> None:
-    """Files may hold any count; it is shown."""
+    """Info shows any count that a file can hold, even an infinite one."""
     component = BackpropTruncationComponent(dim=2, count_zeroing_boundaries=np.inf)
 
     assert component.info().endswith(", zeroed-proportion=0, count-zeroing-boundaries=inf")

@@ -1,4 +1,4 @@
-"""What importing the package loads, and what it leaves until it is needed."""
+"""The modules that importing the package loads, and those loaded on first use."""
 
 import importlib
 import subprocess
@@ -15,13 +15,13 @@ COMPONENTS = Path(nnet3_descriptors.components.__file__).parent
 
 
 def modules_after(statement: str) -> set[str]:
-    """Returns the names of the modules that a new process has after a statement."""
+    """Returns the names of the modules in a new process after a statement."""
     command = [sys.executable, "-c", f"{statement}\nimport sys\nprint(*sys.modules)"]
     return set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
 
 
 def test_import_loads_little() -> None:
-    """Slow modules and the classes of component types are left until they are needed."""
+    """Slow modules and the classes of component types are loaded on first use only."""
     loaded = modules_after("import nnet3_descriptors")
 
     slow = {"cattrs", "safetensors", "numpy.random", "difflib", "click", "tempfile", "secrets"}
@@ -30,7 +30,7 @@ def test_import_loads_little() -> None:
 
 
 def test_a_type_loads_its_module_alone() -> None:
-    """Asking for one class does not make the others."""
+    """Using one class does not load the others."""
     loaded = modules_after("from nnet3_descriptors.components import NoOpComponent")
 
     assert "nnet3_descriptors.components.rowwise.elementwise" in loaded
@@ -44,7 +44,7 @@ def name_of(path: Path) -> str:
 
 @pytest.mark.parametrize("path", sorted(COMPONENTS.rglob("*.py")), ids=name_of)
 def test_registry_has_the_public_classes_of_each_module(path: Path) -> None:
-    """A type that is missing in the list of names could not be read from files."""
+    """The list of names has all types, so that all can be read from files."""
     name = f"nnet3_descriptors.components.{name_of(path)}"
     module = importlib.import_module(name)
     defined = {
@@ -60,7 +60,7 @@ def test_registry_has_the_public_classes_of_each_module(path: Path) -> None:
 
 
 def test_all_names_are_there() -> None:
-    """The package offers all of them under its own name."""
+    """The package exports all of them by name."""
     names = {name for names in MODULES.values() for name in names}
 
     assert names <= set(dir(nnet3_descriptors.components))

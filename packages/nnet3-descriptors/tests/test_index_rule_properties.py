@@ -59,10 +59,10 @@ def check_dependencies(
     wanted: Callable[[Index], list[Index]],
     is_computable: Callable[[list[bool]], bool],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Asserts that the rules are those of `wanted` and `is_computable`, which look at one index.
+    """Asserts that the rules agree with `wanted` and `is_computable`, which look at one index.
 
     Returns:
-        The inputs that are used and the outputs that can be computed, in no particular order.
+        The used inputs and the computable outputs, in no particular order.
     """
     rows = as_indexes(sorted(outputs, key=hash))
     splits, needed = component.input_dependencies(rows)
@@ -89,13 +89,13 @@ def times_between(index: Index, first: int, last: int, step: int = 1) -> list[In
 
 
 class TestStatistics:
-    """Sums over the frames of a period, and over windows of these."""
+    """Sums over the frames of a period, and over windows of such sums."""
 
     @given(INDEX_SETS, INDEX_SETS, st.integers(1, 3), st.integers(1, 4))
     def test_extraction(
         self, outputs: set[Index], inputs: set[Index], input_period: int, ratio: int
     ) -> None:
-        """Each row sums the frames of its period that there are."""
+        """Each row sums the available frames of its period."""
         period = input_period * ratio
         outputs = {(n, t * period + t % period, x) for n, t, x in outputs}
         component = StatisticsExtractionComponent(
@@ -123,7 +123,7 @@ class TestStatistics:
     def test_pooling(
         self, outputs: set[Index], inputs: set[Index], period: int, left: int, right: int
     ) -> None:
-        """Each row sums its window; rows between the multiples of the period have none."""
+        """Each row sums its window; rows between multiples of the period have no result."""
         right += left == 0 and right == 0
         inputs = {(n, t * period, x) for n, t, x in inputs}
         component = StatisticsPoolingComponent(
@@ -174,7 +174,7 @@ class TestStatistics:
             ) == component.precompute_repeated_indexes(*of_first, True, num_sequences)
 
     def test_without_backward_computation(self) -> None:
-        """What only the backward computation needs is left out."""
+        """Indexes that only the backward computation needs are left out."""
         rows = make_indexes(0, [0, 1])
         extraction = StatisticsExtractionComponent(input_dim=2)
         pooling = StatisticsPoolingComponent(input_dim=5, left_context=1, right_context=0)
@@ -189,7 +189,7 @@ class TestStatistics:
         )
 
     def test_two_outputs_in_one_period(self) -> None:
-        """An output at each frame, though statistics are taken over periods, is refused."""
+        """Several outputs within one period of statistics are refused."""
         component = StatisticsExtractionComponent(input_dim=2, output_period=5)
 
         with pytest.raises(NetworkError, match="must lie in different periods"):
@@ -220,12 +220,12 @@ def convolution(time_offsets: list[int], required: set[int]) -> TimeHeightConvol
 
 
 class TestTimeOffsets:
-    """Components that look at several offsets from the time of the output."""
+    """Components that read several offsets from the time of the output."""
 
     OFFSETS = st.lists(st.integers(-4, 4), min_size=1, max_size=4, unique=True)
 
     def check_rows(self, component: Component, outputs: set[Index], inputs: set[Index]) -> None:
-        """Asserts that the rows lie where the precomputed indexes say, and no others do."""
+        """Asserts that the rows are exactly those of the precomputed indexes."""
 
         def wanted(index: Index) -> list[Index]:
             n, t, x = index
@@ -275,7 +275,7 @@ class TestTimeOffsets:
         step: int,
         data: st.DataObject,
     ) -> None:
-        """Some offsets are optional: what is missing there is padding."""
+        """With optional offsets, missing rows are padding."""
         required = data.draw(st.sets(st.sampled_from(offsets), min_size=1))
         outputs = {(n, t * step, x) for n, t, x in outputs}
         inputs |= {(n, t + offset, x) for n, t, x in outputs if t % 3 for offset in required}
@@ -291,7 +291,7 @@ class TestTimeOffsets:
         stride: int,
         data: st.DataObject,
     ) -> None:
-        """The rows of the output are padded to the steps of the input, where the queries are."""
+        """Output rows are padded to the steps of the input, for the queries."""
         left, right = (data.draw(st.integers(0, 3)) for _ in range(2))
         component = RestrictedAttentionComponent(
             key_dim=1,
@@ -309,7 +309,7 @@ class TestTimeOffsets:
         self.check_rows(component, outputs, inputs)
 
     def test_attention_has_a_constant_distance_of_rows(self) -> None:
-        """Whatever times are asked for, the rows of one offset follow each other."""
+        """For any requested times, the rows of one offset are consecutive."""
         component = RestrictedAttentionComponent(
             key_dim=1, value_dim=1, num_left_inputs=1, num_right_inputs=0, time_stride=4
         )
@@ -326,11 +326,11 @@ class TestTimeOffsets:
 
 
 class TestRows:
-    """Components that work row by row, but not on all rows alike."""
+    """Components that work row by row, but differently on different rows."""
 
     @given(INDEX_SETS, INDEX_SETS, st.integers(1, 4))
     def test_distribute(self, outputs: set[Index], inputs: set[Index], blocks: int) -> None:
-        """The block and the x of the input come from dividing the x of the output."""
+        """Dividing the output's x gives the block and the x of the input."""
         component = DistributeComponent(input_dim=2 * blocks, output_dim=2)
 
         def wanted(index: Index) -> list[Index]:
@@ -348,7 +348,7 @@ class TestRows:
 
     @given(INDEX_SETS, st.integers(1, 7), st.integers(1, 3))
     def test_truncation(self, indexes: set[Index], interval: int, recurrence: int) -> None:
-        """A boundary lies between a row and the one that it is computed from."""
+        """A boundary lies between a row and its source row."""
         component = BackpropTruncationComponent(
             dim=1, zeroing_interval=interval, recurrence_interval=recurrence
         )
@@ -365,7 +365,7 @@ class TestRows:
 
     @given(INDEX_SETS, st.integers(0, 5), st.integers(1, 3))
     def test_dropout(self, indexes: set[Index], period: int, blocks: int) -> None:
-        """Rows have the same mask if they are of the same sequence and period."""
+        """Rows share a mask if they belong to the same sequence and period."""
         component = GeneralDropoutComponent(dim=2 * blocks, block_dim=2, time_period=period)
         rows = as_indexes(sorted(indexes, key=hash))
         which = [(n, t // period if period else 0) for n, t, _ in rows_of(rows)]
@@ -380,7 +380,7 @@ class TestRows:
 
     @given(INDEX_SETS)
     def test_time_mask(self, indexes: set[Index]) -> None:
-        """Each sequence has its rows in the order of time."""
+        """The rows of each sequence are in the order of time."""
         component = SpecAugmentTimeMaskComponent(dim=1)
         rows = as_indexes(sorted(indexes, key=hash))
 
@@ -397,7 +397,7 @@ class TestRows:
     )
     @given(outputs=INDEX_SETS)
     def test_no_input(self, component: Component, outputs: set[Index]) -> None:
-        """What is made of nothing can always be computed."""
+        """A component without input can always be computed."""
         rows_in, rows_out = check_dependencies(component, outputs, set(), lambda _: [], all)
 
         assert len(rows_in) == 0
@@ -406,12 +406,12 @@ class TestRows:
 
 
 class TestIndexKeys:
-    """One number for each index."""
+    """Indexes as single numbers."""
 
     @pytest.mark.parametrize("scale", [1, 2**30])
     @given(INDEX_SETS, INDEX_SETS)
     def test_order_is_kept(self, scale: int, first: set[Index], second: set[Index]) -> None:
-        """Numbers compare as (n, x, t) do, whether or not all bits would fit into one."""
+        """The numbers compare as (n, x, t) do, even if the values need more bits than one has."""
         indexes = [np.array(sorted(rows)) * np.array([scale, scale, scale]) // 16
                    for rows in (first, second)]  # fmt: skip
         keys = np.concatenate(index_keys(*indexes)).tolist()
@@ -426,7 +426,7 @@ class TestIndexKeys:
 
 
 def test_precomputed_indexes_are_checked_and_compared() -> None:
-    """Arrays are made read-only int32; the number of columns is checked; equality is by value."""
+    """Arrays become read-only int32 with a checked number of columns, and compare by value."""
     first, second = (
         StatisticsPoolingPrecomputedIndexes(
             forward_indexes=[[0, end]], backward_indexes=np.empty((0, 2))
@@ -443,13 +443,13 @@ def test_precomputed_indexes_are_checked_and_compared() -> None:
 
 @attrs.frozen
 class Holder:
-    """Holds precomputed indexes as a computation does."""
+    """Holds precomputed indexes, as a computation does."""
 
     precomputed: tuple[PrecomputedIndexes | None, ...]
 
 
 def test_precomputed_indexes_are_serialized() -> None:
-    """Arrays and numbers come back, in the class that they were of."""
+    """Arrays and numbers are restored, in their classes."""
     holder = Holder(
         (
             None,
@@ -475,11 +475,11 @@ TIMES = st.one_of(
 
 
 class TestTimeGrid:
-    """The smallest grid of times that rows lie on, and the sequences that they belong to."""
+    """The smallest grid of times that contains the rows, and the sequences of the rows."""
 
     @given(TIMES, st.data())
     def test_smallest(self, times: list[int], data: st.DataObject) -> None:
-        """It has the first, the last, and as step what divides all distances."""
+        """The grid has the first and last time; its step divides all distances."""
         present = sorted(set(times))
         step = math.gcd(*(time - present[0] for time in present))
         places = data.draw(st.lists(st.integers(0, len(times)), max_size=2))
@@ -494,7 +494,7 @@ class TestTimeGrid:
 
     @given(st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 1)), min_size=1, max_size=6))
     def test_sequences(self, pairs: list[tuple[int, int]]) -> None:
-        """Each (n, x) is there once, in ascending order."""
+        """Each (n, x) occurs once, in ascending order."""
         indexes = make_indexes([n for n, _ in pairs], 0, [x for _, x in pairs])
 
         found = sequences(indexes).tolist()

@@ -1,4 +1,4 @@
-"""What rows a component needs and in which order it wants them."""
+"""The rows that components need, and the order of rows that they require."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def tdnn(*time_offsets: int) -> TdnnComponent:
 
 
 def test_simple_component_needs_the_same_index() -> None:
-    """Output rows need the input rows of the same index, and those only."""
+    """Output rows need only the input rows of the same index."""
     component, indexes = NoOpComponent(dim=1), make_indexes([0, 1, 0], [0, 0, 5])
 
     splits, needed = component.input_dependencies(indexes)
@@ -50,7 +50,7 @@ def test_simple_component_needs_the_same_index() -> None:
 
 
 def test_tdnn_needs_all_of_its_offsets() -> None:
-    """A row that lacks one of its inputs is not computable and uses none of them."""
+    """A row without one of its inputs is not computable, and uses none of them."""
     component, outputs = tdnn(-1, 2), make_indexes(0, [0, 3])
 
     splits, needed = component.input_dependencies(outputs)
@@ -82,7 +82,7 @@ def test_tdnn_orders_rows_by_time_then_sequence() -> None:
 
 
 def test_tdnn_interleaves_times_between_output_steps() -> None:
-    """With every second output, input times lie in pairs, and a gap at the end is padded."""
+    """With every second output, input times lie in pairs, and a gap at the end is padding."""
     component = tdnn(-1, 0, 1)
     outputs = make_indexes(np.repeat([0, 1], 3), np.tile([0, 2, 4], 2))
     inputs = make_indexes(np.repeat([0, 1], 7), np.tile(np.arange(-1, 6), 2))
@@ -133,7 +133,7 @@ def test_first_sequence_tells_about_equal_sequences(
 
 
 def test_first_sequence_does_not_tell_everything() -> None:
-    """Types whose rules look at all sequences say so."""
+    """Rules that must see all sequences return NotImplemented for repeated indexes."""
     rows = make_indexes(0, [0, 1])
 
     assert NoOpComponent(dim=1).reorder_repeated_indexes(rows, rows) is NotImplemented
@@ -245,7 +245,7 @@ def test_misfit(
     rows_out: int,
     misfit: str | None,
 ) -> None:
-    """Indexes for other components or rows are told apart, with what is expected and found."""
+    """Indexes for other components or rows are refused with what is expected and found."""
     assert component.INDEXES is type(indexes)
     assert indexes.misfit(component, rows_in, rows_out, backward=True) == misfit
 
@@ -272,7 +272,7 @@ def test_misfit(
 def test_misfit_of_the_backward_part(
     indexes: PrecomputedIndexes, component: Component, misfit: str
 ) -> None:
-    """What only a backward command looks at does not count for a forward one."""
+    """Indexes that only a backward command uses are not checked for a forward one."""
     assert indexes.misfit(component, 2, 1, backward=False) is None
     assert indexes.misfit(component, 2, 1, backward=True) == misfit
 
@@ -288,7 +288,7 @@ def test_misfit_of_the_backward_part(
 def test_time_offset_indexes_that_are_no_rows(
     row_stride: int, row_offsets: tuple[int, ...], message: str
 ) -> None:
-    """Rows are counted from 0, and neighbouring output rows have input rows of their own."""
+    """Rows are counted from 0, and neighbouring output rows have separate input rows."""
     with pytest.raises(Nnet3Error, match=f"^{message}$"):
         TimeOffsetPrecomputedIndexes(row_stride=row_stride, row_offsets=row_offsets)
 
@@ -327,7 +327,7 @@ def test_time_offset_indexes_that_are_no_rows(
     ],
 )
 def test_inputs_beyond_32_bits(component: Component, t: int, message: str | None) -> None:
-    """Inputs where there can be no row are an error with that t; up to the last t they are not."""
+    """Inputs beyond the first or last possible t are an error that names this t."""
     indexes = make_indexes(0, t)
     if message is None:
         _, inputs = component.input_dependencies(indexes)

@@ -1,4 +1,4 @@
-"""Arrays of indexes: how they are made, checked and ordered."""
+"""Arrays of indexes: making, checking and sorting them."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ class TestAsIndexes:
 
     @pytest.mark.parametrize("values", [[], (), np.empty((0, 3)), np.empty(0, dtype=np.float64)])
     def test_nothing(self, values: object) -> None:
-        """No rows are an array of shape (0, 3)."""
+        """Empty input gives an array of shape (0, 3)."""
         assert as_indexes(values).shape == (0, 3)
 
     @pytest.mark.parametrize("dtype", [np.int64, np.int16, np.uint8, np.int32])
@@ -32,13 +32,13 @@ class TestAsIndexes:
         ],
     )
     def test_refuses_what_are_no_indexes(self, values: object, message: str) -> None:
-        """Another shape, other numbers, or numbers out of range are refused."""
+        """Other shapes, and numbers that are not integers or out of range, are refused."""
         with pytest.raises(Nnet3Error, match=message):
             as_indexes(values)
 
 
 def test_make_indexes_broadcasts() -> None:
-    """Scalars stand for columns of equal values."""
+    """A scalar gives a column of equal values."""
     assert make_indexes(n=1, t=[3, 4]).tolist() == [[1, 3, 0], [1, 4, 0]]
     assert make_indexes(n=[0, 1], t=[3, 4], x=5).tolist() == [[0, 3, 5], [1, 4, 5]]
     assert make_indexes(0, 0, 0).tolist() == [[0, 0, 0]]

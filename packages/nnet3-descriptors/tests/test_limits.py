@@ -1,4 +1,4 @@
-"""Tests of the limits on sizes, and of how a caller sets others."""
+"""Limits on sizes, and how callers set others."""
 
 import threading
 
@@ -36,7 +36,7 @@ output-node name=output input=Append(b, a)
     ],
 )
 def test_config_lines_are_held_against_the_limits(limits: Limits, message: str) -> None:
-    """The error names what is too large, by how much, the limit, and the line."""
+    """The error names the excessive quantity, its size, the limit, and the line."""
     with use_limits(limits), pytest.raises(ConfigError) as caught:
         parse_config(CONFIG)
 
@@ -45,7 +45,7 @@ def test_config_lines_are_held_against_the_limits(limits: Limits, message: str) 
 
 
 def test_a_network_is_held_against_the_limits_however_it_is_made() -> None:
-    """Containers and constructors are no way around the limit."""
+    """The limits hold for containers and constructors, too."""
     nnet = parse_config(CONFIG)
 
     with use_limits(Limits(nodes=5)):
@@ -56,13 +56,13 @@ def test_a_network_is_held_against_the_limits_however_it_is_made() -> None:
 
 
 def test_limits_are_exact() -> None:
-    """What is as large as the limit allows is accepted."""
+    """A size equal to the limit is accepted."""
     with use_limits(Limits(parameters=32, dim=9, nodes=6)):
         assert parse_config(CONFIG).num_parameters == 32
 
 
 def test_limits_hold_for_a_statement_and_a_thread() -> None:
-    """Behind the statement, and in other threads, the limits are as before."""
+    """After the statement, and in other threads, the previous limits hold."""
     default, seen = current_limits(), []
     with use_limits(Limits(dim=5)):
         thread = threading.Thread(target=lambda: seen.append(current_limits()))
@@ -76,6 +76,6 @@ def test_limits_hold_for_a_statement_and_a_thread() -> None:
 
 @pytest.mark.parametrize("value", [-1, 1.5, True, "9"])
 def test_a_limit_is_a_number(value: object) -> None:
-    """Anything else is refused when the limits are made."""
+    """A limit that is not an integer of at least 0 is refused when the limits are made."""
     with pytest.raises(NetworkError, match="the limit 'dim' must be an integer >= 0"):
         Limits(dim=value)

@@ -70,10 +70,10 @@ def model(nnet: Nnet, *, chain: bool) -> AcousticModel:
 
 
 class TestSources:
-    """Where a model may come from."""
+    """Sources of models."""
 
     def test_path(self, nnet: Nnet, tmp_path) -> None:
-        """A file, read and written over while it is mapped."""
+        """A file is read, and can be overwritten while it is mapped."""
         path = tmp_path / "final.raw"
         write_nnet(nnet, path)
         read = read_nnet(path)
@@ -83,7 +83,7 @@ class TestSources:
         assert os.listdir(tmp_path) == ["final.raw"]
 
     def test_parameters_are_views_of_the_file(self, nnet: Nnet, tmp_path) -> None:
-        """An array whose bytes are aligned in the file is not copied."""
+        """An array that is aligned in the file is not copied."""
         data = written(nnet)
         (tmp_path / "model").write_bytes(data)
         offset = data.index(b"<LinearParams> FM ") + len(b"<LinearParams> FM ") + 10
@@ -96,14 +96,14 @@ class TestSources:
         assert not params.flags.owndata
 
     def test_offset_in_an_archive(self, nnet: Nnet, tmp_path) -> None:
-        """`path:offset` starts behind what comes before."""
+        """`path:offset` starts reading at the offset."""
         (tmp_path / "archive").write_bytes(b"utterance " + written(nnet))
 
         assert read_nnet(f"{tmp_path}/archive:10") == nnet
 
     @pytest.mark.parametrize("binary", [True, False])
     def test_open_file_is_left_behind_the_model(self, nnet: Nnet, tmp_path, binary: bool) -> None:
-        """What follows the model can be read from the same file."""
+        """Data after the model can be read from the same file."""
         path = tmp_path / "two"
         path.write_bytes(written(nnet, binary=binary) + written(nnet) + b"rest")
 
@@ -113,7 +113,7 @@ class TestSources:
             assert file.read() == b"rest"
 
     def test_pipe(self, nnet: Nnet) -> None:
-        """A stream that cannot be moved in is read to its end."""
+        """A stream without random access is read to its end."""
         reading, writing = os.pipe()
 
         def write() -> None:
@@ -138,7 +138,7 @@ class TestSources:
         ],
     )
     def test_foreign_files(self, tmp_path, data: bytes, message: str) -> None:
-        """The error names file, offset and what is wrong."""
+        """The error names the file, the offset and the fault."""
         path = tmp_path / "file"
         path.write_bytes(data)
 
@@ -149,18 +149,18 @@ class TestSources:
         assert caught.value.offset in (0, 2)
 
     def test_missing_file(self, tmp_path) -> None:
-        """A file that is not there."""
+        """A missing file is an error."""
         with pytest.raises(ModelFileError, match="cannot be read: No such file"):
             read_nnet(tmp_path / "none")
 
     def test_file_opened_for_text(self, nnet: Nnet) -> None:
-        """A file object that gives text is refused with a remedy."""
+        """A file object in text mode is refused with a remedy."""
         with pytest.raises(ModelFileError, match="open it with mode 'rb'"):
             read_nnet(io.StringIO("<Nnet3>"))  # type: ignore[arg-type]
 
 
 def test_every_truncation_is_an_error(nnet: Nnet) -> None:
-    """A file that ends anywhere before its end is refused with the one error class."""
+    """A file cut off anywhere is refused with the one error class."""
     for data in (written(nnet), written(nnet, binary=False)):
         for size in range(len(data.rstrip())):
             with pytest.raises(ModelFileError):
@@ -168,7 +168,7 @@ def test_every_truncation_is_an_error(nnet: Nnet) -> None:
 
 
 def test_error_names_the_component(nnet: Nnet) -> None:
-    """A fault inside a component carries its name and offset."""
+    """A fault in a component is reported with its name and offset."""
     data = written(nnet)
     at = data.index(b"<BiasParams>")
 
@@ -180,7 +180,7 @@ def test_error_names_the_component(nnet: Nnet) -> None:
 
 
 def test_error_in_a_config_line_has_its_offset(nnet: Nnet) -> None:
-    """A descriptor that is none is found at its place in the file."""
+    """A faulty descriptor is reported at its place in the file."""
     data = written(nnet).replace(b"input=relu", b"input=rolu")
 
     with pytest.raises(ModelFileError, match="rolu") as caught:
@@ -192,7 +192,7 @@ def test_error_in_a_config_line_has_its_offset(nnet: Nnet) -> None:
 @pytest.mark.parametrize("binary", [True, False])
 @pytest.mark.parametrize("chain", [True, False])
 def test_acoustic_model(nnet: Nnet, chain: bool, binary: bool) -> None:
-    """Transition model, contexts and priors survive, and so do the bytes."""
+    """Transition model, contexts and priors keep their values and bytes."""
     first, second = io.BytesIO(), io.BytesIO()
     write_acoustic_model(model(nnet, chain=chain), first, binary=binary)
     first.seek(0)
@@ -206,7 +206,7 @@ def test_acoustic_model(nnet: Nnet, chain: bool, binary: bool) -> None:
 
 
 def test_probabilities_beyond_single_precision(nnet: Nnet) -> None:
-    """A file may hold numbers of double precision; what is read can be written."""
+    """A file with numbers of double precision can be read, and written again."""
     text = io.BytesIO()
     write_acoustic_model(model(nnet, chain=False), text, binary=False)
     large = text.getvalue().replace(b"<Transition> 0 0.5 ", b"<Transition> 0 1e300 ", 1)
@@ -221,7 +221,7 @@ def test_probabilities_beyond_single_precision(nnet: Nnet) -> None:
 
 
 def test_context_of_an_acoustic_model_is_whole(nnet: Nnet) -> None:
-    """A context that a file could not hold is refused."""
+    """A context that does not fit into a file is refused."""
     with pytest.raises(NetworkError, match=r"'left_context' must be an integer \(got 1.5\)"):
         attrs.evolve(model(nnet, chain=False), left_context=1.5)
 
@@ -236,13 +236,13 @@ class TestArrays:
         np.testing.assert_array_equal([[1, -2.5], [np.inf, np.nan], [3, 4]], matrix)
 
     def test_ragged_matrix(self) -> None:
-        """Rows of different length are refused."""
+        """Rows of different lengths are refused."""
         with pytest.raises(ModelFileError, match="rows of a matrix differ in length"):
             read_matrix(io.BytesIO(b" [\n  1 2 \n  3 ]\n"))
 
     @pytest.mark.parametrize("separator", [b"\n", b";", b" ; \n\n "])
     def test_matrix_of_many_rows(self, separator: bytes) -> None:
-        """Rows that are spread over several pieces of text stay together."""
+        """Rows that span several pieces of text stay whole."""
         values = np.arange(60_000, dtype=np.float32).reshape(-1, 3)
         rows = [b" ".join(b"%d" % value for value in row) for row in values.astype(int)]
 
@@ -269,7 +269,7 @@ class TestArrays:
         assert at == caught.value.offset
 
     def test_long_text_vector(self) -> None:
-        """A vector that is longer than a piece of text keeps its numbers whole."""
+        """Numbers of a vector that spans several pieces of text stay whole."""
         values = np.arange(30000, dtype=np.float32) * 1.5
         text = " ".join(map(str, values.tolist()))
 
@@ -277,7 +277,7 @@ class TestArrays:
 
     @pytest.mark.parametrize(("token", "tolerance"), [("CM", 0.02), ("CM2", 1e-4), ("CM3", 0.02)])
     def test_compressed_matrix(self, token: str, tolerance: float) -> None:
-        """The values of a line from 0 to 1 come back within the precision of the format."""
+        """The values of a line from 0 to 1 are restored within the precision of the format."""
         rows, cols = 256, 2
         line = np.linspace(0, 1, rows, dtype=np.float32)
         header = np.float32([0, 1]).tobytes() + np.int32([rows, cols]).tobytes()
@@ -295,7 +295,7 @@ class TestArrays:
 
 
 class TestLimits:
-    """What a damaged or hostile file may ask for."""
+    """Limits for damaged or hostile files."""
 
     @staticmethod
     def permutation(size: int, *, binary: bool) -> bytes:
@@ -316,7 +316,7 @@ class TestLimits:
 
     @pytest.mark.parametrize("binary", [True, False])
     def test_vectors_of_integers_are_bounded(self, binary: bool) -> None:
-        """They take ten times their bytes in memory, and no network needs long ones."""
+        """Long vectors of integers, which need ten times their bytes in memory, are refused."""
         assert read_nnet(io.BytesIO(self.permutation(70_000, binary=binary)))
 
         with pytest.raises(ModelFileError, match="the vector is too long; expected at most"):
@@ -328,14 +328,14 @@ class TestLimits:
          ("4294967296", "more than 32 bits")],
     )  # fmt: skip
     def test_words_that_are_no_integers(self, word: str, message: str) -> None:
-        """A number with a point is no integer, nor one of more than 32 bits."""
+        """A number with a point, or of more than 32 bits, is not an integer."""
         data = self.permutation(3, binary=False).replace(b"[ 0 1 2", f"[ 0 {word} 2".encode())
 
         with pytest.raises(ModelFileError, match=message):
             read_nnet(io.BytesIO(data))
 
     def test_text_of_nodes_is_bounded(self) -> None:
-        """Lines take more memory and time than their bytes suggest."""
+        """Long texts of nodes are refused: they need far more memory and time than their bytes."""
         line = b"output-node name=o%d input=input\n"
         lines = b"".join(line % number for number in range(40_000))
 
@@ -344,7 +344,7 @@ class TestLimits:
 
 
 def test_suffixes(tmp_path: Path) -> None:
-    """A path that ends in ".txt" is text unless binary is asked for; other formats are refused."""
+    """A path that ends in ".txt" gives text unless binary is set; other formats are refused."""
     nnet = parse_config("input-node name=input dim=2\noutput-node name=output input=input\n")
 
     write_nnet(nnet, tmp_path / "net.txt")
@@ -376,7 +376,7 @@ def test_safetensors(tmp_path: Path) -> None:
 
 
 def test_what_notebooks_show(nnet: Nnet) -> None:
-    """An acoustic model shows its network."""
+    """The repr of an acoustic model shows its network."""
     page = model(nnet, chain=True)._repr_html_()
 
     assert page.startswith("<p>acoustic model with ")

@@ -1,4 +1,4 @@
-"""Networks as values: what makes one, what it answers, how its values are exchanged."""
+"""Networks as values: construction, queries, and changes of values."""
 
 import attrs
 import numpy as np
@@ -51,10 +51,10 @@ def make(*nodes: object, component_names: tuple[str, ...] = ("tanh",)) -> Nnet:
 
 
 class TestConstruction:
-    """Tests for what the constructor refuses."""
+    """Tests for errors of the constructor."""
 
     def test_accepts_a_network(self) -> None:
-        """The parts that the other tests spoil make a network."""
+        """The parts that the other tests damage make a network."""
         assert make(INPUT, TANH_INPUT, TANH, OUTPUT).node_dim("output") == 3
 
     @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ class TestConstruction:
     def test_names_the_node_at_fault(
         self, nodes: tuple[object, ...], message: str, node: str | None
     ) -> None:
-        """The message says what is wrong, and `node` where."""
+        """The message says what is wrong, and `node` says where."""
         with use_limits(Limits(dim=2**31)), pytest.raises(NetworkError) as caught:
             make(*nodes)
 
@@ -127,7 +127,7 @@ class TestConstruction:
         assert caught.value.node == node
 
     def test_component_names_must_be_tokens_and_distinct(self) -> None:
-        """Names that a file could not give back, or that are ambiguous, are refused."""
+        """Names that are ambiguous, or that a file could not restore, are refused."""
         for name in ("tanh 1", "", "tänh", "#tanh", "a=b", '"tanh"', "//tanh", "tanh\n"):
             with pytest.raises(NetworkError, match="printable text without spaces"):
                 make(INPUT, TANH_INPUT, TANH, OUTPUT, component_names=(name,))
@@ -135,7 +135,7 @@ class TestConstruction:
             make(INPUT, TANH_INPUT, TANH, OUTPUT, component_names=("tanh", "tanh"))
 
     def test_parts_must_be_nodes_and_components(self) -> None:
-        """What is neither is refused by name; a list of either becomes a tuple."""
+        """Objects that are no nodes or components are refused; lists become tuples."""
         with pytest.raises(NetworkError, match=r"classes of nodes \(got 'tanh'\)"):
             make(INPUT, "tanh", OUTPUT)
         with pytest.raises(NetworkError, match=r"component 'tanh' must be a Component \(got 5\)"):
@@ -178,7 +178,7 @@ class TestConstruction:
 
 
 class TestQueries:
-    """Tests for what a network answers about itself."""
+    """Tests for queries about a network."""
 
     def test_dimensions(self) -> None:
         """Every kind of node has a dimension."""
@@ -238,7 +238,7 @@ class TestStateDict:
         assert not any(array.flags.writeable for array in arrays.values())
 
     def test_with_state_dict_replaces_what_is_named(self) -> None:
-        """New values are converted to float32; what is not named stays."""
+        """New values are converted to float32; others stay."""
         nnet = NNET.with_state_dict({"norm.stats_mean": [1, 2, 3, 4]})
 
         assert nnet.state_dict()["norm.stats_mean"].tolist() == [1.0, 2.0, 3.0, 4.0]
@@ -246,7 +246,7 @@ class TestStateDict:
         assert nnet.with_state_dict(NNET.state_dict()) == NNET
 
     def test_later_changes_of_the_callers_array_do_not_matter(self) -> None:
-        """A network keeps its own copy of an array that could change."""
+        """A network copies an array that could change."""
         values = np.zeros(4, dtype=np.float32)
         nnet = NNET.with_state_dict({"norm.stats_mean": values})
         values[:] = 7
@@ -265,7 +265,7 @@ class TestStateDict:
         ],
     )
     def test_refuses_what_does_not_fit(self, arrays: dict[str, np.ndarray], message: str) -> None:
-        """A name or shape that does not fit is an error."""
+        """An unknown name or a wrong shape is an error."""
         with pytest.raises(NetworkError, match=message):
             NNET.with_state_dict(arrays)
 
@@ -274,7 +274,7 @@ class TestVectorize:
     """Tests for `vectorize` and `unvectorize`."""
 
     def test_order(self) -> None:
-        """Components follow each other; matrices row by row, then the bias."""
+        """Components are in order; each has its matrices row by row, then the bias."""
         values = np.arange(NNET.num_parameters, dtype=np.float32)
 
         nnet = unvectorize(NNET, values)
@@ -286,7 +286,7 @@ class TestVectorize:
         assert (vectorize(nnet) == values).all()
 
     def test_is_inverse(self) -> None:
-        """A network gets back what it gave."""
+        """A network restores its own vector."""
         assert unvectorize(NNET, vectorize(NNET)) == NNET
 
     def test_refuses_another_length(self) -> None:
@@ -305,7 +305,7 @@ class TestVectorize:
 
 
 def test_test_mode_is_switched_where_there_is_one() -> None:
-    """Batch-norm is switched to test mode and back; the rest stays."""
+    """Only the mode of batch-norms changes, to test mode and back."""
     tested = set_test_mode(NNET)
 
     assert tested.component("norm").test_mode is True
@@ -314,7 +314,7 @@ def test_test_mode_is_switched_where_there_is_one() -> None:
 
 
 def test_components_that_do_not_fit_are_refused() -> None:
-    """A replacement of another dimension is an error at the node that it spoils."""
+    """A replacement with another dimension is an error at the node that no longer fits."""
     with pytest.raises(NetworkError, match="the input of node 'norm' has dimension 4, but"):
         NNET.with_components({"norm": TanhComponent(dim=5)})
 
@@ -323,11 +323,11 @@ class TestDescriptions:
     """Tests for `repr`, `info` and `to_dot`."""
 
     def test_repr(self) -> None:
-        """A network shows its size, not its arrays."""
+        """The repr of a network shows its size, not its arrays."""
         assert repr(NNET) == "<Nnet: 9 nodes, 3 components, 38 parameters>"
 
     def test_info(self) -> None:
-        """The context is shown first, for networks that have the usual inputs and outputs."""
+        """Info begins with the context if the network has the usual inputs and outputs."""
         lines = NNET.info().splitlines()
 
         assert lines[:5] == [
@@ -340,7 +340,7 @@ class TestDescriptions:
         assert lines[-1].startswith("component name=linear type=LinearComponent, input-dim=2, ")
 
     def test_dot(self) -> None:
-        """Nodes are vertices; a descriptor that is not plain labels its edge."""
+        """Nodes are vertices; a descriptor that is not just a node labels its edge."""
         nnet = parse_config("output-node name=output2 input=IfDefined(Offset(norm, 2))", NNET)
         lines = [line.strip() for line in nnet.to_dot().splitlines()]
 

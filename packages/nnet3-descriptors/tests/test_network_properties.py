@@ -1,4 +1,4 @@
-"""Random networks and config lines: every way to write them down gives them back."""
+"""Random networks and config lines: every written form restores them."""
 
 import io
 
@@ -19,7 +19,7 @@ from nnet3_descriptors.editing import remove_orphans, rename_node
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.-]{0,8}", fullmatch=True)
 DIMENSIONAL = ("TanhComponent", "RectifiedLinearComponent", "BatchNormComponent", "NoOpComponent")
-"""Component types that are given by the number of columns."""
+"""Component types for which a number of columns suffices."""
 
 
 @st.composite
@@ -46,7 +46,7 @@ def sums(draw: st.DrawFn, sources: list[str]) -> str:
 
 @st.composite
 def networks(draw: st.DrawFn) -> Nnet:
-    """Draws a network whose nodes take their inputs from those before."""
+    """Draws a network whose nodes read earlier nodes."""
     dims = {"input": draw(st.integers(1, 4)), "ivector": draw(st.integers(1, 4))}
     lines = [f"input-node name={name} dim={dim}" for name, dim in dims.items()]
     for number in range(draw(st.integers(1, 5))):
@@ -116,7 +116,7 @@ def test_text_keeps_the_nodes_and_seven_digits(nnet: Nnet) -> None:
 @given(networks())
 @settings(max_examples=3 * settings.default.max_examples // 5)
 def test_edits_that_change_nothing(nnet: Nnet) -> None:
-    """Removing orphans is done after once; renaming there and back is the identity."""
+    """Removing orphans again changes nothing; renaming there and back is the identity."""
     once = remove_orphans(nnet)
 
     assert remove_orphans(once) == once
@@ -133,7 +133,7 @@ QUOTED_VALUES = st.text('abc =#"', max_size=12).map(lambda text: f"'{text}'")
     st.dictionaries(NAMES, st.one_of(PLAIN_VALUES, QUOTED_VALUES), max_size=5),
 )
 def test_config_lines(first_word: str, written: dict[str, str]) -> None:
-    """Keys, values with blanks, and quoted values of any kind are read as they were meant."""
+    """Keys, values with blanks, and quoted values of any kind are read correctly."""
     line = " ".join([first_word, *(f"{key}={value}" for key, value in written.items())])
     values = {key: value.strip("'") for key, value in written.items()}
 

@@ -1,4 +1,4 @@
-"""The examples of the package's README run and print what it shows."""
+"""The examples of the package's README run and print the output shown."""
 
 import doctest
 import shutil
@@ -13,7 +13,7 @@ EXAMPLE = PACKAGE.parents[1] / "examples" / "digits"
 
 
 def test_examples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """All examples are run in order, in one session, in a folder with the example model."""
+    """All examples run in order, in one session, in a folder with the example model."""
     shutil.copy(EXAMPLE / "final.raw", tmp_path)
     monkeypatch.chdir(tmp_path)
 

@@ -1,4 +1,4 @@
-"""Results that live as long as what they were made from."""
+"""Remembered results that live as long as the object they were computed from."""
 
 import gc
 import weakref
@@ -15,7 +15,7 @@ class Box:
 
 
 def test_a_function_runs_once_for_each_object() -> None:
-    """Objects are told by identity, not by content."""
+    """Results are looked up by identity, not by content."""
     asked = []
 
     @remembered
@@ -30,7 +30,7 @@ def test_a_function_runs_once_for_each_object() -> None:
 
 
 def test_results_go_with_their_object() -> None:
-    """Nothing keeps an object alive because a result was made from it."""
+    """Remembering a result does not keep its object alive."""
 
     @remembered
     def as_list(box: Box) -> list[int]:

@@ -41,14 +41,14 @@ class Dog(Animal):
 
 @attrs.frozen(kw_only=True)
 class Stone:
-    """Nothing of the family."""
+    """A class outside of the family."""
 
     weight: float
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class Things:
-    """All that a container may hold."""
+    """Values of all kinds that a container can hold."""
 
     flag: bool = True
     number: float = 0.5
@@ -81,14 +81,14 @@ def unpack(data: bytes, cls: type = Things) -> Things:
 
 
 def repack(header: object, tensors: dict[str, np.ndarray] | None = None) -> bytes:
-    """Returns a container with other JSON, and the tensors of `Things` if no others are given."""
+    """Returns a container with other JSON and with tensors, by default those of `Things`."""
     tensors = safetensors.numpy.load(pack(Things())) if tensors is None else tensors
     text = header if isinstance(header, str) else json.dumps(header)
     return safetensors.numpy.save(tensors, {METADATA_KEY: text})
 
 
 def header_of(data: bytes) -> dict:
-    """Returns the JSON of a container, read as a foreign program would."""
+    """Returns the JSON of a container, read without this package."""
     length = int.from_bytes(data[:8], "little")
     return json.loads(json.loads(data[8 : 8 + length])["__metadata__"][METADATA_KEY])
 
@@ -97,7 +97,7 @@ class TestRoundTrip:
     """Tests for `to_container` and `from_container` together."""
 
     def test_everything_comes_back(self) -> None:
-        """All kinds of values come back with their types."""
+        """All kinds of values are restored with their types."""
         value = Things()
         again = unpack(pack(value))
 
@@ -113,7 +113,7 @@ class TestRoundTrip:
         assert again.masks[0].tolist() == [True, False]
 
     def test_arrays_are_read_only(self) -> None:
-        """What was read cannot be changed by accident."""
+        """Restored values are read-only."""
         again = unpack(pack(Things()))
 
         assert not again.matrix.flags.writeable
@@ -121,17 +121,17 @@ class TestRoundTrip:
 
     @pytest.mark.parametrize("number", [float("inf"), float("-inf"), 1e-300, 0.1, -0.0])
     def test_numbers_are_exact(self, number: float) -> None:
-        """Numbers come back to the last bit, infinite ones too."""
+        """Numbers are restored to the last bit, infinite ones too."""
         again = unpack(pack(Things(number=number)))
 
         assert np.float64(again.number).tobytes() == np.float64(number).tobytes()
 
     def test_undefined_numbers(self) -> None:
-        """A number that is none comes back as such."""
+        """NaN is restored."""
         assert np.isnan(unpack(pack(Things(number=float("nan")))).number)
 
     def test_arrays_need_not_be_contiguous(self) -> None:
-        """A view is stored as what it shows."""
+        """A view is stored with the elements that it shows."""
         view = np.arange(12, dtype=np.float32).reshape(3, 4)[:, ::2].T
 
         assert (unpack(pack(Things(matrix=view))).matrix == view).all()
@@ -141,7 +141,7 @@ class TestForm:
     """Tests for the documented form of a container."""
 
     def test_is_as_documented(self) -> None:
-        """A reader in another language finds the JSON in the metadata and arrays by name."""
+        """A foreign reader finds the JSON in the metadata, and arrays by name."""
         data = pack(Things())
         header = header_of(data)
 
@@ -161,7 +161,7 @@ class TestForm:
         assert set(safetensors.numpy.load(data)) == {"matrix", "table", "masks.0"}
 
     def test_bytes_are_the_same_in_every_process(self) -> None:
-        """Neither hash seed nor the storage library's own order shows in the bytes."""
+        """The bytes depend neither on the hash seed nor on the storage library's order."""
         program = (
             "import hashlib, sys; from nnet3_descriptors import parse_config;"
             "data = parse_config(sys.argv[1]).to_bytes();"
@@ -185,12 +185,12 @@ GOOD = header_of(pack(Things()))
 
 
 def spoiled(**content: object) -> dict:
-    """Returns the JSON of things with some of the content replaced."""
+    """Returns the JSON of `Things` with some contents replaced."""
     return {**GOOD, "content": {**GOOD["content"], **content}}
 
 
 class TestErrors:
-    """Tests for what is refused."""
+    """Tests for errors."""
 
     @pytest.mark.parametrize(
         ("header", "message"),
@@ -242,7 +242,7 @@ class TestErrors:
         ],
     )
     def test_refuses_other_content(self, header: object, message: str) -> None:
-        """What is not as expected is named with its path."""
+        """An unexpected value is named with its path."""
         with pytest.raises(SerializationError, match=message):
             unpack(repack(header))
 
@@ -275,7 +275,7 @@ class TestNnet:
     """Tests for the serialized form of networks."""
 
     def test_round_trip(self) -> None:
-        """A network comes back equal, and gives the same bytes again."""
+        """A network is restored as an equal one, and gives the same bytes again."""
         nnet = parse_config(NNET_CONFIG)
         data = nnet.to_bytes()
 
@@ -283,7 +283,7 @@ class TestNnet:
         assert Nnet.from_bytes(data).to_bytes() == data
 
     def test_files(self, tmp_path) -> None:
-        """A network can be kept in a file, which is replaced as a whole."""
+        """A network can be saved to a file, which is replaced as a whole."""
         nnet = parse_config(NNET_CONFIG)
         path = tmp_path / "nnet.safetensors"
         path.write_bytes(b"older")
@@ -295,14 +295,14 @@ class TestNnet:
 
     @pytest.mark.parametrize("content", [5, "nnet", None, []])
     def test_a_network_must_be_an_object(self, content: object) -> None:
-        """Anything else that JSON can hold in its place is refused by name."""
+        """Any other JSON in its place is refused by name."""
         data = repack({"format": "nnet3.nnet", "version": 1, "content": content}, {})
 
         with pytest.raises(SerializationError, match=r"not a valid 'nnet3\.nnet'"):
             Nnet.from_bytes(data)
 
     def test_an_invalid_network_is_refused(self) -> None:
-        """What the constructor refuses cannot be read either."""
+        """Contents that the constructor refuses cannot be read."""
         data = parse_config(NNET_CONFIG).to_bytes()
         header = header_of(data)
         header["content"]["nodes"][0]["dim"] = 5
@@ -314,7 +314,7 @@ class TestNnet:
             Nnet.from_bytes(repack(header, safetensors.numpy.load(data)))
 
     def test_a_family_is_no_component_type(self) -> None:
-        """Only types that files know can be components."""
+        """Only types that Kaldi's files know can be components."""
         data = parse_config(NNET_CONFIG).to_bytes()
         header = header_of(data)
         header["content"]["components"][1] = {"type": "Component"}

@@ -1,4 +1,4 @@
-"""Values as one line of JSON, with their arrays in it."""
+"""Values as one line of JSON that contains their arrays."""
 
 import attrs
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 @attrs.frozen
 class Shape:
-    """What the test classes have in common."""
+    """The base of the test classes."""
 
 
 @attrs.frozen(eq=False)
@@ -22,7 +22,7 @@ class Cloud(Shape):
 
 
 def test_round_trip_keeps_arrays_and_their_types() -> None:
-    """A value comes back as an instance of its class, arrays with dtype, shape and infinities."""
+    """A value is restored in its class, arrays with dtype, shape and infinities."""
     points = np.array([[1.5, np.inf], [-0.25, 3e-45]], np.float32)
     text = to_json(Cloud(points, (1, 2)))
     read = from_json(text, Shape)
@@ -34,7 +34,7 @@ def test_round_trip_keeps_arrays_and_their_types() -> None:
 
 
 def cloud(values: str, dtype: str, shape: str) -> str:
-    """The JSON of a cloud whose array is spelt so."""
+    """The JSON of a cloud with an array in this spelling."""
     array = f'{{"$array": {values}, "dtype": "{dtype}", "shape": {shape}}}'
     return f'{{"type": "Cloud", "size": [], "points": {array}}}'
 

@@ -1,4 +1,4 @@
-"""Types that work row by row: what their config lines give, what they refuse, older files."""
+"""Types that work row by row: config lines, errors, older files."""
 
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ COMPOSITE = (
 def test_initial_parameters(
     type_name: str, text: str, field: str, mean: float, stddev: float
 ) -> None:
-    """Mean and deviation are Kaldi's, within four standard errors."""
+    """Mean and deviation of initial parameters are Kaldi's, within four standard errors."""
     values = getattr(from_config(type_name, text), field)
 
     assert values.mean() == pytest.approx(mean, abs=1e-6 + 4 * stddev / values.size**0.5)
@@ -113,14 +113,14 @@ def test_initial_parameters(
     ],
 )  # fmt: skip
 def test_defaults(type_name: str, text: str, expected: dict[str, Any]) -> None:
-    """What a config line leaves out has Kaldi's value."""
+    """Options missing in a config line have Kaldi's defaults."""
     component = from_config(type_name, text)
 
     assert expected == {name: getattr(component, name) for name in expected}
 
 
 def test_self_repair_of_an_lstm() -> None:
-    """Sigmoids and tanhs have thresholds of their own; all have the same scale."""
+    """Sigmoids and tanhs have their own thresholds; all have the same scale."""
     component = from_config(
         "LstmNonlinearityComponent", "cell-dim=1 tanh-self-repair-threshold=0.5"
     )
@@ -277,7 +277,7 @@ def test_refused_config_lines(type_name: str, text: str, message: str, marked: s
 def test_properties_depend_on_the_configuration(
     type_name: str, first: str, second: str, difference: Property
 ) -> None:
-    """Blocks want contiguous rows; what changes the number of columns cannot work in place."""
+    """Blocks need contiguous rows; components that change the dimension cannot work in place."""
     before, after = from_config(type_name, first), from_config(type_name, second)
 
     assert before.properties | difference == after.properties
@@ -285,10 +285,10 @@ def test_properties_depend_on_the_configuration(
 
 
 class TestOlderFiles:
-    """Tokens that were absent, had another name or another place."""
+    """Tokens that older files lack, or have with another name or place."""
 
     def test_normalize_of_2015(self) -> None:
-        """The number of columns was called Dim, and there were statistics."""
+        """Older files call the number of columns Dim, and have statistics."""
         component = from_text(
             "<NormalizeComponent> <Dim> 2 <ValueAvg>  [ ]\n<DerivAvg>  [ ]\n<Count> 0 "
             "</NormalizeComponent> "
@@ -297,7 +297,7 @@ class TestOlderFiles:
         assert component == NormalizeComponent(input_dim=2)
 
     def test_clip_gradient_without_self_repair(self) -> None:
-        """Files from before self-repair mean none, unlike config lines."""
+        """Files without self-repair settings mean none, unlike config lines."""
         component = from_text(
             "<ClipGradientComponent> <Dim> 2 <ClippingThreshold> 5 <NormBasedClipping> T "
             "<NumElementsClipped> 1 <NumElementsProcessed> 4 </ClipGradientComponent> "
@@ -310,7 +310,7 @@ class TestOlderFiles:
         assert "self-repair" not in component.info()
 
     def test_dropout_without_modes(self) -> None:
-        """Dropout was of elements, and always on."""
+        """Older files have dropout for elements only, and no test mode."""
         component = from_text(
             "<DropoutComponent> <Dim> 2 <DropoutProportion> 0.5 </DropoutComponent> "
         )
@@ -318,7 +318,7 @@ class TestOlderFiles:
         assert component == DropoutComponent(dim=2, dropout_proportion=0.5)
 
     def test_offsets_without_blocks(self) -> None:
-        """The columns were as many as the offsets."""
+        """In older files, the number of offsets is the number of columns."""
         component = from_text(
             "<PerElementOffsetComponent> <LearningRate> 0.1 <Offsets>  [ 1 2 ]\n<IsGradient> F "
             "</PerElementOffsetComponent> "
@@ -330,7 +330,7 @@ class TestOlderFiles:
 
     @pytest.mark.parametrize("name", ["BlockAffineComponent", "RepeatedAffineComponent"])
     def test_is_gradient_stood_at_the_end(self, name: str) -> None:
-        """Whether parameters are a gradient once stood behind them."""
+        """Older files have the gradient flag after the parameters."""
         blocks = "<NumBlocks>" if name.startswith("Block") else "<NumRepeats>"
         component = from_text(
             f"<{name}> <LearningRate> 0.1 {blocks} 1 <LinearParams>  [\n  1 2 ]\n"
@@ -341,7 +341,7 @@ class TestOlderFiles:
         assert "is-gradient=true" in component.info()
 
     def test_is_gradient_is_written_twice(self) -> None:
-        """Two types still write it at the end, besides with the learning rate."""
+        """Two types write the gradient flag at the end as well as after the learning rate."""
         scale = from_config("NaturalGradientPerElementScaleComponent", "dim=2")
         data = binary(scale.replace(is_gradient=True))
 
@@ -352,7 +352,7 @@ class TestOlderFiles:
         assert restored.is_gradient
 
     def test_max_change_of_a_minibatch(self) -> None:
-        """A setting that went is passed over."""
+        """An obsolete setting is ignored."""
         component = from_text(
             "<NaturalGradientPerElementScaleComponent> <LearningRate> 0.1 <Params>  [ 1 ]\n"
             "<IsGradient> F <Rank> 1 <UpdatePeriod> 2 <NumSamplesHistory> 3 <Alpha> 4 "
@@ -362,7 +362,7 @@ class TestOlderFiles:
         assert isinstance(component, PerElementScaleComponent)
 
     def test_permutation_in_floating_point(self) -> None:
-        """Early binary files hold the column map as numbers, the last of them wrong."""
+        """Early binary files store the column map as numbers, with a wrong last one."""
         writer = BinaryWriter()
         writer.token("<PermuteComponent>")
         writer.token("<ColumnMap>")
@@ -373,7 +373,7 @@ class TestOlderFiles:
 
     @pytest.mark.parametrize("value", [np.nan, -1, 3e9])
     def test_permutation_of_no_columns(self, value: float) -> None:
-        """Numbers that cannot be columns are refused where they stand."""
+        """Numbers that cannot be columns are refused at their place."""
         writer = BinaryWriter()
         writer.token("<PermuteComponent>")
         writer.token("<ColumnMap>")
@@ -402,7 +402,7 @@ class TestComposite:
         assert "1.stats_mean" in composite.arrays()
 
     def test_parameters_of_parts_are_replaced(self, composite: CompositeComponent) -> None:
-        """Other values go to the part that has the parameter."""
+        """New values go to the part that has the parameter."""
         bias = np.float32([1, 2])
 
         changed = composite.with_parameters({"2.bias_params": bias})
@@ -413,16 +413,16 @@ class TestComposite:
             composite.with_parameters({"1.stats_mean": np.zeros(6, np.float32)})
 
     def test_test_mode_reaches_the_parts(self, composite: CompositeComponent) -> None:
-        """The batch normalization within is switched."""
+        """The batch-norm within the composite changes its mode."""
         changed = composite.with_test_mode(True)
 
         assert "test-mode=true" in changed.info()
         assert changed.with_test_mode(False) == composite
 
     def test_properties_come_from_first_and_last(self, composite: CompositeComponent) -> None:
-        """The last part decides about the output, the first about the input, any about memos.
+        """The last part decides about the output, the first about the input, any part about memos.
 
-        The batch normalization within has rows depend on one another: calls stay apart.
+        The batch-norm within makes rows depend on one another, so calls are not joined.
         """
         assert composite.properties == (
             Property.SIMPLE
@@ -441,7 +441,7 @@ class TestComposite:
         [(2, "component 1 must be of a simple type, and no composite"), (200, "more than 16 deep")],
     )
     def test_composites_do_not_nest(self, depth: int, message: str) -> None:
-        """A composite within a composite is refused, however deep it is."""
+        """A composite within a composite is refused at any depth."""
         head = "<CompositeComponent> <MaxRowsProcess> 1 <NumComponents> 1 "
         part = "<NoOpComponent> <Dim> 1 </NoOpComponent> "
 
@@ -449,7 +449,7 @@ class TestComposite:
             from_text(head * depth + part + "</CompositeComponent> " * depth)
 
     def test_number_of_parts_is_checked_first(self) -> None:
-        """A number that the file has no room for is refused."""
+        """A number that does not fit into the file is refused."""
         with pytest.raises(ModelFileError, match="impossible number of components"):
             from_text(
                 "<CompositeComponent> <MaxRowsProcess> 1 <NumComponents> 90000 "
@@ -458,7 +458,7 @@ class TestComposite:
 
 
 def test_convolution_of_steps_that_leave_a_rest() -> None:
-    """A file may have filters whose steps do not reach the end of the input, as Kaldi's may."""
+    """A file's filter steps need not reach the end of the input, as in Kaldi."""
     component = ConvolutionComponent(
         input_x_dim=4, input_y_dim=1, input_z_dim=1, filt_x_dim=1, filt_y_dim=1, filt_x_step=2,
         filt_y_step=1, filter_params=np.ones((3, 1)), bias_params=np.zeros(3),
@@ -470,7 +470,7 @@ def test_convolution_of_steps_that_leave_a_rest() -> None:
 
 
 def test_dims_are_bounded() -> None:
-    """Columns are counted with 32 bits."""
+    """The number of columns must fit into 32 bits."""
     with pytest.raises(NetworkError, match="input_dim must be 1 to 2147483647, got 4294967294"):
         SumGroupComponent(sizes=(2**31 - 1, 2**31 - 1))
 
@@ -482,7 +482,7 @@ def test_blocks_of_rows() -> None:
 
 
 def test_short_repr() -> None:
-    """A component shows its type and its sizes, not its parameters."""
+    """The repr of a component shows its type and sizes, not its parameters."""
     affine = from_config("AffineComponent", "input-dim=3 output-dim=2")
     relu = from_config("RectifiedLinearComponent", "dim=4")
 

@@ -1,4 +1,4 @@
-"""The convolution over time and height: its offsets, and the values that it takes."""
+"""The convolution over time and height: its offsets, and its initial values."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def from_config(text: str) -> TimeHeightConvolutionComponent:
 
 
 def test_defaults_are_those_of_kaldi() -> None:
-    """All time offsets are required; weights have the variance that keeps that of the input."""
+    """All time offsets are required; the variance of weights preserves that of the input."""
     component = from_config(
         "num-filters-in=16 num-filters-out=200 height-in=4 height-out=4 "
         "time-offsets=-1,0,1 height-offsets=-1,0,1"
@@ -37,7 +37,7 @@ def test_defaults_are_those_of_kaldi() -> None:
 
 
 def test_offsets_may_be_listed_in_any_order() -> None:
-    """The pairs are (time, height), and are put in order."""
+    """Pairs (time, height) are sorted."""
     component = from_config(f"{SIZES} offsets=1,0;-1,1;-1,-1 required-time-offsets=1")
 
     assert component.offsets == ((-1, -1), (-1, 1), (1, 0))
@@ -45,7 +45,7 @@ def test_offsets_may_be_listed_in_any_order() -> None:
 
 
 def test_unit_parameters() -> None:
-    """With init-unit the filter at the offset (0, 0) is the identity."""
+    """With init-unit, the filter at offset (0, 0) is the identity."""
     component = from_config(
         "num-filters-in=2 num-filters-out=2 height-in=4 height-out=4 init-unit=true "
         "time-offsets=-1,0 height-offsets=0,1"
@@ -56,7 +56,7 @@ def test_unit_parameters() -> None:
 
 
 def test_info_without_natural_gradient() -> None:
-    """Settings of the natural gradient are shown if it is used."""
+    """Info shows the settings of the natural gradient if it is used."""
     component = from_config(f"{SIZES} offsets=0,0 use-natural-gradient=false")
 
     assert component.info().endswith(", max-memory-mb=200, use-natural-gradient=0")
