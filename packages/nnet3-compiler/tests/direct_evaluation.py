@@ -1,4 +1,4 @@
-"""Evaluates a network one cindex at a time, straight from the meaning of its descriptors."""
+"""Evaluates a network one cindex at a time, by the definition of its descriptors."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ class Evaluation:
         return np.array([self.value((node, *index)) for index in indexes.tolist()])
 
     def value(self, cindex: Cindex) -> np.ndarray:
-        """The value of a cindex, computed after all that it depends on.
+        """The value of a cindex, computed after all of its dependencies.
 
-        A recurrence depends on hundreds of cindexes in a row, more than Python lets calls nest.
+        In a recurrence, dependencies are nested more deeply than Python's calls may be.
         """
         pending = [cindex]
         while pending:
@@ -115,7 +115,7 @@ class Evaluation:
         return self._source(descriptor, index) in self.available
 
     def _sum(self, descriptor: SumDescriptor, index: tuple[int, int, int]) -> np.ndarray:
-        """The value of a sum descriptor that can be computed."""
+        """The value of a computable sum descriptor."""
         match descriptor:
             case Const():
                 return np.full(descriptor.num_columns, descriptor.value)

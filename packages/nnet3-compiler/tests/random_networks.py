@@ -1,10 +1,9 @@
 """Random networks of linear components, and random requests, for property tests.
 
-They can be evaluated directly, in double precision; `example_generator` has components of all
-kinds.
+These networks can be evaluated directly, in double precision; `example_generator` has components of
+all kinds.
 
-Nodes that descriptors may name have `DIM` columns; wide components have more, and are read through
-dim-range nodes.
+Nodes for descriptors have `DIM` columns; wider components are read through dim-range nodes.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ def leaves(draw: st.DrawFn, names: list[str], depth: int = 0) -> ForwardingDescr
 
 @st.composite
 def sums(draw: st.DrawFn, earlier: list[str], later: list[str], depth: int = 0) -> SumDescriptor:
-    """A sum descriptor; it may read a later node at an earlier time, or not at all."""
+    """A sum descriptor; it can read a later node at an earlier time."""
     kinds = ["leaf"] * 4 + ["cycle"] * 4 * bool(later)
     if depth < 2:
         kinds += ["sum", "sum", "failover", "optional", "constant"]

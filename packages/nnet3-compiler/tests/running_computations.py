@@ -1,6 +1,6 @@
-"""Runs computations as their commands are described, in double precision and with checks.
+"""Runs computations by the definition of their commands, in double precision and with checks.
 
-Only linear components are known, so that every computation is an affine function of its inputs.
+It knows only linear components, so every computation is an affine function of its inputs.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Machine:
     """The matrices of a computation while it runs.
 
     Attributes:
-        provided: What the computation has given out, by name of the node: values before the last
-            marker, derivatives after it.
-        gradients: The derivative of each component's parameters, by name of the component.
+        provided: The outputs of the computation, by node: values before the last marker, and
+            derivatives after it.
+        gradients: The derivative of each component's parameters, by component.
     """
 
     def __init__(self, nnet: Nnet, computation: NnetComputation) -> None:
@@ -50,7 +50,7 @@ class Machine:
             self._run(command, given, self.provided if position < end else self.derivatives)
 
     def run_segment(self, inputs: Arrays) -> dict[str, np.ndarray]:
-        """Runs the next segment of a looped computation, and what leads on to the one after it."""
+        """Runs the next segment of a looped computation, and the jump to the one after it."""
         taken: dict[str, np.ndarray] = {}
         program = self.computation.commands
         while not isinstance(command := program[self._position], commands.NoOperationMarker):
@@ -152,7 +152,7 @@ class Machine:
         name = self.nnet.component_names[command.component]
         component = self.nnet.components[command.component]
         if isinstance(component, StatisticsExtractionComponent | StatisticsPoolingComponent):
-            # Counts do not depend on inputs: their derivatives do not matter.
+            # Counts do not depend on inputs, so their derivatives are ignored.
             for row, (begin, end) in enumerate(self._ranges(command)):
                 deriv = self._view(command.output_deriv)[row]
                 if isinstance(component, StatisticsExtractionComponent):
@@ -173,14 +173,14 @@ class Machine:
             self.gradients[name] = self.gradients.get(name, 0) + gradient
 
     def _ranges(self, command: Command) -> list[list[int]]:
-        """The ranges of rows of the input that a component takes together."""
+        """The ranges of input rows that a component combines."""
         indexes = self.computation.precomputed_indexes[command.precomputed_indexes]
         return indexes.forward_indexes.tolist()
 
     def _terms(
         self, command: Command, rows: int
     ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """The rows of output and input that belong together, and what they are multiplied by."""
+        """Pairs of output and input rows, with the matrices that connect them."""
         component = self.nnet.components[command.component]
         places = np.arange(rows)
         if isinstance(component, TdnnComponent):

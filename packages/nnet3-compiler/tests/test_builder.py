@@ -1,4 +1,4 @@
-"""Computations made by hand, and by adding to one that was compiled."""
+"""Computations that are built by hand, or added to after compiling."""
 
 import pytest
 from nnet3_compiler import (
@@ -47,7 +47,7 @@ def test_a_computation_is_made_from_nothing() -> None:
 
 
 def test_what_is_there_is_not_added_again() -> None:
-    """Equal parts and lists have one number; a computation that is only built again is equal."""
+    """Equal parts and lists get one number; rebuilding gives an equal computation."""
     request = ComputationRequest(
         inputs=[IoSpecification.from_range("a", 0, 3)],
         outputs=[IoSpecification.from_range("b", 0, 3)],

@@ -1,4 +1,4 @@
-"""Chunks that are given their state: what they are given, asked for, and hand on."""
+"""Chunks with state: their inputs, their outputs, and the state that they hand on."""
 
 import pytest
 from nnet3_compiler import CompilationError, chunks_with_state, compile_looped, looped_requests
@@ -31,7 +31,7 @@ def times(io: IoSpecification) -> list[int]:
 
 
 def test_the_state_of_a_recurrence() -> None:
-    """Three frames of the recurrence are handed on, and the frame that is read again."""
+    """The state has three frames of the recurrence, and the input frame that is read again."""
     nnet = parse_config(RECURRENT)
 
     chunks = chunks_with_state(nnet, looped_requests(nnet, 4))
@@ -54,7 +54,7 @@ def test_the_state_of_a_recurrence() -> None:
 
 
 def test_several_sequences() -> None:
-    """The rows of each sequence follow one another."""
+    """The rows of each sequence are consecutive."""
     nnet = parse_config(RECURRENT)
 
     request = chunks_with_state(nnet, looped_requests(nnet, 4)).chunks[1].for_sequences(3)
@@ -65,7 +65,7 @@ def test_several_sequences() -> None:
 
 
 def test_inputs_with_optional_terms_are_kept() -> None:
-    """What a component splices is not put together again with terms that were not there before."""
+    """A spliced input with optional terms is kept as state, not spliced again with more terms."""
     nnet = parse_config(OPTIONAL_INPUT)
 
     chunks = chunks_with_state(nnet, looped_requests(nnet, 4))
@@ -75,7 +75,7 @@ def test_inputs_with_optional_terms_are_kept() -> None:
 
 
 def test_names_of_states_are_new() -> None:
-    """An output for a state is not called as a node of the network is."""
+    """The output for a state gets a name that no node has."""
     nnet = parse_config(f"{RECURRENT}\noutput-node name=tanh.state input=tanh")
 
     chunks = chunks_with_state(nnet, looped_requests(nnet, 4))

@@ -1,4 +1,4 @@
-"""The command classes and the table schema that follows from their declarations."""
+"""The command classes, and the table schema that their declarations define."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ from nnet3_descriptors.components import ComponentProperties
 
 @st.composite
 def any_command(draw: st.DrawFn) -> Command:
-    """A command of any class with operands that its class allows."""
+    """A command of any class, with valid operands."""
     command_type = draw(st.sampled_from(COMMAND_TYPES))
     values = {item.name: draw(st.integers(1, 2**31 - 1)) for item in command_type.OPERANDS}
     if command_type.HAS_ALPHA:
@@ -40,7 +40,7 @@ class TestCommand:
         assert (first.output, first.input) == (3, 4)
 
     def test_operands_are_checked(self) -> None:
-        """A matrix operand that may not be absent must be positive; the message names it."""
+        """A required matrix operand must be positive; the message names it."""
         with pytest.raises(
             CommandError, match=r"MatrixAdd.output must be from 1 to 2147483647 \(got 0\)"
         ):
@@ -49,7 +49,7 @@ class TestCommand:
             commands.AddRows(output=1, input=1, indexes=1.5)
 
     def test_optional_operands_default_to_none(self) -> None:
-        """An operand that may be absent is 0 unless it is given."""
+        """An optional operand is 0 by default."""
         command = commands.Propagate(component=2, input=1, output=2)
 
         assert (command.precomputed_indexes, command.memo) == (0, 0)
@@ -57,7 +57,7 @@ class TestCommand:
 
 @pytest.mark.parametrize("alpha", [float("inf"), float("nan"), 1e39, -1e300, "1", None])
 def test_scales_are_finite(alpha: object) -> None:
-    """A scale is a finite number of float32."""
+    """A scale must be a finite float32 number."""
     with pytest.raises(CommandError, match="alpha must be a finite number of float32"):
         commands.MatrixAdd(output=1, input=2, alpha=alpha)
 
@@ -67,20 +67,20 @@ class TestTable:
 
     @given(st.lists(any_command(), max_size=5))
     def test_round_trip(self, given_commands: list[Command]) -> None:
-        """A table made of commands gives the same commands back."""
+        """A table made from commands gives the same commands back."""
         table = command_table(given_commands)
 
         assert table.shape == (len(given_commands), TABLE_WIDTH)
         assert given_commands == [SCHEMA.command(row) for row in table.tolist()]
 
     def test_alpha_is_stored_as_float32_bits(self) -> None:
-        """Column 1 holds the bits of alpha; it is 0 for commands that have no alpha."""
+        """Column 1 holds the bits of alpha; it is 0 for commands without alpha."""
         table = command_table([commands.SetConst(output=1, alpha=-1.5), commands.NoOperation()])
 
         assert table[:, ALPHA_COLUMN].view(np.float32).tolist() == [-1.5, 0.0]
 
     def test_unknown_opcode_is_refused(self) -> None:
-        """An opcode that no class has is an error."""
+        """An unknown opcode is an error."""
         with pytest.raises(CommandError, match="no command with opcode 7"):
             SCHEMA.command([7] + [0] * (TABLE_WIDTH - 1))
 
@@ -89,7 +89,7 @@ class TestSchema:
     """Declarations as arrays."""
 
     def test_declarations_are_shown_per_column(self) -> None:
-        """Kinds and accesses stand in the columns of the operands."""
+        """Kinds and accesses are in the columns of their operands."""
         opcode = commands.AddRows.OPCODE
 
         assert list(zip(SCHEMA.kind[opcode, 2:6], SCHEMA.access[opcode, 2:6], strict=True)) == [

@@ -1,4 +1,4 @@
-"""NnetComputation: what it refuses, and what it derives from its commands."""
+"""NnetComputation: its errors, and the values that it derives from commands."""
 
 from typing import Any
 
@@ -61,7 +61,7 @@ class TestValue:
         ],
     )
     def test_fields_of_another_type(self, field: str, value: Any, message: str) -> None:
-        """What a field can't hold is refused, and the field is named."""
+        """A value of a wrong type is refused with the name of the field."""
         with pytest.raises(ComputationError, match=message):
             NnetComputation(**{field: value})
 
@@ -72,7 +72,7 @@ class TestValue:
         assert small_computation() != small_computation(indexes=[[0, -1, 2]])
 
     def test_steps_by_node(self) -> None:
-        """Steps have the names of nodes; those without rows are left out."""
+        """Steps have node names; steps without rows are left out."""
         nnet = parse_config("input-node name=a dim=3\noutput-node name=b input=a")
         computation = small_computation(steps=[[0, 4], [1, 0], [1, 4]])
 
@@ -103,7 +103,7 @@ class TestValue:
             small_computation().check_network(nnet)
 
     def test_arrays_are_read_only_copies(self) -> None:
-        """What is passed stays the caller's; what is held can't be written to."""
+        """A computation copies its arrays, and its copies are read-only."""
         matrices = np.array(MATRICES, np.int32)
         computation = small_computation(matrices=matrices)
         matrices[1, 0] = 9
@@ -113,7 +113,7 @@ class TestValue:
             computation.matrices[1, 0] = 9
 
     def test_evolve_keeps_the_rest(self) -> None:
-        """A pass changes one part and keeps the arrays of the others."""
+        """A pass that changes one part shares the arrays of the others."""
         computation = small_computation()
         changed = attrs.evolve(computation, command_table=computation.command_table[:5])
 
@@ -122,10 +122,10 @@ class TestValue:
 
 
 class TestDerived:
-    """What follows from the commands."""
+    """Values derived from commands."""
 
     def test_commands_view(self) -> None:
-        """Commands are seen as objects, one, some or all of them."""
+        """Commands are available as objects: one, some or all of them."""
         view = small_computation().commands
 
         assert view[2] == PROGRAM[2]
@@ -142,7 +142,7 @@ class TestDerived:
         assert small_computation().forward_end == 4
 
     def test_whole_submatrices(self) -> None:
-        """Every matrix has a submatrix that covers it."""
+        """Every matrix has a submatrix that is all of it."""
         assert small_computation().whole_submatrices.tolist() == [0, 1, 2, 3]
 
 
@@ -151,7 +151,7 @@ INFINITE[0, ALPHA_COLUMN] = alpha_bits(np.inf)
 
 
 class TestInvalid:
-    """Computations that contradict themselves can't be made; the message names the place."""
+    """Contradictory computations cannot be made; the message names the place."""
 
     @pytest.mark.parametrize(
         ("changes", "message"),
@@ -204,30 +204,30 @@ class TestInvalid:
 
 
 class TestDebugInfo:
-    """Cindexes of a minibatch are stored once for all its sequences."""
+    """A minibatch's cindexes are stored once for all sequences."""
 
     def test_sequences_fastest(self) -> None:
-        """Rows of one frame follow one another unless told otherwise."""
+        """By default, the rows of one frame are consecutive."""
         info = MatrixDebugInfo(pattern=[[5, 0, 7, 0], [5, 0, 8, 0]], sequences=[0, 1])
 
         assert info.num_rows == 4
         assert info.cindexes.tolist() == [[5, 0, 7, 0], [5, 1, 7, 0], [5, 0, 8, 0], [5, 1, 8, 0]]
 
     def test_sequences_slowest(self) -> None:
-        """Rows of one sequence can follow one another."""
+        """The rows of one sequence can be consecutive instead."""
         info = MatrixDebugInfo(pattern=[[5, 0, 7, 0], [5, 0, 8, 0]], sequences=[0, 3], block=2)
 
         assert info.cindexes.tolist() == [[5, 0, 7, 0], [5, 0, 8, 0], [5, 3, 7, 0], [5, 3, 8, 0]]
 
     def test_debug_info_of_another_matrix(self) -> None:
-        """What is read from bytes must describe its own matrices."""
+        """Stored debug info must describe the computation's own matrices."""
         infos = [MatrixDebugInfo(pattern=[[5, 0, t, 0] for t in range(rows)]) for rows in (0, 4, 3)]
         computation = small_computation(matrix_debug_info=[*infos, MatrixDebugInfo(pattern=())])
         with pytest.raises(ComputationError, match="matrix 2 is of 3 rows, the matrix has 4"):
             NnetComputation.from_bytes(computation.to_bytes())
 
     def test_debug_info_of_no_node(self) -> None:
-        """What is read from bytes must name nodes."""
+        """Stored debug info must name nodes."""
         info = MatrixDebugInfo(pattern=[[5, 0, 0, 0], [5, 0, 1, 0], [-1, 0, 2, 0], [5, 0, 3, 0]])
         infos = [*[MatrixDebugInfo(pattern=())] * 3, info]
         computation = small_computation(matrix_debug_info=infos)
@@ -247,7 +247,7 @@ class TestDebugInfo:
         ],
     )
     def test_bytes_whose_lists_do_not_fit(self, field: str, value: Any, message: str) -> None:
-        """Lists whose bounds are none, and tables of another shape, are refused by name."""
+        """Lists with invalid bounds, and tables of a wrong shape, are refused by name."""
         stored = StoredComputation.from_bytes(small_computation().to_bytes())
         spoiled = attrs.evolve(stored, **{field: np.array(value, np.int32)})
 
@@ -256,26 +256,26 @@ class TestDebugInfo:
 
     @pytest.mark.parametrize("block", [1, 2, 3, 6])
     def test_some_rows(self, block: int) -> None:
-        """Some rows are made without the others, whatever their order."""
+        """Single rows are made without the others, in any order."""
         pattern = [[5, 0, t, 0] for t in range(6)]
         info = MatrixDebugInfo(pattern=pattern, sequences=[0, 3, 4], block=block)
 
         assert info.cindexes_of(5, 16).tolist() == info.cindexes[5:16].tolist()
 
     def test_equal_by_what_they_mean(self) -> None:
-        """A pattern and the list that it stands for are equal."""
+        """A pattern equals the list that it stands for."""
         info = MatrixDebugInfo(pattern=[[5, 0, 7, 0]], sequences=[0, 1])
 
         assert info == MatrixDebugInfo(pattern=info.cindexes)
         assert info != MatrixDebugInfo(pattern=info.cindexes, is_deriv=True)
 
     def test_blocks_are_whole(self) -> None:
-        """A pattern that is no whole number of blocks is refused."""
+        """A pattern that is not a whole number of blocks is refused."""
         with pytest.raises(ComputationError, match="3 rows are no multiple of a block of 2"):
             MatrixDebugInfo(pattern=[[5, 0, t, 0] for t in range(3)], block=2)
 
     def test_made_when_asked_for(self) -> None:
-        """What the compiler gives is what a tuple of the same entries is."""
+        """The compiler's debug info equals a tuple of the same entries."""
         cindexes = np.array([[5, 0, t, 0] for t in range(6)], np.int32)
         cindexes.flags.writeable = False
         infos = DebugInfoOfRows(

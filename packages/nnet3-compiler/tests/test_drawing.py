@@ -1,4 +1,4 @@
-"""Computations for people to look at: what `print` and notebooks show."""
+"""Computations for people: the output of `print`, and representations in notebooks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def computation() -> NnetComputation:
 
 
 def test_print(computation: NnetComputation) -> None:
-    """A printed computation is its matrices and commands, without the tables that programs read."""
+    """A printed computation has matrices and commands, but not the tables for programs."""
     lines = str(computation).splitlines()
 
     assert lines[0] == repr(computation)
@@ -42,7 +42,7 @@ def test_print(computation: NnetComputation) -> None:
 
 
 def test_repr_of_commands(computation: NnetComputation) -> None:
-    """A few commands are shown whole, many by the first and the last."""
+    """A few commands are shown completely; of many, the first and the last."""
     assert repr(computation.commands[:1]) == "CommandSequence([AcceptInput(matrix=1, node=0)])"
     assert repr(computation.commands) == (
         f"<CommandSequence of {len(computation.commands)} commands, AcceptInput(matrix=1, node=0) "
@@ -51,7 +51,7 @@ def test_repr_of_commands(computation: NnetComputation) -> None:
 
 
 def test_what_notebooks_show(computation: NnetComputation) -> None:
-    """The page is well formed, and says what was asked for and how much memory that takes."""
+    """The page is well formed, and states the request and the memory."""
     page = with_memory_plan(computation)._repr_html_()
     parser = Elements()
     parser.feed(page)
@@ -64,26 +64,26 @@ def test_what_notebooks_show(computation: NnetComputation) -> None:
 
 
 class Elements(html.parser.HTMLParser):
-    """Looks whether each element that begins also ends."""
+    """Checks that each element that begins also ends."""
 
     def __init__(self) -> None:
         super().__init__()
         self.open: list[str] = []
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        """Notes a beginning."""
+        """Pushes an element."""
         self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        """An element without content."""
+        """Ignores an element without content."""
 
     def handle_endtag(self, tag: str) -> None:
-        """Takes the last beginning off."""
+        """Pops the element that ends."""
         assert self.open.pop() == tag
 
 
 def test_long_curves_keep_their_peak() -> None:
-    """Of thousands of commands a few hundred points are drawn, the largest among them."""
+    """A curve of thousands of commands is drawn with a few hundred points and its maximum."""
     values = np.ones(10_000, np.int64)
     values[1234] = 4_000_000
 
@@ -94,7 +94,7 @@ def test_long_curves_keep_their_peak() -> None:
 
 
 def test_levels_are_round_numbers() -> None:
-    """The levels on the left are round, begin at 0 and enclose the curves."""
+    """The levels at the left are round numbers from 0 to above the curves."""
     picture = memory_svg({"matrices": np.array([100_000, 12_400_000, 200_000], np.int64)})
 
     levels = re.findall(r'class="tick"[^>]*>([^<]*)<', picture)
@@ -102,7 +102,7 @@ def test_levels_are_round_numbers() -> None:
 
 
 def test_names_of_curves_lie_apart() -> None:
-    """Curves that end at the same place have their names one above the other, within the frame."""
+    """Labels of curves with the same end are one above the other, within the frame."""
     picture = memory_svg({name: np.array([9, 0], np.int64) for name in ("one", "two", "three")})
 
     at = [float(y) for y in re.findall(r'class="legend[^>]* y="([^"]*)"', picture)]
@@ -113,5 +113,5 @@ def test_names_of_curves_lie_apart() -> None:
     ("number", "said"), [(0, "0 bytes"), (999, "999 bytes"), (1.5e6, "1.5 MB")]
 )
 def test_units(number: float, said: str) -> None:
-    """Bytes are said in the largest unit that is not larger than they are."""
+    """Bytes are stated in the largest unit that does not exceed them."""
     assert with_unit(number) == said

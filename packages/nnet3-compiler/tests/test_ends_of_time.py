@@ -1,4 +1,4 @@
-"""Requests near the largest and the smallest t and x that there are."""
+"""Requests near the largest and smallest possible t and x."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ def request(inputs: range, outputs: range, column: int) -> ComputationRequest:
 @pytest.mark.parametrize("name", OFFSETS)
 @pytest.mark.parametrize("shift", [LAST - 31, -LAST + 7])
 def test_just_within(name: str, shift: int) -> None:
-    """With inputs up to the last t or x, the computation is that of the same request near 0."""
+    """With inputs up to the last possible t or x, the computation is the same as near 0."""
     nnet = network(name)
     column = 2 if name == "Offset in x" else 1
     outputs = range(9, 10) if name == "statistics" else range(2, 29)
@@ -81,7 +81,7 @@ def test_just_within(name: str, shift: int) -> None:
     ],
 )
 def test_beyond(name: str, first: int, far: str) -> None:
-    """Outputs that need a t or x beyond the last one are refused with it, and with the range."""
+    """Outputs that need an impossible t or x are refused with its value and the range."""
     column = 2 if name == "Offset in x" else 1
     inputs = range(LAST - 31, LAST + 1) if first > 0 else range(-LAST, -LAST + 32)
 
@@ -94,7 +94,7 @@ def test_beyond(name: str, first: int, far: str) -> None:
 
 
 def test_loops_that_leave_the_range() -> None:
-    """A further chunk that would lie beyond the last t is refused by its input."""
+    """A further chunk beyond the last possible t is refused, with the name of its input."""
     nnet = network("recurrence")
     requests = tuple(
         request(range(start, start + 8), range(start, start + 8), 1)

@@ -16,11 +16,11 @@ rows = st.lists(st.integers(-1, 4), min_size=1, max_size=12).map(lambda x: np.ar
 
 
 class TestArranged:
-    """Columns that keep the rows of one source step together."""
+    """Columns that group the rows of each source step."""
 
     @given(st.integers(1, 3), st.integers(1, 6), st.data())
     def test_same_terms(self, num_columns: int, num_rows: int, data: st.DataObject) -> None:
-        """Every row keeps its terms, whatever column they are in."""
+        """Every row keeps its terms, in whichever column."""
         terms = st.lists(
             st.integers(-1, 7), min_size=num_columns * num_rows, max_size=num_columns * num_rows
         )
@@ -34,7 +34,7 @@ class TestArranged:
             assert expected == sorted(int(column[row]) for column in found if column[row] >= 0)
 
     def test_rows_of_one_step_stay_together(self) -> None:
-        """A step that most rows use gets a column of its own."""
+        """A step that most rows use gets its own column."""
         step_of_row = np.repeat([0, 1, 2], 2)
         columns = np.array([[0, 2, 3], [2, 4, 5]], np.int32)
 
@@ -46,11 +46,11 @@ class TestArranged:
 
 
 class TestBackwardLists:
-    """Lists of rows that may be added to at once."""
+    """Lists of rows for commands that add to rows."""
 
     @given(rows)
     def test_reversed(self, mapping: np.ndarray) -> None:
-        """The inverse exists just if no row is named twice."""
+        """An inverse exists if and only if no row is named twice."""
         reverse = reversed_rows(mapping, 5)
         named = mapping[mapping >= 0]
 
@@ -61,7 +61,7 @@ class TestBackwardLists:
 
     @given(rows)
     def test_contiguous_lists(self, mapping: np.ndarray) -> None:
-        """Each list has every row in one run, and together they have all."""
+        """Each list has every row in one run; together the lists have all."""
         lists = contiguous_lists(mapping)
 
         assert np.array_equal(np.max([mapping * 0 - 1, *lists], axis=0), mapping)
@@ -79,7 +79,7 @@ class TestBackwardLists:
         )
     )
     def test_unique_lists(self, pairs: list[tuple[int, int]]) -> None:
-        """Each list has every row of a matrix once; together they have all in their places."""
+        """Each list has every row of a matrix once; together they have all terms in place."""
         table, matrix_of = np.array(pairs, np.int32), np.array([0, 1, 2, 2], np.int32)
         lists = unique_lists(table, list_numbers(table, matrix_of))
 

@@ -1,4 +1,4 @@
-"""Looped computations: chunk after chunk gives what the whole sequence gives."""
+"""Looped computations: chunks give the outputs of the whole sequence."""
 
 from typing import Any
 
@@ -68,7 +68,7 @@ NETWORKS = {
 
 
 def merged(requests: tuple[ComputationRequest, ...]) -> ComputationRequest:
-    """One request for everything that some requests give and ask for."""
+    """One request for all inputs and outputs of some requests."""
 
     def together(kind: str) -> tuple[IoSpecification, ...]:
         rows: dict[str, list] = {}
@@ -87,7 +87,7 @@ def merged(requests: tuple[ComputationRequest, ...]) -> ComputationRequest:
 @pytest.mark.parametrize("chunk", [1, 4, 7])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_chunks_give_what_the_whole_gives(name: str, chunk: int, num_sequences: int) -> None:
-    """Seven chunks, most of them rounds of the loop, equal the evaluation of all frames."""
+    """Seven chunks, most of them rounds of the loop, give the outputs of all frames at once."""
     nnet = parse_config(NETWORKS[name], rng=np.random.default_rng(0))
     chunk = looped_chunk_size(nnet, chunk)
     nnet = with_ivector_period(nnet, chunk)
@@ -118,7 +118,7 @@ def test_chunks_give_what_the_whole_gives(name: str, chunk: int, num_sequences: 
 
 
 def test_value_that_all_chunks_share() -> None:
-    """An i-vector that is given once is kept for all rounds."""
+    """An i-vector that is given once is available in all rounds."""
     nnet = parse_config(NETWORKS["i-vector"])
     first, second, third = (
         ComputationRequest(
@@ -146,10 +146,10 @@ def test_value_that_all_chunks_share() -> None:
 
 
 class TestRequests:
-    """The three requests, and what they need."""
+    """The three requests, and their conditions."""
 
     def test_chunk_size_is_a_multiple(self) -> None:
-        """The chunk size fits the modulus and the subsampling factor."""
+        """The chunk size is a multiple of the modulus and of the subsampling factor."""
         nnet = parse_config(NETWORKS["two rates"])
 
         assert [looped_chunk_size(nnet, size) for size in (1, 3, 4)] == [3, 3, 6]
@@ -160,7 +160,7 @@ class TestRequests:
             looped_chunk_size(nnet, 7, frame_subsampling_factor=0)
 
     def test_rows_of_the_chunks(self) -> None:
-        """Each chunk is given what the ones before were not, and i-vectors from their period on."""
+        """Each chunk gets the inputs that earlier chunks did not, and i-vectors by their period."""
         nnet = parse_config(NETWORKS["i-vector"])
         requests = looped_requests(
             nnet, 4, ivector_period=2, extra_left_context=2, extra_right_context=1, num_sequences=2
@@ -189,12 +189,12 @@ class TestRequests:
         ],
     )
     def test_odd_arguments(self, arguments: dict[str, Any], message: str) -> None:
-        """What makes no chunks is refused, and the argument named."""
+        """Arguments that give no chunks are refused by name."""
         with pytest.raises(CompilationError, match=message):
             looped_requests(parse_config(NETWORKS["i-vector"]), **({"chunk_size": 4} | arguments))
 
     def test_closing_needs_segments_and_debug_info(self) -> None:
-        """What can't be closed to a loop for want of information is refused."""
+        """Segments that are too few, or without debug info, cannot be closed to a loop."""
         nnet = parse_config(NETWORKS["tdnn"])
         requests = looped_requests(nnet, 4)
         with pytest.raises(CompilationError, match=r"at least three segments \(got 2\)"):
@@ -204,7 +204,7 @@ class TestRequests:
             close_loop(segments, 4)
 
     def test_no_requests(self) -> None:
-        """A computation of no segments is refused."""
+        """A computation needs at least one segment."""
         with pytest.raises(CompilationError, match="needs at least one request"):
             compile_segments(parse_config(NETWORKS["tdnn"]), [])
 
@@ -215,7 +215,7 @@ class TestRequests:
         assert "Round(ivector, 5)" in str(nnet.node("last_input").descriptor)
 
     def test_third_request_follows_the_second(self) -> None:
-        """Requests that are not shifted against each other can't be continued."""
+        """Requests that are not shifted copies of each other cannot be continued."""
         nnet = parse_config(NETWORKS["tdnn"])
         first, second, _ = looped_requests(nnet, 4)
         with pytest.raises(CompilationError, match="must be the second one, shifted in time"):
@@ -224,7 +224,7 @@ class TestRequests:
             compile_looped(nnet, (first, second))
 
     def test_no_derivatives(self) -> None:
-        """Several segments can't have derivatives."""
+        """Several segments cannot have derivatives."""
         nnet = parse_config(NETWORKS["tdnn"])
         requests = [
             ComputationRequest(
@@ -242,11 +242,11 @@ class TestRequests:
 
 
 class TestRepetition:
-    """How many segments it takes until everything repeats."""
+    """The number of segments until everything repeats."""
 
     @staticmethod
     def statistics(left_context: int) -> tuple[Nnet, list[ComputationRequest]]:
-        """A network that looks back over so many frames, and requests of four frames each."""
+        """A network that looks back `left_context` frames, and requests of four frames each."""
         nnet = parse_config(
             INPUT
             + "component name=a type=StatisticsExtractionComponent input-dim=2\n"
@@ -272,17 +272,17 @@ class TestRepetition:
         assert len(computation.segment_ends) == 11
 
     def test_what_never_repeats(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A network that looks back to the first frame has a state that grows: there is no loop."""
+        """A network that looks back to the first frame has a growing state, and no loop."""
         monkeypatch.setattr("nnet3_compiler.looped.compilation.MAX_NUM_SEGMENTS", 10)
         with pytest.raises(CompilationError, match="in 10 chunks its state would not"):
             compile_looped(*self.statistics(10_000))
 
 
 class TestLifetimes:
-    """Matrices live from their first use to their last."""
+    """Matrices exist from their first use to their last."""
 
     def test_allocation_moves_to_the_first_use(self) -> None:
-        """Allocations come right before the first use, deallocations right after the last."""
+        """Allocations are just before the first use, deallocations just after the last."""
         program = [
             commands.AllocMatrixZeroed(matrix=1),
             commands.AllocMatrixZeroed(matrix=2),

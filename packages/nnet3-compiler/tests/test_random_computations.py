@@ -1,4 +1,4 @@
-"""Computations of random networks do what the networks mean, with and without the shortcut."""
+"""Computations of random networks give the networks' outputs, with and without the shortcut."""
 
 from unittest import mock
 
@@ -29,7 +29,7 @@ many = settings(
 
 
 def compiled_both_ways(example: Example) -> list[NnetComputation]:
-    """The computation compiled with and without the shortcut, and gathering or not."""
+    """The computations with and without the shortcut, and with and without gathering."""
     computations = []
     for shortcut in (True, False):
         for gathers in (True, False):
@@ -44,7 +44,7 @@ def compiled_both_ways(example: Example) -> list[NnetComputation]:
 @many
 @given(examples())
 def test_outputs_are_what_the_network_means(example: Example) -> None:
-    """Outputs equal those of an evaluation of one cindex after the other."""
+    """Outputs equal those of an evaluation of single cindexes."""
     nnet, request = example
     event("one pattern" if reduce_request(request) else "sequences differ, or one")
     inputs = random_arrays(nnet, request.inputs)
@@ -62,7 +62,7 @@ def test_outputs_are_what_the_network_means(example: Example) -> None:
 @many
 @given(examples())
 def test_input_derivatives_are_exact(example: Example) -> None:
-    """The change of outputs is what input derivatives say: the computation is affine in inputs."""
+    """Outputs change by the input derivatives: the computation is affine in its inputs."""
     nnet, request = example
     inputs = random_arrays(nnet, request.inputs)
     wanted = [io.name for io in request.inputs if io.has_deriv]
@@ -94,7 +94,7 @@ def test_input_derivatives_are_exact(example: Example) -> None:
 @many
 @given(examples())
 def test_model_derivatives(example: Example) -> None:
-    """A small change of the parameters changes outputs as the model derivative says."""
+    """With a small change of the parameters, outputs change by the model derivative."""
     nnet, request = example
     if not request.need_model_derivative or nnet.num_parameters == 0:
         return
@@ -131,7 +131,7 @@ def test_model_derivatives(example: Example) -> None:
 @many
 @given(examples())
 def test_text_and_bytes_give_the_computation_back(example: Example) -> None:
-    """Text form and serialized form are exact, the text also without the network."""
+    """Text form and serialized form are exact, the text also without a network."""
     nnet, _ = example
     for computation in compiled_both_ways(example):
         text = format_computation(computation, nnet)
@@ -153,7 +153,7 @@ output-node name=output input=last
 
 
 def test_state_can_be_handed_over() -> None:
-    """A recurrence in two halves, the state given to the second, is the recurrence at once."""
+    """A recurrence in two halves, with its state given to the second, equals one run."""
     nnet = parse_config(RECURRENT, rng=np.random.default_rng(0))
     frames = IoSpecification.from_range("input", 0, 10, n=2)
     whole = ComputationRequest(
@@ -191,7 +191,7 @@ def test_state_can_be_handed_over() -> None:
     ],
 )
 def test_as_many_commands_for_more_frames(descriptor: str, shortcut: bool) -> None:
-    """What all frames of several sequences read has its derivative in a few commands."""
+    """The derivative of an input that all frames of several sequences read takes few commands."""
     nnet = parse_config(
         f"""input-node name=input dim=3
             input-node name=ivector dim=3

@@ -1,4 +1,4 @@
-"""The README's examples run and print what it shows, and its table of commands is the code's."""
+"""The README's examples run and print the output shown; its table of commands is current."""
 
 import doctest
 from pathlib import Path
@@ -13,7 +13,7 @@ ACCESS_TEXT = {Access.READ: " (r)", Access.WRITE: " (w)", Access.READ_WRITE: " (
 
 
 def test_examples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All examples are run in order, in one session, in the folder of the example model."""
+    """All examples run in order, in one session, in the folder of the example model."""
     monkeypatch.chdir(EXAMPLE)
 
     results = doctest.testfile(str(PACKAGE / "README.md"), module_relative=False)
@@ -23,7 +23,7 @@ def test_examples(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def operand_text(operand: Operand) -> str:
-    """An operand in the table: its name and what is done to it."""
+    """An operand in the table: its name and its access."""
     text = f"`{operand.name}`{ACCESS_TEXT.get(operand.access, '')}"
     if operand.adds_if:
         text = text.replace("(w)", f"(w; rw if {operand.adds_if.name})")
@@ -39,11 +39,11 @@ def command_row(command_type: type[Command]) -> str:
 
 
 def command_table() -> str:
-    """The table of commands, from their declarations."""
+    """The table of commands by their declarations."""
     head = ["| opcode | command | operands, in the order of their columns | meaning |"]
     return "\n".join([*head, "|---|---|---|---|", *map(command_row, COMMAND_TYPES)]) + "\n"
 
 
 def test_command_table() -> None:
-    """The table of commands is that of the code."""
+    """The README has the table of commands that the code declares."""
     assert command_table() in (PACKAGE / "README.md").read_text()

@@ -1,4 +1,4 @@
-"""Patterns of one sequence and the rows that they stand for."""
+"""Patterns of one sequence, and the rows of all sequences that they stand for."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from nnet3_graph import ComputationRequest, IoSpecification
 
 @st.composite
 def patterns(draw: st.DrawFn) -> tuple[Minibatch, np.ndarray, int]:
-    """Some sequences, the rows of one and a block that divides them."""
+    """A number of sequences, the rows of one, and a block size that divides them."""
     sequences = sorted(draw(st.sets(st.integers(0, 9), min_size=1, max_size=4)))
     block = draw(st.integers(1, 3))
     rows = block * draw(st.integers(1, 3))
@@ -37,7 +37,7 @@ class TestMinibatch:
 
     @given(patterns())
     def test_first_of_is_the_inverse(self, example: tuple[Minibatch, np.ndarray, int]) -> None:
-        """Pattern and block are found again (a block of all rows may stand for smaller ones)."""
+        """Pattern and block are found again (a block of all rows can replace smaller ones)."""
         minibatch, pattern, block = example
         found = minibatch.first_of(minibatch.indexes(pattern, block))
 
@@ -52,7 +52,7 @@ class TestMinibatch:
         source_block: int,
         data: st.DataObject,
     ) -> None:
-        """A mapping of pattern rows becomes one of all rows that keeps the sequence."""
+        """A mapping of pattern rows becomes a mapping of all rows within their sequences."""
         minibatch, pattern, block = example
         source = np.zeros((source_block * 2, 3), np.int32)
         source[:, 0], source[:, 1] = minibatch.sequences[0], 100 + np.arange(len(source))
@@ -80,10 +80,10 @@ def request_of(inputs: list, outputs: list) -> ComputationRequest:
 
 
 class TestReduceRequest:
-    """Which requests have a pattern."""
+    """Requests with and without a pattern."""
 
     def test_regular_request(self) -> None:
-        """Sequences that ask the same are reduced to the first; each list has its own order."""
+        """Sequences with equal rows are reduced to the first; each list has its own order."""
         reduced = reduce_request(
             request_of(
                 [(n, t, 0) for n in (3, 5, 6) for t in (0, 1, 2)],
@@ -108,5 +108,5 @@ class TestReduceRequest:
         ids=["one sequence", "a sequence lacks", "ragged", "not ascending", "orders differ"],
     )
     def test_irregular_requests(self, inputs: list, outputs: list) -> None:
-        """Anything else is compiled row by row."""
+        """All other requests are compiled row by row."""
         assert reduce_request(request_of(inputs, outputs)) is None

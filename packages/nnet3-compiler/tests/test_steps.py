@@ -13,10 +13,10 @@ from random_networks import examples, networks, requests
 
 
 class TestEpochs:
-    """Which nodes come before which."""
+    """The order of nodes."""
 
     def test_independent_branches(self) -> None:
-        """Of independent branches the one that a search finds last is computed first."""
+        """Of independent branches, the one that a search finds last is computed first."""
         nnet = parse_config(
             "input-node name=input dim=2\n"
             "component name=a type=NoOpComponent dim=2\n"
@@ -31,7 +31,7 @@ class TestEpochs:
         assert order == names
 
     def test_epochs_of_a_recurrence(self) -> None:
-        """Nodes of a recurrence share an epoch; what feeds it comes before, what uses it after."""
+        """Nodes of a recurrence share an epoch, after their inputs and before their users."""
         nnet = parse_config(
             "input-node name=input dim=2\n"
             "component name=a type=NoOpComponent dim=2\n"
@@ -47,23 +47,23 @@ class TestEpochs:
 
 
 class TestStepRules:
-    """What holds for the steps of any computation."""
+    """Rules for the steps of any computation."""
 
     @settings(max_examples=settings.default.max_examples, suppress_health_check=list(HealthCheck))
     @given(examples())
     def test_rules(self, example: tuple[Nnet, ComputationRequest]) -> None:
-        """Rules (a), (b) and (c); dependencies in earlier steps; every cindex once."""
+        """Rules (a), (b) and (c) hold; dependencies come in earlier steps; no cindex comes twice."""
         self.check(*example)
 
     @pytest.mark.parametrize("seed", range(100))
     def test_rules_for_networks_of_all_kinds(self, seed: int) -> None:
-        """So it is with convolutions, attention, pooling, LSTMs and clockwork."""
+        """The same for convolutions, attention, pooling, LSTMs and clockwork."""
         example = example_of_seed(seed)
 
         self.check(example.nnet, example.request)
 
     def check(self, nnet: Nnet, request: ComputationRequest) -> None:
-        """Checks the rules; rows that pad a component's input or output stand for no cindex."""
+        """Checks the rules; padding rows of a component's input or output have no cindex."""
         graph = build_computation_graph(nnet, request)
         steps = Compiler(nnet, request).make_steps()
         step_of = {}
@@ -107,7 +107,7 @@ class TestStepRules:
     )
     @given(st.data())
     def test_circles_are_refused(self, data: st.DataObject) -> None:
-        """What depends on itself has no steps; everything else has."""
+        """A request is refused if and only if some cindex depends on itself."""
         nnet = data.draw(networks())
         request = data.draw(requests(nnet, False))
         try:
@@ -121,7 +121,7 @@ class TestStepRules:
             compile_computation(nnet, request)
 
     def test_error_names_the_place(self) -> None:
-        """A recurrence in both directions of time is refused with node and index."""
+        """A recurrence in both directions of time is refused, with node and index."""
         nnet = parse_config(
             "input-node name=input dim=2\n"
             "component name=a type=NoOpComponent dim=2\n"

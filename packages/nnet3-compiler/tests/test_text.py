@@ -1,4 +1,4 @@
-"""The text form: what it looks like, and how faults in it are reported."""
+"""The text form, and the errors for faulty texts."""
 
 import numpy as np
 import pytest
@@ -71,7 +71,7 @@ class TestFormat:
     """The text of a small computation."""
 
     def test_small_computation(self) -> None:
-        """The whole text, which shows names, rows and lists without the network."""
+        """The text shows names, rows and lists without the network."""
         nnet = parse_config(CONFIG)
         request = ComputationRequest(
             inputs=[IoSpecification.from_range("input", -1, 2, n=2)],
@@ -139,7 +139,7 @@ class TestFormat:
         assert parse_computation(text) == computation
 
     def test_rows_of_several_nodes(self) -> None:
-        """A matrix that passes have put together is described node by node."""
+        """A matrix that passes have merged is described node by node."""
         rows = [[1, 0, 0, 0], [1, 0, 1, 0], [4, 0, 1, 2], [1, 0, 5, 0]]
         infos = [MatrixDebugInfo(pattern=()), MatrixDebugInfo(pattern=rows, is_deriv=True)]
         computation = NnetComputation(matrices=[[0, 0], [4, 3]], matrix_debug_info=infos)
@@ -163,10 +163,10 @@ class TestFormat:
 
 
 class TestListing:
-    """Commands as messages show them."""
+    """Commands in messages."""
 
     def test_neighbours_of_a_command(self) -> None:
-        """Three commands before and after are lines of the whole text, as far as there are any."""
+        """The lines of up to three commands before and after are those of the whole text."""
         nnet = parse_config(CONFIG)
         computation = parse_computation(TEXT, nnet)
         lines = [line for line in TEXT.splitlines() if line.startswith("c") and line[1].isdigit()]
@@ -178,7 +178,7 @@ class TestListing:
             assert [each[4:] for each in shown] == lines[max(at - 3, 0) : at + 4]
 
     def test_a_network_that_lacks_a_node(self) -> None:
-        """Without its names, a command is shown with numbers."""
+        """For a network without the command's names, the command is shown with numbers."""
         other = parse_config("input-node name=input dim=2\noutput-node name=output input=input")
 
         shown = list_commands(parse_computation(TEXT), other, 6).splitlines()
@@ -195,7 +195,7 @@ def test_lists_of_numbers(numbers: list[int]) -> None:
 
 
 class TestFaults:
-    """Faults are reported with line and text."""
+    """Errors with line and text."""
 
     @pytest.mark.parametrize(
         ("old", "new", "message"),
@@ -251,18 +251,18 @@ class TestFaults:
             parse_computation(TEXT, nnet)
 
     def test_printed_with_another_network(self) -> None:
-        """A network that is too small to be the one of the computation is refused."""
+        """A network with fewer nodes than the computation names is refused."""
         nnet = parse_config("input-node name=input dim=2\noutput-node name=output input=input\n")
         with pytest.raises(ComputationError, match="uses node 3, this network has 2"):
             format_computation(parse_computation(TEXT), nnet)
 
     def test_comments_and_empty_lines(self) -> None:
-        """What follows // is not read."""
+        """Text after // is ignored."""
         text = TEXT.replace("c1:", "\n  // zeroing\nc1:")
 
         assert parse_computation(text + "// the end") == parse_computation(TEXT)
 
     def test_no_text(self) -> None:
-        """An empty text is no computation."""
+        """An empty text is not a computation."""
         with pytest.raises(ComputationSyntaxError, match="expected 'nnet3 computation 2'"):
             parse_computation("")

@@ -1,8 +1,8 @@
-"""The computation graph, worked out one cindex at a time: slow, and plain to see.
+"""The computation graph, found one cindex at a time: slow and simple.
 
-Cindexes are tuples (node name, n, t, x), and sets of them Python sets. Whatever the outputs might
-read is looked at, directly or through others, as long as t and x lie within a margin of those of
-the request; the margin has to be larger than the chain of offsets of any network that is tried.
+Cindexes are tuples (node name, n, t, x), and sets of them Python sets. The search covers everything
+that the outputs might read, directly or not, within a margin around the request's t and x. The
+margin must be larger than the chain of offsets of any network in the tests.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Cindex = tuple[str, int, int, int]
 
 
 def map_to_input(leaf: ForwardingDescriptor, index: Index) -> Cindex:
-    """The cindex that a forwarding descriptor takes its value from."""
+    """The cindex that a forwarding descriptor reads."""
     n, t, x = index
     match leaf:
         case Node(name):
@@ -66,7 +66,7 @@ def inputs_of_sum(part: SumDescriptor, index: Index) -> set[Cindex]:
 
 
 def evaluate_sum(part: SumDescriptor, index: Index, have: set[Cindex]) -> set[Cindex] | None:
-    """What a sum descriptor reads if exactly `have` can be computed; None if it can't be."""
+    """The cindexes that a sum reads if exactly `have` are computable; None if it cannot be."""
     match part:
         case ForwardingDescriptor():
             cindex = map_to_input(part, index)
@@ -89,14 +89,14 @@ class OneByOne:
     """The graph of a request.
 
     Attributes:
-        examined: all cindexes that were looked at.
-        computable: those of them that can be computed.
-        used: for each cindex that the outputs need, the cindexes that it reads.
-        given: the cindexes that are given.
-        earlier: the cindexes of earlier segments.
-        missing_outputs: the requested cindexes that cannot be computed.
-        is_endless: whether what is needed reaches the margin.
-        goes_on: whether what can be computed, needed or not, reaches the margin.
+        examined: All cindexes that the search covered.
+        computable: Those of them that can be computed.
+        used: For each cindex that the outputs need, the cindexes that it reads.
+        given: The given cindexes.
+        earlier: The cindexes of earlier segments.
+        missing_outputs: The requested cindexes that cannot be computed.
+        is_endless: Whether the needed cindexes reach the margin.
+        goes_on: Whether the computable cindexes, needed or not, reach the margin.
     """
 
     examined: set[Cindex]
@@ -120,7 +120,7 @@ def rows(ios: Iterable[IoSpecification]) -> set[Cindex]:
 
 
 def might_read(nnet: Nnet, cindex: Cindex) -> set[Cindex]:
-    """Everything that a cindex might read."""
+    """All cindexes that a cindex might read."""
     name, *rest = cindex
     index: Index = (rest[0], rest[1], rest[2])
     match nnet.node(name):
@@ -137,7 +137,7 @@ def might_read(nnet: Nnet, cindex: Cindex) -> set[Cindex]:
 
 
 def evaluate(nnet: Nnet, cindex: Cindex, have: set[Cindex]) -> set[Cindex] | None:
-    """What a cindex reads if exactly `have` can be computed; None if it cannot be."""
+    """The cindexes that a cindex reads if exactly `have` are computable; None if it cannot be."""
     name, *rest = cindex
     index: Index = (rest[0], rest[1], rest[2])
     match nnet.node(name):
@@ -166,7 +166,7 @@ def evaluate(nnet: Nnet, cindex: Cindex, have: set[Cindex]) -> set[Cindex] | Non
 
 
 def closure(nnet: Nnet, start: set[Cindex], given: set[Cindex], bounds: Bounds) -> set[Cindex]:
-    """Everything that some cindexes might read, directly or not, within bounds."""
+    """All cindexes that some cindexes might read, directly or not, within bounds."""
     found, stack = set(start), sorted(start)
     while stack:
         cindex = stack.pop()
@@ -186,7 +186,7 @@ class Bounds:
 
     @classmethod
     def around(cls, request: ComputationRequest, margin: tuple[int, int]) -> Bounds:
-        """Bounds that lie a margin beyond the values of t and x of a request."""
+        """Bounds at a margin around the values of t and x of a request."""
         indexes = np.concatenate([io.indexes for io in (*request.inputs, *request.outputs)])
         first_t, first_x = (indexes[:, 1:].min(axis=0) - margin).tolist()
         last_t, last_x = (indexes[:, 1:].max(axis=0) + margin).tolist()
@@ -208,11 +208,11 @@ def build_one_by_one(
     """Builds the graph.
 
     Args:
-        nnet: the network.
-        request: what is given and wanted.
-        earlier: what earlier segments have.
-        margin: how far t and x beyond those of the request are looked at.
-        step: if what is needed comes so close to the margin, in t or x, it is taken to be endless.
+        nnet: The network.
+        request: The request.
+        earlier: The cindexes of earlier segments.
+        margin: How far the search goes beyond the t and x of the request.
+        step: Needed cindexes within this distance of the margin, in t or x, count as endless.
     """
     given, outputs = rows(request.inputs), rows(request.outputs)
     supplied = given | earlier

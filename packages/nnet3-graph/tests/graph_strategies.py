@@ -1,8 +1,8 @@
 """Random networks and requests for property tests.
 
-All nodes have one column, so that any of them can stand in any descriptor. What a node reads is
-mostly an input or an earlier node. A reference to a later node closes a cycle; most of those are
-optional, as in real recurrent networks, but not all.
+All nodes have one column, so that any node fits any descriptor. A node mostly reads an input or an
+earlier node. A reference to a later node closes a cycle; most such references are optional, as in
+real recurrent networks, but not all.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from nnet3_graph import ComputationRequest, IoSpecification
 
 MAX_OFFSET = 2
 STEP = (30, 8)
-"""Larger than any chain of offsets (t, x) that the networks below have without a cycle."""
+"""More than any chain of offsets (t, x) of these networks without a cycle."""
 MARGIN = (60, 16)
-"""How far t and x have to be followed to tell a recurrence without end from a long chain."""
+"""How far t and x must be followed to distinguish an endless recurrence from a long chain."""
 
 
 @st.composite
@@ -116,7 +116,7 @@ def component_lines(draw: st.DrawFn, name: str, parts: list[SumDescriptor]) -> l
                 "RestrictedAttentionComponent key-dim=1 value-dim=1 num-left-inputs=1 "
                 "num-right-inputs=1 num-left-inputs-required=0 output-context=false"
             )
-            parts = parts * 6  # key, value and query, of which the query has the context too
+            parts = parts * 6  # key, value and query; the query has the context, too
         case "distribute":
             config = "DistributeComponent input-dim=2 output-dim=1"
             parts = parts * 2
@@ -178,7 +178,7 @@ def networks(draw: st.DrawFn, max_layers: int = 4) -> Nnet:
 
 @st.composite
 def index_rows(draw: st.DrawFn, sequences: int, max_frames: int) -> list[tuple[int, int, int]]:
-    """Rows of some sequences: often a whole range of t with x = 0, sometimes any, in any order."""
+    """Rows of some sequences: often a range of t with x = 0, sometimes any, in any order."""
     rows = []
     length = draw(st.integers(1, max_frames))
     for n in range(sequences):
@@ -198,7 +198,7 @@ def index_rows(draw: st.DrawFn, sequences: int, max_frames: int) -> list[tuple[i
 
 @st.composite
 def requests(draw: st.DrawFn, nnet: Nnet) -> ComputationRequest:
-    """A request for a network; component nodes may be among what is given."""
+    """A request for a network; it can give component nodes, too."""
     sequences = draw(st.integers(1, 3))
     given = [node.name for node in nnet.input_nodes]
     for node in nnet.nodes:

@@ -1,4 +1,4 @@
-"""Sets of rows as bits do what sets of tuples do."""
+"""Sets of rows stored as bits behave like sets of tuples."""
 
 import attrs
 import numpy as np
@@ -44,20 +44,20 @@ def bits(rows, where=None):
 
 
 def rows(found, where=None):
-    """Bits as a set of tuples; what lies outside of the box is left out."""
+    """Bits as a set of tuples, without rows outside of the box."""
     where = where or layout()
     return set(map(tuple, where.indexes(found & where.box(where.hull)).tolist()))
 
 
 @given(SETS)
 def test_indexes_and_back(some):
-    """A set comes back from its bits."""
+    """A set is restored from its bits."""
     assert rows(bits(some)) == some
 
 
 @given(SETS, st.integers(-9, 9), st.integers(-3, 3))
 def test_shift(some, t, x):
-    """Moved rows stay in their pattern and row, or leave the box."""
+    """Moved rows stay in their pattern, or leave the box."""
     need = [0]
     Shift(0, t, x).demand(bits(some), layout(), need)
     assert rows(need[0]) == {(n, a + t, b + x) for n, a, b in some} & EVERYTHING
@@ -73,7 +73,7 @@ def test_shift(some, t, x):
     st.one_of(st.none(), st.integers(-2, 2)),
 )
 def test_fixed(some, t, fixed_t, fixed_x):
-    """A fixed t or x is read by all rows of the pattern, whatever their own."""
+    """All rows of a pattern read a fixed t or x, whatever their own."""
     rule = Fixed(source=0, t=t if fixed_t is None else 0, fixed_t=fixed_t, fixed_x=fixed_x)
 
     def target(n, a, b):
@@ -89,7 +89,7 @@ def test_fixed(some, t, fixed_t, fixed_x):
 
 @given(SETS, st.integers(-12, 12), st.integers(1, 4), st.integers(0, 9))
 def test_moved_over(some, start, step, count):
-    """The union over a progression of offsets has each moved row."""
+    """`moved_over` gives the union of a set moved by each of several equidistant offsets."""
     offsets = range(start, start + step * count, step)
 
     moved = moved_over(bits(some), layout().clamped(offsets))
@@ -101,7 +101,7 @@ def test_moved_over(some, start, step, count):
 
 @given(st.integers(1, 20), st.integers(0, 19))
 def test_residue(modulus, residue):
-    """Rows can be told by t modulo anything."""
+    """`residue` gives the rows with a residue of t for any modulus."""
     residue %= modulus
     expected = {row for row in EVERYTHING if row[1] % modulus == residue}
 
@@ -111,7 +111,7 @@ def test_residue(modulus, residue):
 
 @given(SETS, st.integers(1, 40))
 def test_residues_of_a_set(some, modulus):
-    """Of a set, no residue of its rows is left out, and of many residues none is there in vain."""
+    """`residues` gives all residues of a set; for large moduli it gives no others."""
     found = list(layout().residues(modulus, bits(some)))
     occurring = {t % modulus for _, t, _ in some}
 
@@ -122,7 +122,7 @@ def test_residues_of_a_set(some, modulus):
 
 @given(SETS, SETS, st.integers(-9, 9))
 def test_sparse_sets_are_those_of_a_table(some, asked, shift):
-    """A box too large for a table gives the rows that a small one gives."""
+    """In a box that is too large for a table, results are the same."""
     large = attrs.evolve(layout(t_guard=400_000), num_t=400_000)
     need = [0]
     Shift(0, shift, 0).demand(bits(some, large), large, need)
@@ -136,7 +136,7 @@ def test_sparse_sets_are_those_of_a_table(some, asked, shift):
 
 @given(st.integers(-6, 8), st.integers(-6, 8), st.integers(-3, 3), st.integers(-3, 3))
 def test_box(t_first, t_last, x_first, x_last):
-    """A box has what lies within its bounds."""
+    """A box contains the rows within its bounds."""
     hull = Hull(t_first, t_last, x_first, x_last)
 
     assert rows(layout().box(hull)) == {
@@ -146,7 +146,7 @@ def test_box(t_first, t_last, x_first, x_last):
 
 @given(SETS)
 def test_hull_and_membership(some):
-    """The hull of a set is that of its rows; membership is told row by row."""
+    """The hull of a set is the hull of its rows, and `contains` agrees row by row."""
     indexes = as_indexes([*sorted(EVERYTHING), (0, LAST_T + 1, 0), (1, 0, FIRST_X - 1)])
 
     found = layout().contains(bits(some), indexes)
@@ -159,7 +159,7 @@ def test_hull_and_membership(some):
 
 @given(SETS, st.integers(-5, 5), st.integers(1, 12), st.booleans())
 def test_change_frame(some, t_first, num_t, single):
-    """A set keeps its rows in another layout, as far as they lie in it."""
+    """In another layout, a set keeps the rows that lie within that layout."""
     if single:
         some = {row for row in some if row[0] == row[2] == 0}
     num_patterns, num_x, x_first = (1, 1, 0) if single else (PATTERNS, 3, FIRST_X)

@@ -1,4 +1,4 @@
-"""The examination hop by hop, and the graph builder judged by it."""
+"""The examination hop by hop, compared with the graph builder."""
 
 import itertools
 
@@ -52,7 +52,7 @@ def named(nnet, graph):
 
 
 def rows_so_far(nnet, graph):
-    """The rows of a graph and of the segments before it."""
+    """The rows of a graph and of earlier segments."""
     rows = set()
     while graph is not None:
         rows.update(named(nnet, graph))
@@ -61,7 +61,7 @@ def rows_so_far(nnet, graph):
 
 
 def missing_frames(error):
-    """The rows of input nodes that an error says are missing."""
+    """The missing rows of input nodes, by an error."""
     return {
         (missing.node, (n, t, missing.x))
         for missing in error.missing_inputs
@@ -74,7 +74,7 @@ def missing_frames(error):
 @random_networks
 @given(networks_and_requests())
 def test_same_as_the_builder(example):
-    """States, counts, and why an output cannot be computed are those of the sets of rows."""
+    """States, counts and reasons agree with the builder and with the definition."""
     nnet, request = example
     expected = build_one_by_one(nnet, request, MARGIN, STEP)
     assume(not expected.goes_on)
@@ -87,7 +87,7 @@ def test_same_as_the_builder(example):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_networks_of_all_kinds(seed):
-    """So it is for networks with convolutions, attention, pooling, LSTMs and clockwork."""
+    """The same for networks with convolutions, attention, pooling, LSTMs and clockwork."""
     example = example_of_seed(seed)
     check_against_builder(example.nnet, example.request)
 
@@ -95,7 +95,7 @@ def test_networks_of_all_kinds(seed):
 @random_networks
 @given(networks_and_two_requests())
 def test_second_segment(example):
-    """So it is for the second of two segments, which reads what the first one has."""
+    """The same for the second of two segments, which reads rows of the first."""
     nnet, first, second = example
     try:
         previous = build_computation_graph(nnet, first)
@@ -108,7 +108,7 @@ def test_second_segment(example):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_three_segments_of_networks_of_all_kinds(seed):
-    """So it is for the segments of an utterance, up to the first that cannot be computed."""
+    """The same for the segments of an utterance, up to the first that cannot be computed."""
     nnet = example_of_seed(seed).nnet
     context = 12
     previous = None
@@ -129,14 +129,14 @@ def test_three_segments_of_networks_of_all_kinds(seed):
 
 
 def check_against_builder(nnet, request, previous=None):
-    """Compares the final states and counts with what the builder has found; returns them."""
+    """Compares final states and counts with those of the builder; returns the states."""
     found = BreadthFirstExamination(nnet, request, previous).run(max_hops=300)
     builder = ComputationGraphBuilder(nnet, request, previous)
     builder.compute()
     examined = builder.examined
 
     assert builder.all_outputs_are_computable() == (not found.missing_outputs)
-    if not found.is_finished:  # round a recurrence that has no first value
+    if not found.is_finished:  # a recurrence without a first value
         assert found.rows(UNKNOWN)
         return found
     assert not found.rows(UNKNOWN)
@@ -164,7 +164,7 @@ def check_against_builder(nnet, request, previous=None):
 
 
 def check_reasons(nnet, found, error):
-    """The error and the examination give the same outputs, and chains that bear each other out."""
+    """Error and examination name the same outputs, and chains that support each other."""
     assert set(found.missing_outputs) == {
         (name, index)
         for name, indexes in error.missing_outputs.items()
@@ -180,12 +180,12 @@ def check_reasons(nnet, found, error):
         for row, needed in itertools.pairwise(chain):
             assert needed in found.reasons(*row)
         inputs = {row for row in blamed(found, output) if isinstance(nnet.node(row[0]), InputNode)}
-        # Of a row that lacks something else too, the error leaves out what its recurrence lacks.
+        # Of a row that also lacks something else, the error omits what its recurrence lacks.
         assert not inputs or inputs & missing_frames(error)
 
 
 def blamed(found, output):
-    """The rows that an output lacks, and that those lack, and so on."""
+    """The rows that an output lacks, the rows that those lack, and so on."""
     rows, pending = set(), [output]
     while pending:
         row = pending.pop()
@@ -196,7 +196,7 @@ def blamed(found, output):
 
 
 def test_a_recurrence_ends_before_the_first_frame():
-    """The input before the first frame is missing, so nothing makes use of the state before it."""
+    """Without the input before the first frame, earlier states are not used."""
     found = BreadthFirstExamination(parse_config(RECURRENT), request_of({"input": (0, 1)}, (0, 1)))
 
     states = []
@@ -226,7 +226,7 @@ def test_a_recurrence_ends_before_the_first_frame():
 
 
 def test_a_later_segment_ends_where_the_earlier_one_has_rows():
-    """The recurrence goes on from the last state of the first segment, which nothing examines."""
+    """A recurrence continues from the last state of the first segment, without examining it."""
     nnet = parse_config(RECURRENT)
     previous = build_computation_graph(nnet, request_of({"input": (0, 2)}, (0, 2)))
     second = request_of({"input": (2, 4)}, (2, 4))
@@ -253,7 +253,7 @@ def test_a_later_segment_ends_where_the_earlier_one_has_rows():
     ],
 )
 def test_what_an_earlier_segment_has_is_not_given_or_wanted(given, wanted, message):
-    """The error names the node and a time, as that of the builder does."""
+    """The error names the node and a time, like the builder's."""
     nnet = parse_config(RECURRENT)
     previous = build_computation_graph(nnet, request_of({"input": (0, 2)}, (0, 2)))
     second = request_of({"input": given}, wanted)
@@ -267,7 +267,7 @@ def test_what_an_earlier_segment_has_is_not_given_or_wanted(given, wanted, messa
 
 
 def test_earlier_segments_of_another_network():
-    """The graph of the earlier segments must be of the same nodes."""
+    """The graph of earlier segments must have the same nodes."""
     nnet = parse_config(RECURRENT)
     request = request_of({"input": (0, 2)}, (0, 2))
     previous = build_computation_graph(nnet, request)
@@ -278,7 +278,7 @@ def test_earlier_segments_of_another_network():
 
 
 def test_reasons():
-    """The chain leads to the input that is missing; what is optional is no reason."""
+    """The chain leads to the missing input; optional terms are no reason."""
     nnet = parse_config(RECURRENT.replace("Sum(input, I", "Sum(Offset(input, 1), I"))
     found = BreadthFirstExamination(nnet, request_of({"input": (0, 1)}, (0, 1))).run()
 
@@ -294,7 +294,7 @@ def test_reasons():
 
 
 def test_a_circle_cannot_be_computed():
-    """What depends on itself alone is unknown until no hop is left."""
+    """Rows that depend only on themselves stay unknown until the last hop."""
     nnet = parse_config(
         """input-node name=input dim=1
            component name=sum type=NoOpComponent dim=1
@@ -308,7 +308,7 @@ def test_a_circle_cannot_be_computed():
 
 
 def test_taken_up_again():
-    """What is left alone is followed after all once something that is usable reads it."""
+    """A row that was left unexamined is examined once a usable row reads it."""
     nnet = parse_config(
         """input-node name=input dim=1
            component name=same type=NoOpComponent dim=1
@@ -334,7 +334,7 @@ def test_taken_up_again():
 
 
 def test_what_never_ends_stays_unknown():
-    """A recurrence without a first value is given up after so many hops."""
+    """A recurrence without a first value ends the examination after a number of hops."""
     nnet = parse_config(RECURRENT.replace("IfDefined(Offset(state, -1))", "Offset(state, -1)"))
     request = request_of({"input": (0, 1)}, (0, 1))
     assert BreadthFirstExamination(nnet, request).run().is_finished

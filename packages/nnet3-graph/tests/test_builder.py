@@ -1,4 +1,4 @@
-"""Building graphs: what a request may name, states given at component nodes, and errors."""
+"""Building graphs: names in requests, given states, and errors."""
 
 import pickle
 
@@ -41,7 +41,7 @@ def network(config):
 
 
 def rnn(recurrent):
-    """A recurrent network; `recurrent` is the descriptor of what enters again."""
+    """A recurrent network; `recurrent` is the descriptor of the recurrent input."""
     return network(RNN.format(recurrent=recurrent))
 
 
@@ -54,7 +54,7 @@ def request(inputs, outputs):
 
 
 def one_row(t, x):
-    """A request in which the input is given, and the output wanted, for one (t, x)."""
+    """A request that gives the input and asks for the output at a single (t, x)."""
     rows = [[0, t, x]]
     return ComputationRequest(
         inputs=[IoSpecification(name="input", indexes=rows)],
@@ -63,7 +63,7 @@ def one_row(t, x):
 
 
 def times(graph, nnet, node):
-    """The values of t that a node has in a graph."""
+    """The values of t of a node in a graph."""
     return graph.index_set(nnet.node_index(node)).indexes[:, 1].tolist()
 
 
@@ -112,14 +112,14 @@ class TestRequests:
         ],
     )
     def test_names(self, inputs, outputs, message):
-        """A name that is unknown, or of a node of another kind, is an error that helps."""
+        """An unknown name, or that of a node of another kind, gives a helpful error."""
         with pytest.raises(RequestError) as caught:
             ComputationGraphBuilder(network(TDNN), request(inputs, outputs))
 
         assert str(caught.value) == message
 
     def test_indexes_that_lie_far_apart(self):
-        """A request that no box of reasonable size can hold is refused at once."""
+        """A request whose box would be too large is refused at once."""
         spread = ComputationRequest(
             inputs=[IoSpecification(name="input", indexes=[[0, 0, 0], [0, 2**30, 0]])],
             outputs=[IoSpecification(name="output", indexes=[[0, 0, 0]])],
@@ -130,7 +130,7 @@ class TestRequests:
 
     @pytest.mark.parametrize(("t", "far"), [(2**31 - 2, 2**31), (-(2**31) + 2, -(2**31))])
     def test_rows_beyond_32_bits(self, t, far):
-        """Rows that would be needed beyond the largest time are refused, not wrapped around."""
+        """Needed rows beyond the largest time are refused, not wrapped around."""
         nnet = network(
             "input-node name=input dim=4\noutput-node name=output "
             "input=Sum(Offset(input, -2), Offset(input, 2))\n"
@@ -151,7 +151,7 @@ class TestRequests:
         ],
     )
     def test_components_that_are_asked_beyond_32_bits(self, t, x, far):
-        """A component whose index rules have no closed form is not asked where no row can be."""
+        """A component without closed form is not asked about impossible rows."""
         nnet = network(
             "input-node name=input dim=4\ncomponent name=c type=DistributeComponent input-dim=4 "
             "output-dim=2\ncomponent-node name=c component=c input=input\n"
@@ -176,7 +176,7 @@ class TestRequests:
         ],
     )
     def test_terms_that_are_not_there_beyond_32_bits(self, t, term):
-        """What may be missing is missing where there can be no row."""
+        """Optional terms at impossible times count as missing."""
         term = term.replace("{}", "" if t > 0 else "-")
         nnet = network(
             f"input-node name=input dim=4\noutput-node name=output input=Sum(input, {term})\n"
@@ -188,7 +188,7 @@ class TestRequests:
         assert graph.dependencies.tolist() == [0]
 
     def test_statistics_of_a_period_that_ends_beyond_32_bits(self):
-        """What a component reads where there can be no row is an error with the node."""
+        """A component that reads at an impossible time is an error that names the node."""
         nnet = network(
             "input-node name=input dim=4\ncomponent name=c type=StatisticsExtractionComponent "
             "input-dim=4 output-period=10\ncomponent-node name=c component=c input=input\n"
@@ -205,7 +205,7 @@ class TestRequests:
         )
 
     def test_order_of_calls(self):
-        """Nothing can be asked of a builder that has not computed anything."""
+        """A builder that has not computed anything refuses questions."""
         builder = ComputationGraphBuilder(
             network(TDNN), request({"input": (0, 5)}, {"output": (2, 3)})
         )
@@ -222,7 +222,7 @@ class TestRequests:
         ],
     )
     def test_refuses_a_component_of_too_many_residues(self, component):
-        """A component whose reads repeat after more frames than allowed is refused by name."""
+        """A component whose reads repeat only after too many frames is refused by name."""
         nnet = parse_config(
             f"input-node name=input dim=2\ncomponent name=c type={component}\n"
             "component-node name=c component=c input=input\noutput-node name=output input=c"
@@ -233,7 +233,7 @@ class TestRequests:
             build_computation_graph(nnet, request({"input": (0, 5)}, {"output": (0, 5)}))
 
     def test_refuses_a_few_rows_far_apart(self):
-        """What spans much and names little has a tenth of the limit."""
+        """A request with few rows far apart has a tenth of the limit."""
         nnet = network(TDNN)
         few = request({"input": (0, 5), "ivector": (0, 1)}, {"output": (2, 3)})
         far = attrs.evolve(few.outputs[0], indexes=np.array([[0, 10**8, 0]], dtype=np.int32))
@@ -252,10 +252,10 @@ class TestRequests:
 
 
 class TestGraph:
-    """What comes out."""
+    """The contents of graphs."""
 
     def test_counts(self):
-        """Each node has the rows that are needed; inputs keep all that is given."""
+        """Each node has the needed rows; inputs keep all given rows."""
         nnet = network(TDNN)
 
         graph = build_computation_graph(
@@ -266,7 +266,7 @@ class TestGraph:
         assert graph.counts_by_node() == graph.counts_by_node(nnet) == expected
 
     def test_equal_rows_are_one_object(self):
-        """Nodes with the same rows share their index set, so that work on one can be reused."""
+        """Nodes with the same rows share their index set, so that work on it can be reused."""
         nnet = network(TDNN)
         graph = build_computation_graph(
             nnet, request({"input": (-2, 5), "ivector": (0, 1)}, {"output": (0, 3)})
@@ -277,7 +277,7 @@ class TestGraph:
         assert sets["tdnn"] is not sets["input"]
 
     def test_sequences_with_equal_rows_are_one_pattern(self):
-        """The search does not depend on the number of sequences; the rows of all are there."""
+        """The search does not depend on the number of sequences; the graph has the rows of all."""
         nnet = network(TDNN)
 
         graph = build_computation_graph(
@@ -305,7 +305,7 @@ class TestRecurrence:
     """Networks that read their own past."""
 
     def test_ends_where_the_input_ends(self):
-        """An optional recurrence goes back to the first frame, and no further."""
+        """An optional recurrence goes back to the first frame, but not beyond."""
         nnet = rnn("IfDefined(Offset(tanh, -1))")
 
         graph = build_computation_graph(nnet, request({"input": (3, 9)}, {"output": (7, 8)}))
@@ -313,7 +313,7 @@ class TestRecurrence:
         assert times(graph, nnet, "tanh") == [3, 4, 5, 6, 7]
 
     def test_given_state_is_used_and_not_followed(self):
-        """A state that is handed over stands in for all that came before."""
+        """A given state replaces all earlier frames."""
         nnet = rnn("Offset(tanh, -1)")
 
         graph = build_computation_graph(
@@ -328,7 +328,7 @@ class TestRecurrence:
         assert np.diff(splits).tolist() == [0, 1, 1, 1]
 
     def test_gap_in_the_input(self):
-        """What lies before a gap is not needed, since nothing that can be computed reads it."""
+        """Frames before a gap in the input are not needed, since no computable row reads them."""
         nnet = rnn("IfDefined(Offset(tanh, -1))")
         gap = ComputationRequest(
             inputs=[IoSpecification(name="input", indexes=[(0, t, 0) for t in (0, 1, 3, 4)])],
@@ -341,7 +341,7 @@ class TestRecurrence:
         assert times(graph, nnet, "input") == [0, 1, 3, 4]
 
     def test_recurrence_that_has_no_end(self):
-        """A recurrence whose every step can be computed is an error that names its nodes."""
+        """A recurrence that could be computed back to any time is an error that names its nodes."""
         nnet = rnn("IfDefined(Offset(tanh, -1))")
         always = network(
             RNN.format(recurrent="IfDefined(Offset(tanh, -1))").replace(
@@ -362,7 +362,7 @@ class TestRecurrence:
 
 
 class TestErrors:
-    """What the reader learns when an output cannot be computed."""
+    """Errors for outputs that cannot be computed."""
 
     def test_missing_frames(self):
         """The message gives rows, chain, missing frames and context; the error has them as data."""
@@ -390,7 +390,7 @@ class TestErrors:
         assert (missing.node, missing.ranges) == ("input", ((-2, -1), (9, 10)))
 
     def test_passes_between_processes(self):
-        """An error from a worker process arrives with its message and its data."""
+        """An error from a worker process keeps its message and its data."""
         with pytest.raises(NotComputableError) as caught:
             build_computation_graph(
                 network(TDNN), request({"input": (0, 9), "ivector": (0, 1)}, {"output": (0, 9)})
@@ -403,7 +403,7 @@ class TestErrors:
         assert arrived.context == (2, 2)
 
     def test_sequences_that_lack_something(self):
-        """Missing rows are told for the sequences that lack them."""
+        """Missing rows are listed for each sequence that lacks them."""
         one_lacks_frames = ComputationRequest(
             inputs=[
                 IoSpecification(
@@ -423,7 +423,7 @@ class TestErrors:
         )
 
     def test_recurrence_without_a_first_value(self):
-        """Where only the first value of a recurrence is missing, the error says what could be."""
+        """If only the first value of a recurrence is missing, the error says what to give."""
         nnet = network(
             RNN.format(recurrent="tanh").replace("Append(input, tanh)", "Append(tanh, tanh)")
         )
@@ -437,7 +437,7 @@ class TestErrors:
         )
 
     def test_recurrence_back_to_missing_input(self):
-        """A required recurrence is followed back to the first frame that is not there."""
+        """A required recurrence is followed back to the first missing frame."""
         with pytest.raises(NotComputableError) as caught:
             build_computation_graph(
                 rnn("Offset(tanh, -1)"), request({"input": (0, 6)}, {"output": (5, 8)})
@@ -446,7 +446,7 @@ class TestErrors:
         assert "missing: 'input' at t = -1, 6 to 7" in str(caught.value).splitlines()
 
     def test_long_chains_are_shortened(self):
-        """The middle of a long chain is left out of the message, but not of the error."""
+        """The message omits the middle of a long chain; the error's data has it."""
         layers = "\n".join(
             f"component name=l{k} type=NoOpComponent dim=1\n"
             f"component-node name=l{k} component=l{k} input={f'l{k - 1}' if k else 'input'}"
@@ -461,7 +461,7 @@ class TestErrors:
         assert len(caught.value.chain) == 42
 
     def test_row_of_no_period(self):
-        """Pooled statistics exist at multiples of their period only."""
+        """Pooled statistics exist only at multiples of their period."""
         nnet = network(
             "input-node name=input dim=3\n"
             "component name=pool type=StatisticsPoolingComponent input-dim=3 input-period=2 "
@@ -478,7 +478,7 @@ class TestErrors:
 
 
 class TestSegments:
-    """Looped computations: each segment may read what the earlier ones have."""
+    """Looped computations: each segment can read rows of the earlier ones."""
 
     @pytest.mark.parametrize(
         "config",
@@ -489,7 +489,7 @@ class TestSegments:
         ids=["other nodes", "another descriptor"],
     )
     def test_segments_of_two_networks(self, config):
-        """The graph of another network can't be gone on from."""
+        """The graph of another network cannot be continued."""
         rows = request({"input": (0, 3)}, {"output": (0, 3)})
         other = build_computation_graph(network(config), rows)
 
@@ -497,7 +497,7 @@ class TestSegments:
             build_computation_graph(rnn("IfDefined(Offset(tanh, -1))"), rows, other)
 
     def test_second_segment_reads_the_first(self):
-        """The state comes from the segment before, and is not computed again."""
+        """The state comes from the previous segment, and is not computed again."""
         nnet = rnn("IfDefined(Offset(tanh, -1))")
         first = build_computation_graph(nnet, request({"input": (0, 3, 2)}, {"output": (0, 3, 2)}))
 
@@ -519,7 +519,7 @@ class TestSegments:
         ],
     )  # fmt: skip
     def test_rows_twice(self, inputs, outputs, message):
-        """What an earlier segment has can be neither given nor requested again."""
+        """Rows of an earlier segment can be neither given nor requested again."""
         nnet = rnn("IfDefined(Offset(tanh, -1))")
         first = build_computation_graph(nnet, request({"input": (0, 3)}, {"output": (0, 3)}))
 
@@ -527,7 +527,7 @@ class TestSegments:
             build_computation_graph(nnet, request({"input": inputs}, {"output": outputs}), first)
 
     def test_other_sequences_in_the_second_segment(self):
-        """Sequences that join later have no state to read."""
+        """Sequences that join later have no earlier state."""
         nnet = rnn("IfDefined(Offset(tanh, -1))")
         first = build_computation_graph(nnet, request({"input": (0, 3)}, {"output": (0, 3)}))
 
@@ -548,7 +548,7 @@ class TestSegments:
 
 
 def test_short_repr() -> None:
-    """A graph and a set of indexes show how large they are."""
+    """The reprs of a graph and of a set of indexes show their sizes."""
     nnet = parse_config("input-node name=input dim=2\noutput-node name=output input=input")
     request = ComputationRequest(
         inputs=[IoSpecification.from_range("input", 0, 4, n=2)],

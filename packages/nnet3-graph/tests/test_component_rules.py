@@ -1,4 +1,4 @@
-"""The closed forms of component rules say what the index rules of the types say."""
+"""The closed forms of component rules agree with the index rules of the types."""
 
 from unittest import mock
 
@@ -32,7 +32,7 @@ INDEX_SETS = st.sets(
 
 
 def build(nnet, request):
-    """What can be computed, and the cindexes and dependencies of the graph if all can."""
+    """The computable outputs, and the cindexes and dependencies if all are computable."""
     builder = ComputationGraphBuilder(nnet, request)
     builder.compute()
     if not builder.all_outputs_are_computable():
@@ -62,11 +62,11 @@ def build(nnet, request):
 )  # fmt: skip
 @given(st.data(), INDEX_SETS, INDEX_SETS)
 def test_closed_form(config, input_dim, data, inputs, outputs):
-    """A graph is the same whether a component is asked about its rows or not."""
+    """A graph is the same by a component's closed form and by its answers about rows."""
     nnet = parse_config(
         NETWORK.format(config=config, input_dim=input_dim), rng=np.random.default_rng(0)
     )
-    if data.draw(st.booleans()):  # or else hardly ever can all outputs be computed
+    if data.draw(st.booleans()):  # otherwise all outputs are hardly ever computable
         _, wanted = nnet.component("c").input_dependencies(as_indexes(sorted(outputs)))
         inputs = inputs | set(map(tuple, wanted.tolist()))
     request = ComputationRequest(
@@ -92,22 +92,22 @@ class OnlyOdd(TdnnComponent):
 
 
 class WithClosedForm(OnlyOdd):
-    """A type that says a closed form of its own."""
+    """A type with its own closed form."""
 
     form = (None, AtOffsets((-1, 2), optional=(2,)))
 
     @property
     def modulus(self):
-        """Every other row is alike."""
+        """Every other row is computed alike."""
         return 2
 
     def closed_form(self):
-        """Returns what the class says."""
+        """Returns the class attribute."""
         return self.form
 
 
 def component_of(cls, **changes):
-    """A component of a class that is derived from that of TDNN layers."""
+    """A component of a class derived from TdnnComponent."""
     tdnn = parse_config(
         NETWORK.format(
             config="type=TdnnComponent input-dim=1 output-dim=1 time-offsets=-1,2", input_dim=1
@@ -118,7 +118,7 @@ def component_of(cls, **changes):
 
 
 def test_a_closed_form_is_that_of_the_class_that_says_it() -> None:
-    """Who overrides the index rules alone is asked, and no longer has the form that it inherits."""
+    """A type that overrides only the index rules does not inherit the closed form."""
     assert component_rule(component_of(TdnnComponent), 1) == All((Shift(1, -1, 0), Shift(1, 2, 0)))
     assert isinstance(component_rule(component_of(OnlyOdd), 1), Asked)
     assert component_rule(component_of(WithClosedForm), 1) == ByTime(
@@ -127,7 +127,7 @@ def test_a_closed_form_is_that_of_the_class_that_says_it() -> None:
 
 
 def test_no_closed_form_for_a_configuration() -> None:
-    """Where closed_form returns None, the component is asked."""
+    """If closed_form returns None, the component is asked about its rows."""
     with mock.patch.object(WithClosedForm, "form", None):
         assert isinstance(component_rule(component_of(WithClosedForm), 1), Asked)
 
@@ -146,7 +146,7 @@ def test_a_closed_form_of_another_modulus(form) -> None:
 
 
 def test_offsets_that_are_none() -> None:
-    """Closed forms refuse what says nothing, when they are made."""
+    """Closed forms without content are refused when they are made."""
     for make, message in (
         (lambda: AtOffsets((1, 1)), r"^offsets must differ, got \(1, 1\)$"),
         (lambda: AtOffsets((1,), optional=(2,)), "^optional offsets must be among .*, got 2$"),

@@ -1,4 +1,4 @@
-"""Left and right context of networks; those of the reference networks are tested with them."""
+"""Left and right context of networks other than the reference networks."""
 
 import re
 
@@ -12,7 +12,7 @@ from nnet3_graph import ContextError, compute_context
 
 
 def network(descriptor, inputs="input-node name=input dim=1"):
-    """A network whose output is a descriptor."""
+    """A network with this descriptor as output."""
     config = (
         f"{inputs}\n"
         f"component name=c type=NoOpComponent dim=1\n"
@@ -42,7 +42,7 @@ IVECTOR = "input-node name=input dim=1\ninput-node name=ivector dim=1"
     ],
 )
 def test_context(nnet, context):
-    """The context is the largest over the positions modulo the modulus of the network."""
+    """The context is the largest over positions within the modulus of the network."""
     assert compute_context(nnet) == context
 
 
@@ -55,7 +55,7 @@ def test_other_inputs():
 
 
 def test_too_much_context():
-    """A context that no window of 640 frames holds is not found."""
+    """A context for which a window of 640 frames is too small is not found."""
     with pytest.raises(ContextError, match="no output can be computed from a window of 640 frames"):
         compute_context(network("Sum(input, Offset(input, 5000))"))
 
@@ -63,7 +63,7 @@ def test_too_much_context():
 @given(networks())
 @settings(max_examples=2 * settings.default.max_examples // 5)
 def test_is_that_of_the_descriptors_package(nnet: Nnet) -> None:
-    """The two ways to find which outputs can be computed lead to the same context."""
+    """Both methods of finding computable outputs lead to the same context."""
     assume(len(nnet.input_nodes) == 1)
     try:
         expected = nnet3_descriptors.compute_context(nnet)

@@ -15,7 +15,7 @@ def directed_graphs(draw: st.DrawFn) -> list[list[int]]:
 
 
 def reaches(arcs: list[list[int]]) -> np.ndarray:
-    """Which vertices lead to which others: (vertices, vertices) bool."""
+    """Which vertices lead to which vertices: (vertices, vertices) bool."""
     reached = np.eye(len(arcs), dtype=bool)
     for vertex, others in enumerate(arcs):
         reached[vertex, others] = True
@@ -26,7 +26,7 @@ def reaches(arcs: list[list[int]]) -> np.ndarray:
 
 @given(directed_graphs())
 def test_groups_are_those_that_reach_each_other(arcs: list[list[int]]) -> None:
-    """Vertices share a group just if each leads to the other; groups they lead to come first."""
+    """Vertices share a group if and only if each leads to the other; later groups come first."""
     groups = strongly_connected_components(arcs)
     group_of = {vertex: number for number, group in enumerate(groups) for vertex in group}
     reached = reaches(arcs)
@@ -41,7 +41,7 @@ def test_groups_are_those_that_reach_each_other(arcs: list[list[int]]) -> None:
 
 
 def test_long_chains_need_no_recursion() -> None:
-    """A network may be deeper than Python's stack, as a chain or as a circle."""
+    """A chain or a circle of nodes may be longer than Python's stack is deep."""
     size = 20_000
     circle = [[(vertex + 1) % size] for vertex in range(size)]
 

@@ -1,4 +1,4 @@
-"""Sequences with the same indexes are found to have one pattern."""
+"""Sequences with the same indexes share a pattern."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +23,7 @@ def arrays_of(tables):
 
 @given(TABLES, st.randoms(use_true_random=False))
 def test_equal_indexes_are_one_pattern(tables, random):
-    """Two sequences share a pattern just if every table has the same (t, x) for both."""
+    """Two sequences share a pattern if and only if every table has the same (t, x) for both."""
     arrays = []
     for table in tables:
         rows = [(n, t, x) for n, rows in table.items() for t, x in rows]
@@ -45,7 +45,7 @@ def test_equal_indexes_are_one_pattern(tables, random):
 
 @given(TABLES)
 def test_representative_rows(tables):
-    """One sequence of each pattern is kept, with the pattern as n."""
+    """One sequence of each pattern is kept; its n is the number of the pattern."""
     arrays = [
         as_indexes([(n, *row) for n, rows in each.items() for row in rows]) for each in tables
     ]
@@ -64,7 +64,7 @@ def test_representative_rows(tables):
 
 @given(TABLES, TABLES)
 def test_earlier_patterns_are_kept_apart(first, second):
-    """Sequences that differed in an earlier segment do so in the next, and none is lost."""
+    """Sequences with different patterns in one segment keep them apart in the next."""
     previous = find_patterns(arrays_of(first))
 
     patterns = find_patterns(arrays_of(second), previous)

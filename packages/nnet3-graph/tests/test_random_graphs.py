@@ -1,4 +1,4 @@
-"""Graphs of random networks are what the definitions say, worked out one cindex at a time."""
+"""Graphs of random networks agree with their definition, applied to one cindex at a time."""
 
 import itertools
 
@@ -23,7 +23,7 @@ random_networks = settings(max_examples=3 * settings.default.max_examples // 5)
 
 
 def named(nnet, cindexes):
-    """Rows of an array of cindexes as tuples with the name of the node."""
+    """Rows of an array of cindexes as tuples with node names."""
     names = nnet.node_names
     return [(names[node], n, t, x) for node, n, t, x in cindexes.tolist()]
 
@@ -35,7 +35,7 @@ def rows_of(splits, values):
 
 
 def build_or_skip(nnet, request, previous=None):
-    """The graph, for tests of requests that can be met."""
+    """The graph; skips requests that cannot be computed."""
     try:
         return build_computation_graph(nnet, request, previous)
     except (NotComputableError, UnboundedComputationError):
@@ -80,10 +80,10 @@ def check_against_definition(nnet, request):
 
 @pytest.mark.parametrize("seed", range(60))
 def test_networks_of_all_kinds(seed):
-    """So it is for networks with convolutions, attention, pooling, LSTMs and clockwork."""
+    """The same for networks with convolutions, attention, pooling, LSTMs and clockwork."""
     example = example_of_seed(seed)
     nnet, request = example.nnet, example.request
-    margin, step = ((2 * t, 2 * x) for t, x in (MARGIN, STEP))  # they look further than the others
+    margin, step = ((2 * t, 2 * x) for t, x in (MARGIN, STEP))  # these networks read further
     expected = build_one_by_one(nnet, request, margin, step)
     assert not expected.missing_outputs
     assert not expected.is_endless
@@ -92,7 +92,7 @@ def test_networks_of_all_kinds(seed):
 
 
 def check_graph(nnet, graph, expected):
-    """Cindexes are in order, and they, what is given and dependencies are what is expected.
+    """Compares the cindexes, given rows and dependencies of a graph; checks the order of cindexes.
 
     The order is by node, t, x and n.
     """
@@ -126,7 +126,7 @@ def check_explanation(nnet, expected, error):
 @random_networks
 @given(networks_and_requests())
 def test_look_ups(example):
-    """Ids, ranges of nodes, leaves and component inputs agree with the arrays of the graph."""
+    """Ids, ranges of nodes, leaves and component inputs agree with the graph's arrays."""
     nnet, request = example
     graph = build_or_skip(nnet, request)
     all_reads = rows_of(graph.dependency_splits, graph.dependencies)
@@ -149,7 +149,7 @@ def test_look_ups(example):
 
 
 def check_leaves(graph, descriptor, rows, leaves):
-    """What enters a descriptor is what it reads of the set of all cindexes of the graph."""
+    """The inputs of a descriptor are those that it reads, given all cindexes of the graph."""
     numbers = graph.nnet.node_indexes
     ids = graph.find(descriptor.dependencies(rows, numbers).reshape(-1, 4)).reshape(leaves.shape)
     computable, used = descriptor.is_computable(rows, lambda each: graph.find(each) >= 0, numbers)
@@ -160,7 +160,7 @@ def check_leaves(graph, descriptor, rows, leaves):
 @random_networks
 @given(networks_and_requests())
 def test_what_was_examined(example):
-    """States and usable counts follow their definitions; what was not examined is unknown."""
+    """States and usable counts follow their definitions; unexamined cindexes are unknown."""
     nnet, request = example
     expected = build_one_by_one(nnet, request, MARGIN, STEP)
     assume(not expected.goes_on)
@@ -196,7 +196,7 @@ def test_what_was_examined(example):
 @random_networks
 @given(networks_and_two_requests())
 def test_two_segments(example):
-    """A later segment reads what the earlier one has and has only what is new."""
+    """A later segment reads rows of the earlier one, and has only new rows."""
     nnet, first, second = example
     previous = build_or_skip(nnet, first)
     earlier = frozenset(named(nnet, previous.cindexes))

@@ -1,4 +1,4 @@
-"""Requests: what they accept, what they refuse, equality, hashing and the serialized form."""
+"""Requests: valid and invalid values, equality, hashing and the serialized form."""
 
 import copy
 import hashlib
@@ -31,7 +31,7 @@ class TestIoSpecification:
             kept.indexes[0, 0] = 1
 
     def test_from_range_gives_rows_sequence_by_sequence(self):
-        """Rows of one sequence follow one another, with x = 0."""
+        """Rows of one sequence are consecutive, with x = 0."""
         made = IoSpecification.from_range("output", 0, 4, 2, t_step=3, has_deriv=True)
 
         assert made.indexes.tolist() == [[0, 0, 0], [0, 3, 0], [1, 0, 0], [1, 3, 0]]
@@ -67,7 +67,7 @@ class TestIoSpecification:
         ],
     )
     def test_refuses(self, changes, message):
-        """What cannot be a set of rows is an error that names the node and the row."""
+        """Indexes that are no set of rows are an error that names the node and the row."""
         with pytest.raises(RequestError, match=message):
             specification(**changes)
 
@@ -85,19 +85,19 @@ class TestIoSpecification:
         ],
     )
     def test_from_range_refuses(self, arguments, message):
-        """What is no range of frames is an error that names the argument."""
+        """Arguments that are no range of frames are an error that names the argument."""
         fields = {"t_start": 0, "t_end": 5, "n": 1, "t_step": 1}
         with pytest.raises(RequestError, match=message):
             IoSpecification.from_range("input", **(fields | arguments))
 
     def test_from_range_up_to_the_last_frame(self):
-        """The range may end with the largest time that there is; NumPy's integers will do."""
+        """The range can end with the largest possible time; NumPy's integers are accepted."""
         made = IoSpecification.from_range("input", np.int64(2**31 - 2), 2**31)
 
         assert made.indexes[:, 1].tolist() == [2**31 - 2, 2**31 - 1]
 
     def test_from_range_of_small_numpy_integers(self):
-        """The number of rows may be beyond the integers that the arguments have."""
+        """The number of rows need not fit into the integer type of the arguments."""
         made = IoSpecification.from_range("input", np.int8(-3), np.int8(97), np.int8(5))
 
         assert len(made.indexes) == 500
@@ -155,12 +155,12 @@ class TestComputationRequest:
         ],
     )
     def test_refuses(self, changes, message):
-        """A request that cannot be met by any network is an error."""
+        """A request that no network can satisfy is an error."""
         with pytest.raises(RequestError, match=message):
             request(**changes)
 
     def test_needs_derivatives(self):
-        """There is a backward part if a derivative of the model or of an input is wanted."""
+        """A request has a backward part if it asks for a derivative of the model or an input."""
         assert request().needs_derivatives
         assert not request(need_model_derivative=False).needs_derivatives
         assert request(
@@ -168,7 +168,7 @@ class TestComputationRequest:
         ).needs_derivatives
 
     def test_serialized_form_is_inverse(self):
-        """Bytes read back give an equal request, and equal requests give equal bytes."""
+        """Equal requests give equal bytes, which give an equal request again."""
         data = request().to_bytes()
 
         assert request() == ComputationRequest.from_bytes(data)
@@ -197,10 +197,10 @@ def test_what_notebooks_show() -> None:
 
 
 class TestRequestFingerprint:
-    """What tells requests apart; digests are worked out when they are asked for."""
+    """Fingerprints distinguish requests; they compute digests on first use."""
 
     def test_digest(self):
-        """It is the beginning of the SHA-256 of the indexes, row by row."""
+        """A digest is the beginning of the SHA-256 of the indexes, row by row."""
         (found,) = RequestFingerprint.of(request()).inputs
         data = np.array([[0, 0, 0], [0, 1, 0]], dtype="<i4").tobytes()
 
@@ -210,14 +210,14 @@ class TestRequestFingerprint:
 
     @pytest.mark.parametrize("is_digested", [False, True])
     def test_difference(self, is_digested):
-        """Indexes and digests give the same difference, also if one side has no digest."""
+        """Differences are the same for indexes and digests, on either side."""
         mine = RequestFingerprint.of(request())
         same = RequestFingerprint.of(ComputationRequest.from_bytes(request().to_bytes()))
         other = RequestFingerprint.of(request(inputs=[specification(indexes=[[0, 1, 0]] * 1)]))
         moved = RequestFingerprint.of(
             request(inputs=[specification(indexes=[[0, 1, 0], [0, 2, 0]])])
         )
-        if is_digested:  # as one that was read
+        if is_digested:  # like a stored fingerprint
             (io,) = mine.inputs
             mine = attrs.evolve(mine, inputs=[attrs.evolve(io, indexes=io.indexes)])
 
@@ -226,7 +226,7 @@ class TestRequestFingerprint:
         assert "number of rows 2, this request has 1" in mine.difference(other)
 
     def test_equal(self):
-        """Those of equal requests are equal, hash alike and print the digest; copies, too."""
+        """Equal requests have equal fingerprints with equal hashes and reprs, also when copied."""
         mine, same = RequestFingerprint.of(request()), RequestFingerprint.of(request())
 
         assert mine == same == copy.deepcopy(same)

@@ -1,4 +1,4 @@
-"""What recurrences demand, against sets of rows that are followed one at a time."""
+"""The rows that recurrences demand, compared with a search row by row."""
 
 import attrs
 import pytest
@@ -16,12 +16,12 @@ PATTERNS, TIMES, XS = 2, 9, 3
 
 @attrs.frozen
 class CountedShift(Shift):
-    """A rule that notes each time that it is asked."""
+    """A rule that counts its calls."""
 
     calls: list = attrs.field(factory=list, eq=False)
 
     def demand(self, rows, layout, need):
-        """Notes it, and does it."""
+        """Counts the call, and applies the rule."""
         self.calls.append(rows)
         super().demand(rows, layout, need)
 
@@ -43,13 +43,13 @@ def recurrences(draw):
 
 
 def rule_of(reads):
-    """A rule with these reads, some of them below others."""
+    """A rule with these reads, some of them nested."""
     first, *others = [Shift(*read) for read in reads]
     return All((Optional(First((first, *others[1:]))), *others[:1]))
 
 
 def nodes_of(rules):
-    """The rules of nodes that are all in one group."""
+    """Rules of nodes that all belong to one group."""
     group = tuple(range(len(rules)))
     moves = [move for rule in rules for move in rule.moves]
     return NodeRules(
@@ -63,7 +63,7 @@ def nodes_of(rules):
 
 
 def layout_of(nodes, num_t=TIMES, num_x=XS, num_patterns=PATTERNS):
-    """A box with the guards that the moves of the nodes need."""
+    """A box with guards for the moves of these nodes."""
     return BitLayout(
         t_first=0,
         num_t=num_t,
@@ -83,13 +83,13 @@ rows = st.sets(
 
 
 def bits_of(layout, indexes):
-    """The set of some (pattern, t, x)."""
+    """The rows (pattern, t, x) as bits."""
     return sum(1 << (n * layout.pattern + x * layout.row + t) for n, t, x in indexes)
 
 
 @given(recurrences(), st.lists(rows, min_size=9, max_size=9))
 def test_demand_of_recurrences(reads, sets):
-    """It is what is found row by row, whatever is outside of bounds or given."""
+    """The demanded rows are those of a search row by row, whatever is given or out of bounds."""
     nodes = nodes_of([rule_of(each) for each in reads])
     layout = layout_of(nodes)
     count = len(reads)
@@ -120,7 +120,7 @@ def test_demand_of_recurrences(reads, sets):
 @pytest.mark.parametrize("frames", [1000, 100_000])
 @pytest.mark.parametrize("step", [-3, 1])
 def test_long_recurrences_take_few_rounds(frames, step):
-    """A recurrence over 100,000 frames is followed in some tens of steps, to its end."""
+    """A recurrence over 100,000 frames takes a few tens of steps."""
     there, back = CountedShift(1, 0, 0), CountedShift(0, step, 0)
     nodes = nodes_of([there, back])
     layout = layout_of(nodes, frames, 1, 2)
@@ -137,7 +137,7 @@ def test_long_recurrences_take_few_rounds(frames, step):
 
 
 def test_ways_round_a_network():
-    """They are found through components, dim ranges, sums and alternatives, in t and x."""
+    """Ways through components, dim ranges, sums and alternatives are found, in t and x."""
     nnet = parse_config(
         "input-node name=input dim=4\n"
         "component name=a type=NoOpComponent dim=4\ncomponent name=b type=NoOpComponent dim=2\n"
