@@ -52,7 +52,7 @@ class TestStepRules:
     @settings(max_examples=settings.default.max_examples, suppress_health_check=list(HealthCheck))
     @given(examples())
     def test_rules(self, example: tuple[Nnet, ComputationRequest]) -> None:
-        """Rules (a), (b) and (c) hold; dependencies come in earlier steps; no cindex comes twice."""
+        """Rules (a), (b) and (c) hold; dependencies are in earlier steps; no cindex is repeated."""
         self.check(*example)
 
     @pytest.mark.parametrize("seed", range(100))
