@@ -1,12 +1,15 @@
 """Mistakes that people make, and the messages that they get.
 
-The table has the mistake, and the message or its first lines.
+Two tables: mistakes in Python, each with the message or its first lines, and mistakes at the
+command line, each with a line that the tool prints.
 """
 
 from __future__ import annotations
 
 import gzip
+import shlex
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +28,9 @@ from nnet3_graph import ComputationRequest, IoSpecification, build_computation_g
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import NnetComputer, load
 from nnet3_tables import read_table
+from nnet3_tools.compute import nnet3_compute
+from nnet3_tools.models import nnet3_am_info, nnet3_copy, nnet3_init
+from nnet3_tools.training import nnet3_train_recipe
 from reference_cases import ROOT
 
 MODEL = "final.raw"
@@ -41,7 +47,12 @@ FILES = {
     "nnet1": b"\0B<Nnet> <AffineTransform> ",
     "mean.vec": b"\0BFV \x04\x03\0\0\0" + bytes(12),
     "final.config": b"# config lines\ninput-node name=input dim=40\n",
+    "numbers.txt": b"utt1 1.5 2.5 3.5\n4.5 5.5 6.5\n",
+    "ragged.txt": b"utt1 [\n  1 2 3\n  4 5 ]\n",
+    "vectors.ark": b"utt1 \0BFV \4\3\0\0\0" + bytes(12),
 }
+
+TOOLS = (nnet3_am_info, nnet3_compute, nnet3_copy, nnet3_init, nnet3_train_recipe)
 
 Action = Callable[[], object]
 INPUT = "input-node name=input dim=40\n"
@@ -89,7 +100,7 @@ def forward(**arrays: np.ndarray) -> Action:
 
 def table(specifier: str) -> Action:
     """Reads a table."""
-    return lambda: list(read_table(specifier))
+    return lambda: dict(read_table(specifier))
 
 
 FRAMES = np.zeros((30, 23), np.float32)
@@ -477,7 +488,21 @@ MISTAKES: dict[str, tuple[Action, str]] = {
     ),
     "a specifier without its kind": (
         table("test.feats.ark"),
-        "'test.feats.ark' is no table; expected 'ark:FILE', 'scp:FILE' or the like",
+        "'test.feats.ark' is no table; expected 'ark:FILE', 'scp:FILE' or the like; did you "
+        "mean 'ark:test.feats.ark'?",
+    ),
+    "features in text without brackets": (
+        table("ark:numbers.txt"),
+        "cannot read archive 'numbers.txt', byte 5: expected a matrix or vector, which begins "
+        "with '[' in text, found b'1.5 2.5 3.5'",
+    ),
+    "rows of different lengths": (
+        table("ark:ragged.txt"),
+        "archive 'ragged.txt', byte 5, key 'utt1': the rows of a matrix differ in length",
+    ),
+    "a folder for a table": (
+        table("ark:."),
+        "cannot read '.': Is a directory",
     ),
     "no such archive": (
         table("ark:missing.ark"),
@@ -494,6 +519,68 @@ MISTAKES: dict[str, tuple[Action, str]] = {
         "    ^^^^^^^^",
     ),
 }
+
+TOOL_MISTAKES: dict[str, tuple[str, str]] = {
+    "the model and the features in the wrong order": (
+        "nnet3-compute ark:test.feats.ark final.raw ark:output.ark",
+        "nnet3-compute: 'ark:test.feats.ark' is a table; expected a file here (are the arguments "
+        "in the right order?)",
+    ),
+    "an archive without its kind": (
+        "nnet3-compute final.raw test.feats.ark ark:output.ark",
+        "nnet3-compute: 'test.feats.ark' is no table; expected 'ark:FILE', 'scp:FILE' or the "
+        "like; did you mean 'ark:test.feats.ark'?",
+    ),
+    "an empty archive": (
+        "nnet3-compute final.raw ark:empty.raw ark:output.ark",
+        "nnet3-compute: 'ark:empty.raw' has no utterances",
+    ),
+    "vectors for matrices": (
+        "nnet3-compute final.raw ark:vectors.ark ark:output.ark",
+        "nnet3-compute: cannot read archive 'vectors.ark', byte 7: expected a matrix, found b'FV', "
+        "a vector",
+    ),
+    "an output in a folder that does not exist": (
+        "nnet3-compute final.raw ark:test.feats.ark ark:nowhere/output.ark",
+        "nnet3-compute: cannot write 'nowhere/output.ark': there is no folder 'nowhere'",
+    ),
+    "a model in a folder that does not exist": (
+        "nnet3-copy final.raw nowhere/copy.raw",
+        "nnet3-copy: cannot write 'nowhere/copy.raw': No such file or directory",
+    ),
+    "an argument too few": (
+        "nnet3-compute final.raw ark:test.feats.ark",
+        "Error: Missing argument 'MATRIX-WSPECIFIER'.",
+    ),
+    "an option misspelt": (
+        "nnet3-compute --frame-per-chunk=50 final.raw ark:test.feats.ark ark:output.ark",
+        "Error: No such option '--frame-per-chunk'. Did you mean '--frames-per-chunk'?",
+    ),
+    "a word for the number of an option": (
+        "nnet3-compute --frames-per-chunk=fifty final.raw ark:test.feats.ark ark:output.ark",
+        "Error: Invalid value for '--frames-per-chunk': 'fifty' is not a valid integer.",
+    ),
+    "a choice misspelt": (
+        "nnet3-compute --use-gpu=maybe final.raw ark:test.feats.ark ark:output.ark",
+        "Error: Invalid value for '--use-gpu': 'maybe' is not one of 'yes', 'no', 'optional', "
+        "'wait'.",
+    ),
+    "a model for config lines": (
+        "nnet3-init final.raw new.raw",
+        "nnet3-init: final.raw: expected UTF-8 text, found other bytes",
+    ),
+    "a .raw for nnet3-am-info": (
+        "nnet3-am-info final.raw",
+        "nnet3-am-info: final.raw, byte 2: this is a network, as in .raw files (read_nnet, "
+        "nnet3-info), not an acoustic model; expected '<TransitionModel>', found '<Nnet3>'",
+    ),
+    "no labels to train on": (
+        "nnet3-train-recipe --nnet=final.raw --features=ark:test.feats.ark run",
+        "Error: expected --alignments, --posteriors or --targets as the labels of a network that "
+        "is no chain model (no --den-fst), got none of them",
+    ),
+}
+"""A command line, and what its tool says."""
 # fmt: on
 
 
@@ -521,3 +608,23 @@ def test_messages(mistake: str) -> None:
         action()
 
     assert str(caught.value).splitlines()[:3] == message.splitlines()
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("mistake", TOOL_MISTAKES)
+def test_messages_of_tools(
+    mistake: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The tool prints the message of the table, and ends with status 1."""
+    command_line, message = TOOL_MISTAKES[mistake]
+    words = shlex.split(command_line)
+    [tool] = (each for each in TOOLS if words[0] == each.NAME)
+    monkeypatch.setattr(sys, "argv", words)
+
+    with pytest.raises(SystemExit) as ended:
+        tool.main()
+
+    printed = capsys.readouterr().err
+    assert ended.value.code == 1
+    assert message in printed.splitlines()
+    assert "Traceback" not in printed

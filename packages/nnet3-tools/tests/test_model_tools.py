@@ -224,7 +224,7 @@ class TestCopy:
         assert run("nnet3-copy", "nnet.raw", "none/new.raw") == (
             1,
             "",
-            "nnet3-copy: none/new.raw: No such file or directory\n",
+            "nnet3-copy: cannot write 'none/new.raw': No such file or directory\n",
         )
         assert run("nnet3-copy", "nnet.raw", "| exit 3") == (
             1,
@@ -248,7 +248,7 @@ class TestCopy:
         """The error names what is full."""
         _, _, errors = run("nnet3-copy", "nnet.raw", "/dev/full")
 
-        assert errors == "nnet3-copy: /dev/full: No space left on device\n"
+        assert errors == "nnet3-copy: cannot write '/dev/full': No space left on device\n"
 
     def test_changes_in_order(self, run: Run) -> None:
         """Learning rate and scale come before the edits."""

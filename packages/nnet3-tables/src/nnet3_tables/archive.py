@@ -47,6 +47,10 @@ _SHAPES = {
 what messages call it."""
 
 
+_NAMES = {b"M": ", a matrix", b"V": ", a vector"}
+"""What messages add to a token, by its letter."""
+
+
 @attrs.frozen(eq=False)
 class Kind:
     """The kind of the values of a table.
@@ -261,7 +265,9 @@ class _Archive:
             lengths = unpacked.rows, unpacked.cols
             size = compressed.body_size(token.decode(), unpacked)
         else:
-            raise _DamageError(f"expected a {kind.name}, found {bytes(token)!r}", start)
+            other = _NAMES.get(bytes(token[-1:])) or _NAMES.get(bytes(token[1:2]), "")
+            found = f"{bytes(token)!r}{other}"
+            raise _DamageError(f"expected a {kind.name}, found {found}", start)
         if min(lengths) < 0:
             found = " by ".join(map(str, lengths))
             raise _DamageError(f"expected a {kind.name}, found one of {found}", start)
@@ -273,8 +279,9 @@ class _Archive:
         line = bytes(beginning)
         while b"]" not in line:
             if bytes(text[:_BLANKS_BEFORE]).strip()[:1] not in (b"", b"["):
-                found = bytes(text[:24])
-                raise _DamageError(f"expected a {self._kind.name}, found {found!r}", start)
+                found = bytes(text[:24] + self._stream.readline(24)).partition(b"\n")[0]
+                expected = f"expected a {self._kind.name}, which begins with '[' in text"
+                raise _DamageError(f"{expected}, found {found[:24]!r}", start)
             line = self._stream.readline(_PIECE)
             if not line:
                 raise _DamageError("expected ']', found the end", self.offset)

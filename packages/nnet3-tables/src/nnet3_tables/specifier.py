@@ -11,6 +11,7 @@ import attrs
 
 from nnet3_tables.errors import TableError
 
+KINDS = frozenset({"ark", "scp"})
 _READ_OPTIONS = frozenset({"b", "bg", "cs", "ncs", "no", "np", "ns", "o", "p", "s", "t"})
 _WRITE_OPTIONS = frozenset({"b", "f", "nf", "p", "t"})
 
@@ -65,9 +66,13 @@ class Specifier:
             raise TableError(f"expected text such as 'ark:FILE' for a table, found {found}")
         words, colon, target = text.partition(":")
         parts = words.strip().split(",")
-        kinds = frozenset(parts) & {"ark", "scp"}
+        kinds = frozenset(parts) & KINDS
         if not colon or not kinds or not target.strip():
-            raise TableError(f"'{text}' is no table; expected 'ark:FILE', 'scp:FILE' or the like")
+            kind = os.path.splitext(text)[1].removeprefix(".")
+            meant = f"; did you mean '{kind}:{text}'?" if not colon and kind in KINDS else ""
+            raise TableError(
+                f"'{text}' is no table; expected 'ark:FILE', 'scp:FILE' or the like{meant}"
+            )
         options = frozenset(parts) - kinds
         for option in sorted(options - known):
             raise TableError(

@@ -61,6 +61,9 @@ class TableWriter:
                 text = f"{message_of(error)}\n{log}"
                 found = re.search(r"errno \(in case it's relevant\) is: (.+)", text)
                 reason = found[1].strip() if found else reason_of(error, log)
+                for folder in {os.path.dirname(name) or "." for name in self._specifier.files}:
+                    if not os.path.isdir(folder):
+                        reason = f"there is no folder '{folder}'"
                 raise TableError(f"cannot write '{self._specifier.target}': {reason}") from error
 
     def _library_specifier(self) -> str:

@@ -153,7 +153,7 @@ def log(tool: str, message: str) -> None:
 def one_line(error: BaseException) -> str:
     """The message of an error without line breaks, and without the marks below an excerpt."""
     message = str(error)
-    if isinstance(error, OSError) and error.strerror:
+    if isinstance(error, OSError) and not isinstance(error, Nnet3Error) and error.strerror:
         message = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     lines = [line.strip() for line in message.splitlines()]
     text = "; ".join(line for line in lines if line.strip("^"))

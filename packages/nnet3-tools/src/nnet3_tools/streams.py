@@ -6,6 +6,7 @@ Only arguments of a tool are names of this kind. What stands in a file is never 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import subprocess
 import sys
@@ -27,7 +28,8 @@ def readable(name: str) -> Iterator[PathOrFile]:
     """Gives what `read_nnet` can read: the path itself, standard input, or a command's output.
 
     Raises:
-        click.ClickException: The command fails, or standard input is closed.
+        click.ClickException: The command fails, standard input is closed, or the name is that of a
+            table, such as ark:FILE.
         ModelFileError: What is read is no model; it names the command.
     """
     if name in _STANDARD:
@@ -47,6 +49,10 @@ def readable(name: str) -> Iterator[PathOrFile]:
                 process.terminate()  # nobody will read what it may yet write
                 raise
         _check(process, command)
+    elif name.partition(":")[0].partition(",")[0] in ("ark", "scp") and not os.path.exists(name):
+        raise click.ClickException(
+            f"'{name}' is a table; expected a file here (are the arguments in the right order?)"
+        )
     else:
         yield name
 
@@ -113,7 +119,7 @@ def read_text(name: str) -> str:
             assert hasattr(source, "read")
             return source.read().decode()
         except UnicodeDecodeError:
-            raise click.ClickException(f"{name}: this is no text") from None
+            raise click.ClickException(f"{name}: expected UTF-8 text, found other bytes") from None
 
 
 def _open(stream: TextIO | None, what: str) -> TextIO:

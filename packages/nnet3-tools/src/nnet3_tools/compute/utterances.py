@@ -57,6 +57,8 @@ def compute_all(
     table = nnet3_tables.read_matrices(features, sizes.passed)
     # Reads before it writes: if the features are missing, no output is created.
     first = list(itertools.islice(table, 1))
+    if not first:
+        progress.warn(f"'{features}' has no utterances")
     with (
         _reported(open_output(), progress) as writer,
         nnet3_runtime_cuda.UtteranceQueue(num_threads) if waiting is None else waiting as queue,

@@ -96,10 +96,13 @@ class DataOptions:
             return
         expected = _LABELS[3:] if is_chain else _LABELS[:3]
         if len(given) != 1 or given[0] not in expected:
-            options = " or ".join(f"--{name}" for name in expected)
+            *others, last = (f"--{name}" for name in expected)
+            options = f"{', '.join(others)} or {last}" if others else last
             found = " and ".join(f"--{name}" for name in given) or "none of them"
-            kind = "a chain model" if is_chain else "frames without --den-fst"
-            raise click.UsageError(f"expected {options} for labels of {kind}, got {found}")
+            kind = (
+                "a chain model" if is_chain else "a network that is no chain model (no --den-fst)"
+            )
+            raise click.UsageError(f"expected {options} as the labels of {kind}, got {found}")
 
     def read(self, dim: int, step: int, *, is_chain: bool) -> Iterator[TrainingData]:
         """The data; warns of utterances that lack labels or i-vectors.
