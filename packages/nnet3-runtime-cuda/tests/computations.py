@@ -38,7 +38,7 @@ def single(component: str, *, dim: int, descriptor: str = "input", seed: int = 0
         component: `type=... key=value ...`.
         dim: Columns of the input node.
         descriptor: The input of the component.
-        seed: Of the parameters.
+        seed: Seed of the parameters.
     """
     text = f"input-node name=input dim={dim}\ncomponent name=c {component}\n"
     return parse_config(text + NODES.format(descriptor=descriptor), rng=np.random.default_rng(seed))
@@ -47,7 +47,7 @@ def single(component: str, *, dim: int, descriptor: str = "input", seed: int = 0
 def request(
     inputs: range, outputs: range, *, sequences: int = 2, training: bool = True
 ) -> ComputationRequest:
-    """A request for times of 'input' and 'output'; in training with all derivatives."""
+    """A request for times of 'input' and 'output'; for training, with all derivatives."""
     specifications = [
         IoSpecification.from_range(
             name, times.start, times.stop, sequences, t_step=times.step, has_deriv=training
@@ -89,7 +89,7 @@ def program(nnet: Nnet, text: str) -> NnetComputation:
 
 
 def loop(nnet: Nnet, frames: int, *, sequences: int = 1) -> NnetComputation:
-    """A loop over chunks of so many frames of 'input', with as many of 'output'."""
+    """A loop over chunks of `frames` frames of 'input', and as many of 'output'."""
     chunks = [range(start, start + frames) for start in range(0, 3 * frames, frames)]
     requests = [request(each, each, sequences=sequences, training=False) for each in chunks]
     return compile_looped(nnet, requests)
@@ -97,7 +97,7 @@ def loop(nnet: Nnet, frames: int, *, sequences: int = 1) -> NnetComputation:
 
 @attrs.frozen
 class Case:
-    """A component, and the times at which it is run.
+    """A component, and its input and output times.
 
     Attributes:
         component: `type=... key=value ...`.
@@ -118,7 +118,7 @@ class Case:
         return single(self.component, dim=self.dim, descriptor=self.descriptor, seed=seed)
 
     def compile(self, nnet: Nnet, *, training: bool = True) -> NnetComputation:
-        """Its computation, not optimized."""
+        """The computation, not optimized."""
         return compile_computation(nnet, request(self.inputs, self.outputs, training=training))
 
 
@@ -262,4 +262,4 @@ DIFFERENTIABLE = {
         4,
     ),
 }
-"""Components whose derivatives can be compared with finite differences, by what they are."""
+"""Components whose derivatives can be compared with finite differences, by name."""

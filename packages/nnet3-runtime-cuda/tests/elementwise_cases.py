@@ -1,4 +1,4 @@
-"""Operations that go element by element, as plain loops."""
+"""Element-wise operations as plain loops."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MIXED = (
     (DOUBLE, SINGLE, DOUBLE),
     (SINGLE, DOUBLE, SINGLE),
 )
-"""Types of two operands and their output, where they are not all the same."""
+"""Types of two operands and their output, if they differ."""
 
 STORED = tuple(np.dtype(kind) for kind in (np.int8, np.uint8, np.int16, np.uint16))
 """Types of compressed matrices."""
@@ -61,7 +61,7 @@ def _whole(function: Callable[[float], int]) -> Callable[[float], float]:
 
 
 def largest_of(a: float, b: float) -> float:
-    """The larger number; NaN if one is."""
+    """The larger number; NaN if either is."""
     return math.nan if math.isnan(a) or math.isnan(b) else max(a, b)
 
 
@@ -94,7 +94,7 @@ BINARY: dict[str, Callable[[float, float], float]] = {
 
 
 def _operand_shape(draw: Draw, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape that is broadcast to another one."""
+    """A shape that can be broadcast to another one."""
     own = tuple(1 if draw.chance(0.15) else length for length in shape)
     return own[draw.random.randrange(len(own)) :] if draw.chance(0.15) else own
 
@@ -185,7 +185,7 @@ def _convert(draw: Draw) -> Trial:
 
 @case("copy")
 def _copy(draw: Draw) -> Trial:
-    """From elsewhere, from other columns of the same rows, a number, or another type."""
+    """Copies from another array, from other columns of the same rows, of a number, or of a type."""
     shape = draw.shape(draw.random.randint(1, 3))
     if draw.chance(0.3):
         rows, columns = draw.shape(2)
@@ -241,7 +241,7 @@ def _pack_signs(draw: Draw) -> Trial:
     width = -(-columns // 8)
     a = draw.place((rows, columns), layout=draw.random.choice(("any", "contiguous")))
     if columns > 1 and draw.chance(0.3):
-        # Where the values were; of each row there are fewer bytes.
+        # The bits go where the values were; each row needs fewer bytes.
         size = a.dtype.itemsize
         start = min(a.positions, default=0) * size
         bytes_of_a = a.memory.view(np.uint8)

@@ -17,7 +17,7 @@ from operation_places import Draw, Place
 
 @case("random_uniform")
 def _random_uniform(draw: Draw) -> Trial:
-    """The numbers of the generator, one by one."""
+    """The numbers of the random generator, one by one."""
     out = draw.place(
         draw.shape(2), SINGLE, kind="none", layout=draw.random.choice(("any", "contiguous"))
     )

@@ -1,8 +1,8 @@
 """The online natural gradient straight from its definition: slow, in double precision.
 
 D. Povey, X. Zhang and S. Khudanpur, "Parallel training of DNNs with natural gradient and parameter
-averaging" (2015), section 4 and appendix. It uses nothing of the fast form: no W, H, J, K or L. The
-Fisher matrix F is a full matrix, and is inverted as one.
+averaging" (2015), section 4 and appendix. Nothing of the fast form is used: no W, H, J, K or L. The
+Fisher matrix F is a full matrix, which is inverted.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import numpy as np
 from nnet3_runtime_cuda.operations.natural_gradient import NaturalGradientOptions
 
 SMALLEST = 1.0e-10
-"""epsilon, the least eigenvalue that F may have."""
+"""epsilon, the least eigenvalue of F."""
 
 SMALLEST_PART = 5.0e-4
-"""delta, the least eigenvalue that F may have as a part of the largest one."""
+"""delta, the least eigenvalue of F relative to the largest."""
 
 FIRST_MINIBATCHES = 10
-"""So many minibatches after the first one all change F."""
+"""The number of minibatches after the first that all change F."""
 
 
 class NaturalGradientByDefinition:
-    """F = R^T diag(d) R + rho I, estimated from the minibatches that it is given.
+    """F = R^T diag(d) R + rho I, estimated from minibatches.
 
     Attributes:
         r: (rank, dim), with orthonormal rows.
@@ -37,7 +37,7 @@ class NaturalGradientByDefinition:
     def __init__(self, options: NaturalGradientOptions, dim: int) -> None:
         self.options, self.dim = options, dim
         rank = min(options.rank, dim - 1)
-        # Row k is not 0 in columns k, k + rank, ...; there all are 1, but for the first, 1.1.
+        # Row k is not 0 in columns k, k + rank, ...: these are all 1, but the first is 1.1.
         self.r = np.zeros((rank, dim))
         for k in range(rank):
             self.r[k, k::rank] = 1.0
@@ -60,7 +60,7 @@ class NaturalGradientByDefinition:
         return fisher + self.options.alpha / self.dim * np.trace(fisher) * np.eye(self.dim)
 
     def precondition(self, x: np.ndarray) -> tuple[np.ndarray, float]:
-        """Multiplies rows by the inverse of G, and then lets F see them.
+        """Multiplies rows by the inverse of G, and then updates F by them.
 
         Args:
             x: (rows, dim).
@@ -84,7 +84,7 @@ class NaturalGradientByDefinition:
         return result, norms[0] / norms[1] if norms[1] > 0.0 else 1.0
 
     def _see(self, x: np.ndarray) -> None:
-        """Moves F towards the scatter of the rows, by one step of the power method."""
+        """Moves F towards the scatter of the rows, by a step of the power method."""
         rank = len(self.r)
         if rank == 0 or len(x) == 0:
             return

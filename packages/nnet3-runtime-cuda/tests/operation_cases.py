@@ -35,13 +35,13 @@ class Result:
 
     @classmethod
     def exact(cls, place: Place, values: Sequence[float]) -> Result:
-        """Values that the results equal, after rounding to the type."""
+        """Expects these values exactly, after rounding to the type."""
         values = [rounded(value, place.dtype) for value in values]
         return cls(place, values, [0.0] * len(values))
 
     @classmethod
     def summed(cls, place: Place, terms: Sequence[Sequence[float]]) -> Result:
-        """Sums of terms, in any order."""
+        """Expects sums of terms, added in any order."""
         epsilon = float(np.finfo(place.dtype).eps)
         errors = [epsilon * (len(each) + 2) * sum(map(abs, each)) for each in terms]
         return cls(place, [math.fsum(each) for each in terms], errors)
@@ -62,11 +62,11 @@ class Trial:
 
 Case = Callable[[Draw], Trial]
 CASES: dict[str, Case] = {}
-"""By the name of the method of the tape, or of another function that records."""
+"""The cases, by the name of the tape's method, or of another function that records."""
 
 
 def case(*names: str) -> Callable[[Case], Case]:
-    """Makes a function the case of operations."""
+    """Registers a function as the case of operations."""
 
     def register(function: Case) -> Case:
         CASES.update(dict.fromkeys(names, function))

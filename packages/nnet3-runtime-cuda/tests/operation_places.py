@@ -1,4 +1,4 @@
-"""Arrays in memory of their own, of any layout, and random numbers to put there.
+"""Arrays with any layout in separate memory, and random numbers for them.
 
 The tests examine how NumPy follows strides, so positions of elements in memory are computed here,
 without NumPy.
@@ -17,26 +17,26 @@ from collections.abc import Sequence
 import numpy as np
 
 LENGTHS = (*range(71), 95, 96, 97, 127, 128, 129, 191, 255, 256, 257, 300, 1031)
-"""Numbers of elements in a line: around the widths of vector instructions, unrolled or not."""
+"""Numbers of elements in a line: around the widths of vector instructions."""
 
 STRIDES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 17, 24, 31, 32)
-"""Distances of elements, in elements, as far as they are of 4 to 128 bytes."""
+"""Distances of elements, in elements, where these are 4 to 128 bytes."""
 
 MOST_BYTES = 128
 FILLER = 119
-"""What memory holds where nothing was put, unless it is NaN."""
+"""The value in unused memory, if it is not NaN."""
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 POOL = 1009
-"""So many different numbers there are of a kind."""
+"""Number of different numbers of a kind."""
 
 TRIALS = int(os.environ.get("OPERATION_TRIALS", 2 * len(LENGTHS)))
 SEED = os.environ.get("OPERATION_SEED", "0")
 
 
 def rounded(value: float, dtype: np.dtype) -> float:
-    """A number as the nearest one of a type; infinity where that is too large."""
+    """The nearest number of a type; infinity if the number is too large."""
     if dtype.kind == "b":
         return bool(value)
     if dtype.kind in "iu":
@@ -51,7 +51,7 @@ def rounded(value: float, dtype: np.dtype) -> float:
 
 @functools.cache
 def _pool(kind: str, dtype: np.dtype) -> list:
-    """Numbers of a kind, repeated once, so that any start leaves enough numbers."""
+    """Numbers of a kind, twice in a row, so that any start leaves enough numbers."""
     draw, large = random.Random(kind), 1e30 if dtype == np.float32 else 1e300
     info = None if dtype.kind in "fb" else np.iinfo(dtype)
     numbers: list[float] = []
@@ -73,11 +73,11 @@ def _pool(kind: str, dtype: np.dtype) -> list:
 
 
 class Place:
-    """An array within memory of its own.
+    """An array in separate memory.
 
     Attributes:
-        memory: One-dimensional.
-        positions: Of the elements of the array within the memory, the last axis fastest.
+        memory: The memory, one-dimensional.
+        positions: Positions of the array's elements in the memory, the last axis fastest.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Place:
 
     @property
     def dtype(self) -> np.dtype:
-        """Of the elements."""
+        """Type of the elements."""
         return self.memory.dtype
 
     @property
@@ -109,28 +109,28 @@ class Place:
 
     @property
     def values(self) -> list:
-        """The elements now."""
+        """The current elements."""
         return self.memory[self.positions].tolist()
 
     def part(self, axis: int, start: int, length: int) -> Place:
-        """The array from an index of an axis on."""
+        """`length` indexes of an axis from `start` on."""
         shape = list(self.shape)
         shape[axis] = length
         return Place(self.memory, shape, self._strides, self._offset + start * self._strides[axis])
 
 
 class Draw:
-    """The random choices of one trial of an operation; the main length is given.
+    """The random choices for one trial of an operation, whose main length is given.
 
     Attributes:
-        dtype: Of the arrays.
-        tape_dtype: Of the tape.
-        length: Of the main axis.
-        places: All arrays that were drawn.
+        dtype: Type of the arrays.
+        tape_dtype: Type of the tape.
+        length: Length of the main axis.
+        places: All drawn arrays.
     """
 
     def __init__(self, name: str, number: int) -> None:
-        """Draws for the trial of that number."""
+        """Draws for the trial of this number."""
         self.random = random.Random(f"{name} {number} {SEED}")
         self.dtype = FLOATS[number % 2]
         self.tape_dtype = self.dtype if number % 10 else FLOATS[0]
@@ -138,30 +138,30 @@ class Draw:
         self.places: list[Place] = []
 
     def chance(self, probability: float) -> bool:
-        """Whether something is so."""
+        """True with this probability."""
         return self.random.random() < probability
 
     def few(self, least: int = 1) -> int:
-        """A small number of rows, columns or the like."""
+        """A small number, such as that of rows or columns."""
         return self.random.randint(least, 5)
 
     def shape(self, axes: int) -> tuple[int, ...]:
-        """The main length, and short axes."""
+        """A shape of the main length and short axes."""
         shape = [self.random.randint(1, 3) for _ in range(axes)]
         shape[self.random.randrange(axes)] = self.length
         return tuple(shape)
 
     def number(self) -> float:
-        """A number as an operand; exact in single precision."""
+        """A number for an operand; exact in single precision."""
         return rounded(self.random.choice((0.0, 1.0, -1.0, 0.5, 0.3, -2.7, 1e20)), FLOATS[0])
 
     def values(self, count: int, dtype: np.dtype, kind: str) -> list:
-        """Numbers.
+        """Random numbers.
 
         Args:
-            count: How many.
-            dtype: Of which type.
-            kind: "any", with infinite ones and NaN; "finite"; "limited": halves to 100.
+            count: Number of them.
+            dtype: Their type.
+            kind: "any", with infinities and NaN; "finite"; or "limited": halves up to 100.
         """
         pool = _pool(kind, dtype)
         start = self.random.randrange(POOL)
@@ -180,11 +180,11 @@ class Draw:
         """An array with values.
 
         Args:
-            shape: Of the array.
-            dtype: Of the elements; None for the one that the trial is about.
-            kind: Of the values, as `values` takes it, or "none" for an output.
-            values: The values, if they are not drawn.
-            layout: "any", "contiguous", or "read": like "any", but rows may overlap.
+            shape: Shape of the array.
+            dtype: Type of the elements; None for the type of the trial.
+            kind: Kind of the values, as in `values`; "none" for an output.
+            values: The values; drawn if None.
+            layout: "any", "contiguous", or "read": like "any", but rows can overlap.
         """
         dtype = self.dtype if dtype is None else np.dtype(dtype)
         strides, size = self._strides(shape, dtype, layout)
@@ -201,13 +201,13 @@ class Draw:
 
     @staticmethod
     def replace(place: Place, values: Sequence[float]) -> None:
-        """Gives an array other values."""
+        """Replaces the values of an array."""
         place.memory[place.positions] = np.array(values, place.dtype)
 
     def _strides(
         self, shape: Sequence[int], dtype: np.dtype, layout: str
     ) -> tuple[tuple[int, ...], int]:
-        """The strides of each axis, in elements, and the number of elements that they span."""
+        """The stride of each axis, in elements, and the number of elements that they span."""
         if layout == "read" and len(shape) == 2 and shape[1] and self.chance(0.2):
             # Overlapping windows of a line, or one row repeated.
             step = self.random.randrange(shape[1])

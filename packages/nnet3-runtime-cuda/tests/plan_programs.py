@@ -1,9 +1,9 @@
-"""Programs that a plan changes; each is a text in which a test changes a line."""
+"""Programs for plans, as texts; tests change single lines."""
 
 from __future__ import annotations
 
 ROWS, STEPS = 4, 4
-"""Rows of a step of a recurrence, and how many steps there are."""
+"""Rows of a step of a recurrence, and number of steps."""
 
 
 def _step_rows(step: int) -> str:
@@ -54,12 +54,12 @@ _EARLY_COPIES = "".join(
 _EARLY_STEPS = "".join(f"    m5 = wide.propagate(m{2 + step})\n" for step in range(3))
 
 EARLY_FREED = _EARLY_SIZES + _EARLY_COPIES + "    free m1\n    m6 = undefined\n" + _EARLY_STEPS
-"""The same, but the source is gone before the first step."""
+"""The same, but the source is freed before the first step."""
 
 EARLY_LOOP_OF_STEPS = (
     f"{_EARLY_SIZES}{_EARLY_COPIES}    label\n{_EARLY_STEPS}    m1 = constant 0.5\n    goto c10\n"
 )
-"""All copies are made before a loop, in which their source is changed."""
+"""Steps whose copies are made before a loop, which changes their source."""
 
 EARLY_LOOP_BETWEEN_STEPS = "\n".join(
     [
@@ -69,7 +69,7 @@ EARLY_LOOP_BETWEEN_STEPS = "\n".join(
         "    goto c14",
     ]
 )
-"""Two steps are before a loop, two in it."""
+"""Two steps before a loop, and two in it."""
 
 EARLY_WHOLE = """\
     m1 = 16 x 12
@@ -85,7 +85,7 @@ EARLY_WHOLE = """\
     m2 = m1(8:11, :)
     m3 = wide.propagate(m2)
 """
-"""All columns of the steps are copies."""
+"""Steps all of whose columns are copies."""
 
 
 def _backward_step(step: int) -> str:
@@ -139,7 +139,7 @@ LATE_COPIED_LATER = """\
     free m4
     provide input = m1
 """
-"""The first of two targets holds something else after the last step."""
+"""Steps with two targets, the first of which is overwritten after the last step."""
 
 COPIED = """\
     m1 = 64 x 4
@@ -185,7 +185,7 @@ PANELS = """\
     m2 = below.propagate(m1(:, 0:3))
     m2 = below.propagate(m1(:, 0:3))
 """
-"""First one component takes steps, then another."""
+"""Steps of one component, followed by steps of another."""
 
 PANELS_IN_LOOP = """\
     m1 = 8 x 12
@@ -198,4 +198,4 @@ PANELS_IN_LOOP = """\
     m2 = below.propagate(m1(:, 0:3))
     goto c2
 """
-"""The same, but for the first step in a loop."""
+"""The same, but the first step is in a loop."""

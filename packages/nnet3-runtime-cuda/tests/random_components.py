@@ -93,7 +93,7 @@ WITH_INDEXES: dict[str, Callable[[Random], Case]] = {
     "Tdnn": _tdnn,
     "TimeHeightConvolution": _time_height_convolution,
 }
-"""Component types that look at indexes."""
+"""Component types that depend on indexes."""
 
 
 def _times(rng: Random) -> range:
@@ -112,12 +112,12 @@ def _listed(values: tuple[int, ...]) -> str:
 
 
 def _reach(times: range, offsets: tuple[int, ...]) -> range:
-    """All times from the first to the last that lie at offsets from these."""
+    """All times from the first to the last that lie at an offset from one of `times`."""
     return range(times[0] + min(offsets), times[-1] + max(offsets) + 1)
 
 
 TYPES = tuple(sorted([*ROW_BY_ROW, *WITH_INDEXES]))
-"""All component types, without the "Component" at the end of their names."""
+"""All component types, without "Component" in their names."""
 
 
 def random_case(kind: str, rng: Random) -> Case:

@@ -8,12 +8,12 @@ from nnet3_runtime_cuda.lowering.kernel_capabilities import ROWS_AT_ONCE
 
 @attrs.frozen(kw_only=True)
 class Stated:
-    """What pays, whatever the machine.
+    """Capabilities of an imagined machine.
 
     Attributes:
-        split: Numbers of the components that are affine maps.
-        taps: Numbers of the components that compute with taps.
-        panels: Whether parameters are copied into panels.
+        split: Numbers of the components that can be split as affine maps.
+        taps: Numbers of the components that gain by taps.
+        panels: Whether panels of parameters are faster.
     """
 
     split: frozenset[int] = attrs.field(default=(), converter=frozenset)
@@ -21,17 +21,17 @@ class Stated:
     panels: bool = False
 
     def can_split(self, component: int) -> bool:
-        """Whether it is one of the affine maps."""
+        """Whether the component is in `split`."""
         return component in self.split
 
     def rows_at_once(self, component: int) -> int:
-        """As on the processor, with fixed parameters."""
+        """The processor's number, for fixed parameters."""
         return ROWS_AT_ONCE
 
     def gains_by_taps(self, component: int, rows: int, offsets: tuple[int, ...]) -> bool:
-        """Whether the component computes with taps."""
+        """Whether the component is in `taps`."""
         return component in self.taps
 
     def gains_by_panels(self, component: int, rows: int) -> bool:
-        """As stated."""
+        """`panels`."""
         return self.panels

@@ -1,9 +1,9 @@
-"""As much of CuPy as the package uses, on the processor, strict where CUDA is.
+"""A stand-in for the parts of CuPy that the package uses, on the processor, as strict as CUDA.
 
-Streams are queues: their work runs only when they are synchronized, so that a missing
-synchronization shows. New memory is full of NaNs, freed memory too. What CuPy or CUDA refuse
+Streams are queues: their work runs only when they are synchronized, which reveals a missing
+synchronization. New memory and freed memory are full of NaNs. Calls that CuPy or CUDA refuse
 (copies from and to the host while a stream is captured, capture of the null stream, a grid without
-blocks, memory of nobody, a device that is not the current one) raises the same error here.
+blocks, memory that nobody allocated, a device that is not current) raise the same errors here.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class OutOfMemoryError(MemoryError):
 
 
 class CompileException(Exception):  # noqa: N818
-    """NVRTC refuses a source."""
+    """NVRTC cannot compile a source."""
 
 
 class FakeStream:
-    """A stream: work that has not been done yet, or is being captured."""
+    """A stream: work that is pending, or being captured."""
 
     numbers = itertools.count(0x5000)
 
@@ -59,14 +59,14 @@ class FakeStream:
         self.cuda.streams[self.device_id].pop()
 
     def add(self, work: Work) -> None:
-        """Puts work on the stream."""
+        """Adds work to the stream."""
         if self.captured is not None:
             self.captured.append(work)
         else:
             self.work.append(work)
 
     def synchronize(self) -> None:
-        """Does the work."""
+        """Does the pending work."""
         if self.captured is not None:
             self.broken = True
             raise CUDARuntimeError("cudaErrorStreamCaptureUnsupported: operation not permitted")
@@ -74,7 +74,7 @@ class FakeStream:
             self.work.pop(0)()
 
     def begin_capture(self) -> None:
-        """From now on work is captured."""
+        """Begins to capture work."""
         if self.ptr == 0:
             raise RuntimeError("cannot capture on the default (legacy) stream")
         if self.captured is not None:
@@ -82,7 +82,7 @@ class FakeStream:
         self.captured, self.broken = [], False
 
     def end_capture(self) -> FakeGraph:
-        """The graph of what was captured."""
+        """Ends the capture; returns the graph of the captured work."""
         captured, self.captured = self.captured, None
         if captured is None or self.broken:
             raise CUDARuntimeError("cudaErrorStreamCaptureInvalidated: capture was invalidated")
@@ -102,14 +102,14 @@ class FakeGraph:
         self.uploads += 1
 
     def launch(self, stream: FakeStream) -> None:
-        """Puts all of it on a stream."""
+        """Adds all of its work to a stream."""
         self.launches += 1
         for work in self.work:
             stream.add(work)
 
 
 class FakeDevice:
-    """Makes a device the current one within."""
+    """A context in which a device is current."""
 
     def __init__(self, cuda: StrictCuda, number: int) -> None:
         self._cuda = cuda
@@ -149,7 +149,7 @@ class FakeMemory:
 
 
 class FakeKernel:
-    """A kernel, or what stands for it: a function of grid, block and addresses."""
+    """A kernel, or its stand-in: a function of grid, block and addresses."""
 
     def __init__(self, cuda: StrictCuda, function: Callable[..., None]) -> None:
         self._cuda = cuda
@@ -159,7 +159,7 @@ class FakeKernel:
     def __call__(
         self, grid: tuple[int, int, int], block: tuple[int, int, int], arguments: Any
     ) -> None:
-        """Puts the kernel on the current stream."""
+        """Adds the kernel to the current stream."""
         if self._device != self._cuda.current_device:
             raise CUDADriverError("CUDA_ERROR_INVALID_HANDLE: the module is on another device")
         if not all(type(argument) is np.uint64 for argument in arguments):
@@ -177,9 +177,9 @@ class StrictCuda:
     """The module cupy.cuda.
 
     Attributes:
-        blocks: The memory that is allocated, by address.
+        blocks: The allocated memory, by address.
         current_device: Number of the current device.
-        streams: For each device the stack of current streams.
+        streams: For each device, the stack of current streams.
     """
 
     def __init__(self, *, num_devices: int, total_bytes: int) -> None:
@@ -208,12 +208,12 @@ class StrictCuda:
         return FakeDevice(self, number)
 
     def Stream(self, *, non_blocking: bool) -> FakeStream:  # noqa: N802
-        """A new stream; one that waits for the null stream would not do for capture."""
+        """A new stream; one that waits for the null stream could not be captured."""
         assert non_blocking
         return self._new_stream()
 
     def get_current_stream(self) -> FakeStream:
-        """Of the current device."""
+        """The current stream of the current device."""
         return self.streams[self.current_device][-1]
 
     def alloc(self, nbytes: int) -> FakeMemory:
@@ -225,7 +225,7 @@ class StrictCuda:
         return FakeMemory(self, nbytes)
 
     def UnownedMemory(self, address: int, nbytes: int, owner: object, device: int) -> Any:  # noqa: N802
-        """Memory of somebody else."""
+        """Memory that another owner allocated."""
         assert device == self.current_device
         if nbytes < 0:
             raise OverflowError("can't convert negative value to size_t")
@@ -234,12 +234,12 @@ class StrictCuda:
         return SimpleNamespace(address=address, nbytes=nbytes, owner=owner)
 
     def MemoryPointer(self, memory: Any, offset: int) -> Any:  # noqa: N802
-        """Where an array begins."""
+        """The address of an array."""
         assert offset == 0
         return memory
 
     def check_address(self, address: int, nbytes: int = 1) -> None:
-        """Raises an error unless all these bytes lie within one block."""
+        """Raises an error unless all bytes lie within one block."""
         for start, block in self.blocks.items():
             if start <= address and address + nbytes <= start + block.nbytes:
                 return
@@ -258,23 +258,23 @@ class FakeRuntime:
         self.driver_version = 13000
 
     def getDeviceCount(self) -> int:  # noqa: N802
-        """How many devices there are."""
+        """The number of devices."""
         return self._num_devices
 
     def driverGetVersion(self) -> int:  # noqa: N802
-        """Of the driver."""
+        """The version of the driver."""
         return self.driver_version
 
     def runtimeGetVersion(self) -> int:  # noqa: N802
-        """That CuPy was built for."""
+        """The version that CuPy was built for."""
         return 13010
 
     def getDeviceProperties(self, number: int) -> Mapping[str, Any]:  # noqa: N802
-        """As CuPy gives them."""
+        """The properties in CuPy's form."""
         return {"name": b"Stand-in", "major": 9, "minor": 0, "multiProcessorCount": 132}
 
     def _stream(self, ptr: int, what: str) -> FakeStream:
-        """The stream, if it allows copies from and to the host now."""
+        """The stream, if it currently allows copies from and to the host."""
         candidates = [stream for stream in self._cuda.all_streams if stream.ptr == ptr]
         device = self._cuda.current_device
         stream = next(stream for stream in candidates if ptr or stream.device_id == device)
@@ -283,7 +283,7 @@ class FakeRuntime:
         return stream
 
     def memcpyAsync(self, to: int, start: int, nbytes: int, kind: int, ptr: int) -> None:  # noqa: N802
-        """Copies; the host's memory is read at once and written late."""
+        """Copies; reads the host's memory at once and writes to it late."""
         stream = self._stream(ptr, "transfers")
         if kind == self.memcpyHostToDevice:
             self._cuda.check_address(to, nbytes)
@@ -309,7 +309,7 @@ class FakeArray:
     """An array in the memory of a device.
 
     Attributes:
-        host: The current values, which queued work may still change.
+        host: The current values, which pending work can still change.
     """
 
     def __init__(
@@ -324,7 +324,7 @@ class FakeArray:
 
     @classmethod
     def new(cls, cuda: StrictCuda, shape: tuple[int, ...], dtype: Any) -> FakeArray:
-        """An array in memory of its own."""
+        """An array in new memory."""
         nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
         block = cuda.alloc(nbytes)
         memory = SimpleNamespace(address=block.ptr, nbytes=nbytes, block=block)
@@ -332,7 +332,7 @@ class FakeArray:
 
     @classmethod
     def written_by(cls, stream: FakeStream, values: np.ndarray) -> FakeArray:
-        """An array whose values a stream has still to write."""
+        """An array whose values are pending work of a stream."""
         array = cls.new(stream.cuda, values.shape, values.dtype)
         stream.add(lambda: np.copyto(array.host, values))
         return array
@@ -347,7 +347,7 @@ class FakeArray:
         return array
 
     def get(self) -> np.ndarray:
-        """The values, once the stream has made them."""
+        """The values, after the stream's pending work."""
         with FakeDevice(self._cuda, self.device.id):
             self._cuda.get_current_stream().synchronize()
         return self.host.copy()
@@ -373,15 +373,15 @@ class FakePool:
         self._cuda = cuda
 
     def free_bytes(self) -> int:
-        """Memory that the pool holds and nobody uses."""
+        """Unused memory of the pool."""
         return 0
 
     def get_limit(self) -> int:
-        """0 for none."""
+        """The limit; 0 for none."""
         return self._cuda.limit
 
     def used_bytes(self) -> int:
-        """Memory that is in use."""
+        """Memory in use."""
         return sum(block.nbytes for block in self._cuda.blocks.values())
 
 
@@ -390,7 +390,7 @@ class StrictCupy:
 
     Attributes:
         cuda: The module cupy.cuda.
-        kernels: Source of a module to its kernels: functions of (grid, block, addresses).
+        kernels: For a module's source, its kernels: functions of (grid, block, addresses).
     """
 
     def __init__(
@@ -417,12 +417,12 @@ class StrictCupy:
         )
 
     def from_dlpack(self, value: Any) -> FakeArray:
-        """The memory of another library, in order with the current stream."""
+        """An array on another library's memory, in order with the current stream."""
         stream = self.cuda.get_current_stream().ptr
         return value.__dlpack__(stream=stream or 1, max_version=(1, 0))
 
     def asarray(self, value: Any) -> FakeArray:
-        """The memory of an object with __cuda_array_interface__."""
+        """An array on the memory of an object with __cuda_array_interface__."""
         interface = value.__cuda_array_interface__
         nbytes = int(np.prod(interface["shape"])) * np.dtype(interface["typestr"]).itemsize
         device = self.cuda.current_device
@@ -436,14 +436,14 @@ class StrictCupy:
 
 
 class FakeModule:
-    """A module of kernels, compiled when it is asked to be."""
+    """A module of kernels; `compile` compiles it."""
 
     def __init__(self, cupy: StrictCupy, code: str) -> None:
         self._cupy = cupy
         self._code = code
 
     def compile(self) -> None:
-        """Compiles it."""
+        """Compiles the module."""
         self._kernels = self._cupy.kernels(self._code)
 
     def get_function(self, name: str) -> FakeKernel:
@@ -452,11 +452,11 @@ class FakeModule:
 
 
 class QueuedLibrary:
-    """libcublasLt whose products wait on the streams of a `StrictCupy`, or are captured.
+    """libcublasLt with products that wait on the streams of a `StrictCupy`, or are captured.
 
     Args:
         library: The stand-in that computes on the processor.
-        cuda: Where the streams are.
+        cuda: The owner of the streams.
     """
 
     def __init__(self, library: ctypes.CDLL, cuda: StrictCuda) -> None:
@@ -469,14 +469,14 @@ class QueuedLibrary:
         return getattr(self._library, name)
 
     def stream(self, ptr: int) -> FakeStream:
-        """The stream of that address, of the current device."""
+        """The stream with this address, of the current device."""
         current = self._cuda.get_current_stream()
         assert current.ptr == ptr
         return current
 
 
 class _Queued:
-    """cublasLtMatmul: its arguments, at a later time."""
+    """A call of cublasLtMatmul, executed later."""
 
     def __init__(self, owner: QueuedLibrary) -> None:
         self.__dict__["_owner"] = owner
@@ -485,7 +485,7 @@ class _Queued:
         setattr(self._owner.matmul, name, value)
 
     def __call__(self, *arguments: Any) -> int:
-        """Succeeds, and computes when the stream is synchronized."""
+        """Succeeds; computes when the stream is synchronized."""
 
         def work() -> None:
             assert self._owner.matmul(*arguments) == 0
@@ -496,6 +496,6 @@ class _Queued:
 
 @contextlib.contextmanager
 def on_device(cuda: StrictCuda, number: int) -> Iterator[None]:
-    """Makes a device the current one within."""
+    """A context in which a device is current."""
     with FakeDevice(cuda, number):
         yield

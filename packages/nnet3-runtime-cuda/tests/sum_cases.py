@@ -34,7 +34,7 @@ def _sizes(draw: Draw) -> tuple[int, int, int]:
 @case("matmul")
 def _matmul(draw: Draw) -> Trial:
     rows, inner, columns = _sizes(draw)
-    # With more rows, and most matrices contiguous, products with a sum are the library's.
+    # With more rows, and most matrices contiguous, the BLAS library computes products with a sum.
     rows += FEW_ROWS if draw.chance(0.3) else 0
     layout = draw.random.choice(("read", "contiguous"))
     stack = tuple(draw.few() for _ in range(draw.random.choice((0, 0, 0, 1))))
@@ -76,7 +76,7 @@ def _plus_shape(draw: Draw, rows: int, columns: int) -> tuple[int, ...]:
 
 @case("small_products")
 def _small_products(draw: Draw) -> Trial:
-    """Stacks of two axes, one of which either factor may lack, as for panels."""
+    """Stacks with two axes, one of which either factor can lack, as for panels."""
     rows, inner, columns = _sizes(draw)
     stack = tuple(draw.few() if draw.chance(0.5) else 1 for _ in range(draw.random.randint(0, 2)))
     stacks = [tuple(1 if draw.chance(0.3) else n for n in stack) for _ in range(2)]
@@ -96,7 +96,7 @@ def _small_products(draw: Draw) -> Trial:
 
 
 def _pair(draw: Draw) -> tuple[Place, Place, list[list[float]]]:
-    """Two matrices of the same shape, and by row the products of their elements."""
+    """Two matrices of the same shape, and the products of their elements by row."""
     rows, columns = draw.shape(2)
     a = draw.place((rows, columns), kind="finite", layout="read")
     b = a if draw.chance(0.3) else draw.place((rows, columns), kind="finite", layout="read")
@@ -146,7 +146,7 @@ def _count_positive(draw: Draw) -> Trial:
 
 @case("row_sum")
 def _row_sum(draw: Draw) -> Trial:
-    """Of numbers, or of flags as a number in double precision."""
+    """Row sums of numbers, or of flags as numbers of double precision."""
     is_flags = draw.chance(0.2)
     a = draw.place(draw.shape(2), BOOL if is_flags else None, kind="finite", layout="read")
     out = draw.place((a.shape[0], 1), DOUBLE if is_flags else None, kind="none")
@@ -185,7 +185,7 @@ def _row_maximum(draw: Draw) -> Trial:
 
 @case("record_row_range_sums")
 def _record_row_range_sums(draw: Draw) -> Trial:
-    """Ranges of equal length that follow one another, or any, some of them empty."""
+    """Sums of consecutive ranges of equal length, or of any ranges, some of them empty."""
     count, columns = draw.shape(2)
     a = draw.place((draw.few() + 4, columns), draw.tape_dtype, kind="finite")
     rows = a.shape[0]
@@ -215,7 +215,7 @@ def _record_row_range_sums(draw: Draw) -> Trial:
 
 @case("Panels.record")
 def _panels(draw: Draw) -> Trial:
-    """A product with panels of a fixed matrix, or of one that is laid out in the same run."""
+    """A product with panels of a fixed matrix, or of one that the same run lays out."""
     rows, inner = draw.random.choice(((draw.length, draw.few()), (draw.few(), draw.length)))
     rows, inner = (min(max(size, 1), FEW_ROWS) for size in (rows, inner))
     columns = draw.random.choice((1, WIDTH - 1, WIDTH, WIDTH + 3))
@@ -249,7 +249,7 @@ def _panels(draw: Draw) -> Trial:
 
 @case("ThinProduct")
 def _thin_product(draw: Draw) -> Trial:
-    """The product, and the sum of all squares of the left factor."""
+    """The product, and the sum of the squares of the left factor."""
     rows, inner = draw.random.choice(((draw.length, draw.few()), (draw.few(), draw.length)))
     rows, inner = max(rows, 1), max(inner, 1)
     a = draw.place((rows, inner), kind="finite", layout="contiguous")

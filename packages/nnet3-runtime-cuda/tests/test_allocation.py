@@ -34,17 +34,17 @@ output-node name=output input=softmax
 """
 
 LARGEST = 8192
-"""Bytes of Python objects that a thread holds during a run, and of NumPy's iterators: on two
-threads at most 16 kB. The smallest array here has 40 kB, and a thread's share of it 20 kB."""
+"""Bytes of Python objects and NumPy iterators that a thread holds during a run: at most 16 kB on
+two threads. The smallest array here has 40 kB, and a thread's share of it 20 kB."""
 
 FIRST_RUNS = 4
-"""So many runs come before: NumPy keeps a table for each function that is called for the first
-time, and some calls (of statistics and self-repair) are made only in some of the runs."""
+"""Number of runs before the measurement: NumPy makes a table at the first call of a function, and
+only some runs call all functions (statistics, self-repair)."""
 
 
 @pytest.fixture(params=[1, 2])
 def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """A number of threads, which share even small operations here."""
+    """A number of threads, which here share even small operations."""
     monkeypatch.setattr(recorder, "FEWEST_SHARED", 1 << 4)
     return int(request.param)
 
@@ -65,7 +65,7 @@ def computer(*, train: bool, threads: int) -> tuple[NnetComputer, np.ndarray]:
 
 
 def peak(run: Callable[[], dict[str, np.ndarray]]) -> int:
-    """The most bytes that were held during a run, without the outputs that it returns."""
+    """The most bytes held during a run, without the returned outputs."""
     tracemalloc.start()
     try:
         outputs = run()

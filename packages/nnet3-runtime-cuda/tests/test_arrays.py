@@ -28,18 +28,18 @@ output-node name=output input=affine
 
 
 class Foreign:
-    """An array of another library, with nothing but `__dlpack__`."""
+    """An array of another library, with `__dlpack__` only."""
 
     def __init__(self, array: np.ndarray, error: str = "") -> None:
         self._array, self._error = array, error
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """As such arrays have it."""
+        """The shape."""
         return self._array.shape
 
     def __dlpack__(self, **options: object) -> object:
-        """Hands the memory on."""
+        """Shares the memory."""
         if self._error:
             raise BufferError(self._error)
         return self._array.__dlpack__(**options)
@@ -60,11 +60,11 @@ def frames(*shape: int) -> np.ndarray:
 
 
 class TestSeveralUtterances:
-    """A batch, or a list."""
+    """Batches and lists of utterances."""
 
     @pytest.mark.parametrize("threads", [1, 2])
     def test_a_batch(self, threads: int) -> None:
-        """Outputs are (N, rows, columns), those of each utterance alone."""
+        """The outputs of a batch are (N, rows, columns), equal to those of single utterances."""
         model = Model(network(CONFIG), threads=threads)
         batch = frames(3, 60, 4)
         options = {"frame_subsampling_factor": 3, "frames_per_chunk": 20}
@@ -76,7 +76,7 @@ class TestSeveralUtterances:
         np.testing.assert_allclose(found, np.stack(expected), rtol=1e-5, atol=1e-6)
 
     def test_a_list_of_several_lengths(self) -> None:
-        """Outputs are a list, in the same order."""
+        """The outputs of a list are a list, in the same order."""
         model = Model(network(CONFIG))
         utterances = [frames(9, 4), frames(60, 4), frames(1, 4)]
 
@@ -89,7 +89,7 @@ class TestSeveralUtterances:
                 np.testing.assert_array_equal(outputs, model.compute(each))
 
     def test_ivectors(self) -> None:
-        """There is one for each utterance, or rows for each."""
+        """Each utterance has one i-vector, or its own rows of i-vectors."""
         model = Model(network(WITH_IVECTOR))
         batch, ivectors, online = frames(3, 30, 4), frames(3, 2), frames(3, 3, 2)
         options = {"online_ivector_period": 10, "frames_per_chunk": 10}
@@ -112,7 +112,7 @@ class TestSeveralUtterances:
         assert len(Model(network(CONFIG)).compute(np.empty((0, 5, 4), np.float32))) == 0
 
     def test_errors(self) -> None:
-        """The utterance is named, or how many i-vectors there are."""
+        """Errors name the utterance, or the number of i-vectors."""
         model = Model(network(CONFIG))
         with pytest.raises(RunError, match=r"utterance 1: features for .* dimension 4, found 3"):
             model.compute([frames(5, 4), frames(5, 3)])
@@ -131,7 +131,7 @@ class TestOtherArrays:
     """Arrays that are not NumPy's, and arrays that are refused."""
 
     def test_dlpack(self) -> None:
-        """Whatever has `__dlpack__` is taken: one utterance, a batch, a list, i-vectors."""
+        """Any object with `__dlpack__` is accepted as utterance, batch, item or i-vectors."""
         model, values, ivector = Model(network(WITH_IVECTOR)), frames(2, 30, 4), frames(2)
         expected = model.compute(values[0], ivector)
 
@@ -143,12 +143,12 @@ class TestOtherArrays:
         np.testing.assert_array_equal(found[0], expected)
 
     def test_dlpack_that_fails(self) -> None:
-        """The reason of the other library is given."""
+        """Errors pass on the other library's reason."""
         with pytest.raises(RunError, match=r"features for node 'input'.*: it requires gradients"):
             Model(network(CONFIG)).compute(Foreign(frames(5, 4), "it requires gradients"))
 
     def test_masked_arrays(self) -> None:
-        """They are refused by name: ignoring the mask would change the meaning."""
+        """Masked arrays are refused by name: ignoring the mask would change the meaning."""
         masked = np.ma.masked_array(frames(5, 4), mask=frames(5, 4) > 1)
         nnet = network(CONFIG)
         request = ComputationRequest(
@@ -169,10 +169,10 @@ class TestOtherArrays:
 
 
 class TestLoad:
-    """Where models come from."""
+    """Sources of models."""
 
     def test_sources(self, tmp_path: Path) -> None:
-        """A path, an open file, the bytes of a file, or what was read from one."""
+        """A model is loaded from a path, an open file, the bytes of a file, or a read object."""
         path = tmp_path / "final.raw"
         write_nnet(network(CONFIG), path)
         expected = Model(network(CONFIG)).compute(frames(30, 4))
@@ -182,6 +182,6 @@ class TestLoad:
             np.testing.assert_array_equal(load(source).compute(frames(30, 4)), expected)
 
     def test_bytes_that_are_no_model(self) -> None:
-        """They are refused as files are."""
+        """Bytes that are no model are refused like files."""
         with pytest.raises(ModelFileError):
             load(b"no model")

@@ -49,7 +49,7 @@ WIDE = f"""
 
 
 def recurrent(offset: int) -> str:
-    """A network whose hidden layer reads itself so many frames away."""
+    """A network whose hidden layer reads itself `offset` frames away."""
     return f"""
     input-node name=input dim=3
     component name=hidden type=NaturalGradientAffineComponent input-dim=9 output-dim=6
@@ -62,12 +62,12 @@ IfDefined(Offset(bounded, {offset})))
 
 
 def network(config: str) -> Nnet:
-    """A network with random parameters that don't depend on the run."""
+    """A network with random parameters, the same in each run."""
     return parse_config(config, rng=np.random.default_rng(1))
 
 
 def utterances(lengths: list[int]) -> list[tuple[str, np.ndarray]]:
-    """Random features of some lengths, with keys in an order that is not sorted."""
+    """Random features of these lengths, with unsorted keys."""
     rng = np.random.default_rng(2)
     return [
         (f"u{97 * number % 101}", rng.standard_normal((length, DIM), dtype=np.float32))
@@ -111,7 +111,7 @@ def test_same_as_one_by_one(config: str, step: int) -> None:
 
 
 def test_online_ivectors() -> None:
-    """A chunk that is computed by a larger program has the i-vector of its own middle."""
+    """A chunk that a larger program computes has the i-vector of its own middle."""
     model = Model(network(FEED_FORWARD))
     items = utterances(LENGTHS)
     rng = np.random.default_rng(4)
@@ -128,7 +128,7 @@ def test_online_ivectors() -> None:
 
 
 def chunk(num_outputs: int) -> Chunk:
-    """A chunk with context enough for the networks above."""
+    """A chunk with enough context for the networks above."""
     return Chunk(
         first_input=-5,
         num_inputs=num_outputs + 8,
@@ -144,7 +144,7 @@ def chunk(num_outputs: int) -> Chunk:
     ids=["feed-forward", "left to right", "right to left"],
 )
 def test_larger_chunks(config: str, is_larger: bool) -> None:
-    """A larger chunk is used only where the frames after the chunk change nothing."""
+    """A larger chunk is used only if frames after the chunk cannot change outputs."""
     nnet = network(config)
 
     larger = LargerChunks(nnet).larger(chunk(5), 1, 8)
@@ -154,7 +154,7 @@ def test_larger_chunks(config: str, is_larger: bool) -> None:
 
 
 def test_few_lengths() -> None:
-    """There are two lengths for each power of two, less than 16 rows apart, and full chunks."""
+    """Each power of two has two lengths, less than 16 rows apart; the largest is a full chunk."""
     assert sorted({rounded_up(count, 50) for count in range(1, 51)}) == [
         *(1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 50)
     ]
@@ -172,12 +172,12 @@ def test_few_lengths() -> None:
     ],
 )
 def test_sizes(options: dict[str, int], sizes: list[int]) -> None:
-    """Sizes fall by the factor; an eighth of the memory holds the largest (1 MiB a sequence)."""
+    """Sizes fall by the factor; the largest (1 MiB a sequence) fits an eighth of the memory."""
     assert BatchOptions(**options).sizes(1 << 20, is_edge=False) == sizes
 
 
 def test_sizes_of_edges() -> None:
-    """First and last chunks with a context of their own have a size of their own."""
+    """First and last chunks whose context differs have their own size."""
     options = BatchOptions(minibatch_size=8, edge_minibatch_size=2)
 
     assert options.sizes(1, is_edge=True) == [2, 1]
@@ -185,13 +185,13 @@ def test_sizes_of_edges() -> None:
 
 
 def run_of(num_outputs: int) -> Run:
-    """A run that is never computed."""
+    """A run for tests that compute nothing."""
     request = request_of(chunk(num_outputs), 1, network(FEED_FORWARD))
     return Run(request=request, inputs=dict, take=lambda _: None)
 
 
 def formed(lengths: list[list[int]], sizes: list[int], frames_ahead: int) -> list[list[str]]:
-    """The minibatches of utterances of 10 frames with such chunks, in the order they are given."""
+    """The minibatches for utterances of 10 frames with these chunks, in order."""
     former: MinibatchFormer[int] = MinibatchFormer(lambda *_: sizes, frames_ahead)
     found = []
     for owner, chunks in enumerate(lengths):
@@ -207,7 +207,7 @@ def formed(lengths: list[list[int]], sizes: list[int], frames_ahead: int) -> lis
 
 
 def test_minibatches_are_full_or_late() -> None:
-    """Equal runs wait for each other, but for no more frames of others than they may."""
+    """Equal runs wait for each other, but only for a limited number of other frames."""
     assert formed([[5, 5, 3], [5, 5], [3], [5]], [4, 2, 1], 100) == [
         ["|"],
         ["0.0", "0.1", "1.0", "1.1"],
@@ -229,7 +229,7 @@ def test_minibatches_are_full_or_late() -> None:
 
 
 def test_minibatches_are_filled_up() -> None:
-    """With one size only, unused sequences fill up the last minibatches."""
+    """With only one size, unused sequences fill up the last minibatches."""
     assert formed([[3], [5], [5]], [4], 5) == [
         ["0.0", "-", "-", "-"],
         ["|"],
@@ -241,14 +241,14 @@ def test_minibatches_are_filled_up() -> None:
 
 
 def test_requests_of_several_sequences() -> None:
-    """The rows of each sequence follow one another."""
+    """The rows of each sequence are consecutive."""
     request = of_sequences(run_of(2).request, 3)
 
     assert request.outputs[0].indexes.tolist() == [[n, t, 0] for n in range(3) for t in range(2)]
 
 
 def test_results_come_while_utterances_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An endless table is computed, and read ahead only within the bounds."""
+    """An endless table is computed, and is read ahead only within limits."""
     monkeypatch.setattr(forming, "MOST_FRAMES_AHEAD", 500)
     num_read = 0
 
@@ -266,7 +266,7 @@ def test_results_come_while_utterances_are_read(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_errors_name_the_utterance() -> None:
-    """Earlier results come first; then the error names the utterance."""
+    """Earlier results are returned first; then an error names the utterance."""
     items = utterances([20, 30, 10])
     items[1][1][3, 2] = np.inf
     results = Model(network(recurrent(-1))).compute_many(items)
@@ -297,7 +297,7 @@ def test_utterances_without_ivectors() -> None:
     ],
 )
 def test_options_out_of_range(options: dict[str, float], message: str) -> None:
-    """Options that mean nothing are refused by name."""
+    """Senseless options are refused by name."""
     with pytest.raises(RunError) as caught:
         BatchOptions(**options)
 
@@ -305,11 +305,11 @@ def test_options_out_of_range(options: dict[str, float], message: str) -> None:
 
 
 class Counted:
-    """The arrays and computers of a run that are still alive, in bytes.
+    """The bytes of a run's arrays and computers that are alive.
 
     Attributes:
         features: The arrays that were read.
-        computers: Those that were bound, with their bytes.
+        computers: The bound computers, with their bytes.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,24 +326,24 @@ class Counted:
         monkeypatch.setattr(NnetComputer, "__init__", noted)
 
     def of_computers(self) -> int:
-        """All that are alive."""
+        """Bytes of all computers that are alive."""
         alive = (each() for each in self.computers)
         return sum(computer.memory_bytes for computer in alive if computer is not None)
 
     def of_features(self) -> int:
-        """All that are alive."""
+        """Bytes of all features that are alive."""
         alive = (each() for each in self.features)
         return sum(array.nbytes for array in alive if array is not None)
 
 
 class TestMemory:
-    """Arrays and computers that are alive stay within their shares of `memory`, in bytes."""
+    """Arrays and computers that are alive stay within their shares of `memory`."""
 
     @pytest.mark.parametrize("threads", [1, 2])
     def test_computers_and_features(self, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """With many lengths, kept computers and frames read ahead stay within the memory.
 
-        Also while one is bound: others go before.
+        Binding a computer first frees others.
         """
         counted = Counted(monkeypatch)
         model = Model(network(WIDE))
@@ -367,13 +367,13 @@ class TestMemory:
             pass
 
         assert len(counted.computers) > 50
-        # Alignment of an arena is not known before it is bound.
+        # The alignment of an arena is unknown before it is bound.
         assert 0.9 * shares.computers < counted.most_of_computers <= shares.computers + 4096
-        # Outputs are as large as features; the oldest and the newest are there in any case.
+        # Outputs are as large as features; the oldest and the newest are always alive.
         assert 2 * most_features <= shares.waiting + 2 * (2 * largest)
 
     def test_what_is_larger(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A chunk that takes more than all the memory is computed; no other computer is kept."""
+        """A chunk that needs more than the memory is computed; no other computer is kept."""
         counted = Counted(monkeypatch)
         model = Model(network(WIDE))
         lengths = [100, 3000, 200, 4000, 100]
@@ -393,7 +393,7 @@ class TestMemory:
         assert counted.most_of_computers > BatchOptions(memory=1).shares.computers
 
     def test_blocks(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A block drops what is kept beyond it at once; of two the least counts; without: all."""
+        """A block frees computers beyond its limit at once; the smallest of two limits counts."""
         counted = Counted(monkeypatch)
         model = Model(network(WIDE))
 
@@ -415,7 +415,7 @@ class TestMemory:
         assert quarter <= all_of_them // 4 < again <= half <= all_of_them // 2
 
     def test_run_that_fails(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The memory of a computer whose run failed does not count any more."""
+        """A computer whose run failed no longer counts."""
         model = Model(network(WIDE))
 
         def fail(*_: object) -> NoReturn:

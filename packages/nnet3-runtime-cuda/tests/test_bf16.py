@@ -47,7 +47,7 @@ def test_products_of_rounded_factors(rows: int, is_transposed: bool, form: str) 
 
 @has_bf16
 def test_only_fixed_parameters_are_rounded() -> None:
-    """Products of what may still change are float32 ones."""
+    """Products with factors that can change are float32 products."""
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((32, 32)).astype(np.float32) for _ in range(2))
     out = np.empty((32, 32), np.float32)
@@ -61,7 +61,7 @@ def test_only_fixed_parameters_are_rounded() -> None:
 
 @has_bf16
 def test_network() -> None:
-    """The output of an affine map is off by the rounding error, on the first run and later."""
+    """An affine map's output is off by the rounding error, on the first run and later."""
     nnet = single("type=AffineComponent input-dim=32 output-dim=32", dim=32)
     request = ComputationRequest(
         inputs=(IoSpecification.from_range("input", 0, 40),),
@@ -79,7 +79,7 @@ def test_network() -> None:
 
 
 def test_processor_without_amx(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The error says what is lacking: MKL, or the processor's instructions."""
+    """The error says what is missing: MKL, or instructions of the processor."""
     processor = tmp_path / "cpuinfo"
     processor.write_text("flags : avx512f")
     monkeypatch.setattr(bf16, "_PROCESSOR", processor)

@@ -19,7 +19,7 @@ LAYOUTS = st.sampled_from(["rows", "columns", "part of rows", "part of columns"]
 
 
 def matrix(rng: np.random.Generator, rows: int, cols: int, layout: str) -> np.ndarray:
-    """A random matrix, whose rows or columns are contiguous; perhaps part of a larger one."""
+    """A random matrix with contiguous rows or columns; it can be part of a larger one."""
     if "columns" in layout:
         return matrix(rng, cols, rows, layout.replace("columns", "rows")).T
     extra = 3 if "part" in layout else 0
@@ -31,7 +31,7 @@ def matrix(rng: np.random.Generator, rows: int, cols: int, layout: str) -> np.nd
 def test_every_layout(
     rows: int, inner: int, cols: int, layout_a: str, layout_b: str, layout_out: str, seed: int
 ) -> None:
-    """alpha a b + beta out, whatever lies next to what in memory."""
+    """The result is alpha a b + beta out, for any layout in memory."""
     rng = np.random.default_rng(seed)
     a = matrix(rng, rows, inner, layout_a)
     b = matrix(rng, inner, cols, layout_b)
@@ -46,7 +46,7 @@ def test_every_layout(
 @pytest.mark.parametrize("layout", ["rows", "columns", "part of rows"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_scaled_sum(layout: str, dtype: type[np.floating]) -> None:
-    """out += factor a, whether the library has it or not."""
+    """The result is out + factor a, with or without such a function in the library."""
     rng, tape = np.random.default_rng(0), NumpyTape(dtype=dtype)
     a, out = (matrix(rng, 70, 3000, layout).astype(dtype, order="K") for _ in range(2))
     expected = out - 0.5 * a
@@ -58,7 +58,7 @@ def test_scaled_sum(layout: str, dtype: type[np.floating]) -> None:
 
 
 def test_beta_of_zero_reads_nothing() -> None:
-    """With beta 0 the output may hold anything before."""
+    """With beta 0, earlier contents of the output do not matter."""
     out = np.full((2, 2), np.nan, np.float32)
 
     gemm(np.eye(2, dtype=np.float32), np.eye(2, dtype=np.float32), out)
@@ -81,14 +81,14 @@ def test_other_operands_are_not_for_blas(operand: np.ndarray) -> None:
 
 
 def forget_choices() -> None:
-    """Has the next product choose its library anew."""
+    """Makes the next product choose its library anew."""
     for choice in (blas.library, blas._bf16, panel_trial.are_faster):
         choice.cache_clear()
 
 
 @pytest.fixture(params=["mkl", "openblas", "numpy"])
 def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Products are computed by this library, if it is installed."""
+    """The library that computes products, if it is installed."""
     monkeypatch.setenv(BLAS.variable, request.param)
     forget_choices()
     if blas.library_name() != request.param:
@@ -101,13 +101,13 @@ def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def test_installed_libraries_of_mkl_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The files of an installed MKL are found by its metadata; what is no library is left out."""
+    """An installed MKL is found by its metadata; files that are no libraries are ignored."""
     lib = tmp_path / "lib"
     (lib / "mkl-2025.0.dist-info").mkdir(parents=True)
     (lib / "mkl-2025.0.dist-info/METADATA").write_text("Name: mkl\nVersion: 2025.0\n")
     (lib / "mkl-2025.0.dist-info/RECORD").write_text("libmkl_rt.so.2,,\nmkl/notes.txt,,\n")
 
-    (lib / "libmkl_rt.so.2").touch()  # from Python 3.12 on, a file that is not there is not listed
+    (lib / "libmkl_rt.so.2").touch()  # from Python 3.12 on, missing files are not listed
 
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     assert list(blas._mkl_paths()) == []
@@ -117,7 +117,7 @@ def test_installed_libraries_of_mkl_are_found(
 
 @pytest.mark.parametrize("beta", [0.0, 1.0, 0.5])
 def test_libraries(library: str, beta: float) -> None:
-    """All do the same, and the environment chooses among them."""
+    """All libraries give the same results; the environment chooses among them."""
     rng = np.random.default_rng(0)
     a, b, out = (rng.standard_normal((3, 3)).astype(np.float32) for _ in range(3))
     expected = 2.0 * (a @ b) + beta * out
@@ -131,7 +131,7 @@ def test_libraries(library: str, beta: float) -> None:
 
 @pytest.mark.parametrize("quicker", [blas.OPENBLAS, blas.MKL])
 def test_the_faster_library_is_chosen(quicker: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there are two, both are timed, and what is faster serves all products."""
+    """If there are two libraries, both are timed, and the faster one computes all products."""
     found = {name: Library(name, print, print) for name in (blas.OPENBLAS, blas.MKL)}
     monkeypatch.delenv(BLAS.variable, raising=False)
     monkeypatch.setattr(blas, "_found", lambda: found)

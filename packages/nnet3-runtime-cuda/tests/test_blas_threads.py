@@ -10,21 +10,21 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 
 def blas_threads() -> set[int]:
-    """How many threads the BLAS libraries of this process may use now."""
+    """The numbers of threads that the BLAS libraries of this process may use now."""
     return {
         library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"
     }
 
 
 def in_a_thread(work: Callable[[], None]) -> None:
-    """Does some work in a thread of its own, which ends with it."""
+    """Does some work in a separate thread, which ends with it."""
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
 
 
 def test_smallest_wish_is_in_force() -> None:
-    """Of overlapping wishes the smallest holds; after the last, the libraries are as before."""
+    """Of overlapping limits the smallest holds; after the last, the previous number holds."""
     before = blas_threads()
     limit = ThreadLimit()
 
@@ -60,7 +60,7 @@ def test_every_thread_sets_the_limit() -> None:
 
 
 def test_the_last_to_leave_may_be_another_thread() -> None:
-    """A thread that came later and stays longer restores what was before both."""
+    """If a later thread leaves last, it restores the number from before both."""
     before = blas_threads()
     limit = ThreadLimit()
     entered, may_leave = threading.Event(), threading.Event()
@@ -83,7 +83,7 @@ def test_the_last_to_leave_may_be_another_thread() -> None:
 
 
 def test_beside_a_limit_of_the_user() -> None:
-    """Within a limit that another thread of the user has set, ours holds, and then theirs again."""
+    """Within a limit that a user's thread has set, ours holds, and then the user's again."""
     before = blas_threads()
     limit, seen = ThreadLimit(), []
 

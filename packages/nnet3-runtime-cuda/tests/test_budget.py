@@ -12,7 +12,7 @@ from nnet3_runtime_cuda.errors import DeviceMemoryError
 
 
 def computation(sequences: int, *, debug_info: bool = True) -> NnetComputation:
-    """A training computation for so many sequences."""
+    """A training computation for `sequences` sequences."""
     nnet = single("type=AffineComponent input-dim=40 output-dim=30", dim=40)
     options = CompilerOptions(output_debug_info=debug_info)
     wanted = request(range(20), range(20), sequences=sequences)
@@ -20,24 +20,24 @@ def computation(sequences: int, *, debug_info: bool = True) -> NnetComputation:
 
 
 def device(free_bytes: int) -> Properties:
-    """A device with that much free memory."""
+    """A device with this much free memory."""
     return Properties(name="Stand-in", total_bytes=1 << 40, free_bytes=free_bytes)
 
 
 @pytest.mark.parametrize("sequences", [1, 7, 64])
 def test_minibatch_size_is_found(sequences: int) -> None:
-    """It is the number of sequences of the request, unknown without debug info."""
+    """The minibatch is the number of sequences in the request; unknown without debug info."""
     assert minibatch_size(computation(sequences)) == sequences
     assert minibatch_size(computation(sequences, debug_info=False)) is None
 
 
 def test_what_fits_passes() -> None:
-    """All of the free memory may be used."""
+    """A computation may use all of the free memory."""
     check_fits(1000, device(1000), computation(2))
 
 
 def test_minibatch_that_is_named_fits() -> None:
-    """The minibatch of the message fits into the free memory; the next larger one does not."""
+    """The minibatch in the message fits into the free memory; the next larger one does not."""
     large = computation(64)
     needed = plan_memory(large).arena_bytes
     free = needed * 3 // 8
@@ -60,6 +60,6 @@ def test_minibatch_that_is_named_fits() -> None:
     ],
 )
 def test_other_advice(free: int, debug_info: bool, message: str) -> None:
-    """Without a minibatch that fits, or without knowing its size, the message says that."""
+    """If no minibatch fits, or its size is unknown, the message says that."""
     with pytest.raises(DeviceMemoryError, match=message):
         check_fits(1000, device(free), computation(4, debug_info=debug_info))

@@ -1,4 +1,4 @@
-"""Tests of the check of plans: plans that are wrong, one part at a time."""
+"""Tests of the check of plans: it refuses plans with one wrong part."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def backward() -> Planned:
 
 
 def recurrent() -> Planned:
-    """Steps with products made before and put off, and parameters in panels."""
+    """Steps with products computed before and after the steps, and parameters in panels."""
     nnet = test_known_inputs.network(-1)
     computation = test_known_inputs.program(nnet, derivatives=True)
     split = [nnet.component_index("gates")]
@@ -63,7 +63,7 @@ def test_plans_that_are_right(make: Callable[[], Planned]) -> None:
 
 
 def test_rows_of_nothing() -> None:
-    """Rows that a list leaves out are zero, whatever the last submatrix is."""
+    """Rows that a list omits are zero, whatever the last submatrix is."""
     nnet = test_splices.NNET
     computation = program(
         nnet,
@@ -112,7 +112,7 @@ def changed(plan: Plan, path: str, value: object) -> Plan:
 
 
 def below(area: Area) -> Area:
-    """The area one row further up."""
+    """The area moved up by one row."""
     return attrs.evolve(area, row=area.row - 1, row_end=area.row_end - 1)
 
 
@@ -162,7 +162,7 @@ def test_plans_that_are_wrong(
 
 
 def test_the_check_shares_nothing_with_the_makers() -> None:
-    """Its modules import the values of plans and areas, and nothing else of lowering."""
+    """The check's modules import only the values of plans and areas from lowering."""
     folder = Path(inspect.getfile(check)).parent
     package = check.__name__.partition(".")[0]
     imports = {

@@ -1,4 +1,4 @@
-"""Tests of how utterances are cut into chunks."""
+"""Tests of cutting utterances into chunks."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def test_chunks_cover_the_utterance(
 
 
 def test_extra_context_at_the_ends() -> None:
-    """Extra context may differ at the start and at the end of the utterance."""
+    """Extra context can differ at the start and at the end of the utterance."""
     options = ChunkOptions(
         frames_per_chunk=10,
         extra_left_context=7,
@@ -55,7 +55,7 @@ def test_extra_context_at_the_ends() -> None:
 
 
 def test_edge_frames_repeat() -> None:
-    """Rows beyond the ends of the utterance are its first and its last row."""
+    """Rows beyond the ends of the utterance repeat its first or last row."""
     chunk = Chunk(first_input=-2, num_inputs=7, first_output=0, num_outputs=3, last_output=2)
 
     rows = chunk.input_rows(3)
@@ -64,7 +64,7 @@ def test_edge_frames_repeat() -> None:
 
 
 def test_frames_per_chunk_is_rounded_up() -> None:
-    """It becomes a multiple of the subsampling factor and of the modulus of the network."""
+    """Frames per chunk become a multiple of the subsampling factor and of the modulus."""
     options = ChunkOptions(frames_per_chunk=50, frame_subsampling_factor=3)
 
     assert options.rounded(1).frames_per_chunk == 51
@@ -80,13 +80,13 @@ def test_frames_per_chunk_is_rounded_up() -> None:
     ],
 )
 def test_options_out_of_range(options: dict[str, int], name: str) -> None:
-    """An option that makes no sense is an error that names it."""
+    """A senseless option is an error that names it."""
     with pytest.raises(RunError, match=name):
         ChunkOptions(**options)
 
 
 def test_online_ivector_of_the_middle() -> None:
-    """The i-vector is that of the middle of the output; a little beyond the last one, the last."""
+    """A chunk has the i-vector at the middle of its output; shortly after the last, the last."""
     chunk = Chunk(first_input=0, num_inputs=90, first_output=20, num_outputs=50, last_output=69)
 
     assert online_ivector_row(chunk, 10, 9) == 4

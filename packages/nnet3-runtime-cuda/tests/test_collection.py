@@ -1,4 +1,4 @@
-"""Tests of the pause of garbage collections while a program is made."""
+"""Tests of pausing garbage collection while a program is made."""
 
 import gc
 from collections.abc import Iterator
@@ -9,13 +9,13 @@ from nnet3_runtime_cuda.lowering.collection import uncollected
 
 @pytest.fixture(autouse=True)
 def _as_it_was() -> Iterator[None]:
-    """Whatever a test does, collections go on as before."""
+    """Restores garbage collection after each test."""
     yield
     gc.enable()
 
 
 def test_collections_go_on_after_the_last_pause() -> None:
-    """Overlapping pauses, as of two threads, end when the last one ends."""
+    """Overlapping pauses of several threads end when the last one ends."""
     first, second = uncollected(), uncollected()
     with first:
         assert not gc.isenabled()
@@ -27,7 +27,7 @@ def test_collections_go_on_after_the_last_pause() -> None:
 
 
 def test_collections_go_on_after_an_error() -> None:
-    """A program that cannot be made leaves no pause behind."""
+    """A failure to make a program ends its pause."""
     with pytest.raises(MemoryError), uncollected():
         raise MemoryError
 
@@ -35,7 +35,7 @@ def test_collections_go_on_after_an_error() -> None:
 
 
 def test_collections_that_were_off_stay_off() -> None:
-    """Collections that a user has switched off stay off."""
+    """Garbage collection that the user has switched off stays off."""
     gc.disable()
     with uncollected():
         assert not gc.isenabled()

@@ -1,4 +1,4 @@
-"""Values that are compressed between the passes come back within half a unit."""
+"""Values that are compressed between the passes are restored within half a unit."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def round_trip(array: np.ndarray, kind: int, limit: float, *, truncate: bool) ->
     [(INT8, -1.0, 127), (UINT8, 0.0, 255), (INT16, -1.0, 32767), (UINT16, 0.0, 65535)],
 )
 def test_values_within_the_limit(kind: int, low: float, steps: int) -> None:
-    """Values are off by at most half of the limit over the largest integer."""
+    """Errors are at most half of the limit over the largest integer."""
     limit = 5.0
     array = np.random.default_rng(0).uniform(low * limit, limit, (20, 8)).astype(np.float32)
 
@@ -50,7 +50,7 @@ def test_values_within_the_limit(kind: int, low: float, steps: int) -> None:
 
 
 def test_decompression_of_what_is_not_compressed() -> None:
-    """The command is named."""
+    """Decompressing a matrix that was not compressed is an error that names the command."""
     nnet = parse_config("input-node name=input dim=2\noutput-node name=output input=input")
     computation = NnetComputation(
         matrices=[[0, 0], [1, 2]],
@@ -69,7 +69,7 @@ def test_decompression_of_what_is_not_compressed() -> None:
 
 
 def test_values_beyond_the_limit() -> None:
-    """With truncate they come back as the limit."""
+    """With truncate, values beyond the limit become the limit."""
     array = np.array([[-1e6, -3.0, -0.0, 0.0, 1.0, 2.5, 10.0, 1e6]], dtype=np.float32)
 
     actual = round_trip(array, UINT8, 2.0, truncate=True)
@@ -78,7 +78,7 @@ def test_values_beyond_the_limit() -> None:
 
 
 def test_signs_only() -> None:
-    """With limit 0 what comes back is 1 for positive values and 0 for others."""
+    """With limit 0, positive values become 1 and all others 0."""
     array = np.array([[-1e6, -3.0, -0.0, 0.0, 1e-30, 2.5, 10.0, 1e6]], dtype=np.float32)
 
     for kind in (UINT8, ONE_BIT):
@@ -88,7 +88,7 @@ def test_signs_only() -> None:
 
 
 def test_bits_in_the_memory_of_the_matrix() -> None:
-    """A matrix of several blocks of rows survives packing where its own elements lie."""
+    """A matrix of several blocks of rows can be packed into its own memory."""
     array = np.random.default_rng(0).standard_normal((2500, 64)).astype(np.float32)
 
     actual = round_trip(array, ONE_BIT, 0.0, truncate=False)
@@ -99,7 +99,7 @@ def test_bits_in_the_memory_of_the_matrix() -> None:
 @pytest.mark.parametrize("shape", [(1, 1), (5, 7), (3, 64), (700, 129), (2, 70000)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_bits_of_any_number_of_columns(shape: tuple[int, int], dtype: type[np.floating]) -> None:
-    """Bits are packed eight to a byte in each row, as NumPy packs them, and unpacked again."""
+    """Bits are packed eight to a byte in each row, as by NumPy, and unpacked again."""
     array = np.random.default_rng(1).standard_normal(shape).astype(dtype)
     packed = np.full((shape[0], -(-shape[1] // 8)), 0xAA, np.uint8)
     unpacked = np.full(shape, np.nan, dtype)
@@ -128,7 +128,7 @@ output-node name=output input=a2
 
 
 def test_rectifier_is_run_backward_with_its_signs() -> None:
-    """Derivatives are the same whether the output of a rectifier is kept as signs or not."""
+    """Derivatives do not depend on whether a rectifier's output is kept as signs."""
     nnet = parse_config(RECTIFIER, rng=np.random.default_rng(0))
     rng = np.random.default_rng(1)
     x, dy = rng.standard_normal((2000, 12)), rng.standard_normal((2000, 3))

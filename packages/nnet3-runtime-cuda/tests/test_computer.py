@@ -101,7 +101,7 @@ def test_bad_input(inputs: dict[str, np.ndarray], message: str) -> None:
 
 
 def test_a_computation_without_commands() -> None:
-    """It can be bound, and the first run says that there is nothing to run."""
+    """A computation without commands can be bound; its first run is an error."""
     nnet = single("type=AffineComponent input-dim=4 output-dim=3", dim=4)
     computation = compile_computation(nnet, request(TIMES, TIMES))
     empty = attrs.evolve(computation, command_table=computation.command_table[:0])
@@ -120,7 +120,7 @@ def test_bad_output_derivative() -> None:
 
 
 def test_refused_chunks_can_be_given_again() -> None:
-    """A chunk that a looped computation refuses does not count: a corrected one may follow."""
+    """A chunk that a looped computation refuses does not count: a corrected one can follow."""
     nnet = parse_config(RECURRENT, rng=np.random.default_rng(0))
     computation = loop(nnet, 6)
     careful, careless = (NnetComputer(nnet, computation) for _ in range(2))
@@ -135,7 +135,7 @@ def test_refused_chunks_can_be_given_again() -> None:
 
 
 def test_refused_derivatives_change_nothing() -> None:
-    """The old gradient stays, and a corrected derivative can follow."""
+    """After refused derivatives the old gradient stays, and corrected ones can follow."""
     nnet = parse_config(SHARED, rng=np.random.default_rng(0))
     computer = NnetComputer(nnet, compile_computation(nnet, request(TIMES, TIMES)))
     computer.forward({"input": random(ROWS, 3)})
@@ -153,7 +153,7 @@ def test_refused_derivatives_change_nothing() -> None:
 
 @pytest.fixture
 def interruption(monkeypatch: pytest.MonkeyPatch) -> Interruption:
-    """Comes in the middle of passes of computers with a tanh, which are bound while it is here."""
+    """Interrupts passes of computers with a tanh that are bound during the test."""
     interruption = Interruption()
     for name in ("propagate", "backprop"):
         record = getattr(TanhKernel, name)
@@ -167,18 +167,18 @@ def interruption(monkeypatch: pytest.MonkeyPatch) -> Interruption:
 
 
 class Interruption:
-    """A call that interrupts, when it is to."""
+    """A call that can interrupt a pass."""
 
     def __init__(self) -> None:
         self._is_due = False
 
     def __call__(self) -> None:
-        """Is called in each pass."""
+        """Interrupts, if asked to."""
         if self._is_due:
             raise KeyboardInterrupt
 
     def of(self, run: Callable[[], object]) -> None:
-        """Interrupts what is to be run."""
+        """Runs a function, and interrupts it."""
         self._is_due = True
         with pytest.raises(KeyboardInterrupt):
             run()
@@ -208,7 +208,7 @@ def test_interrupted_passes(interruption: Interruption) -> None:
 
 
 def test_interrupted_chunks(interruption: Interruption) -> None:
-    """The state of an interrupted chunk is lost: only reset() lets the computation go on."""
+    """After an interrupted chunk the state is lost: only reset() allows further chunks."""
     nnet = parse_config(RECURRENT, rng=np.random.default_rng(0))
     computer = NnetComputer(nnet, loop(nnet, 6))
     chunks = [{"input": chunk} for chunk in np.split(random(24, 3), 4)]
@@ -224,7 +224,7 @@ def test_interrupted_chunks(interruption: Interruption) -> None:
 
 
 def test_sums_that_overflow_are_no_error() -> None:
-    """Large finite numbers pass, though their sum is infinite."""
+    """Large finite numbers are accepted, though their sum is infinite."""
     computer = affine_computer()
     large = np.full((ROWS, 4), 3e38, dtype=np.float32)
 
@@ -232,7 +232,7 @@ def test_sums_that_overflow_are_no_error() -> None:
 
 
 def test_backward_needs_forward() -> None:
-    """Each backward pass needs a forward pass of its own."""
+    """Each backward pass needs a new forward pass."""
     computer = affine_computer()
     with pytest.raises(RunError, match="needs a forward"):
         computer.backward({"output": random(ROWS, 3)})
@@ -243,7 +243,7 @@ def test_backward_needs_forward() -> None:
 
 
 def test_inference_has_no_backward() -> None:
-    """A computation without derivatives says so."""
+    """A backward pass of a computation without derivatives is an error."""
     computer = affine_computer(training=False)
     computer.forward({"input": random(ROWS, 4)})
     with pytest.raises(RunError, match="without a backward pass"):
@@ -253,7 +253,7 @@ def test_inference_has_no_backward() -> None:
 
 
 def test_inputs_and_outputs_are_the_callers() -> None:
-    """Inputs are left as they are, and a later run does not change earlier outputs."""
+    """Inputs stay unchanged, and a later run does not change earlier outputs."""
     nnet = network()
     computer = NnetComputer(
         nnet, optimize(nnet, compile_computation(nnet, request(range(-3, 9), range(6))))
@@ -284,7 +284,7 @@ def test_runs_repeat_bit_by_bit() -> None:
 
 
 def test_statistics_are_recorded() -> None:
-    """The network that a computer gives back has counted the rows that it saw."""
+    """The network that a computer returns has counted the rows of its runs."""
     nnet = network()
     computer = NnetComputer(nnet, compile_computation(nnet, request(range(-3, 9), range(6))))
     for seed in range(3):
@@ -298,7 +298,7 @@ def test_statistics_are_recorded() -> None:
 
 
 def test_dropout_masks_come_from_the_seed() -> None:
-    """Equal seeds give equal masks, each run gives another one."""
+    """Equal seeds give equal masks; each run gives another mask."""
     nnet = single("type=DropoutComponent dim=40 dropout-proportion=0.5", dim=40)
     computation = compile_computation(nnet, request(TIMES, TIMES))
     ones = {"input": np.ones((ROWS, 40), dtype=np.float32)}
@@ -316,7 +316,7 @@ def test_dropout_masks_come_from_the_seed() -> None:
 
 @pytest.mark.parametrize("training", [False, True])
 def test_running_allocates_nothing(training: bool) -> None:
-    """A pass allocates what it returns, and no other arrays."""
+    """A pass allocates only the arrays that it returns."""
     nnet = network()
     computation = optimize(
         nnet,
@@ -372,7 +372,7 @@ def test_double_precision() -> None:
     [(np.int32, "int32"), (np.float16, "float16"), (">f4", ">f4"), ("single1", "'single1'")],
 )
 def test_other_precisions(dtype: Any, found: str) -> None:
-    """A dtype without arithmetic here is refused; the message names the others."""
+    """An unsupported dtype is refused; the message lists the supported ones."""
     message = re.escape(f"the dtype must be float32 or float64 (got {found})")
     with pytest.raises(DeviceError, match=f"^{message}$"):
         DeviceNnet(network(), dtype=dtype)
@@ -418,9 +418,9 @@ AFFINE = "type=AffineComponent input-dim=4 output-dim=3"
 def test_computation_of_another_network(
     component: str | None, dim: int, more: str, message: str
 ) -> None:
-    """It is refused before it is bound, with the command, what that names, and both columns."""
+    """A misfit is refused before binding, with the command, its operands, and both numbers."""
     compiled = compile_computation(single(AFFINE, dim=4), request(range(4), range(4)))
-    computation = attrs.evolve(compiled, network=None)  # or the fingerprint would tell
+    computation = attrs.evolve(compiled, network=None)  # the fingerprint would refuse it first
     lines = [more, f"input-node name=input dim={dim}"]
     if component is None:
         lines.append("output-node name=output input=input")
@@ -490,12 +490,12 @@ ATTENTION = "type=RestrictedAttentionComponent value-dim=3 output-context=false"
 def test_precomputed_indexes_of_another_component(
     one: str, other: str, dim: int, misfit: str
 ) -> None:
-    """A component of the same dimensions that the indexes are not for is named, too."""
+    """Indexes for another component of the same dimensions are refused by name."""
     inputs = range(4) if "Dropout" in one or "Linear" in one else range(-1, 5)
     asked = request(inputs, range(4), sequences=1, training=False)
     device_nnet = DeviceNnet(single(other, dim=dim))
     compiled = compile_computation(single(one, dim=dim), asked)
-    computation = attrs.evolve(compiled, network=None)  # or the fingerprint would tell
+    computation = attrs.evolve(compiled, network=None)  # the fingerprint would refuse it first
     component = re.search(r"type=(\w+)", other)[1]
 
     message = (
@@ -507,7 +507,7 @@ def test_precomputed_indexes_of_another_component(
 
 
 def without(computation: NnetComputation, command: type[Command]) -> NnetComputation:
-    """A computation that lacks the first command of a type."""
+    """A computation without its first command of a type."""
     is_of_type = computation.command_table[:, 0] == command.OPCODE
     table = np.delete(computation.command_table, int(np.argmax(is_of_type)), axis=0)
     return attrs.evolve(computation, command_table=table)
@@ -554,7 +554,7 @@ def test_damaged_computation(
     damage: Callable[[NnetComputation], NnetComputation],
     message: str,
 ) -> None:
-    """What no longer hangs together is refused before it is bound, with the command."""
+    """A damaged computation is refused before binding, with the command."""
     nnet = single(component, dim=dim, descriptor=descriptor)
     computation = compile_computation(nnet, request(range(5), range(4), sequences=1))
 

@@ -1,4 +1,4 @@
-"""Products by cuBLASLt: numbers, structures and arguments, with a stand-in on the processor."""
+"""Products by cuBLASLt: numbers, structures and arguments; a stand-in on the processor computes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from nnet3_runtime_cuda.cuda.platform.cublaslt import (
 from nnet3_runtime_cuda.cuda.platform.platform import Gemm, Matrix
 
 WORKSPACE = np.zeros(1024, dtype=np.uint8)
-"""As much as the stand-in asks for."""
+"""The size of the stand-in's workspace."""
 
 
 def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
@@ -31,7 +31,7 @@ def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
 
 
 def in_memory(matrix: np.ndarray, *, transposed: bool, gap: int, offset: int) -> tuple[Any, Matrix]:
-    """Copies (..., rows, columns) to memory where rows have a gap; what holds it, the operand."""
+    """Copies (..., rows, columns) to memory with gaps between rows; returns memory and operand."""
     lying = np.swapaxes(matrix, -1, -2) if transposed else matrix
     *batch, rows, columns = lying.shape
     stride = columns + gap
@@ -56,7 +56,7 @@ def run(lt: CublasLt, gemm: Gemm, **options: Any) -> None:
 
 
 FACTS = {
-    # Printed by a C program that includes cublasLt.h; cuBLAS 12.8.4 and 13.10.0 agree.
+    # A C program that includes cublasLt.h printed these; cuBLAS 12.8.4 and 13.10.0 agree.
     "size": 96,
     "algorithm": 0,
     "workspace_bytes": 64,
@@ -67,14 +67,14 @@ FACTS = {
 
 
 def test_structure_lies_as_in_the_header() -> None:
-    """The result of the heuristics has the size and offsets that a C compiler gives it."""
+    """The result of the heuristics has the size and offsets that a C compiler uses."""
     names = [name for name in FACTS if name != "size"]
     offsets = {name: getattr(HeuristicResult, name).offset for name in names}
     assert {"size": ctypes.sizeof(HeuristicResult), **offsets} == FACTS
 
 
 def test_numbers_are_those_of_the_headers() -> None:
-    """Enumeration values are what a C program prints that includes the headers."""
+    """Enumeration values are those that a C program with the headers prints."""
     assert cublaslt.COMPUTE_TYPE == {
         Precision.FP32: 68,  # CUBLAS_COMPUTE_32F
         Precision.TF32: 77,  # CUBLAS_COMPUTE_32F_FAST_TF32
@@ -124,7 +124,7 @@ def test_products_equal_numpys(
     workspace: int,
     seed: int,
 ) -> None:
-    """All forms agree: strides, transposes, batches, factors, bias, ReLU; gaps stay as they are."""
+    """All forms agree: strides, transposes, batches, factors, bias, ReLU; gaps stay unchanged."""
     rng = np.random.default_rng(seed)
     rows, columns, inner = sizes
     (alpha, beta), (bias, relu) = scales, epilogue
@@ -178,14 +178,14 @@ def square(size: int = 4) -> tuple[list[np.ndarray], Gemm]:
 
 @pytest.mark.parametrize(("precision", "number"), [("fp32", 68), ("tf32", 77), ("bf16", 75)])
 def test_precision_reaches_the_library(stand_in: ctypes.CDLL, precision: str, number: int) -> None:
-    """Each precision is a compute type of its own."""
+    """Each precision has its own compute type."""
     _arrays, gemm = square()
     run(CublasLt(stand_in), gemm, precision=Precision(precision))
     assert stand_in.stand_in_last_compute_type() == number
 
 
 def test_runs_on_the_stream_that_is_given(stand_in: ctypes.CDLL) -> None:
-    """The stream is an argument of each run, not bound."""
+    """The stream is an argument of each run, not part of the binding."""
     _arrays, gemm = square()
     product = CublasLt(stand_in).bind(gemm)
     for stream in (0x7000_0000_1000, 0):
@@ -194,7 +194,7 @@ def test_runs_on_the_stream_that_is_given(stand_in: ctypes.CDLL) -> None:
 
 
 def test_algorithms_are_chosen_once(stand_in: ctypes.CDLL) -> None:
-    """Products of the same form share a choice; with something to add to, it is another form."""
+    """Products of the same form share an algorithm; adding to the output is another form."""
     lt = CublasLt(stand_in)
     _arrays, gemm = square(16)
     lt.bind(gemm)
@@ -206,7 +206,7 @@ def test_algorithms_are_chosen_once(stand_in: ctypes.CDLL) -> None:
 
 
 def test_handles_are_destroyed(stand_in: ctypes.CDLL) -> None:
-    """Nothing of the library's outlives the products and the binding."""
+    """The library's objects are freed with the products and the binding."""
     gc.collect()
     before = stand_in.stand_in_alive()
     lt = CublasLt(stand_in)
@@ -219,7 +219,7 @@ def test_handles_are_destroyed(stand_in: ctypes.CDLL) -> None:
 
 
 def test_operands_that_contradict_each_other(stand_in: ctypes.CDLL) -> None:
-    """A row distance below the row length is refused, with the library's name for it."""
+    """A row distance below the row length is refused, with the name of the library's status."""
     arrays, gemm = square(4)
     overlapping = Matrix(address=arrays[0].ctypes.data, stride=3)
     with pytest.raises(CublasLtError, match=r"GetHeuristic failed.*CUBLAS_STATUS_INVALID_VALUE"):
@@ -237,7 +237,7 @@ def test_workspace_that_is_missing(stand_in: ctypes.CDLL) -> None:
 
 @pytest.fixture(scope="module")
 def real() -> ctypes.CDLL:
-    """The library of NVIDIA's wheel; its descriptors need no driver."""
+    """The library in NVIDIA's wheel; its descriptors need no driver."""
     pathfinder = pytest.importorskip("cuda.pathfinder", reason="needs cuda-pathfinder")
     try:
         path = pathfinder.load_nvidia_dynamic_lib("cublasLt").abs_path
@@ -247,7 +247,7 @@ def real() -> ctypes.CDLL:
 
 
 def test_the_bias_counts_as_part_of_the_output() -> None:
-    """An algorithm must not read a bias in larger pieces than its address allows."""
+    """An algorithm must not read a bias in pieces larger than its address allows."""
     operand = Matrix(address=512, stride=4)
     gemm = Gemm(rows=4, columns=4, inner=4, a=operand, b=operand, out=operand)
     for bias, expected in ((0, 256), (512, 256), (520, 8), (516, 4)):
@@ -257,7 +257,7 @@ def test_the_bias_counts_as_part_of_the_output() -> None:
 
 @pytest.mark.parametrize("precision", list(Precision))
 def test_real_library_takes_the_descriptions(real: ctypes.CDLL, precision: Precision) -> None:
-    """NVIDIA's library accepts every attribute, whose sizes it checks."""
+    """NVIDIA's library accepts every attribute, and checks their sizes."""
     library = cublaslt.Library(real)
     description = library.create("MatmulDesc", cublaslt.COMPUTE_TYPE[precision], cublaslt.R_32F)
     description.set(cublaslt.ProductAttribute.POINTER_MODE, ctypes.c_int32(1))
@@ -278,7 +278,7 @@ def test_real_library_takes_the_descriptions(real: ctypes.CDLL, precision: Preci
 
 
 def test_real_library_without_a_driver(real: ctypes.CDLL) -> None:
-    """Where there is no driver the context cannot be made, and the error says so."""
+    """Without a driver, the context cannot be made, and the error says so."""
     if Path("/dev/nvidiactl").exists():
         pytest.skip("there is a driver here")
     with pytest.raises(CublasLtError, match=r"cublasLtCreate failed.*NOT_INITIALIZED"):

@@ -1,4 +1,4 @@
-"""The CUDA platform: which calls it makes, in which order, on which stream and device."""
+"""The CUDA platform: its calls, their order, streams and devices."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def add_one(grid: tuple[int, int, int], block: tuple[int, int, int], addresses: 
 def finish_product(
     grid: tuple[int, int, int], block: tuple[int, int, int], addresses: list[int]
 ) -> None:
-    """What `epilogue.source` says for a (4, 4) product with bias and ReLU."""
+    """The kernel of `epilogue.source` for a (4, 4) product with bias and ReLU."""
     out = floats(addresses[0], 16).reshape(4, 4)
     np.maximum(out + floats(addresses[1], 4), 0.0, out=out)
 
@@ -69,7 +69,7 @@ def uploaded(platform: CupyPlatform, values: Any) -> int:
     array = np.ascontiguousarray(values, dtype=np.float32)
     address = platform.allocate(array.nbytes)
     platform.upload(address, array)
-    array.fill(np.nan)  # what was given may be changed
+    array.fill(np.nan)  # the caller may change the array after the upload
     return address
 
 
@@ -81,13 +81,13 @@ def downloaded(platform: CupyPlatform, address: int, *shape: int) -> np.ndarray:
 
 
 def increment(platform: CupyPlatform, address: int, count: int) -> Callable[[], object]:
-    """A call that adds 1 to so many elements."""
+    """A call that adds 1 to `count` elements."""
     kernel = platform.build("add_one", ["add_one"])["add_one"]
     return platform.launch(kernel, (1, 1, 1), (count, 1, 1), [address])
 
 
 def square(platform: CupyPlatform, **changes: Any) -> tuple[int, Gemm]:
-    """A product of (4, 4) matrices of ones, and where its result goes."""
+    """A product of (4, 4) matrices of ones, and the address of its result."""
     a, b, out = (uploaded(platform, np.ones((4, 4))) for _ in range(3))
     operands = {name: Matrix(address=at, stride=4) for name, at in zip("ab", (a, b), strict=True)}
     gemm = Gemm(rows=4, columns=4, inner=4, out=Matrix(address=out, stride=4), **operands)
@@ -95,14 +95,14 @@ def square(platform: CupyPlatform, **changes: Any) -> tuple[int, Gemm]:
 
 
 def test_it_is_a_platform(platform: CupyPlatform) -> None:
-    """The methods are those of the protocol."""
+    """The platform has the methods of the protocol."""
     accepted: Platform = platform
     assert accepted.properties.name == "Stand-in"
     assert accepted.properties.compute_capability == (9, 0)
 
 
 def test_memory_goes_there_and_back(platform: CupyPlatform, cupy: StrictCupy) -> None:
-    """What is uploaded is downloaded; memory is aligned, and gone once it is given back."""
+    """Uploaded values can be downloaded; memory is aligned, and freed when it is given back."""
     values = np.arange(6, dtype=np.float32).reshape(2, 3)
     address = uploaded(platform, values.copy())
     assert address % ALIGNMENT == 0
@@ -114,7 +114,7 @@ def test_memory_goes_there_and_back(platform: CupyPlatform, cupy: StrictCupy) ->
 
 
 def test_views_are_of_the_memory_itself(platform: CupyPlatform) -> None:
-    """A view has the address, shape and strides that were asked for, and ends where they end."""
+    """A view has the requested address, shape and strides, and ends at its last element."""
     address = uploaded(platform, np.arange(12).reshape(3, 4))
     platform.synchronize()
     view = platform.view(address + 4, (3, 2), (16, 4), np.float32)
@@ -123,7 +123,7 @@ def test_views_are_of_the_memory_itself(platform: CupyPlatform) -> None:
 
 
 def test_calls_run_in_order_on_the_callers_stream(platform: CupyPlatform, cupy: StrictCupy) -> None:
-    """Work goes to the stream that is current when a call is made, and to no other."""
+    """Work goes to the stream that is current at the call, and to no other."""
     address = uploaded(platform, np.zeros(4))
     call = increment(platform, address, 4)
     platform.synchronize()
@@ -136,7 +136,7 @@ def test_calls_run_in_order_on_the_callers_stream(platform: CupyPlatform, cupy: 
 
 
 def test_devices_are_not_mixed_up(platform: CupyPlatform, cupy: StrictCupy) -> None:
-    """The platform's own device is current in all calls, and the caller's again after them."""
+    """The platform's own device is current in all calls, and afterwards the caller's again."""
     address = uploaded(platform, np.zeros(4))
     call = platform.capture([increment(platform, address, 4)])
     for _ in range(3):
@@ -147,7 +147,7 @@ def test_devices_are_not_mixed_up(platform: CupyPlatform, cupy: StrictCupy) -> N
 
 
 def test_products_follow_kernels(platform: CupyPlatform) -> None:
-    """A product sees what the kernel before it wrote, with its workspace."""
+    """A product sees the results of the kernel before it, and has its workspace."""
     out, gemm = square(platform, beta=1.0)
     first = increment(platform, gemm.a.address, 16)
     product = platform.gemm(gemm)
@@ -157,7 +157,7 @@ def test_products_follow_kernels(platform: CupyPlatform) -> None:
 
 
 def test_factor_on_the_device(platform: CupyPlatform) -> None:
-    """A factor that a kernel wrote is read when the product runs; beta counts with it."""
+    """A product reads a factor on the device when it runs, and uses it beside beta."""
     factor = uploaded(platform, [1.0])
     out, gemm = square(platform, beta=0.5, alpha_at=factor)
     product = platform.gemm(gemm)
@@ -168,7 +168,7 @@ def test_factor_on_the_device(platform: CupyPlatform) -> None:
 
 @pytest.mark.parametrize("refused", [False, True])
 def test_bias_and_rectifier(platform: CupyPlatform, stand_in: ctypes.CDLL, refused: bool) -> None:
-    """Where cuBLASLt has no algorithm that adds the bias, a kernel does it."""
+    """If cuBLASLt has no algorithm that adds the bias, a kernel does."""
     bias = uploaded(platform, [0.0, -3.0, -5.0, 1.0])
     out, gemm = square(platform, bias=bias, relu=True)
     stand_in.stand_in_refuse_epilogue(int(refused))
@@ -181,7 +181,7 @@ def test_bias_and_rectifier(platform: CupyPlatform, stand_in: ctypes.CDLL, refus
 
 
 def test_graph_is_captured_once_and_replayed(platform: CupyPlatform, cupy: StrictCupy) -> None:
-    """The first run makes the calls, the second captures them, later ones only launch."""
+    """The first run makes the calls, the second captures them, later runs only launch."""
     out, gemm = square(platform, beta=1.0)
     made = 0
 
@@ -203,7 +203,7 @@ def test_graph_is_captured_once_and_replayed(platform: CupyPlatform, cupy: Stric
 
 
 def test_products_share_a_workspace(platform: CupyPlatform) -> None:
-    """Products that are given the same workspace have one, graphs too; it goes with the last."""
+    """Products and graphs share a given workspace, which is freed with the last of them."""
     gemms = [square(platform)[1] for _ in range(2)]
     blocks, workspace = set(platform._blocks), platform.workspace()
     products = [platform.gemm(gemm, workspace) for gemm in gemms]
@@ -224,7 +224,7 @@ def test_products_share_a_workspace(platform: CupyPlatform) -> None:
 
 
 def test_memory_is_given_back_after_a_capture(platform: CupyPlatform) -> None:
-    """What the garbage collector gives back while a stream is captured spoils no capture."""
+    """Memory that the garbage collector frees during a capture does not spoil the capture."""
     address, doomed = uploaded(platform, np.zeros(4)), []
     replay = platform.capture(
         [increment(platform, address, 4), lambda: doomed and platform.free(doomed.pop())]
@@ -238,7 +238,7 @@ def test_memory_is_given_back_after_a_capture(platform: CupyPlatform) -> None:
 
 
 def test_other_threads_wait_for_a_capture(cupy: StrictCupy, library: Any) -> None:
-    """A thread that waits for a device does so after the capture of another one, and so does it."""
+    """A thread that waits for a device waits until another thread's capture has ended."""
     platforms = [CupyPlatform(cupy, library, 1) for _ in range(2)]
     address = uploaded(platforms[0], np.zeros(4))
     begins, threads = threading.Event(), []
@@ -260,7 +260,7 @@ def test_other_threads_wait_for_a_capture(cupy: StrictCupy, library: Any) -> Non
 
 
 def test_copies_cannot_be_captured(platform: CupyPlatform) -> None:
-    """What the device refuses within a capture is reported, and the stream is free again."""
+    """An error of the device within a capture is reported, and the stream is free again."""
     address = uploaded(platform, np.zeros(4))
     replay = platform.capture([lambda: platform.upload(address, np.ones(4, dtype=np.float32))])
     replay()
@@ -271,7 +271,7 @@ def test_copies_cannot_be_captured(platform: CupyPlatform) -> None:
 
 
 def test_too_little_memory(stand_in: ctypes.CDLL) -> None:
-    """The error says what was wanted, on which device, and what is free."""
+    """The error states the requested bytes, the device, and the free bytes."""
     cupy = StrictCupy(kernels, total_bytes=4096)
     library: Any = QueuedLibrary(stand_in, cupy.cuda)
     platform = CupyPlatform(cupy, library, 1)
@@ -282,7 +282,7 @@ def test_too_little_memory(stand_in: ctypes.CDLL) -> None:
 
 
 def test_limit_of_the_pool_counts(platform: CupyPlatform, cupy: StrictCupy) -> None:
-    """CuPy's memory limit is respected, and subtracted from what is free."""
+    """CuPy's memory limit is respected, and lowers the number of free bytes."""
     cupy.cuda.limit = 10_000
     platform.allocate(4096)
     assert platform.properties.free_bytes == 10_000 - 4096
@@ -297,7 +297,7 @@ def test_source_that_does_not_compile(platform: CupyPlatform) -> None:
 
 
 def test_missing_compiler(stand_in: ctypes.CDLL) -> None:
-    """What CuPy says when it does not find NVRTC is passed on as what it is."""
+    """If CuPy does not find NVRTC, its message is passed on."""
 
     def missing(source: str) -> Mapping[str, Callable[..., None]]:
         raise RuntimeError("CuPy failed to load libnvrtc.so.13")
@@ -309,7 +309,7 @@ def test_missing_compiler(stand_in: ctypes.CDLL) -> None:
 
 
 def test_errors_of_cuda_name_the_device(platform: CupyPlatform, cupy: StrictCupy) -> None:
-    """A failure that shows later is a DeviceError too."""
+    """A failure that shows later is a DeviceError, too."""
 
     def fails() -> None:
         raise CUDARuntimeError("cudaErrorIllegalAddress: an illegal memory access")
@@ -331,7 +331,7 @@ def test_precision_is_the_platforms(cupy: StrictCupy, library: Any, stand_in: ct
 
 
 def test_platform_goes_with_its_memory(cupy: StrictCupy, library: Any) -> None:
-    """Nothing keeps a platform, or the memory it gave out, that nobody uses."""
+    """A platform that nobody uses is freed, with its memory."""
     platform = CupyPlatform(cupy, library, 0)
     out, gemm = square(platform)
     replay = platform.capture([platform.gemm(gemm), increment(platform, out, 16)])

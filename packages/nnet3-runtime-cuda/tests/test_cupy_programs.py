@@ -98,7 +98,7 @@ def affine(platform: Any, *, sequences: int = 2, **options: Any) -> NnetComputer
 
 
 def test_training_steps(platform: CupyPlatform) -> None:
-    """Parameters move as on the processor, step by step, with no copy in between."""
+    """Parameters change as on the processor, step by step, without copies in between."""
     computers = [affine(each, trainable=True) for each in (platform, "cpu")]
     before = computers[1].device_nnet.parameters.copy()
     for run in range(RUNS):
@@ -114,7 +114,7 @@ def test_training_steps(platform: CupyPlatform) -> None:
 
 
 def test_outputs_stay_on_the_device(platform: CupyPlatform, cupy: StrictCupy) -> None:
-    """If asked to, though inputs are of NumPy; derivatives may come from there, or not."""
+    """Outputs stay on the device on request, for inputs of NumPy and derivatives of either kind."""
     computer, expected = affine(platform), affine("cpu")
     for run in range(RUNS):
         values, derivative = random((8, 4), run), random((8, 3), run + 100)
@@ -127,7 +127,7 @@ def test_outputs_stay_on_the_device(platform: CupyPlatform, cupy: StrictCupy) ->
 
 
 def test_arrays_on_the_device_stay_there(platform: CupyPlatform, cupy: StrictCupy) -> None:
-    """CuPy arrays go in and come out, and nothing waits for the stream that is current."""
+    """CuPy arrays are accepted and returned, without waiting for the current stream."""
     computer, expected = affine(platform), affine("cpu")
     for run in range(RUNS):
         values, derivative = random((8, 4), run), random((8, 3), run + 100)
@@ -147,7 +147,7 @@ def test_arrays_on_the_device_stay_there(platform: CupyPlatform, cupy: StrictCup
 
 
 def test_arrays_of_another_shape(platform: CupyPlatform, cupy: StrictCupy) -> None:
-    """Arrays on the device are checked like others, but for their values."""
+    """Arrays on the device are checked like others, except for their values."""
     with on_device(cupy.cuda, 1):
         wrong = FakeArray.new(cupy.cuda, (7, 4), np.float32)
     with pytest.raises(RunError, match=r"input 'input'.*\(8, 4\).*\(7, 4\)"):
@@ -155,7 +155,7 @@ def test_arrays_of_another_shape(platform: CupyPlatform, cupy: StrictCupy) -> No
 
 
 def test_memory_goes_with_the_computer(platform: CupyPlatform, cupy: StrictCupy) -> None:
-    """What a program takes is given back with it; the network keeps what it has."""
+    """A program's memory is freed with it; the network keeps its own."""
     first = affine(platform)
     first.forward({"input": random((8, 4), 0)})
     used = platform.properties.free_bytes
@@ -173,7 +173,7 @@ def test_memory_goes_with_the_computer(platform: CupyPlatform, cupy: StrictCupy)
 
 
 def test_too_little_memory(platform: CupyPlatform, cupy: StrictCupy) -> None:
-    """What is needed is said before any of it is taken, with the minibatch that would fit."""
+    """The needed memory is stated before any is taken, with the minibatch that would fit."""
     needed = affine(platform, sequences=64).memory_bytes
     gc.collect()
     cupy.cuda.limit = cupy.get_default_memory_pool().used_bytes() + needed * 5 // 8
@@ -192,7 +192,7 @@ def test_too_little_memory(platform: CupyPlatform, cupy: StrictCupy) -> None:
 
 
 def test_nothing_is_left_behind(cupy: StrictCupy, stand_in: ctypes.CDLL) -> None:
-    """When a network that was trained goes, all memory is given back, without a collection."""
+    """When a trained network is freed, all memory is, without garbage collection."""
     library: Any = QueuedLibrary(stand_in, cupy.cuda)
     gc.collect()
     gc.disable()

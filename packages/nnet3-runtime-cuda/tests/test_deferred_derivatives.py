@@ -27,7 +27,7 @@ def test_steps_of_a_recurrence(delay: int) -> None:
 def test_derivatives_are_the_same(
     delay: int, rows_at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Derivatives are those of the computation done step by step, however many rows at once."""
+    """Derivatives equal those computed step by step, for any number of rows at once."""
     nnet = network(delay)
     computation = program(nnet, derivatives=True)
     rng = np.random.default_rng(1)
@@ -49,7 +49,7 @@ def test_derivatives_are_the_same(
 
 
 def test_other_components_are_left_alone() -> None:
-    """Without affine maps, or without a backward pass, nothing is put off."""
+    """Without affine maps, or without a backward pass, no derivatives are deferred."""
     nnet = network(-1)
     for has_derivatives, split in ((True, ()), (False, (0, 1))):
         computation = program(nnet, derivatives=has_derivatives)

@@ -50,7 +50,7 @@ def assert_slope(f: Callable[[float], float], expected: float, scale: float) -> 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_derivatives(name: str, seed: int) -> None:
-    """Along random directions both derivatives are those of the objective."""
+    """Both derivatives are those of the objective, along random directions."""
     objective = Objective(DIFFERENTIABLE[name], seed)
     d_inputs, d_parameters = objective.derivatives()
     inputs, parameters = objective.inputs, objective.device_nnet.parameters
@@ -80,7 +80,7 @@ def test_derivatives(name: str, seed: int) -> None:
 
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_gradient_replaces_that_of_the_last_pass(name: str) -> None:
-    """What an earlier backward pass left in the gradient does not stay there."""
+    """An earlier gradient is overwritten by the next backward pass."""
     objective = Objective(DIFFERENTIABLE[name], 0)
     _, expected = objective.derivatives()
     objective.device_nnet.direction.fill(np.nan)

@@ -1,4 +1,4 @@
-"""Which operations share a kernel of a device, in which order, and what is stored."""
+"""Fusion: which operations share a kernel, in which order, and which results are stored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROWS, COLUMNS = 64, 32
 
 
 def matrix(number: int, *, first: int = 0, rows: int = ROWS) -> View:
-    """Some rows of matrix number so and so."""
+    """Some rows of matrix `number`."""
     address = (1 << 20) + number * (1 << 16) + 4 * COLUMNS * first
     return View(address, (rows, COLUMNS), (COLUMNS, 1), "f4")
 
@@ -26,7 +26,7 @@ def add(a: View, b: View, out: View, **conditions: object) -> Map:
 
 
 def kernel(read: tuple[View, ...], written: tuple[View, ...]) -> Special:
-    """A kernel by hand."""
+    """A kernel written by hand."""
     return Special(name="some", source="", read=read, written=written)
 
 
@@ -39,12 +39,12 @@ A, B, C, D, E, F = (matrix(number) for number in range(6))
 
 
 def test_operation_goes_back_to_its_group() -> None:
-    """What a kernel in between does not touch can be done before it."""
+    """An operation can be done before a kernel that does not touch its memory."""
     assert numbers([add(A, B, C), kernel((D,), (E,)), add(C, B, F)]) == [[0, 2], [1]]
 
 
 def test_group_comes_to_its_operation() -> None:
-    """Where the kernel in between has to come first, the group can still be done after it."""
+    """If that kernel must come first, the group can still be done after it."""
     assert numbers([add(A, B, C), kernel((D,), (E,)), add(C, E, F)]) == [[1], [0, 2]]
     assert numbers([add(A, B, C), kernel((F,), (E,)), add(C, B, F)]) == [[1], [0, 2]]
 
@@ -53,7 +53,7 @@ def test_group_comes_to_its_operation() -> None:
     "between", [kernel((C,), (E,)), kernel((D,), (B,)), kernel((D,), (A,))], ids=["C", "B", "A"]
 )
 def test_order_is_kept_where_it_matters(between: Special) -> None:
-    """A kernel that reads what the group wrote, and that the operation needs, stays between."""
+    """A kernel stays between the operation that it depends on and the one that depends on it."""
     needs = between.written[0]
     assert numbers([add(A, B, C), between, add(needs, D, F)]) == [[0], [1], [2]]
 
@@ -65,17 +65,17 @@ def test_nothing_passes_what_may_touch_anything() -> None:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small matrices are asked for, too."""
+    """Considers small matrices, too."""
     monkeypatch.setattr(liveness, "SMALLEST_STORE", 1)
 
 
 def readers(operations: list[Operation]) -> list[list[int] | None]:
-    """The readers of each result, where none is in working memory."""
+    """The readers of each result; None if it must be stored."""
     return later_readers(operations, lambda view: False)
 
 
 def test_result_that_is_overwritten_need_not_be_stored(small: None) -> None:
-    """Its readers are known once all of its memory has been written again."""
+    """The readers of a result are known once all of its memory has been overwritten."""
     halves = [matrix(2, first=first, rows=ROWS // 2) for first in (0, ROWS // 2)]
     first = add(A, B, C)
     assert readers([first])[0] is None
@@ -87,7 +87,7 @@ def test_result_that_is_overwritten_need_not_be_stored(small: None) -> None:
 
 
 def test_result_may_be_wanted_after_all(small: None) -> None:
-    """What may not write, or writes to other elements, overwrites nothing."""
+    """Guarded operations, and writes to other elements, do not overwrite a result."""
     first, guard = add(A, B, C), View(1 << 10, (), (), "f4")
     for other in (add(A, B, C, guards=(guard,)), add(A, B, C, decision=3)):
         assert readers([first, other])[0] is None
@@ -99,7 +99,7 @@ def test_result_may_be_wanted_after_all(small: None) -> None:
 
 
 def test_every_reader_counts(small: None) -> None:
-    """Also one of a part of the result, until that part is overwritten."""
+    """A read of a part of the result counts until that part is overwritten."""
     halves = [matrix(2, first=first, rows=ROWS // 2) for first in (0, ROWS // 2)]
     parts = [matrix(n, rows=ROWS // 2) for n in range(4)]
     overwritten = add(parts[0], parts[1], halves[0])
@@ -110,7 +110,7 @@ def test_every_reader_counts(small: None) -> None:
 
 
 def test_groups_hold_every_operation_once() -> None:
-    """Whatever is moved, nothing is lost, and what touches the same memory keeps its order."""
+    """Fusion loses no operation, and keeps the order of operations on the same memory."""
     for sources in itertools.product(range(3), repeat=4):
         operations: list[Operation] = [
             add(matrix(k), matrix(n), matrix(3 + n)) for k, n in enumerate(sources)

@@ -1,4 +1,4 @@
-"""Kernels made for devices, on the processor: what the reference cases leave out."""
+"""Kernels made for devices, run on the processor: cases that the reference cases lack."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MASKS = {
 
 
 def outputs(component: str, *, seed: int) -> list[np.ndarray]:
-    """What a component makes of ones, in two runs."""
+    """The outputs of a component for ones, in two runs."""
     nnet = single(component, dim=40)
     computation = compile_computation(nnet, request(TIMES, TIMES))
     computer = NnetComputer(DeviceNnet(nnet, device=HostPlatform(), seed=seed), computation)
@@ -43,7 +43,7 @@ def outputs(component: str, *, seed: int) -> list[np.ndarray]:
 @needs_compiler
 @pytest.mark.parametrize("component", MASKS.values(), ids=MASKS)
 def test_masks_come_from_the_seed(component: str) -> None:
-    """Equal seeds give equal masks of two values, and each run gives another one."""
+    """Equal seeds give equal masks of two values; each run gives another mask."""
     first, again, other = (outputs(component, seed=seed) for seed in (5, 5, 6))
 
     np.testing.assert_array_equal(first, again)
@@ -55,7 +55,7 @@ def test_masks_come_from_the_seed(component: str) -> None:
 
 @needs_compiler
 def test_uniform_numbers() -> None:
-    """About the given proportion of many elements is dropped."""
+    """About the given proportion of elements is dropped."""
     nnet = single("type=DropoutComponent dim=500 dropout-proportion=0.3", dim=500)
     computation = compile_computation(nnet, request(range(100), range(100)))
     ones = np.ones((200, 500), dtype=np.float32)
@@ -67,14 +67,14 @@ def test_uniform_numbers() -> None:
 
 
 def test_panels_are_not_for_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Products are the device's, also where the processor gains by small ones in their place."""
+    """Products are the device's own, even where the processor prefers small ones."""
     monkeypatch.setattr(cpu_tape, "are_faster", lambda: True)
     tape = DeviceMachine(DryRun()).tape()
     assert not any(tape.gains_by_panels(rows) for rows in (1, 8, 64, 256))
 
 
 def test_the_tapes_are_siblings() -> None:
-    """A tape for devices has the operations of the protocol, and no calls of the processor."""
+    """A tape for devices has the operations of the protocol, and no others of the processor."""
     kinds = type(DeviceMachine(DryRun()).tape()).__mro__
 
     assert Operations in kinds
@@ -84,7 +84,7 @@ def test_the_tapes_are_siblings() -> None:
 
 @needs_compiler
 def test_small_products() -> None:
-    """Each matrix of a stack is multiplied with its own, or with the one for all."""
+    """Each matrix of a stack is multiplied by its own factor, or by a shared one."""
     rng = np.random.default_rng(0)
     a, b, same = (
         rng.normal(size=shape).astype("f4") for shape in ((2, 3, 4, 5), (3, 5, 6), (5, 6))
@@ -118,7 +118,7 @@ def view(shape: tuple[int, ...], strides: tuple[int, ...], address: int = 1 << 2
     ],
 )
 def test_views_overlap(other: View, overlaps: bool) -> None:
-    """Columns of the same rows lie between each other, and have no element in common."""
+    """Views of different columns of the same rows do not overlap, though their spans do."""
     columns = view((4, 4), (8, 1))
 
     assert columns.overlaps(other) is overlaps
@@ -140,7 +140,7 @@ def test_element_wise_work_is_one_kernel() -> None:
 
 @pytest.mark.parametrize("shape", [(3,), (3, 40)])
 def test_kernels_take_no_more_pointers_than_devices_allow(shape: tuple[int, ...]) -> None:
-    """Copies from and to very many places do not share a kernel without end."""
+    """Copies between very many places are divided among kernels."""
     platform = DryRun()
     tape = DeviceNnet(single("type=NoOpComponent dim=40", dim=40), device=platform).tape()
     for number in range(3 * MOST_POINTERS):
@@ -154,7 +154,7 @@ def test_kernels_take_no_more_pointers_than_devices_allow(shape: tuple[int, ...]
 
 
 def test_too_many_elements_for_an_index_are_refused() -> None:
-    """A matrix that 32-bit indexes do not reach is an error, not a wrong result."""
+    """A matrix too large for 32-bit indexes is an error, not a wrong result."""
     tape = DeviceNnet(single("type=NoOpComponent dim=40", dim=40), device=DryRun()).tape()
     large = tape.empty((1 << 20, 1 << 11), np.float32)
     tape.copy(large, large[::-1])
@@ -163,7 +163,7 @@ def test_too_many_elements_for_an_index_are_refused() -> None:
 
 
 def test_shadows_without_memory_can_be_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the system reserves no addresses, what stands for memory says so, and is not read."""
+    """If the system reserves no addresses, shadows can be printed but not computed with."""
     monkeypatch.setattr(shadow_memory.sys, "platform", "elsewhere")
     shadow = shadow_memory.reserved(64).view(np.float32).reshape(4, 4)[1:]
     assert str(shadow.T) == repr(shadow.T) == "<(4, 3) float32 on a device>"

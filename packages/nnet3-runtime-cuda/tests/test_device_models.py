@@ -1,4 +1,4 @@
-"""Models and looped computations on a device, which the processor stands for."""
+"""Models and looped computations on a device, for which the processor stands in."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def network() -> Nnet:
 
 
 def test_state_is_handed_over() -> None:
-    """Chunk after chunk is as on the processor, and so is the start after a reset."""
+    """Outputs chunk by chunk, and after a reset, are the processor's."""
     nnet = network()
     computation = loop(nnet, 6)
     given = np.random.default_rng(1).standard_normal((36, 3), dtype=np.float32)
@@ -41,7 +41,7 @@ def test_state_is_handed_over() -> None:
 
 
 def test_models_compute_utterances() -> None:
-    """A model gives what it gives on the processor, for utterances of any length."""
+    """A model's outputs are the processor's, for utterances of any length."""
     here, there = Model(network()), Model(network(), device=HostPlatform())
     rng = np.random.default_rng(2)
     for frames in (7, 60, 7):

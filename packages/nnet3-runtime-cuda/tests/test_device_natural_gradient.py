@@ -1,4 +1,4 @@
-"""The natural gradient as a device computes it, on the processor."""
+"""The natural gradient for devices, computed on the processor."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def record(tape: object, x: np.ndarray, dy: np.ndarray, out: tuple, *, first: bo
 @pytest.mark.parametrize("count", [50, 20, 5])
 @pytest.mark.parametrize("has_bias", [True, False])
 def test_affine_equals_explicit_product(has_bias: bool, count: int, first: bool) -> None:
-    """What is added to the parameters is the product of the rows preconditioned one by one.
+    """The parameters change by the product of the preconditioned rows.
 
-    With many rows it is made of the gradient, with few of products with the rows.
+    With many rows, the gradient is preconditioned; with few, the rows are.
     """
     x, dy = rows(count, 12, 0), rows(count, 7, 1)
     linear, bias = np.ones((7, 12), np.float32), np.ones(7, np.float32)
@@ -66,7 +66,7 @@ def test_affine_equals_explicit_product(has_bias: bool, count: int, first: bool)
 
 
 def test_sides_share_launches() -> None:
-    """What is alike for the blocks of input and output derivative is one kernel for all."""
+    """Equal operations for the blocks of input and output derivative share a kernel."""
     platform = DryRun()
     machine = DeviceMachine(platform)
     tape = machine.tape()
@@ -76,7 +76,7 @@ def test_sides_share_launches() -> None:
     tape.run()
 
     (source,) = platform.sources
-    # The sums of squares of three blocks, and the test whether the exact norms are needed, of four.
+    # Three kernels sum the squares of blocks; four test whether exact norms are needed.
     assert source.count("square += value * value;") == 3
     assert source.count("if (is_small[0] == 0) return;") == 4
     squares, differences = (

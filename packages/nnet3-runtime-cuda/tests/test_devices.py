@@ -1,4 +1,4 @@
-"""Names of devices, and what is said where one cannot be used."""
+"""Names of devices, and errors for devices that cannot be used."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from strict_cupy import CUDARuntimeError, StrictCupy
 
 @pytest.fixture
 def cupy(monkeypatch: pytest.MonkeyPatch) -> StrictCupy:
-    """A CuPy with two devices, as what `import cupy` gives."""
+    """A CuPy with two devices, as the result of `import cupy`."""
     module = StrictCupy(lambda source: {})
     monkeypatch.setitem(sys.modules, "cupy", module)
     return module
 
 
 def use_library(monkeypatch: pytest.MonkeyPatch, find: Any) -> None:
-    """Makes `find` what cuda-pathfinder finds libraries with."""
+    """Makes cuda-pathfinder find libraries by `find`."""
     pathfinder: Any = ModuleType("cuda.pathfinder")
     pathfinder.load_nvidia_dynamic_lib = find
     pathfinder.DynamicLibNotFoundError = type("DynamicLibNotFoundError", (RuntimeError,), {})
@@ -35,7 +35,7 @@ def use_library(monkeypatch: pytest.MonkeyPatch, find: Any) -> None:
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch, stand_in: ctypes.CDLL) -> None:
-    """cuda-pathfinder finds the stand-in."""
+    """Makes cuda-pathfinder find the stand-in."""
 
     def find(name: str) -> SimpleNamespace:
         assert name == "cublasLt"
@@ -54,13 +54,13 @@ def test_names(device: str, ordinal: int | None) -> None:
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:-1", "cuda:x", "CUDA", "cuda1", ""])
 def test_unknown_names(device: str) -> None:
-    """The error says what names there are."""
+    """The error lists the possible names."""
     with pytest.raises(DeviceError, match=f"unknown device '{device}'; expected 'cpu', 'cuda' or"):
         cuda_ordinal(device)
 
 
 def test_precisions() -> None:
-    """A precision is named as in the documentation; others are refused."""
+    """A precision has the name in the documentation; others are refused."""
     assert as_precision("tf32") is Precision.TF32
     with pytest.raises(DeviceError, match="'fp16'; expected one of 'fp32', 'tf32', 'bf16'"):
         as_precision("fp16")
@@ -75,7 +75,7 @@ def test_devices_are_counted(cupy: StrictCupy, library: None) -> None:
 def test_device_that_does_not_exist(
     cupy: StrictCupy, library: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error says how many there are, and what hides the others."""
+    """The error states the number of devices, and what hides others."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,3")
     message = r"no device 'cuda:2': there are 2, from 'cuda:0' on \(CUDA_VISIBLE_DEVICES=0,3\)"
     with pytest.raises(DeviceError, match=message):
@@ -91,7 +91,7 @@ def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_cupy_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A broken installation is reported as such, with its own message."""
+    """A broken installation is reported with its own message."""
     (tmp_path / "cupy.py").write_text("raise ImportError('libcudart.so.12: no such file')")
     monkeypatch.delitem(sys.modules, "cupy", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
@@ -110,7 +110,7 @@ def test_cupy_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_no_device(
     cupy: StrictCupy, monkeypatch: pytest.MonkeyPatch, driver: int, message: str
 ) -> None:
-    """A missing driver, an old one and hidden devices are told apart."""
+    """A missing driver, an old driver and hidden devices have different messages."""
 
     def fails() -> int:
         raise CUDARuntimeError("cudaErrorNoDevice: no CUDA-capable device is detected")
@@ -123,14 +123,14 @@ def test_no_device(
 
 
 def test_cupy_without_pathfinder(cupy: StrictCupy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An older CuPy, which does not bring cuda-pathfinder, is named."""
+    """An older CuPy, which lacks cuda-pathfinder, is named."""
     monkeypatch.setitem(sys.modules, "cuda.pathfinder", None)
     with pytest.raises(DeviceError, match="needs CuPy 14 or newer"):
         open_platform("cuda")
 
 
 def test_without_cublaslt(cupy: StrictCupy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A missing library is named, with what brings it."""
+    """A missing library is named, with the package that has it."""
 
     def find(name: str) -> SimpleNamespace:
         raise sys.modules["cuda.pathfinder"].DynamicLibNotFoundError(f"no lib{name}.so")

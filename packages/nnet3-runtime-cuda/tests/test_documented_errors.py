@@ -1,4 +1,4 @@
-"""What public functions raise is what their docstrings name."""
+"""Public functions raise the errors that their docstrings name."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OTHER = "input-node name=i dim=4\noutput-node name=o input=i"
 
 
 def nnet(line: str = "", *, descriptor: str = "input", more: str = "") -> Nnet:
-    """An affine map of what a descriptor says, with more fields, and more nodes."""
+    """An affine map on a descriptor, with further fields and further nodes."""
     text = (
         f"input-node name=input dim=4\ncomponent name=c {AFFINE} {line}\n"
         f"component-node name=c component=c input={descriptor}\noutput-node name=output input=c\n"
@@ -46,14 +46,14 @@ def nnet(line: str = "", *, descriptor: str = "input", more: str = "") -> Nnet:
 
 
 def file() -> io.BytesIO:
-    """The network in a file."""
+    """A file with the network."""
     written = io.BytesIO()
     write_nnet(nnet(), written)
     return io.BytesIO(written.getvalue())
 
 
 def run(nnet: Nnet, **options: object) -> NnetComputer:
-    """A computer for a network, of three frames of an affine map."""
+    """A computer for three frames of a network."""
     frames = request(range(3), range(3), sequences=1, training=False)
     computation = compile_computation(single(AFFINE, dim=4), frames)
     return NnetComputer(nnet, computation, **options)
@@ -107,7 +107,7 @@ def side_by_side(nnet: Nnet, **options: object) -> ParallelComputer:
     ],
 )
 def test_errors(documented: object, call: Callable[[], object], error: type[Exception]) -> None:
-    """A wrong argument raises an error of the kind that the docstring names, and no other."""
+    """A wrong argument raises an error that the docstring names, and no other."""
     assert error.__name__ in inspect.getdoc(documented).partition("Raises:")[2]
 
     with pytest.raises(error) as raised:
@@ -129,7 +129,7 @@ def test_errors(documented: object, call: Callable[[], object], error: type[Exce
 def test_environment(
     documented: object, call: Callable[[], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever puts a network on a device names the error of the environment."""
+    """Every function that puts a network on a device names the error of the environment."""
     monkeypatch.setenv("NNET3_TILES", "foo")
 
     assert "RunError" in inspect.getdoc(documented)
@@ -148,7 +148,7 @@ def test_environment(
 def test_components_without_arithmetic(
     documented: object, call: Callable[[], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A component is looked up where it is to be computed; there its error is named."""
+    """The error for an unsupported component appears where it would be computed."""
     monkeypatch.delitem(base._KERNELS, AffineComponent)
     Model(nnet())
 

@@ -1,4 +1,4 @@
-"""The kernel that adds a bias, and rectifies, where cuBLASLt does not."""
+"""The kernel that adds a bias, and rectifies, where cuBLASLt does neither."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nnet3_runtime_cuda.cuda.platform.platform import Gemm, Matrix
 @pytest.mark.parametrize(("bias", "relu"), [(True, True), (True, False), (False, True)])
 @pytest.mark.parametrize("batch", [1, 3])
 def test_values(bias: bool, relu: bool, batch: int) -> None:
-    """Every element of all matrices is finished once; what lies between rows stays as it is."""
+    """The kernel finishes every element once, and leaves the gaps between rows unchanged."""
     rng = np.random.default_rng(0)
     rows, columns, stride = 41, 7, 9
     memory = rng.standard_normal((batch, rows, stride)).astype(np.float32)

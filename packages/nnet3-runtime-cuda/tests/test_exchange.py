@@ -1,4 +1,4 @@
-"""Arrays of the caller: NumPy, CuPy, DLPack, to and from the memory of a program."""
+"""Exchange of arrays of NumPy, CuPy and DLPack with the memory of a program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VALUES = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
 class Tensor:
-    """An array of another library: PyTorch's, say."""
+    """An array of another library, such as PyTorch."""
 
     def __init__(self, array: Any, *, device: tuple[int, int], error: str | None = None) -> None:
         self._array = array
@@ -30,7 +30,7 @@ class Tensor:
         return self._device
 
     def __dlpack__(self, *, stream: int | None = None, max_version: object = None) -> Any:
-        """The array itself stands for the capsule."""
+        """Returns the array in place of a capsule."""
         if self._error:
             raise BufferError(self._error)
         self.streams.append(stream or 0)
@@ -56,13 +56,13 @@ def platform(cupy: StrictCupy, stand_in: ctypes.CDLL) -> CupyPlatform:
 
 
 def array_on(cupy: StrictCupy, device: int, values: np.ndarray) -> FakeArray:
-    """A CuPy array whose values a stream has still to write."""
+    """A CuPy array whose values are pending work of a stream."""
     with on_device(cupy.cuda, device):
         return FakeArray.written_by(cupy.cuda.get_current_stream(), values)
 
 
 def program(platform: CupyPlatform) -> tuple[Exchange, np.ndarray]:
-    """The exchange of a program, and a matrix of it for the values."""
+    """The exchange of a program, and one of its matrices."""
     memory = ShadowMemory(platform)
     return Exchange(memory), memory.reserve(VALUES.shape, np.float32)
 
@@ -80,7 +80,7 @@ def test_numpy_goes_there_and_back(platform: CupyPlatform, dtype: Any) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_cupy_stays_on_the_device(cupy: StrictCupy, platform: CupyPlatform, dtype: Any) -> None:
-    """A CuPy array is copied by the stream, with no wait; so is the result."""
+    """The stream copies a CuPy array without waiting, and the result, too."""
     exchange, matrix = program(platform)
     given = array_on(cupy, 1, VALUES.astype(dtype))
     found = exchange.taken(given)
@@ -88,13 +88,13 @@ def test_cupy_stays_on_the_device(cupy: StrictCupy, platform: CupyPlatform, dtyp
     exchange.put(found, matrix)
     taken = exchange.get(matrix, on_device=True)
     assert isinstance(taken, cupy.ndarray)
-    assert np.isnan(taken.host).all()  # nothing has waited for the stream
+    assert np.isnan(taken.host).all()  # the stream was not waited for
     np.testing.assert_array_equal(taken.get(), VALUES)
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (2, 0)])
 def test_matrix_without_elements(platform: CupyPlatform, shape: tuple[int, int]) -> None:
-    """A block of a matrix may have no rows or no columns; nothing is copied then."""
+    """An empty block of a matrix needs no copy."""
     memory = ShadowMemory(platform)
     exchange, matrix = Exchange(memory), memory.reserve((4, 8), np.float32)
     block = matrix[: shape[0], : shape[1]]
@@ -104,7 +104,7 @@ def test_matrix_without_elements(platform: CupyPlatform, shape: tuple[int, int])
 
 
 def test_result_is_the_callers(cupy: StrictCupy, platform: CupyPlatform) -> None:
-    """What was given back does not change when the program's memory does."""
+    """A returned array does not change when the program's memory does."""
     exchange, matrix = program(platform)
     exchange.put(VALUES, matrix)
     taken = exchange.get(matrix, on_device=True)
@@ -113,7 +113,7 @@ def test_result_is_the_callers(cupy: StrictCupy, platform: CupyPlatform) -> None
 
 
 def test_tensors_are_told_the_stream(cupy: StrictCupy, platform: CupyPlatform) -> None:
-    """A tensor with DLPack gets the current stream, for whose order its owner then sees."""
+    """A tensor with DLPack is given the current stream, and its owner keeps the order."""
     exchange, matrix = program(platform)
     tensor = Tensor(array_on(cupy, 1, VALUES), device=(2, 1))
     exchange.put(exchange.taken(tensor), matrix)
@@ -123,7 +123,7 @@ def test_tensors_are_told_the_stream(cupy: StrictCupy, platform: CupyPlatform) -
 
 
 def test_tensor_on_the_host(platform: CupyPlatform) -> None:
-    """A tensor in the memory of the processor is taken like a NumPy array."""
+    """A tensor in the processor's memory is accepted like a NumPy array."""
     tensor = Tensor(VALUES, device=(1, 0))
     exchange, _ = program(platform)
     taken = exchange.taken(tensor)
@@ -132,7 +132,7 @@ def test_tensor_on_the_host(platform: CupyPlatform) -> None:
 
 
 def test_tensor_that_is_not_given(platform: CupyPlatform) -> None:
-    """The reason that the owner gives is passed on."""
+    """The owner's reason is passed on."""
     tensor = Tensor(VALUES, device=(2, 1), error="Can't export tensors that require gradient")
     exchange, _ = program(platform)
     with pytest.raises(RunError, match="require gradient"):
@@ -140,14 +140,14 @@ def test_tensor_that_is_not_given(platform: CupyPlatform) -> None:
 
 
 def test_array_on_another_device(cupy: StrictCupy, platform: CupyPlatform) -> None:
-    """Nothing is copied from device to device behind the caller's back."""
+    """Arrays on another device are refused, not copied silently."""
     exchange, _ = program(platform)
     with pytest.raises(RunError, match="on 'cuda:0', the network on 'cuda:1'"):
         exchange.taken(array_on(cupy, 0, VALUES))
 
 
 def test_cuda_array_interface(cupy: StrictCupy, platform: CupyPlatform) -> None:
-    """Arrays of Numba and others, which have no DLPack, are taken too."""
+    """Arrays of Numba and others, which lack DLPack, are accepted, too."""
     kept = array_on(cupy, 1, VALUES)
     interface = {"shape": (2, 3), "typestr": "<f4", "data": (kept.memory.address, False)}
     value = SimpleNamespace(__cuda_array_interface__=interface)

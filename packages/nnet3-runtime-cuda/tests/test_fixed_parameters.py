@@ -1,4 +1,4 @@
-"""Parameters that do not change may be laid out anew: values stay what they were."""
+"""Fixed parameters can be laid out anew; values stay the same."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ CONVOLUTION = (
 def test_values_are_the_same(
     component: str, frames: int, in_panels: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A network that is only used gives the outputs of one that could be trained."""
+    """A network with fixed parameters gives the outputs of a trainable one."""
     monkeypatch.setenv(PANELS.variable, in_panels)
     panel_trial.are_faster.cache_clear()
     nnet = single(component, dim=8)

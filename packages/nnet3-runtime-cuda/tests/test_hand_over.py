@@ -1,4 +1,4 @@
-"""Matrices are handed over as if all at once, wherever they lie."""
+"""Handing over matrices has the effect of moving all at once, wherever they lie."""
 
 import itertools
 
@@ -15,7 +15,7 @@ WIDTH = 3
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), max_size=6))
 def test_origins_are_those_of_one_swap_after_another(pairs: list[tuple[int, int]]) -> None:
-    """Whatever is still defined at the end came from the matrix that is named."""
+    """Each matrix that is defined at the end came from the matrix that is named."""
     contents: dict[int, int | None] = {number: number for number in range(1, 7)}
     program = []
     for destination, source in pairs:
@@ -41,7 +41,7 @@ def moves(draw: st.DrawFn) -> list[tuple[int, int]]:
 
 @given(moves())
 def test_moves_happen_at_once(places: list[tuple[int, int]]) -> None:
-    """Destinations get what the sources held before any move."""
+    """Destinations get the contents of the sources before any move."""
     memory = np.arange(float(SIZE))
     before = memory.copy()
     tape = NumpyTape(np.float64)
