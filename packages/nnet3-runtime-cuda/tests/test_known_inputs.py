@@ -28,12 +28,12 @@ output-node name=output input=squashed
 
 
 def network(delay: int) -> Nnet:
-    """A recurrent layer above an affine one."""
+    """A recurrent layer on an affine one."""
     return parse_config(CONFIG.replace("DELAY", str(delay)), rng=np.random.default_rng(0))
 
 
 def program(nnet: Nnet, *, derivatives: bool) -> NnetComputation:
-    """Its computation over FRAMES frames of SEQUENCES sequences."""
+    """The network's computation over FRAMES frames of SEQUENCES sequences."""
     io = [
         IoSpecification.from_range(name, 0, FRAMES, SEQUENCES, has_deriv=derivatives)
         for name in ("input", "output")
@@ -47,7 +47,7 @@ def program(nnet: Nnet, *, derivatives: bool) -> NnetComputation:
 @pytest.mark.parametrize("delay", [-1, 1, -3])
 @pytest.mark.parametrize("derivatives", [False, True])
 def test_steps_of_a_recurrence(delay: int, derivatives: bool) -> None:
-    """All steps take their known part from large products, also that after the input is freed."""
+    """All steps use large products for their known part, even after the input is freed."""
     nnet = network(delay)
     gates = nnet.component_index("gates")
 
@@ -77,7 +77,7 @@ def test_steps_of_a_recurrence(delay: int, derivatives: bool) -> None:
 def test_values_are_the_same(
     delay: int, rows_at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Outputs are those of the computation done step by step, however many rows at once."""
+    """Outputs equal those computed step by step, for any number of rows at once."""
     nnet = network(delay)
     computation = program(nnet, derivatives=False)
     x = np.random.default_rng(1).standard_normal((FRAMES * SEQUENCES, 5)).astype(np.float32)
@@ -105,14 +105,14 @@ output-node name=output input=last
 
 
 def looped_program(nnet: Nnet, chunk: int) -> NnetComputation:
-    """Its computation chunk by chunk, as users make it."""
+    """The network's computation in chunks, optimized."""
     requests = looped_requests(nnet, chunk)
     return compile_looped(nnet, requests, optimize=lambda compiled: optimize(nnet, compiled))
 
 
 @pytest.mark.parametrize("chunk", [3, 6])
 def test_rounds_of_a_loop(chunk: int) -> None:
-    """An optimized looped computation gives in each round what one over all frames gives."""
+    """Each round of an optimized looped computation gives the outputs of all frames at once."""
     nnet = parse_config(SPLICED, rng=np.random.default_rng(0))
     frames = 6 * chunk
     x = np.random.default_rng(1).standard_normal((frames + 1, 3)).astype(np.float32)
@@ -122,7 +122,7 @@ def test_rounds_of_a_loop(chunk: int) -> None:
     )
     computer = NnetComputer(nnet, looped_program(nnet, chunk))
 
-    chunks = np.split(x, range(chunk + 1, len(x), chunk))  # the first has the context, too
+    chunks = np.split(x, range(chunk + 1, len(x), chunk))  # the first also has the context
     found = [computer.forward({"input": rows})["output"] for rows in chunks]
 
     expected = NnetComputer(nnet, CachingCompiler(nnet).compile(whole)).forward({"input": x})
@@ -130,7 +130,7 @@ def test_rounds_of_a_loop(chunk: int) -> None:
 
 
 def test_no_step_reaches_into_a_loop() -> None:
-    """Steps before and within a loop have no product in common."""
+    """Steps before a loop and within it share no product."""
     nnet = parse_config(SPLICED, rng=np.random.default_rng(0))
     looped = looped_program(nnet, 6)
     label = next(at for at, one in enumerate(looped.commands) if isinstance(one, NoOperationLabel))
@@ -144,7 +144,7 @@ def test_no_step_reaches_into_a_loop() -> None:
 
 
 def test_other_components_are_left_alone() -> None:
-    """Only affine maps can be computed for some columns of their input at a time."""
+    """Only affine maps can be computed for a part of their input's columns at a time."""
     nnet = network(-1)
 
     assert plan_with(nnet, program(nnet, derivatives=False), Stated()).early == ()

@@ -1,4 +1,4 @@
-"""Lanes: which thread runs what, and waits for whom."""
+"""Lanes: what each thread runs, and which threads it waits for."""
 
 import threading
 from collections import defaultdict
@@ -21,13 +21,13 @@ Pair = tuple[np.ndarray, np.ndarray]
 
 @pytest.fixture(autouse=True)
 def small_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads share the smallest operations, and remember few of them in detail."""
+    """Makes threads share the smallest operations, and remember few of them in detail."""
     monkeypatch.setattr(recorder, "FEWEST_SHARED", 1)
     monkeypatch.setattr(lanes, "MOST_REMEMBERED", 1)
 
 
 class Step:
-    """A call that does nothing, and the numbers of the elements that it reads and writes."""
+    """A call that does nothing, with the numbers of the elements that it reads and writes."""
 
     def __init__(self, reads: np.ndarray, writes: np.ndarray) -> None:
         self.reads, self.writes = (set(array.ravel().tolist()) for array in (reads, writes))
@@ -36,13 +36,13 @@ class Step:
         """Does nothing."""
 
     def hinders(self, other: "Step") -> bool:
-        """Whether both use an element, which one of them writes."""
+        """Whether both use an element that one of them writes."""
         return bool(self.writes & (other.reads | other.writes) or self.reads & other.writes)
 
 
 @st.composite
 def views(draw: st.DrawFn) -> tuple[slice, slice]:
-    """A few rows and columns of a matrix, perhaps every second one, or backward."""
+    """A few rows and columns of a matrix, possibly every second one, or backward."""
 
     def part(length: int) -> slice:
         first = draw(st.integers(0, length - 1))
@@ -59,7 +59,7 @@ def views(draw: st.DrawFn) -> tuple[slice, slice]:
 
 @st.composite
 def programs(draw: st.DrawFn) -> tuple[int, list[Round]]:
-    """A number of lanes, and rounds of steps on one matrix whose elements are their numbers."""
+    """A number of lanes, and rounds of steps on a matrix of element numbers."""
     matrix = np.arange(ROWS * COLUMNS).reshape(ROWS, COLUMNS)
     count = draw(st.integers(2, 3))
 
@@ -73,7 +73,7 @@ def programs(draw: st.DrawFn) -> tuple[int, list[Round]]:
 
 
 def order(job: Lanes) -> Iterator[tuple[int, Callable[[], object], list[int]]]:
-    """The calls of all lanes, each with its lane and what is over by then in every lane."""
+    """The calls of all lanes, each with its lane and the number of finished rounds of each lane."""
     places = [0] * len(job.lanes)
     clocks = [[0] * len(job.lanes) for _ in job.lanes]
     released: dict[int, list[int]] = {}
@@ -99,7 +99,7 @@ def order(job: Lanes) -> Iterator[tuple[int, Callable[[], object], list[int]]]:
 @settings(max_examples=3 * settings.default.max_examples)
 @given(programs())
 def test_lanes_wait_for_what_they_need(program: tuple[int, list[Round]]) -> None:
-    """Whatever one lane needs of an earlier round is over in another lane before it begins."""
+    """An element that a lane needs from another lane's earlier round is finished before."""
     count, rounds = program
     job = Lanes(Workers(count), rounds)
 
@@ -121,7 +121,7 @@ def test_lanes_wait_for_what_they_need(program: tuple[int, list[Round]]) -> None
 
 
 def test_own_rows_need_no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads that have the same rows and columns in one operation after another do not wait."""
+    """Threads that have the same rows and columns in consecutive operations do not wait."""
     monkeypatch.setattr(lanes, "MOST_REMEMBERED", 16)
     tape = NumpyTape(dtype=np.float64, workers=Workers(2))
     x, y, z = np.ones((3, 8, 6))
@@ -142,7 +142,7 @@ def test_own_rows_need_no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(st.integers(1, 3), st.integers(0, 2**32 - 1))
 def test_results_are_those_of_one_thread(threads: int, seed: int) -> None:
-    """Random operations on views of the same memory give what they give in order."""
+    """Random operations on views of the same memory give the results of running them in order."""
     results = []
     for workers in (None, Workers(threads) if threads > 1 else None):
         rng = np.random.default_rng(seed)
@@ -158,7 +158,7 @@ def test_results_are_those_of_one_thread(threads: int, seed: int) -> None:
 
 
 def record_any(tape: NumpyTape, memory: np.ndarray, rng: np.random.Generator) -> None:
-    """Records one operation on views of (4, 8, 8)."""
+    """Records a random operation on views of an array (4, 8, 8)."""
     a, b, out = (memory[k] for k in rng.permutation(4)[:3])
     rows, shift = int(rng.integers(1, 8)), int(rng.integers(0, 2))
     kind = rng.integers(0, 7)
@@ -187,7 +187,7 @@ def record_any(tape: NumpyTape, memory: np.ndarray, rng: np.random.Generator) ->
 
 @pytest.mark.parametrize("guilty", [0, 1])
 def test_errors(guilty: int) -> None:
-    """What a call raises is raised to the caller, no lane waits in vain, and the next run works."""
+    """An error in a call is raised to the caller, no lane waits forever, and the next run works."""
     values, done, fails = np.zeros((3, 2)), defaultdict(int), True
 
     def call(lane: int, number: int) -> None:
@@ -210,7 +210,7 @@ def test_errors(guilty: int) -> None:
 
 
 def test_busy_workers() -> None:
-    """Where another job has the threads, the one that asks runs all calls, in order."""
+    """While another job has the threads, the caller's thread runs all calls, in order."""
     workers, done, seen = Workers(2), [], []
     values = np.zeros((3, 2))
     rounds = [

@@ -1,4 +1,4 @@
-"""Values whose exponentials or squares overflow, or vanish, against double precision."""
+"""Values whose exponentials or squares overflow or underflow, compared with double precision."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PNORM = "type=PnormComponent input-dim=20 output-dim=5"
 def passes(
     component: str, x: np.ndarray, dtype: type, size: float = 1.0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Output and input derivative, without self-repair; output derivatives are of a size."""
+    """Output and input derivative, without self-repair, for output derivatives of a given size."""
     nnet = single(component, dim=x.shape[1])
     computation = compile_computation(nnet, request(TIMES, TIMES))
     computer = NnetComputer(DeviceNnet(nnet, dtype=dtype), computation)
@@ -43,7 +43,7 @@ def passes(
 
 @pytest.mark.parametrize("mean", [0.0, 100.0, -1e4])
 def test_batch_norm_of_small_variances(mean: float) -> None:
-    """The variance does not get lost beside a mean that is thousands of times larger."""
+    """The variance stays exact beside a mean that is thousands of times larger."""
     deviations = np.random.default_rng(0).standard_normal((2 * len(TIMES), DIM))
     x = (mean + deviations).astype(np.float32)
     outputs, _ = passes(COMPONENTS["batch-norm"], x, np.float32)
@@ -71,7 +71,7 @@ def test_largest_numbers(name: str) -> None:
 @pytest.mark.parametrize("size", [0.0, 1e-40, 1e-20, 1e-5, 10.0, 100.0, 1e4, 1e12])
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_outputs_and_derivatives(name: str, size: float) -> None:
-    """They are finite, and those of double precision up to rounding."""
+    """Results are finite, and equal those of double precision up to rounding."""
     dim = {"output gru": 12}.get(name, DIM)
     x = np.random.default_rng(0).standard_normal((2 * len(TIMES), dim)) * size
     x = x.astype(np.float32)
@@ -90,7 +90,7 @@ def test_outputs_and_derivatives(name: str, size: float) -> None:
     [(COMPONENTS["normalize"], 1e-11), (COMPONENTS["normalize"], 0.0), (PNORM, 0.0)],
 )
 def test_large_derivatives(component: str, size: float) -> None:
-    """Where the norm of the input vanishes, large derivatives make no NaN."""
+    """If the norm of the input is 0, large derivatives give no NaN."""
     x = np.full((2 * len(TIMES), DIM), size, np.float32)
 
     _, derivative = passes(component, x, np.float32, 1e25)

@@ -1,4 +1,4 @@
-"""Random masks: their values, what shares them, and that they come from the seed alone."""
+"""Random masks: their values, which rows share them, and how they follow from the seed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ output-node name=output input=g
 
 
 def outputs(nnet: Nnet, *, seed: int = 0, threads: int = 1, runs: int = 1) -> np.ndarray:
-    """What a network makes of ones in several training passes: (runs, sequences, times, dim)."""
+    """The outputs of a network for ones in training: (runs, sequences, times, dim)."""
     computation = compile_computation(nnet, request(TIMES, TIMES, sequences=SEQUENCES))
     computer = NnetComputer(DeviceNnet(nnet, seed=seed, threads=threads), computation)
     ones, found = np.ones((SEQUENCES * len(TIMES), nnet.node_dim("input"))), []
@@ -48,12 +48,12 @@ def outputs(nnet: Nnet, *, seed: int = 0, threads: int = 1, runs: int = 1) -> np
 
 
 def mask(options: str, dim: int = DIM) -> np.ndarray:
-    """What a component makes of ones: (sequences, times, dim)."""
+    """The outputs of a component for ones: (sequences, times, dim)."""
     return outputs(single(options, dim=dim))[0]
 
 
 def test_masks_do_not_depend_on_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever threads share, masks and decisions of several runs are those of one thread."""
+    """Several threads give the masks and decisions of one thread, in all runs."""
     monkeypatch.setattr(recorder, "FEWEST_SHARED", 1)
     nnet = parse_config(MASKED, rng=np.random.default_rng(0))
     expected = outputs(nnet, seed=5, runs=3)
@@ -67,7 +67,7 @@ def test_masks_do_not_depend_on_the_threads(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("per_frame", [False, True])
 def test_dropout(per_frame: bool) -> None:
-    """Elements, or rows, are zero as often as asked; the others stay as they are."""
+    """Elements or rows are zero with the given probability; the others are unchanged."""
     flag = "true" if per_frame else "false"
     found = mask(f"type=DropoutComponent dim={DIM} dropout-proportion=0.3 dropout-per-frame={flag}")
 
@@ -77,7 +77,7 @@ def test_dropout(per_frame: bool) -> None:
 
 
 def test_general_dropout() -> None:
-    """The remaining values are scaled up; a sequence has one mask, which its blocks share."""
+    """Other values are scaled up; a sequence has one mask, which its blocks share."""
     found = mask(f"type=GeneralDropoutComponent dim={DIM} block-dim=6 dropout-proportion=0.2")
 
     np.testing.assert_array_equal(np.unique(found), np.float32([0.0, 1.25]))
@@ -88,7 +88,7 @@ def test_general_dropout() -> None:
 
 
 def test_general_dropout_by_periods() -> None:
-    """After a period there is another mask; a continuous one lies around 1."""
+    """Each period has another mask; a continuous mask lies around 1."""
     found = mask(
         f"type=GeneralDropoutComponent dim={DIM} dropout-proportion=0.2 continuous=true "
         "time-period=5"
@@ -113,7 +113,7 @@ def test_bands() -> None:
 
 
 def test_stretches_of_time() -> None:
-    """Whole frames are zero, about as many as asked."""
+    """Whole frames are zero, about the given part of them."""
     found = mask(f"type=SpecAugmentTimeMaskComponent dim={DIM} zeroed-proportion=0.3")
 
     assert set(np.unique(found)) == {0.0, 1.0}
@@ -123,7 +123,7 @@ def test_stretches_of_time() -> None:
 
 @pytest.mark.parametrize("dim", [1, 2, 3, 4])
 def test_masks_of_gates(dim: int) -> None:
-    """Of two or three columns the first two are never both zero; each is as often as asked."""
+    """The first two of two or three columns are never both zero; each is zero as often as given."""
     found = mask(f"type=DropoutMaskComponent output-dim={dim} dropout-proportion=0.3", dim)
 
     assert set(np.unique(found)) == {0.0, 1.0}
@@ -143,7 +143,7 @@ def test_masks_of_gates(dim: int) -> None:
     ],
 )
 def test_test_mode(options: str, expected: float) -> None:
-    """In test mode nothing is random."""
+    """Test mode draws nothing."""
     found = outputs(set_test_mode(single(options, dim=DIM)))
 
     assert (found == expected).all()

@@ -1,4 +1,4 @@
-"""Minimal filtering gives what filters give."""
+"""Minimal filtering gives the outputs of direct filters."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def test_outputs_are_those_of_the_filter(num_taps: int, seed: int) -> None:
 
 @pytest.mark.parametrize(("num_taps", "num_outputs"), [(2, 5), (3, 4), (5, 2)])
 def test_number_of_outputs(num_taps: int, num_outputs: int) -> None:
-    """F(m, r) has m + r - 1 products, here one for each point and one at infinity."""
+    """F(m, r) has m + r - 1 products: one for each point, and one for infinity."""
     filtering = minimal_filtering(num_taps, DOUBLE)
 
     assert filtering.num_outputs == num_outputs

@@ -1,4 +1,4 @@
-"""Model: chunks, i-vectors, priors, vectors for whole utterances, threads, and what it refuses."""
+"""Model: chunks, i-vectors, priors, vectors for whole utterances, threads, and errors."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ def frames(count: int, *, dim: int = 4, seed: int = 0) -> np.ndarray:
 
 
 class TestChunks:
-    """The size of the chunks matters only where Kaldi says so."""
+    """The size of chunks changes outputs only where it does so in Kaldi."""
 
     @pytest.mark.parametrize("size", [1, 7, 20, 33, 1000])
     def test_without_recurrence_chunks_do_not_matter(self, size: int) -> None:
-        """A time-delay network gives the same output however the utterance is cut."""
+        """A time-delay network gives the same output for chunks of any size."""
         model = Model(network(TDNN))
 
         np.testing.assert_allclose(
@@ -97,7 +97,7 @@ class TestChunks:
         )
 
     def test_one_column_of_four(self) -> None:
-        """A sigmoid on one column of a matrix of four is that of each element."""
+        """A sigmoid of one column of a matrix of four is applied to each element."""
         model = Model(network(ONE_COLUMN))
         linear = model.nnet.component("last").params
         x = frames(9, dim=3)
@@ -106,7 +106,7 @@ class TestChunks:
         np.testing.assert_allclose(model.compute(x), y @ linear.T, rtol=1e-5, atol=1e-6)
 
     def test_subsampling_takes_every_third_row(self) -> None:
-        """With frame_subsampling_factor=3 the rows are those of frames 0, 3, 6, ..."""
+        """With frame_subsampling_factor=3, rows are those of frames 0, 3, 6, ..."""
         model = Model(network(TDNN))
 
         np.testing.assert_allclose(
@@ -117,7 +117,7 @@ class TestChunks:
         )
 
     def test_edges_repeat(self) -> None:
-        """Beyond its ends an utterance continues with its first and last frame."""
+        """Beyond its ends, an utterance is continued by its first and last frame."""
         model = Model(network(TDNN))
         padded = np.pad(frames(10), ((5, 5), (0, 0)), mode="edge")
 
@@ -126,7 +126,7 @@ class TestChunks:
         )
 
     def test_few_shapes_are_compiled(self) -> None:
-        """Chunks of one shape share a computation; no more are kept than the capacity."""
+        """Chunks of one shape share a computation; the number of kept computations is limited."""
         model = Model(network(TDNN), capacity=2)
         for count in (50, 100, 150, 31, 32, 33):
             model.compute(frames(count))
@@ -136,7 +136,7 @@ class TestChunks:
         assert model.compile_seconds == seconds > 0
 
     def test_memory_of_many_shapes(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Of shapes that come one after the other, no more are kept than there is memory for."""
+        """The memory of kept computations for different shapes is limited."""
         made: list[weakref.ref[NnetComputer]] = []
         make = NnetComputer.__init__
 
@@ -158,10 +158,10 @@ class TestChunks:
 
 
 class TestIvectors:
-    """One for the utterance, or a row for each stretch of it."""
+    """One i-vector for the utterance, or a row for each period."""
 
     def test_online_rows_follow_the_chunks(self) -> None:
-        """The row for the middle of the chunk is taken."""
+        """A chunk uses the row for its middle."""
         model = Model(network(WITH_IVECTOR))
         online = frames(4, dim=2, seed=1)
         features = frames(40)
@@ -195,12 +195,12 @@ class TestIvectors:
         ],
     )
     def test_errors(self, arguments: dict[str, np.ndarray], message: str) -> None:
-        """What is missing or does not fit is named."""
+        """Missing i-vectors, and those that do not fit, are named."""
         with pytest.raises(RunError, match=message):
             Model(network(WITH_IVECTOR)).compute(frames(500), **arguments)
 
     def test_period_of_others(self) -> None:
-        """A period says nothing about a single i-vector, which serves the whole utterance."""
+        """A single i-vector serves the whole utterance, whatever the period."""
         model = Model(network(WITH_IVECTOR))
         features, ivector = frames(500), frames(1, dim=2)[0]
 
@@ -210,7 +210,7 @@ class TestIvectors:
         )
 
     def test_for_a_network_without(self) -> None:
-        """I-vectors for a network that takes none are an error."""
+        """I-vectors for a network without such an input are an error."""
         with pytest.raises(RunError, match="no input node 'ivector'"):
             Model(network(TDNN)).compute(frames(5), np.zeros(2))
 
@@ -219,7 +219,7 @@ class TestResult:
     """Priors, scale, exponential."""
 
     def test_order_of_operations(self) -> None:
-        """exp(scale * (output - log prior))."""
+        """The result is exp(scale * (output - log prior))."""
         priors = np.array([0.5, 0.3, 0.2])
         model = Model(network(TDNN), priors=priors)
 
@@ -229,7 +229,7 @@ class TestResult:
         np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
     def test_priors_are_needed(self) -> None:
-        """Priors cannot be used when there are none, nor be of another number."""
+        """Missing priors, and a wrong number of priors, are errors."""
         with pytest.raises(RunError, match="no priors"):
             Model(network(TDNN)).compute(frames(9), use_priors=True)
         with pytest.raises(RunError, match=r"priors: expected .* 3, found \(4,\)"):
@@ -237,7 +237,7 @@ class TestResult:
 
     @pytest.mark.parametrize("prior", [0.0, -1.0, np.nan, np.inf])
     def test_priors_have_logarithms(self, prior: float) -> None:
-        """A prior that is not positive is an error where priors are used, and only there."""
+        """A prior that is not positive is an error only if priors are used."""
         model = Model(network(TDNN), priors=[0.5, prior, 0.2])
 
         assert np.isfinite(model.compute(frames(9))).all()
@@ -246,7 +246,7 @@ class TestResult:
 
 
 class TestErrors:
-    """What does not fit is named, with what was expected and found."""
+    """Errors say what was expected and what was found."""
 
     @pytest.mark.parametrize(
         ("features", "message"),
@@ -266,12 +266,12 @@ class TestErrors:
         ],
     )
     def test_features(self, features: np.ndarray, message: str) -> None:
-        """Features that the network cannot take."""
+        """Features that do not fit the network are errors."""
         with pytest.raises(RunError, match=message):
             Model(network(TDNN)).compute(features)
 
     def test_outputs_that_overflow(self) -> None:
-        """They are no result; the message names their node."""
+        """Overflowing outputs are an error that names their node."""
         model = Model(parse_config(LARGE))
         features = np.zeros((3, 2), np.float32)
         features[1, 1] = 1e20
@@ -287,7 +287,7 @@ class TestErrors:
         )
 
     def test_exponentials_that_overflow(self) -> None:
-        """So are those of outputs that did not."""
+        """An exponential that overflows is an error, even of an output that did not."""
         with pytest.raises(RunError, match=r"\(scale, exponential\) overflowed: it is inf in row "):
             Model(network(TDNN)).compute(1e6 * frames(3), apply_exp=True)
 
@@ -304,7 +304,7 @@ class TestErrors:
         ["frame_subsampling_factor", "extra_left_context", "extra_right_context_final"],
     )
     def test_sizes_that_no_utterance_has(self, name: str, value: object) -> None:
-        """Sizes must be integers of 32 bits, as in Kaldi; but a chunk may have any size."""
+        """Sizes must be 32-bit integers, as in Kaldi; only a chunk may have any size."""
         with pytest.raises(RunError, match=f"'{name}' must be an integer .* .got {value!r}"):
             Model(network(TDNN)).compute(frames(5), **{name: value})
 
@@ -312,7 +312,7 @@ class TestErrors:
 
     @pytest.mark.parametrize("scale", [None, np.nan, "1", 1e39, -(10**400)])
     def test_scale(self, scale: object) -> None:
-        """The scale must be a finite number in single precision."""
+        """The scale must be finite in single precision."""
         with pytest.raises(RunError, match=f"'acoustic_scale' must be .* {re.escape(repr(scale))}"):
             Model(network(TDNN)).compute(frames(5), acoustic_scale=scale)
 
@@ -333,7 +333,7 @@ class TestVectors:
     """One vector for each utterance."""
 
     def test_mean_over_chunks(self) -> None:
-        """The pooled means of the chunks, weighted by their lengths."""
+        """The vector is the pooled mean of the chunks, weighted by their lengths."""
         features = frames(25)
         model = Model(network(POOLING))
 
@@ -345,7 +345,7 @@ class TestVectors:
         )
 
     def test_padding(self) -> None:
-        """A short utterance is made longer by repeating its first and last frame."""
+        """A short utterance is extended by repeating its first and last frame."""
         features = frames(4)
         padded = np.pad(features, ((1, 2), (0, 0)), mode="edge")
 
@@ -357,7 +357,7 @@ class TestVectors:
         )
 
     def test_short_chunks_are_left_out(self) -> None:
-        """Without padding the short last chunk does not count; a short utterance is an error."""
+        """Without padding, a short last chunk is ignored; a short utterance is an error."""
         model = Model(network(POOLING))
         features = frames(25)
 
@@ -374,7 +374,7 @@ class TestVectors:
 
 
 class TestUntrained:
-    """Batch normalisation without statistics."""
+    """Batch-norm without statistics."""
 
     NETWORK = """
     input-node name=input dim=3
@@ -384,7 +384,7 @@ class TestUntrained:
     """
 
     def test_draws_what_kaldi_draws(self) -> None:
-        """The first numbers are those of glibc's generators with their default seed."""
+        """The first statistics are numbers of glibc's generators with their default seed."""
         model = Model(network(self.NETWORK))
 
         assert model.untrained == ("norm",)
@@ -406,7 +406,7 @@ class TestUntrained:
 
 
 def test_threads_share_a_model() -> None:
-    """Many threads get what one gets, bit by bit."""
+    """Several threads give the outputs of one thread, bit by bit."""
     model = Model(network(TDNN))
     utterances = [frames(20 + n % 7, seed=n) for n in range(60)]
     expected = [model.compute(utterance) for utterance in utterances]
@@ -420,7 +420,7 @@ def test_threads_share_a_model() -> None:
 
 
 def test_tasks_in_any_order() -> None:
-    """The work of an utterance may be done in any order, and on any threads."""
+    """The tasks of an utterance can run in any order, and on any threads."""
     model, options = Model(network(TDNN)), {"frames_per_chunk": 7, "frame_subsampling_factor": 3}
     work = model.compute_work(
         frames(50), None, None, ChunkOptions(**options), ScoreOptions(apply_exp=True)
@@ -447,7 +447,7 @@ class TestSeveralThreads:
 
     @pytest.mark.parametrize("count", [1, 10, 11, 33])
     def test_chunks_side_by_side(self, count: int) -> None:
-        """The output of several threads is that of one, bit by bit."""
+        """Outputs of several threads are those of one, bit by bit."""
         alone, shared = (Model(network(TDNN), threads=threads) for threads in (1, 3))
         for model in (alone, shared):
             model.compute(frames(40), frames_per_chunk=10)
@@ -459,7 +459,7 @@ class TestSeveralThreads:
 
     @pytest.mark.parametrize("chunk_size", [-1, 10, 7])
     def test_vectors(self, chunk_size: int) -> None:
-        """So are vectors."""
+        """Vectors of several threads are those of one, too."""
         alone, shared = (Model(network(POOLING), threads=threads) for threads in (1, 2))
         options = {"chunk_size": chunk_size, "min_chunk_size": 5}
 
@@ -468,14 +468,14 @@ class TestSeveralThreads:
         )
 
     def test_error_of_a_chunk(self) -> None:
-        """The error is that of the first chunk that fails."""
+        """The error of the first chunk that fails is raised."""
         model = Model(network(WITH_IVECTOR), threads=2)
 
         with pytest.raises(RunError, match="no online i-vector for frame 74"):
             model.compute(frames(500), online_ivectors=np.zeros((1, 2)), online_ivector_period=1)
 
     def test_many_callers(self) -> None:
-        """Several callers, of whom one at a time gets the threads, get what one gets."""
+        """Of several callers one at a time uses the threads, and all get the same outputs."""
         model = Model(network(TDNN), threads=2)
         utterances = [frames(20 + n % 7, seed=n) for n in range(40)]
         expected = [model.compute(utterance, frames_per_chunk=5) for utterance in utterances]
@@ -488,7 +488,7 @@ class TestSeveralThreads:
 
 
 def test_interrupted_computers_are_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that is broken off leaves nothing to the next one."""
+    """An interrupted run has no effect on the next one."""
     model = Model(network(TDNN))
     computers: list[NnetComputer] = []
     forward = NnetComputer.forward
@@ -508,13 +508,13 @@ def test_interrupted_computers_are_not_used_again(monkeypatch: pytest.MonkeyPatc
 
 
 def test_repr() -> None:
-    """A model says what it takes and gives."""
+    """The repr of a model states its inputs and outputs."""
     assert repr(Model(network(TDNN))) == "<Model: 4 -> 3 columns, context 2 + 4 frames>"
     assert repr(Model(network(WITH_IVECTOR))).startswith("<Model: 4 + i-vector 2 -> 3 columns")
 
 
 def test_models_stay_in_their_process() -> None:
-    """A model is not pickled, and the error says what to do instead."""
+    """A model cannot be pickled, and the error says what to do instead."""
     with pytest.raises(TypeError, match="load it in each process"):
         pickle.dumps(Model(network(TDNN)))
 
@@ -523,14 +523,14 @@ def test_models_stay_in_their_process() -> None:
     "form", [np.float64, np.asfortranarray, np.ndarray.tolist, list, lambda x: x.repeat(2, 0)[::2]]
 )
 def test_forms_of_features(form: Callable[[np.ndarray], object]) -> None:
-    """Features may be of any type of numbers, and lie in any order."""
+    """Features can have any numeric type and any memory layout."""
     model, features = Model(network(TDNN)), frames(9)
 
     np.testing.assert_array_equal(model.compute(form(features)), model.compute(features))
 
 
 def test_load(tmp_path: Path) -> None:
-    """A path or an open file; errors name the file."""
+    """A model is loaded from a path or an open file; errors name the file."""
     write_nnet(network(TDNN), tmp_path / "final.raw")
     expected = Model(network(TDNN)).compute(frames(5))
 
@@ -548,7 +548,7 @@ def test_load(tmp_path: Path) -> None:
 def test_products_of_a_model_use_so_many_threads(
     monkeypatch: pytest.MonkeyPatch, threads: int, expected: set[int]
 ) -> None:
-    """While a model computes, the libraries may use the threads that it was given."""
+    """While a model computes, the BLAS libraries use its number of threads."""
     seen: list[set[int]] = []
     forward = NnetComputer.forward
 
@@ -581,7 +581,7 @@ def test_products_of_a_model_use_so_many_threads(
 def test_more_than_the_memory(
     compute: Callable[[Model], object], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the memory cannot hold is refused before any of it is taken; what fits is computed."""
+    """Chunks that exceed the memory are refused before any is taken; others are computed."""
     monkeypatch.setattr(chunks, "memory_of_machine", lambda: 4e9)
     model = Model(network(POOLING if "xvector" in compute.__code__.co_names else TDNN))
 
@@ -591,7 +591,7 @@ def test_more_than_the_memory(
 
 
 def test_memory_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is what the system says, and without limit where that says nothing."""
+    """The machine's memory is what the system reports; unlimited if it reports nothing."""
     assert chunks.memory_of_machine() > 1e8
     monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": -1, "SC_PAGE_SIZE": 4096}.get)
     assert chunks.memory_of_machine() == math.inf
@@ -601,21 +601,21 @@ def test_memory_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("threads", [0, 257, 10**9])
 def test_number_of_threads_must_be_in_range(threads: int) -> None:
-    """The error says what was given."""
+    """A number of threads out of range is an error that states it."""
     message = rf"must be an integer from 1 to 256, or None \(got {threads}\)"
     with pytest.raises(RunError, match=message):
         Model(network(TDNN), threads=threads)
 
 
 class OnDevice:
-    """What says that it is an array on a CUDA device."""
+    """An object that claims to be an array on a CUDA device."""
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 2, 0
 
 
 def test_features_on_a_device() -> None:
-    """Utterances are taken from the host; the error says who takes arrays on a device."""
+    """Utterances must be on the host; the error says which methods take arrays on a device."""
     with pytest.raises(RunError, match=r"features for node 'input'.*on a device \(NnetComputer"):
         Model(network(TDNN)).compute(OnDevice())
 
@@ -629,6 +629,6 @@ def test_features_on_a_device() -> None:
     ],
 )
 def test_devices_that_do_not_exist(options: dict[str, str], message: str) -> None:
-    """The error says what there is."""
+    """The error lists the devices or precisions that exist."""
     with pytest.raises(DeviceError, match=message):
         Model(network(TDNN), **options)

@@ -34,7 +34,7 @@ def test_norm_is_kept_by_the_scale() -> None:
 
 
 def test_strong_directions_are_weakened() -> None:
-    """The directions with most variance shrink relative to the others, as F^-1 would have it."""
+    """Preconditioning shrinks the directions with most variance, relative to the others."""
     natural = OnlineNaturalGradient(
         FisherEstimate(NaturalGradientOptions(rank=4, num_samples_history=200.0))
     )
@@ -49,7 +49,7 @@ def test_strong_directions_are_weakened() -> None:
 
 
 def test_one_column_is_left_alone() -> None:
-    """In one dimension there is only one direction."""
+    """Rows of one column stay as they are."""
     x = rows(5, 1)
 
     assert OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions())).precondition(x) == 1.0
@@ -57,7 +57,7 @@ def test_one_column_is_left_alone() -> None:
 
 
 def test_empty_estimate_is_made_once() -> None:
-    """Where there is nothing to estimate, later minibatches keep what the first one made."""
+    """An estimate of rank 0 is made once, and changes nothing."""
     natural = OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions()))
     natural.precondition(rows(5, 1))
     first = natural.w
@@ -71,7 +71,7 @@ def test_empty_estimate_is_made_once() -> None:
 
 @pytest.mark.parametrize("first", [True, False])
 def test_no_rows_change_nothing(first: bool) -> None:
-    """Of no rows there is nothing to learn, as the first minibatch or later."""
+    """A minibatch without rows changes nothing, whether it is the first or a later one."""
     one, other = (
         OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(rank=4))) for _ in range(2)
     )
@@ -86,7 +86,7 @@ def test_no_rows_change_nothing(first: bool) -> None:
 
 
 def test_rank_is_reduced_to_fit() -> None:
-    """A rank that is not below the dimension is reduced; nothing fails."""
+    """A rank that is not below the dimension is reduced."""
     x = rows(30, 6)
 
     scale = OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(rank=40))).precondition(x)
@@ -96,7 +96,7 @@ def test_rank_is_reduced_to_fit() -> None:
 
 
 def test_zeros_stay_zeros() -> None:
-    """A minibatch of zeros neither fails nor spoils the estimate."""
+    """A minibatch of zeros neither fails nor damages the estimate."""
     natural = OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(rank=4)))
     natural.precondition(rows(50, 12))
     zeros = np.zeros((50, 12), np.float32)
@@ -111,7 +111,7 @@ def test_zeros_stay_zeros() -> None:
 @pytest.mark.parametrize("spoilt", [0, 3, 13])
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
 def test_rows_that_are_not_finite_are_forgotten(spoilt: int, value: float) -> None:
-    """Where squares of rows overflow, the estimate stays as it was before this minibatch."""
+    """If squares of rows overflow, the estimate does not change."""
     one, other = (
         OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(update_period=4)))
         for _ in range(2)
@@ -128,14 +128,14 @@ def test_rows_that_are_not_finite_are_forgotten(spoilt: int, value: float) -> No
 
 
 def test_rows_whose_squares_vanish() -> None:
-    """Of rows so small that all but a few squares underflow, the scale is a number."""
+    """For rows so small that nearly all squares underflow, the scale is finite."""
     for size in (1e-21, 1e-22, 3e-23, 1e-23, 1e-30):
         natural = OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(rank=4)))
         assert np.isfinite(natural.precondition(rows(1, 6) * np.float32(size)))
 
 
 def test_estimate_rests_between_updates() -> None:
-    """After the first minibatches the estimate changes only once in a period."""
+    """After the first minibatches, the estimate changes only once in a period."""
     natural = OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(rank=4, update_period=4)))
     changes = []
     for minibatch in range(20):
@@ -148,7 +148,7 @@ def test_estimate_rests_between_updates() -> None:
 
 
 def test_start_is_orthonormal() -> None:
-    """The first directions are orthonormal, and every column occurs in one of them."""
+    """The initial directions are orthonormal, and each column is in one of them."""
     r = _spread_rows(3, 11)
 
     np.testing.assert_allclose(r @ r.T, np.eye(3), atol=1e-12)
@@ -167,13 +167,13 @@ def test_start_is_orthonormal() -> None:
     ],
 )
 def test_options_out_of_range(options: dict[str, float]) -> None:
-    """Options that make no sense are refused, by name."""
+    """Senseless options are refused by name."""
     with pytest.raises(ValueError, match=next(iter(options))):
         NaturalGradientOptions(**options)
 
 
 def choose(monkeypatch: pytest.MonkeyPatch, dims: tuple[int, ...]) -> None:
-    """Has the rows of matrices of these numbers of columns preconditioned, not the gradient."""
+    """Preconditions the rows of matrices with these numbers of columns, else the gradient."""
 
     def is_chosen(rows: int, dim: int, rank: int, *, other: int) -> bool:
         return dim in dims
@@ -192,9 +192,9 @@ def test_affine_equals_explicit_product(
     first: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is added to the parameters is the product of the rows preconditioned one by one.
+    """The parameters change by the product of the preconditioned rows.
 
-    If it is the first, it replaces what was there.
+    The first gradient replaces the contents.
     """
     choose(monkeypatch, by_rows)
     x, dy = rows(count, 12), rows(count, 7, 1)
@@ -225,7 +225,7 @@ def test_affine_equals_explicit_product(
 def test_time_splice_equals_its_parts(
     by_rows: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A splice gives what its parts give, whichever way the derivative is preconditioned."""
+    """A splice gives the result of its parts, with either method of preconditioning."""
     choose(monkeypatch, by_rows)
     dy = rows(30, 4, 1)
     splice = TimeSplice(rows(33, 6), (0, 3), len(dy))
@@ -246,14 +246,14 @@ def test_time_splice_equals_its_parts(
 
 
 def test_narrow_sides_are_preconditioned_by_rows() -> None:
-    """Rows are preconditioned where they are few or narrow, else the gradient is."""
+    """Rows are preconditioned if they are few or narrow; otherwise the gradient is."""
     assert precondition_rows_of(400, 160, 80, other=3072)
     assert not precondition_rows_of(400, 3072, 20, other=160)
     assert precondition_rows_of(8, 3000, 20, other=512)
 
 
 def test_norm_of_rows_in_few_directions() -> None:
-    """Where preconditioning takes nearly everything away, the scale is still exact."""
+    """If preconditioning removes nearly everything, the scale is still exact."""
     x = np.outer(np.arange(1.0, 51.0), np.ones(2000)).astype(np.float32)
     natural = OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(rank=1, alpha=0.01)))
     for _ in range(20):
@@ -268,10 +268,10 @@ def test_norm_of_rows_in_few_directions() -> None:
 
 
 def test_estimates_go_on_from_their_state() -> None:
-    """After every minibatch, the state gives the bits of what follows.
+    """A run continued from the state after any minibatch gives the same bits.
 
-    With rows of one direction and of very different sizes, the estimate has to be made orthonormal
-    anew now and then, at the next use.
+    With rows of one direction and very different sizes, the estimate must sometimes be made
+    orthonormal again, at its next use.
     """
     natural = OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(rank=4)))
     renewals = 0

@@ -1,4 +1,4 @@
-"""The fast natural gradient beside a slow one that is its definition."""
+"""The fast natural gradient compared with a slow one that follows its definition."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from nnet3_runtime_cuda.operations.natural_gradient import FisherEstimate, Natur
 
 MINIBATCHES = 25
 TOLERANCE = {np.float64: 1e-7, np.float32: 2e-3}
-"""Largest difference, as a part of the largest value."""
+"""The largest difference, relative to the largest value."""
 
 TRUSTED_SPREAD = {np.float64: 1e8, np.float32: 1e4}
-"""Above such a spread of eigenvalues, rounding errors of the fast form may choose directions."""
+"""The spread of eigenvalues above which rounding errors of the fast form can choose directions."""
 
 Minibatch = np.ndarray
 
@@ -48,7 +48,7 @@ def draw_minibatches(rng: Random, dim: int) -> list[Minibatch]:
     minibatches = []
     for number in range(MINIBATCHES):
         rows = rng.choice([usual] * 4 + [1, 2, rng.randint(1, 40)])
-        if number == 0 and size > 0.01:  # else rounding errors choose the first directions
+        if number == 0 and size > 0.01:  # otherwise rounding errors choose the first directions
             rows = 2 * dim
         x = numbers.standard_normal((rows, dim)) + numbers.standard_normal((rows, 1)) * strong
         kind = rng.choice(["all"] * 8 + ["none", "one column", "some rows"] * (number > 0))
@@ -65,7 +65,7 @@ def draw_minibatches(rng: Random, dim: int) -> list[Minibatch]:
 def estimated(
     natural: OnlineNaturalGradient, x: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """R, d and rho of the fast form, whose W = E^(1/2) R, as the next minibatch finds them."""
+    """R, d and rho of the fast form before the next minibatch, given its W = E^(1/2) R."""
     natural.begin(ColumnBlocks([x]), np.empty((len(x), len(natural.w)), x.dtype))
     w, d, rho = natural.w.astype(np.float64), natural._d, natural._rho
     beta = rho + natural.estimate.options.alpha / w.shape[1] * (w.shape[1] * rho + d.sum())
@@ -78,7 +78,7 @@ SEEDS = range(40)
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_fast_form_is_the_definition(seed: int, dtype: type[np.floating]) -> None:
-    """Rows, scale and the estimate itself, after each of many minibatches."""
+    """Rows, scale and the estimate agree after each of many minibatches."""
     slow, minibatches = draw_case(seed)
     fast, tolerance = OnlineNaturalGradient(FisherEstimate(slow.options)), TOLERANCE[dtype]
     for number, minibatch in enumerate(minibatches):
@@ -105,7 +105,7 @@ def test_fast_form_is_the_definition(seed: int, dtype: type[np.floating]) -> Non
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_most_minibatches_are_compared(dtype: type[np.floating]) -> None:
-    """In nearly all cases the spread of eigenvalues is one that numbers can hold."""
+    """In nearly all cases, the spread of eigenvalues is small enough for the precision."""
     compared = 0
     for seed in SEEDS:
         slow, minibatches = draw_case(seed)
@@ -120,7 +120,7 @@ def test_most_minibatches_are_compared(dtype: type[np.floating]) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_what_must_hold_of_any_estimate(seed: int) -> None:
-    """R R^T = I, W W^T = E; the norm of all rows stays, and no row is turned by 90 degrees."""
+    """R R^T = I, W W^T = E; the total norm stays; no row turns by more than 90 degrees."""
     slow, minibatches = draw_case(seed)
     natural = OnlineNaturalGradient(FisherEstimate(slow.options))
     for x in minibatches:

@@ -1,4 +1,4 @@
-"""How each type estimates its Fisher matrices: what config lines say, and what Kaldi fixes."""
+"""The natural gradient's settings for each type: from config lines, and fixed by Kaldi."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from computations import single
 from nnet3_runtime_cuda import DeviceNnet
 
 Settings = tuple[int, int, float, float, float]
-"""Rank, update period, history in samples, in minibatches (0 for none), alpha."""
+"""Rank, update period, history in samples, history in minibatches (0 for none), alpha."""
 
 CASES: dict[str, tuple[str, int, list[Settings]]] = {
     "NaturalGradientAffine": (
@@ -69,7 +69,7 @@ CASES: dict[str, tuple[str, int, list[Settings]]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_settings(name: str) -> None:
-    """Rank, period, history and alpha are those of the config line, else those of Kaldi."""
+    """Rank, period, history and alpha are those of the config line, or Kaldi's defaults."""
     options, dim, expected = CASES[name]
     nnet = single(f"type={name.split()[0]}Component {options}", dim=dim)
 

@@ -1,4 +1,4 @@
-"""What the tape records, against plain loops: any layout, length, type, and number of threads."""
+"""The tape's operations compared with plain loops: any layout, length, type, number of threads."""
 
 import inspect
 from collections.abc import Iterator
@@ -20,10 +20,10 @@ ELSEWHERE = {
     "precondition_affine": "test_natural_gradient.py",
     "range_sum": "only tapes of devices have it; the sums are those of record_row_range_sums",
 }
-"""Operations that are no loops."""
+"""Operations whose tests are elsewhere."""
 
 OTHERS = {"Panels.record", "ThinProduct", "record_row_range_sums"}
-"""Cases of what is no method of a tape."""
+"""Cases of functions that are not methods of a tape."""
 
 NOT_ARITHMETIC = {
     *("record", "take", "run", "empty", "scratch", "lend", "persistent", "begin_command"),
@@ -31,7 +31,7 @@ NOT_ARITHMETIC = {
     *("threads", "scratch_bytes", "is_empty", "cache_scale", "gains_by_tiles"),
     *("uses_tiles", "gains_by_panels", "gains_by_transposing"),
 }
-"""What records calls, gives memory, or divides work among threads."""
+"""Methods that record calls, give memory, or divide work among threads."""
 
 NAMES = list({case: name for name, case in CASES.items()}.values())
 """Operations, one for each case."""
@@ -40,17 +40,17 @@ SCRATCH = 1 << 16
 
 BLOCKS = {name: getattr(recorder, name) for name in ("BLOCK_ELEMENTS", "SUM_ELEMENTS")}
 FEW_ELEMENTS = 128
-"""In half of the trials, blocks of rows have so many elements: there are several."""
+"""Elements of a block of rows in half of the trials, which then have several blocks."""
 
 
 @pytest.fixture(scope="module")
 def workers() -> dict[int, Workers]:
-    """Threads, by their number."""
+    """Workers, by their number of threads."""
     return {threads: Workers(threads) for threads in range(2, 6)}
 
 
 def test_every_operation_has_a_case() -> None:
-    """The table names whatever is public in a tape, or it is said here why not."""
+    """Every public method of a tape has a case, or is listed here as something else."""
     public = {
         name
         for kind in (NumpyTape, Recorder)
@@ -62,9 +62,9 @@ def test_every_operation_has_a_case() -> None:
 
 
 def check(trial: Trial, draw: Draw, tape: NumpyTape) -> None:
-    """Runs a trial, and compares what it wrote, and that it wrote nothing else."""
+    """Runs a trial, compares its results, and checks that it wrote nothing else."""
     before = [place.memory.copy() for place in draw.places]
-    # What an operation finds in memory that nobody has written yet is NaN.
+    # Memory that no operation has written yet is full of NaN.
     tape.scratch(SCRATCH, dtype=np.uint8).fill(255)
     tape.begin_command()
     trial.record(tape)
@@ -81,7 +81,7 @@ def check(trial: Trial, draw: Draw, tape: NumpyTape) -> None:
 
 
 def compare(result: Result) -> None:
-    """Asserts that an output holds what it is to hold."""
+    """Asserts that an output has the expected values."""
     values = result.place.values
     for number, (found, wanted, error) in enumerate(
         zip(values, result.values, result.errors, strict=True)
@@ -92,7 +92,7 @@ def compare(result: Result) -> None:
 
 
 def describe(number: int, draw: Draw) -> str:
-    """What a failed trial was about."""
+    """The choices of a failed trial."""
     layouts = ", ".join(
         f"{place.dtype} {place.shape} in steps of {place.array.strides} bytes"
         for place in draw.places
@@ -108,7 +108,7 @@ def trials(name: str) -> Iterator[tuple[int, Draw, Trial]]:
 
 
 def cut_up(draw: Draw, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has blocks of rows as large as ever, or small."""
+    """Makes blocks of rows of the usual size, or small."""
     for limit, usual in BLOCKS.items():
         is_small = draw.chance(0.5)
         monkeypatch.setattr(recorder, limit, FEW_ELEMENTS if is_small else usual)
@@ -116,7 +116,7 @@ def cut_up(draw: Draw, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_one_thread(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each operation gives what a loop gives, and writes nothing else."""
+    """Each operation gives the results of a loop, and writes nothing else."""
     for number, draw, trial in trials(name):
         cut_up(draw, monkeypatch)
         try:
@@ -128,7 +128,7 @@ def test_one_thread(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_threads(name: str, workers: dict[int, Workers], monkeypatch: pytest.MonkeyPatch) -> None:
-    """So it does where two to five threads share it, even if there are fewer rows than threads."""
+    """The same with two to five threads, even for fewer rows than threads."""
     monkeypatch.setattr(recorder, "FEWEST_SHARED", 0)
     for number, draw, trial in trials(name):
         cut_up(draw, monkeypatch)

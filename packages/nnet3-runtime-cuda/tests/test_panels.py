@@ -21,7 +21,7 @@ from nnet3_runtime_cuda.operations.panels import MOST_INNER, WIDTH, Panels
     seed=st.integers(0, 9),
 )
 def test_products(rows: int, inner: int, columns: int, form: str, at_once: int, seed: int) -> None:
-    """The product is that with the matrix, of any shape, within larger matrices, in each form."""
+    """The product equals that with the matrix, for any shape, layout and form."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((rows, inner + 3), dtype=np.float32)[:, 1:-2]
     matrix = rng.standard_normal((columns, inner), dtype=np.float32).T
@@ -45,7 +45,7 @@ def test_products(rows: int, inner: int, columns: int, form: str, at_once: int, 
     step=st.integers(1, 3),
 )
 def test_copies(inner: int, columns: int, step: int) -> None:
-    """A matrix is copied to panels within memory at once, or some panels at a time."""
+    """A matrix is copied to panels in memory at once, or a few panels at a time."""
     matrix = np.arange(inner * columns, dtype=np.float32).reshape(inner, columns)
     memory = np.zeros((2, matrix.size), np.float32)
     whole, pieces = (Panels.within(row, matrix.shape) for row in memory)
@@ -68,7 +68,7 @@ def test_copies(inner: int, columns: int, step: int) -> None:
     more=st.integers(1, 4 * WIDTH),
 )
 def test_places(inner: int, first: int, count: int, more: int) -> None:
-    """The places of some columns are the places that a copy of them writes, each once."""
+    """The places of columns are those that copying them writes, each once."""
     start = first * WIDTH
     columns = start + more
     end = min(start + count * WIDTH, columns)
@@ -86,7 +86,7 @@ def test_places(inner: int, first: int, count: int, more: int) -> None:
 
 
 def test_products_are_small() -> None:
-    """No product of a stack is larger than the library's functions for small products take."""
+    """Products of a stack are within the limit of the library's functions for small products."""
     matrix = np.ones((3 * MOST_INNER, 200), np.float32)
 
     stacks = [
@@ -106,7 +106,7 @@ def test_products_are_small() -> None:
 
 @given(rows=st.integers(1, 300), most=st.integers(0, 70))
 def test_heights(rows: int, most: int) -> None:
-    """Pieces are no larger than they may be, and have whole groups of rows where they can."""
+    """Pieces have at most the given rows, and whole groups of rows where possible."""
     height = panels.piece_height(rows, most)
 
     assert 1 <= height <= min(rows, max(most, 1))
@@ -115,7 +115,7 @@ def test_heights(rows: int, most: int) -> None:
 
 @pytest.mark.parametrize("value", ["0", "1"])
 def test_the_environment_decides(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is timed if the variable says whether to use panels."""
+    """If the variable says whether to use panels, nothing is timed."""
     monkeypatch.setenv(PANELS.variable, value)
     monkeypatch.delattr(panel_trial, "fastest")
     panel_trial.are_faster.cache_clear()
@@ -127,7 +127,7 @@ def test_the_environment_decides(value: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_one_of_two_ways_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the variable it is the faster one, whichever that is."""
+    """Without the variable, the faster method is used, whichever it is."""
     monkeypatch.delenv(PANELS.variable, raising=False)
     panel_trial.are_faster.cache_clear()
 

@@ -1,4 +1,4 @@
-"""Computing the sequences of a request on several threads."""
+"""Sequences of a request computed on several threads."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -49,7 +49,7 @@ def rows(*ranges: tuple[int, range]) -> np.ndarray:
 
 
 def ragged_request() -> ComputationRequest:
-    """Sequences of several lengths, numbered with gaps, with rows in some order."""
+    """Sequences of several lengths with gaps in their numbers, and rows in any order."""
     numbered = [(3 * n, length) for n, length in enumerate(LENGTHS)]
     rng = np.random.default_rng(1)
     return ComputationRequest(
@@ -81,7 +81,7 @@ def values(request: ComputationRequest) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("threads", [2, 3, 9])
 def test_outputs_are_those_of_one_computation(threads: int) -> None:
-    """Whatever the order of rows and the lengths, outputs are those of the whole request."""
+    """For any order of rows and any lengths, outputs are those of the whole request."""
     nnet, request = network(), ragged_request()
     compiler, inputs = CachingCompiler(nnet), values(request)
 
@@ -97,7 +97,7 @@ def test_outputs_are_those_of_one_computation(threads: int) -> None:
 
 
 def test_equal_groups_are_compiled_once() -> None:
-    """Two groups of as many equal sequences make one computation, on memory for each."""
+    """Two groups of equally many equal sequences share a computation; each has its own memory."""
     nnet, compiler = network(), CachingCompiler(network())
     request = ComputationRequest(
         inputs=[
@@ -116,7 +116,7 @@ def test_equal_groups_are_compiled_once() -> None:
 
 
 def test_products_run_on_one_thread_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While sequences are computed side by side, the BLAS library has one thread for each."""
+    """While sequences are computed side by side, the BLAS library uses one thread for each."""
     seen: list[int] = []
     forward = NnetComputer.forward
 
@@ -168,7 +168,7 @@ def of_one_sequence(request: ComputationRequest) -> ComputationRequest:
 def test_what_cannot_be_split(
     nnet: Nnet, change: Callable[..., ComputationRequest], threads: int
 ) -> None:
-    """It is one computation of the whole request."""
+    """A request that cannot be split becomes one computation."""
     request = ragged_request() if change is ragged_request else change(ragged_request())
     asked: list[ComputationRequest] = []
 
@@ -187,7 +187,7 @@ def test_what_cannot_be_split(
 
 
 def test_errors_name_rows_of_the_caller() -> None:
-    """Inputs are refused as NnetComputer does, with their own row."""
+    """Inputs are refused as by NnetComputer, with the row of the caller's array."""
     nnet, request = network(), ragged_request()
     computer = ParallelComputer(nnet, CachingCompiler(nnet).compile, request, threads=2)
     inputs = values(request)
@@ -204,7 +204,7 @@ def test_errors_name_rows_of_the_caller() -> None:
 
 
 def test_errors_of_the_compiler_name_sequences_of_the_caller() -> None:
-    """What cannot be computed is named by the n of the request."""
+    """An output that cannot be computed is named with the n of the request."""
     nnet, request = network(), ragged_request()
     lacking = IoSpecification(
         name="input",
@@ -221,7 +221,7 @@ def test_errors_of_the_compiler_name_sequences_of_the_caller() -> None:
 
 
 def test_error_in_a_thread_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one of the computers raises is raised, and the next run is right."""
+    """An error of a computer is raised, and the next run works."""
     nnet, request = network(), ragged_request()
     computer = ParallelComputer(nnet, CachingCompiler(nnet).compile, request, threads=2)
     inputs = values(request)
@@ -239,7 +239,7 @@ def test_error_in_a_thread_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_several_callers() -> None:
-    """Threads that run the same computer, or others of the network, get what one gets."""
+    """Threads that share a computer, or a network, get the outputs of one thread."""
     nnet, request = network(), ragged_request()
     device_nnet, compiler = DeviceNnet(nnet, threads=2), CachingCompiler(nnet)
     computers = [ParallelComputer(device_nnet, compiler.compile, request) for _ in range(2)]

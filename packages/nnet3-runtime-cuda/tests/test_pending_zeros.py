@@ -1,4 +1,4 @@
-"""Tests of zeroing that is put off."""
+"""Tests of zeroing that is postponed."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -27,7 +27,7 @@ steps = st.lists(st.tuples(st.sampled_from(["zero", "add", "read"]), areas()), m
 @given(steps)
 @settings(max_examples=3 * settings.default.max_examples)
 def test_values_are_those_of_immediate_zeroing(program: list[tuple[str, Area]]) -> None:
-    """Zeroing late gives every reader the values that zeroing at once would have given."""
+    """Postponed zeroing gives every reader the same values as immediate zeroing."""
     zeros, late, at_once = PendingZeros(), np.full((SIZE, SIZE), 9.0), np.full((SIZE, SIZE), 9.0)
     for number, (action, area) in enumerate([*program, ("read", Area(0, SIZE, 0, SIZE))], 1):
         if action == "zero":
@@ -51,7 +51,7 @@ def test_values_are_those_of_immediate_zeroing(program: list[tuple[str, Area]]) 
 
 
 def test_parts_of_a_zeroed_matrix_can_be_taken_one_by_one() -> None:
-    """The blocks of an Append, added one after another to a zeroed matrix, all become settings."""
+    """Adding the blocks of an Append to a zeroed matrix becomes setting each block."""
     zeros = PendingZeros()
     zeros.note(1, Area(0, 4, 0, 6))
 
@@ -60,7 +60,7 @@ def test_parts_of_a_zeroed_matrix_can_be_taken_one_by_one() -> None:
 
 
 def test_matrices_are_apart() -> None:
-    """What is pending in one matrix says nothing about another."""
+    """Pending zeros of one matrix do not affect another."""
     zeros = PendingZeros()
     zeros.note(1, Area(0, 4, 0, 6))
 

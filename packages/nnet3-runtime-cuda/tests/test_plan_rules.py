@@ -1,7 +1,7 @@
-"""Each rule by which plans are made is needed, and the check knows when it is broken.
+"""Each rule for making plans is needed, and the check notices when it is broken.
 
-A rule is taken out of the source of a maker, which then makes a plan that the check refuses.
-Conditions that only say what pays are in PAYS.
+A test removes a rule from the source of a maker, which then makes a plan that the check refuses.
+Conditions that only decide what is faster are in PAYS.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class Rule:
     """A rule, and a program that needs it.
 
     Attributes:
-        maker: The module that has it.
-        old: The rule, in the source.
-        new: What the source has instead, when it is taken out.
+        maker: The module with the rule.
+        old: The rule in the source.
+        new: The source without the rule.
         base: A network, and a program to change.
-        edits: Lines of the program, and what is there instead: then the rule says no.
+        edits: Lines of the program and their replacements, for which the rule forbids the plan.
     """
 
     maker: types.ModuleType
@@ -75,7 +75,7 @@ class Rule:
 
 
 def without(maker: types.ModuleType, old: str, new: str) -> types.ModuleType:
-    """A module with something else in its source, and without assertions."""
+    """A module with changed source, and without assertions."""
     source = inspect.getsource(maker)
     assert source.count(old) == 1, f"{old} is {source.count(old)} times in {maker.__name__}"
     changed = types.ModuleType(maker.__name__)
@@ -85,7 +85,7 @@ def without(maker: types.ModuleType, old: str, new: str) -> types.ModuleType:
 
 
 def plan_of(nnet: Nnet, text: str) -> Plan:
-    """The plan for a program in which everything pays."""
+    """The plan for a program on a machine where everything pays."""
     affine = [n for n, each in enumerate(nnet.components) if "Affine" in each.type]
     return make.plan_with(nnet, program(nnet, text), Stated(split=affine, taps=affine, panels=True))
 
@@ -99,7 +99,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("base", [SPLICED, SUM, FIRST, LAST])
 def test_programs_are_changed(base: tuple[Nnet, str]) -> None:
-    """The programs from which those of the rules are made have plans, and right ones."""
+    """The unchanged programs have plans that pass the check."""
     nnet, text = base
     found = plan_of(nnet, text)
 
@@ -534,7 +534,7 @@ PAYS = {
     ),
     make: (),
 }
-"""Conditions that only say what pays: without them a plan is right, too."""
+"""Conditions that only decide what is faster: without them, a plan is still right."""
 
 WALKS = {
     known_inputs: (
@@ -579,12 +579,12 @@ WALKS = {
     ),
     make: (),
 }
-"""Conditions by which a maker goes through the commands; without them it fails, or finds nothing
-that could be planned. What `_is_whole` says is needed where it is asked."""
+"""Conditions by which a maker goes through the commands: without them it fails, or finds nothing to
+plan. The conditions of `_is_whole` are needed where it is called."""
 
 
 def _conditions(maker: types.ModuleType) -> list[tuple[int, int]]:
-    """From where to where the conditions of a module are in its source."""
+    """The start and the end of each condition in the source of a module."""
     source = inspect.getsource(maker)
     starts = [0, *itertools.accumulate(len(line) for line in source.splitlines(keepends=True))]
     found = []
@@ -608,7 +608,7 @@ def _conditions(maker: types.ModuleType) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("maker", PAYS, ids=lambda maker: maker.__name__.rpartition(".")[2])
 def test_every_condition_is_a_rule(maker: types.ModuleType) -> None:
-    """Each condition in a maker is a rule that is needed, or is said to be something else."""
+    """Each condition in a maker is a rule with a test, or is listed as something else."""
     source = inspect.getsource(maker)
     known = [rule.old for rule in RULES.values() if rule.maker is maker]
     places = []
@@ -627,7 +627,7 @@ def test_every_condition_is_a_rule(maker: types.ModuleType) -> None:
 
 @pytest.mark.parametrize("name", RULES)
 def test_a_rule_that_is_taken_out_is_missed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the rule the plan is right, without it the check refuses the plan."""
+    """With the rule the plan passes the check, without it the check refuses the plan."""
     rule = RULES[name]
     nnet, _ = rule.base
     computation = program(nnet, rule.text)

@@ -1,4 +1,4 @@
-"""What component types promise of their operands: contiguity, sums, work in place, what is read."""
+"""The properties of component types: contiguity, sums, work in place, values that are read."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from random_components import TYPES, random_case
 
 TOLERANCE = 1.0e-10
 GAP = 5
-"""Columns of other matrices between the rows of one that is not contiguous."""
+"""Columns of other matrices between the rows of a matrix that is not contiguous."""
 
 Results = dict[str, np.ndarray]
 
 
 @attrs.frozen(kw_only=True)
 class Way:
-    """How operands are given.
+    """A way of giving operands.
 
     Attributes:
-        input_apart, output_apart: There are columns of others between the rows, where the type
-            does not forbid it.
-        forward_in_place, backward_in_place: Both are the same memory.
-        forward_adds, backward_adds: What is computed is added to something.
-        needless: What the backward pass is given of values that the type does not need.
+        input_apart, output_apart: Whether other columns lie between the rows, if the type allows
+            it.
+        forward_in_place, backward_in_place: Whether input and output are the same memory.
+        forward_adds, backward_adds: Whether results are added to the output's contents.
+        needless: Contents of values that the backward pass of the type does not need.
     """
 
     input_apart: bool = False
@@ -64,7 +64,7 @@ class Runs:
         self._there = [rng.standard_normal(each.shape) for each in (self._x, self._dy)]
 
     def results(self, way: Way) -> Results:
-        """What is computed, without what it was added to."""
+        """The results, without the contents that they were added to."""
         network = DeviceNnet(
             self._nnet, trainable=True, dtype=np.float64, seed=self._seed, threads=1
         )
@@ -110,7 +110,7 @@ class Runs:
 
 
 def placed(values: np.ndarray, *, apart: bool) -> np.ndarray:
-    """A copy, perhaps as columns of a wider matrix."""
+    """A copy, possibly as columns of a wider matrix."""
     rows, columns = values.shape
     memory = np.full((rows, columns + GAP * apart), np.nan)
     copy = memory[:, :columns]
@@ -128,13 +128,13 @@ WAYS: dict[str, tuple[Way, Property]] = {
     "backward adds": (Way(backward_adds=True), Property.BACKPROP_ADDS),
     "needless values": (Way(needless=np.nan), Property(0)),
 }
-"""Ways to give operands, and the property that a type must have for it."""
+"""Ways of giving operands, with the property that a type must have for each."""
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("kind", TYPES)
 def test_operands_may_be_as_promised(kind: str, seed: int) -> None:
-    """Whichever way that a type promises to bear operands are given, results are the same."""
+    """Results are the same for all ways of giving operands that a type's properties allow."""
     runs = Runs(kind, seed)
     expected = runs.results(Way())
 

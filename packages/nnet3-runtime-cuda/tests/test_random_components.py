@@ -1,4 +1,4 @@
-"""Every component type, with random configurations, against finite differences in float64."""
+"""Every component type with random configurations, compared with finite differences in float64."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ CONFIGURATIONS = range(10)
 
 
 class Objective:
-    """The sum of the outputs of a random component, each times a random weight, as a function.
+    """The sum of the outputs of a random component times random weights, as a function.
 
     Attributes:
-        inputs: Where it is differentiated.
+        inputs: The point of differentiation.
         is_constant: Columns of the input that the backward pass treats as constants.
     """
 
@@ -41,7 +41,7 @@ class Objective:
         self.inputs = rng.uniform(0.1, 1.0, shape) * rng.choice((-1, 1), shape)
         self.is_constant = np.zeros(case.dim, dtype=bool)
         if kind == "StatisticsPooling":
-            # Counts are not differentiated; squares are those of a positive variance.
+            # Counts are constants; squares must give a positive variance.
             self.inputs[:, 0] = rng.integers(1, 4, shape[0])
             self.inputs[:, 1 + case.dim // 2 :] += 20.0
             self.is_constant[0] = True
@@ -50,7 +50,7 @@ class Objective:
         self._weights = rng.standard_normal(self._forward(self.inputs).shape)
 
     def _bind(self) -> None:
-        """Begins anew, so that masks are those of the first run."""
+        """Binds the component anew, so that masks are those of the first run."""
         self._device_nnet = DeviceNnet(
             self._nnet, trainable=True, dtype=np.float64, seed=self._seed
         )
@@ -78,20 +78,20 @@ class Objective:
 
 
 def assert_slope(f: Callable[[float], float], terms: np.ndarray) -> None:
-    """Compares a central difference with the derivative, the sum of these terms."""
+    """Compares a central difference with the derivative, which is the sum of these terms."""
     slope = (f(STEP) - f(-STEP)) / (2 * STEP)
     assert abs(slope - terms.sum()) <= TOLERANCE * max(np.abs(terms).sum(), 1.0)
 
 
 def test_no_type_is_missing() -> None:
-    """These tests are of all component types that there are."""
+    """The tests below are for all component types."""
     assert {f"{kind}Component" for kind in TYPES} == set(component_types())
 
 
 @pytest.mark.parametrize("seed", CONFIGURATIONS)
 @pytest.mark.parametrize("kind", TYPES)
 def test_derivatives(kind: str, seed: int) -> None:
-    """Along random directions both derivatives are those of the objective."""
+    """Both derivatives are those of the objective, along random directions."""
     objective = Objective(kind, seed)
     d_inputs, gradient = objective.derivatives()
     inputs, rng = objective.inputs, np.random.default_rng(seed + 1)
@@ -115,7 +115,7 @@ def test_derivatives(kind: str, seed: int) -> None:
 
 
 def test_small_groups_have_small_derivatives() -> None:
-    """Where squares underflow, the derivative of a norm is no larger than that of a longer row."""
+    """If squares underflow, the derivative of a norm is no larger than for a longer row."""
     case = random_case("Pnorm", Random(0))
     nnet = case.nnet()
     computer = NnetComputer(nnet, compile_computation(nnet, request(case.inputs, case.outputs)))

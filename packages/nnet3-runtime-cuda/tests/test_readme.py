@@ -1,4 +1,4 @@
-"""The Python of the README runs as it is printed."""
+"""The Python code of the README runs as printed."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ output-node name=output input=softmax
 
 
 def run(beginning: str, names: dict[str, Any]) -> None:
-    """Runs the block that begins with a line; what it assigns comes to the names."""
+    """Runs the block that begins with a line; its variables are added to `names`."""
     [block] = [block for block in BLOCKS if block.startswith(beginning)]
     exec(block, names)  # noqa: S102  the package's own README
 
 
 def test_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model is loaded and computes, but for what the network at hand does not take."""
+    """The README loads a model and computes, except for inputs that this network lacks."""
     monkeypatch.chdir(tmp_path)
     write_nnet(parse_config(WITH_IVECTOR, rng=np.random.default_rng(0)), "final.raw")
     [block] = [block for block in BLOCKS if block.startswith("import nnet3_runtime_cuda\n")]
@@ -47,7 +47,7 @@ def test_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_several_utterances() -> None:
-    """A batch, a list, and a stream."""
+    """The README computes a batch, a list, and a stream."""
     model = Model(parse_config(CONFIG, rng=np.random.default_rng(0)))
     frames = np.ones((7, model.input_dim))
     names: dict[str, Any] = {
@@ -68,7 +68,7 @@ def test_several_utterances() -> None:
 
 
 def test_computations() -> None:
-    """A computation runs forward and backward; a request runs on several threads."""
+    """The README runs a computation forward and backward, and a request on several threads."""
     nnet = parse_config(CONFIG, rng=np.random.default_rng(0))
     wanted = request(range(-1, 5), range(5), sequences=2)
     names: dict[str, Any] = {

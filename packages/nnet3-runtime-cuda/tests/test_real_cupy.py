@@ -1,8 +1,8 @@
-"""CuPy itself, where it is installed without a driver: what the package calls is there, and so.
+"""CuPy itself, installed without a driver: it has what the package calls.
 
-The other tests use `strict_cupy`. These hold it, and the calls of `cupy_platform`, against the real
-module: names, arguments and their types, classes of errors, options of the compiler. `nox -s cupy`
-installs it. On a machine with a driver they are skipped: `tests/test_gpu.py` runs there.
+The other tests use `strict_cupy`. These tests compare it, and the calls of `cupy_platform`, with
+the real module: names, arguments and their types, error classes, compiler options. `nox -s cupy`
+installs CuPy. On a machine with a driver they are skipped: `tests/test_gpu.py` runs there.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from strict_cupy import FakeArray, FakeDevice, FakeGraph, FakePool, FakeRuntime,
 
 NOT_OF_CUPY = {"add", "cuda", "new", "work", "captured", "broken", "uploads", "launches", "host"}
 NOT_OF_CUPY |= {"numbers", "written_by", "memory", "driver_version"}
-"""What the stand-ins have for tests."""
+"""Names of the stand-ins that only tests use."""
 
 
 @pytest.fixture(scope="module")
 def cupy() -> Any:
-    """The module, without a device to do harm on."""
+    """The module, on a machine without a device."""
     module = pytest.importorskip("cupy", reason="CuPy is not installed")
     if module.cuda.runtime.driverGetVersion():
         pytest.skip("there is a driver")
@@ -37,7 +37,7 @@ def cupy() -> Any:
 
 
 def public(stand_in: Any) -> set[str]:
-    """Names that a stand-in offers and CuPy should have."""
+    """The names of a stand-in that CuPy should have."""
     names = {name for name in dir(stand_in) if not name.startswith("_")} - NOT_OF_CUPY
     special = {"__enter__", "__exit__", "__dlpack_device__"}
     return names | (special & set(vars(stand_in)))
@@ -55,17 +55,17 @@ def public(stand_in: Any) -> set[str]:
     ],
 )
 def test_stand_in_has_nothing_of_its_own(cupy: Any, stand_in: Any, real: str) -> None:
-    """What the stand-in offers, CuPy has."""
+    """CuPy has the names of the stand-in."""
     found = cupy
     for name in real.split("."):
         found = getattr(found, name)
-    # Attributes of instances are not seen in the class of a stream.
+    # The class of streams does not list attributes of instances.
     instances = {"ptr", "device_id"} if real == "cuda.Stream" else set()
     assert {name for name in public(stand_in) - instances if not hasattr(found, name)} == set()
 
 
 def test_modules_have_what_is_used(cupy: Any) -> None:
-    """Functions and classes are where they are looked for."""
+    """Functions and classes are in the modules where the package looks for them."""
     cuda = cupy.cuda
     for owner, names in (
         (cupy, ("RawModule", "asarray", "copyto", "from_dlpack", "get_default_memory_pool")),
@@ -87,7 +87,7 @@ def test_errors_are_of_the_classes_that_are_caught(cupy: Any) -> None:
 
 
 def test_arguments_are_converted(cupy: Any) -> None:
-    """Calls fail for want of a driver, not for the type of an argument."""
+    """Calls fail because there is no driver, not because of an argument's type."""
     runtime, array = cupy.cuda.runtime, np.zeros(4, dtype=np.float32)
     start, device = array.__array_interface__["data"][0], 1 << 40
     calls: list[Callable[[], object]] = [
@@ -107,7 +107,7 @@ def test_arguments_are_converted(cupy: Any) -> None:
 
 
 def test_keywords_are_known(cupy: Any) -> None:
-    """What is given by keyword is called so."""
+    """Functions have the keyword arguments that the package uses."""
     assert "casting" in inspect.signature(cupy.copyto).parameters
     assert "non_blocking" in inspect.signature(cupy.cuda.Stream.__init__).parameters
     assert "mode" in inspect.signature(cupy.cuda.Stream.begin_capture).parameters
@@ -117,7 +117,7 @@ def test_keywords_are_known(cupy: Any) -> None:
     ("shape", "strides"), [((3, 2), (16, 4)), ((0, 3), (64, 4)), ((2, 0), (64, 4))]
 )
 def test_views(cupy: Any, shape: tuple[int, int], strides: tuple[int, int]) -> None:
-    """Memory becomes an array of CuPy with these strides, also without elements."""
+    """Memory becomes a CuPy array with these strides, even without elements."""
     platform: Any = object.__new__(CupyPlatform)
     platform.ordinal, platform._cupy = 0, cupy
     platform._current = lambda what: memoryview(b"")  # a context that does nothing
@@ -128,7 +128,7 @@ def test_views(cupy: Any, shape: tuple[int, int], strides: tuple[int, int]) -> N
 
 
 def test_options_are_accepted(cupy: Any) -> None:
-    """NVRTC takes what CuPy makes of our options: the standard of C++ is given once."""
+    """NVRTC accepts the options that CuPy makes of ours, with one C++ standard."""
     from cupy._core import core
     from cupy_backends.cuda.libs import nvrtc
 
@@ -145,7 +145,7 @@ def test_options_are_accepted(cupy: Any) -> None:
 
 
 def test_cublaslt_is_found(cupy: Any) -> None:
-    """cuda-pathfinder finds the library of the wheel, which has all functions that are called."""
+    """cuda-pathfinder finds the wheel's library, which has all functions that the package calls."""
     from cuda import pathfinder
     from nnet3_runtime_cuda.cuda.platform.cublaslt import Library
 
@@ -158,7 +158,7 @@ def test_cublaslt_is_found(cupy: Any) -> None:
 
 
 def test_device_without_driver(cupy: Any) -> None:
-    """The message says what is missing."""
+    """Without a driver, the message says what is missing."""
     with pytest.raises(DeviceError, match="device 'cuda': there is no NVIDIA driver here"):
         open_platform("cuda")
 

@@ -1,4 +1,4 @@
-"""Tests of the splitting of row lists into regular blocks, and of the moves made of them."""
+"""Tests of splitting row lists into regular blocks, and of the resulting moves."""
 
 from itertools import groupby
 
@@ -9,7 +9,7 @@ from nnet3_runtime_cuda.lowering.bind.regular import regular_blocks
 
 
 def covered(lists: np.ndarray) -> tuple[np.ndarray, int]:
-    """What the blocks of the lists say the lists are, and the number of blocks."""
+    """The lists that the blocks stand for, and the number of blocks."""
     blocks = regular_blocks(lists)
     result = np.full_like(lists, -1)
     for b in range(len(blocks)):
@@ -39,14 +39,14 @@ def row_lists(draw: st.DrawFn) -> np.ndarray:
 @given(row_lists())
 @settings(max_examples=2 * settings.default.max_examples)
 def test_blocks_cover_the_lists(lists: np.ndarray) -> None:
-    """Taken together the blocks are the lists, element by element and in order."""
+    """The blocks together are the lists, element by element and in order."""
     result, _ = covered(lists)
 
     np.testing.assert_array_equal(result, lists)
 
 
 def progression(columns: list[np.ndarray]) -> int:
-    """How many columns from the first on change by equal steps."""
+    """The number of columns, from the first on, that change by equal steps."""
     size = min(2, len(columns))
     while size < len(columns) and np.array_equal(
         columns[size] - columns[size - 1], columns[1] - columns[0]
@@ -56,14 +56,14 @@ def progression(columns: list[np.ndarray]) -> int:
 
 
 def step(run: np.ndarray) -> list[int]:
-    """By how much each list changes from one row of a run to the next."""
+    """The change of each list from one row of a run to the next."""
     return (run[1] - run[0]).tolist() if len(run) > 1 else [0] * run.shape[1]
 
 
 def greedy_blocks(lists: np.ndarray) -> list[tuple[int, int, int]]:
-    """Start, count and length of each block, straight from the definition.
+    """Start, count and length of each block, by the definition.
 
-    That is, the longest runs from the left on, and of these the most that are at equal distances.
+    The blocks are the longest runs from the left, and as many of these as are equally spaced.
     """
     runs: list[np.ndarray] = []
     rest = list(lists.T)
@@ -85,7 +85,7 @@ def greedy_blocks(lists: np.ndarray) -> list[tuple[int, int, int]]:
 @given(row_lists())
 @settings(max_examples=2 * settings.default.max_examples)
 def test_blocks_are_those_of_the_definition(lists: np.ndarray) -> None:
-    """What is found in linear time are the longest runs and the longest blocks of them."""
+    """The search in linear time finds the longest runs and the longest blocks of them."""
     blocks = regular_blocks(lists)
 
     found = np.stack([blocks.start, blocks.runs, blocks.length], axis=1)
@@ -93,7 +93,7 @@ def test_blocks_are_those_of_the_definition(lists: np.ndarray) -> None:
 
 
 def test_change_of_order_is_one_block() -> None:
-    """Going from rows ordered by sequence to rows ordered by time needs a single strided copy."""
+    """Reordering rows from order by sequence to order by time takes a single strided copy."""
     by_time = np.arange(6 * 4).reshape(6, 4)
     lists = np.stack([np.arange(24), by_time.T.ravel()])
 

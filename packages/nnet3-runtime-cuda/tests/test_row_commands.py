@@ -1,4 +1,4 @@
-"""Commands that move rows give what a plain loop over the rows gives."""
+"""Commands that move rows give the results of a plain loop over rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NNET = parse_config(
     """
 )
 A, B = 1, 2
-"""Both matrices have `ROWS` rows; in each the submatrix of columns 1 to 3 is moved."""
+"""Both matrices have `ROWS` rows; the commands move the submatrix of columns 1 to 3."""
 WHOLE_A, WHOLE_B, PART_A, PART_B = 1, 2, 3, 4
 SUBMATRICES = [
     [0, 0, 0, 0, 0],
@@ -36,7 +36,7 @@ SUBMATRICES = [
 
 @attrs.frozen
 class Lists:
-    """The lists that the commands refer to."""
+    """The lists of the commands."""
 
     indexes: tuple[int, ...] = (0,) * ROWS
     multi: tuple[tuple[int, int], ...] = ((-1, -1),) * ROWS
@@ -44,7 +44,7 @@ class Lists:
 
 
 def run(command: Command, lists: Lists, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """What 'a' is after a command."""
+    """The matrix 'a' after a command."""
     program = [
         commands.AcceptInput(matrix=WHOLE_A, node=0),
         commands.AcceptInput(matrix=WHOLE_B, node=1),
@@ -111,7 +111,7 @@ def test_copy_and_add_rows(indexes: tuple[int, ...], alpha: float, seed: int, ad
 def test_copy_and_add_rows_from_many(
     indexes: tuple[int, ...], alpha: float, seed: int, add: bool
 ) -> None:
-    """CopyRowsMulti and AddRowsMulti take each row from the submatrix that the list names."""
+    """CopyRowsMulti and AddRowsMulti read each row from the submatrix in the list."""
     a, b = values(seed)
     pairs = tuple((PART_B, r) if r >= 0 else (-1, -1) for r in indexes)
     kind = commands.AddRowsMulti if add else commands.CopyRowsMulti
@@ -128,7 +128,7 @@ def test_copy_and_add_rows_from_many(
 def test_copy_and_add_to_rows_of_many(
     indexes: tuple[int, ...], alpha: float, seed: int, add: bool
 ) -> None:
-    """CopyToRowsMulti and AddToRowsMulti put each row to the submatrix that the list names."""
+    """CopyToRowsMulti and AddToRowsMulti write each row to the submatrix in the list."""
     a, b = values(seed)
     pairs = tuple((PART_A, r) if r >= 0 else (-1, -1) for r in indexes)
     command: Command = (
@@ -184,7 +184,7 @@ MOVES: dict[str, tuple[Command, Callable[[np.ndarray, np.ndarray], np.ndarray]]]
 
 @pytest.mark.parametrize("name", MOVES)
 def test_whole_submatrices(name: str) -> None:
-    """Commands on whole submatrices leave the columns beside them alone."""
+    """Commands on whole submatrices do not change the columns beside them."""
     command, expected = MOVES[name]
     a, b = values(0)
     actual = run(command, Lists(), a, b)

@@ -1,4 +1,4 @@
-"""Tests of matrices that do not lie in memory as one piece."""
+"""Tests of matrices that are not one piece of memory."""
 
 import numpy as np
 import pytest
@@ -25,26 +25,26 @@ def time_splice() -> TimeSplice:
 
 
 def spliced(*, thin_columns: int = 0) -> tuple[RowMatrix, np.ndarray]:
-    """A time splice, and the same as one matrix."""
+    """A time splice, and the equal plain matrix."""
     splice = time_splice()
     memory = np.full((ROWS + 3, HEIGHT * len(OFFSETS)), np.nan, np.float32)
     return SplicedRows(splice, memory, thin_columns=thin_columns), np.hstack(splice.parts)
 
 
 def thin_splice() -> tuple[RowMatrix, np.ndarray]:
-    """The same, with small products."""
+    """A time splice that uses small products, and the equal plain matrix."""
     return spliced(thin_columns=HEIGHT)
 
 
 def thin() -> tuple[RowMatrix, np.ndarray]:
-    """A matrix in one piece and a column of ones, with small products."""
+    """A matrix in one piece with a column of ones, by small products, and the equal matrix."""
     matrix, ones = random(ROWS, 11), np.ones(ROWS, np.float32)
     rows = ColumnBlocks([matrix], last=ones, thin_columns=HEIGHT)
     return rows, np.hstack([matrix, ones[:, None]])
 
 
 def blocks() -> tuple[RowMatrix, np.ndarray]:
-    """Blocks of columns and a column of ones, and the same as one matrix."""
+    """Blocks of columns with a column of ones, and the equal plain matrix."""
     parts = [random(ROWS, 3), random(ROWS, 2, seed=1)]
     return ColumnBlocks(parts, last=np.ones(ROWS, np.float32)), np.hstack(
         [*parts, np.ones((ROWS, 1), np.float32)]
@@ -53,13 +53,13 @@ def blocks() -> tuple[RowMatrix, np.ndarray]:
 
 @pytest.fixture(autouse=True)
 def short_rows_are_thin(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small products are taken for matrices of few columns, too."""
+    """Uses small products for matrices of few columns, too."""
     monkeypatch.setattr(thin_products, "FEWEST_TERMS", 1)
 
 
 @pytest.mark.parametrize("make", [spliced, thin_splice, blocks, thin])
 def test_products(make) -> None:
-    """Products and norms are those of the matrix in one piece."""
+    """Products and norms are those of the plain matrix."""
     h = random(ROWS, HEIGHT, seed=2)
     rows, matrix = make()
     w, out = random(HEIGHT, rows.dim, seed=4), random(HEIGHT, rows.dim, seed=5)
@@ -79,7 +79,7 @@ def test_products(make) -> None:
 
 @pytest.mark.parametrize("make", [blocks, thin])
 def test_rows_of_blocks(make) -> None:
-    """Some rows of a matrix are a matrix; less a product, it is what it is less a product."""
+    """Subtracting a product from some rows gives those rows of the plain difference."""
     h, part = random(ROWS, HEIGHT, seed=2), slice(5, 12)
     rows, matrix = make()
     w = random(HEIGHT, rows.dim, seed=4)
@@ -104,7 +104,7 @@ def test_rows_of_a_splice() -> None:
 
 @pytest.mark.parametrize("part", [slice(0, HEIGHT), slice(1, 3)])
 def test_products_with_what_is_spread(part: slice) -> None:
-    """The product with some columns of a matrix that is spread over the rows of the splice."""
+    """The product with columns of a matrix that is spread over a splice's rows is right."""
     splice, h = time_splice(), random(ROWS, HEIGHT, seed=2)
     wide = np.zeros((ROWS + 3, HEIGHT * len(OFFSETS)), np.float32)
     for view in splice.products(wide):

@@ -1,4 +1,4 @@
-"""When estimates of the natural gradient begin and move, on a device as on the processor."""
+"""When estimates of the natural gradient begin and change, on a device as on the processor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PERIODS = (1, 4, 3)
     runs=st.lists(st.integers(0, 2), min_size=1, max_size=40),
 )
 def test_decisions_are_those_of_the_processor(segments: list[list[int]], runs: list[int]) -> None:
-    """Segments that use estimates in any order decide as if each use was decided when it came."""
+    """Segments that use estimates in any order decide as if at each use."""
     clock = Clock()
     assert [clock.add() for _ in PERIODS] == [0, 1, 2]
     bound = []
@@ -45,7 +45,7 @@ def test_decisions_are_those_of_the_processor(segments: list[list[int]], runs: l
 
 
 def test_what_depends_on_nothing_always_runs() -> None:
-    """Without decisions there is nothing to decide, and the union of one is that one."""
+    """Without decisions there is nothing to decide, and the union of one set is that set."""
     schedule = Schedule(Clock())
     assert schedule.any_of([]) == ALWAYS
     assert schedule.any_of([7]) == 7

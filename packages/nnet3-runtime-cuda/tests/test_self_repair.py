@@ -1,6 +1,6 @@
-"""Statistics of activations, and the self-repair that rests on them, against plain formulas.
+"""Statistics of activations, and self-repair by them, compared with plain formulas.
 
-Randomly chosen minibatches are left out of both: here all take part, or none.
+Both leave out minibatches at random; in these tests they use all or none.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ SCALE = 0.01
 
 
 class Run:
-    """A component that ran forward and backward once.
+    """A component after one forward and one backward pass.
 
     Attributes:
         x, y: Input and output.
         dx, dy: Their derivatives.
-        parameters: As one vector.
-        gradient: Of the parameters.
+        parameters: The parameters as one vector.
+        gradient: Their gradient.
         after: The component with its statistics.
     """
 
@@ -43,7 +43,7 @@ class Run:
 
 @pytest.fixture(autouse=True)
 def _all_minibatches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All minibatches count."""
+    """Makes all minibatches count."""
     monkeypatch.setattr(Kernel, "chance", lambda *_: True)
 
 
@@ -61,14 +61,14 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 def assert_equal(actual: object, expected: object) -> None:
-    """Up to rounding of statistics in float32."""
+    """Compares values up to rounding of statistics in float32."""
     np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("chance", [True, False])
 @pytest.mark.parametrize("kind", ["Sigmoid", "Tanh", "RectifiedLinear"])
 def test_activations(kind: str, chance: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inputs of saturated units are pushed towards 0, twice as much as on average."""
+    """Inputs of saturated units are pushed towards 0, with twice the average strength."""
     monkeypatch.setattr(Kernel, "chance", lambda *_: chance)
     x = columns(1, 300, 5, -4, 8)
     if kind == "RectifiedLinear":
@@ -95,19 +95,19 @@ def test_activations(kind: str, chance: bool, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_blocks_of_rectifiers() -> None:
-    """Units of a block are repaired by the average over all blocks."""
+    """The average over all blocks decides about the repair of a block's units."""
     x = columns(1, -9, 1, -9, 1, 1)
     run = Run(f"type=RectifiedLinearComponent dim=6 block-dim=2 self-repair-scale={SCALE}", x)
     active = (x > 0) * 1.0
     average = active.mean(axis=0).reshape(3, 2).mean(axis=0)
-    assert average.min() > 0.05  # though no output of two of the units is positive
+    assert average.min() > 0.05  # though two of the units have no positive output
 
     assert_equal(run.dx, run.dy * active)
     assert run.after.num_dims_processed == 2
 
 
 def test_softmax() -> None:
-    """Outputs are averaged."""
+    """A softmax stores averages of its outputs."""
     run = Run("type=SoftmaxComponent dim=4", columns(1, 2, 3, 4))
 
     assert run.after.count == ROWS
@@ -117,8 +117,8 @@ def test_softmax() -> None:
 
 @pytest.mark.parametrize("has_scales", [False, True])
 def test_lstm(has_scales: bool) -> None:
-    """All five nonlinearities of a saturated cell are pushed back; the gradient has that, too."""
-    # The statistics of before decide: those of a first run.
+    """All five nonlinearities of a saturated cell are repaired, also in the gradient."""
+    # Earlier statistics decide: those of a first run.
     dim, flag = 3, "true" if has_scales else "false"
     nnet = single(
         f"type=LstmNonlinearityComponent cell-dim={dim} use-dropout={flag} "
@@ -172,7 +172,7 @@ def test_lstm(has_scales: bool) -> None:
 
 @pytest.mark.parametrize("has_recurrent_dim", [True, False])
 def test_gru(has_recurrent_dim: bool) -> None:
-    """The tanh of a saturated cell is pushed back; the gradient has that, too."""
+    """The tanh of a saturated cell is repaired, also in the gradient."""
     cell, recurrent = 4, 2 if has_recurrent_dim else 4
     option = f"recurrent-dim={recurrent}" if has_recurrent_dim else ""
     sizes = [*[1] * (cell + recurrent), 99, 1, 99, 1, *[1] * cell, *[1] * recurrent]
@@ -200,7 +200,7 @@ def test_gru(has_recurrent_dim: bool) -> None:
 
 
 def test_output_gru() -> None:
-    """Likewise where the recurrent parameters are a vector."""
+    """The same with a vector of recurrent parameters."""
     cell = 4
     run = Run(
         f"type=OutputGruNonlinearityComponent cell-dim={cell} self-repair-scale={SCALE}",
@@ -231,9 +231,9 @@ def gru_cell_derivative(run: Run, h: np.ndarray, z: np.ndarray) -> np.ndarray:
 
 
 def test_clipped_derivatives() -> None:
-    """Rows that are too long get the norm of the threshold; often clipped inputs are pushed back.
+    """Long rows are clipped to the threshold; inputs that are clipped often are repaired.
 
-    The mean norm of rows stays what it was before they were pushed.
+    Repair does not change the mean norm of rows.
     """
     limit, target, scale = 2.0, 0.5, 0.3
     run = Run(
@@ -266,14 +266,14 @@ def mean_norm(rows: np.ndarray) -> float:
 
 @pytest.mark.parametrize(("threshold", "expected"), [(0.5, 0.5), (0.0, 0.0)])
 def test_clipped_elements(threshold: float, expected: float) -> None:
-    """Without norms each element is clipped; nothing passes a threshold of 0."""
+    """Without norms, each element is clipped; a threshold of 0 passes nothing."""
     run = Run(f"type=ClipGradientComponent dim=5 clipping-threshold={threshold}", columns(*[1] * 5))
 
     assert_equal(run.dx, np.clip(run.dy, -expected, expected))
 
 
 def test_truncated_derivatives() -> None:
-    """Long rows are clipped, and at some times, where a recurrence crosses them, zeroed."""
+    """Long rows are clipped, and zeroed at times where a recurrence crosses a boundary."""
     run = Run(
         "type=BackpropTruncationComponent dim=5 scale=0.5 clipping-threshold=1.0 "
         "zeroing-threshold=1.2 zeroing-interval=3 recurrence-interval=1",
@@ -292,7 +292,7 @@ def test_truncated_derivatives() -> None:
 
 
 def test_attention(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights and their entropy are summed up on two of three minibatches."""
+    """Weights and their entropy are summed on two of three minibatches."""
     monkeypatch.setattr(Kernel, "chance", lambda _, probability: probability > 0.5)
     run = Run(
         "type=RestrictedAttentionComponent num-heads=2 key-dim=2 value-dim=1 num-left-inputs=1 "

@@ -1,4 +1,4 @@
-"""Cutting requests up by sequences."""
+"""Splitting requests by sequences."""
 
 import numpy as np
 from hypothesis import given
@@ -24,7 +24,7 @@ def requests(draw: st.DrawFn) -> ComputationRequest:
 
 @given(requests(), st.integers(1, 4))
 def test_groups_have_each_row_once(request: ComputationRequest, count: int) -> None:
-    """Each row is in one group, with its t, and all rows of a sequence in the same."""
+    """Each row is in one group, with its t; all rows of a sequence are in the same group."""
     groups = sequence_groups(request, count)
 
     assert len(groups) == min(count, num_sequences(request))
@@ -44,7 +44,7 @@ def test_groups_have_each_row_once(request: ComputationRequest, count: int) -> N
 
 @given(requests(), st.integers(1, 4))
 def test_groups_differ_by_a_sequence(request: ComputationRequest, count: int) -> None:
-    """No group has more rows than another by more than the longest sequence has."""
+    """Numbers of rows of two groups differ by at most the longest sequence."""
     sizes = [len(group.request.outputs[0].indexes) for group in sequence_groups(request, count)]
     longest = max(np.unique(request.outputs[0].indexes[:, N], return_counts=True)[1])
 
@@ -52,7 +52,7 @@ def test_groups_differ_by_a_sequence(request: ComputationRequest, count: int) ->
 
 
 def test_groups_of_equal_sequences_are_equal() -> None:
-    """Groups of as many sequences of the same shape have one request, and their rows are slices."""
+    """Groups of equally many equal sequences share a request, and their rows are slices."""
     request = ComputationRequest(
         inputs=[IoSpecification.from_range("input", -2, 5, 6)],
         outputs=[IoSpecification.from_range("output", 0, 3, 6)],
@@ -65,7 +65,7 @@ def test_groups_of_equal_sequences_are_equal() -> None:
 
 
 def test_output_of_some_sequences() -> None:
-    """A group leaves out outputs that none of its sequences has, and inputs that nobody wants."""
+    """A group omits outputs that none of its sequences has, and inputs that it does not need."""
     request = ComputationRequest(
         inputs=[IoSpecification.from_range("input", 0, 2, 3)],
         outputs=[

@@ -1,4 +1,4 @@
-"""Tests of inputs and derivatives that are recognised as rows of one matrix at several offsets."""
+"""Tests of splices: inputs and derivatives that are rows of one matrix at several offsets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ output-node name=output input=squashed
 
 
 def network(offsets: tuple[int, int, int] = (-2, 0, 2)) -> Nnet:
-    """An affine map of several frames of another one."""
+    """An affine map on several frames of another one."""
     terms = "), Offset(below, ".join(map(str, offsets))
     return parse_config(CONFIG.replace("OFFSETS", terms), rng=np.random.default_rng(0))
 
@@ -46,7 +46,7 @@ NOTHING = Plan(components=NNET.component_names)
 
 
 def plan(text: str, *, gains: bool = True) -> Plan:
-    """The plan for a program, given as its matrices and commands."""
+    """The plan for a program in text form."""
     return plan_with(NNET, program(NNET, text), Stated(taps=[1] if gains else []))
 
 
@@ -70,7 +70,7 @@ IN_PLACE = """
     free m2
     provide output = m3
 """
-"""The first block of the input is what the layer below gave."""
+"""An input whose first block is the output of the layer below."""
 
 COPIED = """
     m1 = 64 x 4
@@ -87,7 +87,7 @@ COPIED = """
     free m1
     provide output = m3
 """
-"""All blocks are copies."""
+"""An input all of whose blocks are copies."""
 
 IN_TURN = """
     m1 = 68 x 4
@@ -110,7 +110,7 @@ IN_TURN = """
     free m3
     provide output = m4
 """
-"""One splice is read right after another."""
+"""Two splices, one right after the other."""
 
 BACKWARD = """
     m1 = 64 x 4
@@ -136,11 +136,11 @@ BACKWARD = """
     m6(4:63, :) += m5(:, 8:11)
     free m5
 """
-"""An input that is spliced once more, and its derivative."""
+"""An input that is spliced twice, and its derivative."""
 
 
 def test_block_in_place() -> None:
-    """The rows of the first block, and those below it, are what the other blocks are copies of."""
+    """The other blocks are copies of the first block's rows, and of rows beyond it."""
     found = plan(IN_PLACE)
 
     taps = Taps(matrix=2, area=Area(0, 64, 0, 4), count=3, distance=2)
@@ -150,7 +150,7 @@ def test_block_in_place() -> None:
 
 
 def test_copied_blocks() -> None:
-    """If all blocks are copies, the matrix of the input holds nothing."""
+    """If all blocks are copies, the input's matrix is not filled."""
     found = plan(COPIED)
 
     taps = Taps(matrix=1, area=Area(0, 64, 0, 4), count=3, distance=2)
@@ -159,7 +159,7 @@ def test_copied_blocks() -> None:
 
 
 def test_one_splice_after_another() -> None:
-    """What an affine map writes is there, although it does not read its own input's matrix."""
+    """An affine map's output is kept although its own input's matrix is not filled."""
     found = plan(IN_TURN)
 
     assert [(each.position, each.taps.matrix, each.is_idle) for each in found.inputs] == [
@@ -170,7 +170,7 @@ def test_one_splice_after_another() -> None:
 
 
 def test_part_of_copied_rows() -> None:
-    """An input may be some rows of what was copied, and copies may begin at other rows."""
+    """An input can be part of the copied rows, and each copy can begin at another row."""
     found = plan(
         COPIED.replace("m2 = 60 x 12", "m2 = 64 x 12")
         .replace("m2(:, 0:3) = m1(0:59, :)", "m2(:, 0:3) = m1")
@@ -184,7 +184,7 @@ def test_part_of_copied_rows() -> None:
 
 
 def test_derivative() -> None:
-    """The derivative of a splice is added up before it is added to that of the rows."""
+    """The blocks of a splice's derivative are added up before they are added to that of the rows."""
     found = plan(BACKWARD)
 
     assert taps_of(found) == {9: Taps(matrix=1, area=Area(0, 64, 0, 4), count=3, distance=2)}
@@ -210,25 +210,25 @@ def test_derivative() -> None:
     ],
 )
 def test_inputs_that_are_no_splices(old: str, new: str) -> None:
-    """An input is left alone if its blocks are not the same rows at equal distances."""
+    """A splice is not planned unless the blocks are the same rows at equal distances."""
     assert old in COPIED
     assert plan(COPIED.replace(old, new)).inputs == ()
 
 
 def test_few_rows_are_left_alone() -> None:
-    """Steps of a recurrence are no splices."""
+    """Splices of few rows, such as steps of a recurrence, are not planned."""
     few = re.sub(r"\b(59|60|61|63|64)\b", lambda row: str(int(row[0]) - 20), COPIED)
 
     assert plan(few) == NOTHING
 
 
 def test_components_that_gain_nothing() -> None:
-    """A plan has only what the component gains by."""
+    """A component that gains nothing by a splice gets none."""
     assert plan(COPIED, gains=False) == plan(BACKWARD, gains=False) == NOTHING
 
 
 def test_copies_that_others_need() -> None:
-    """A copy is made if anything else reads or changes it."""
+    """Copies are made if anything else reads or changes them."""
     for use in ("m3 = m2(:, 4:7)", "m2(3:3, 4:7) = constant 0.0"):
         found = plan(COPIED.replace("free m2", f"{use}\nfree m2"))
 
@@ -252,7 +252,7 @@ def test_copies_that_others_need() -> None:
     ],
 )
 def test_derivatives_that_are_left_alone(old: str, new: str) -> None:
-    """Derivatives are added up block by block if anything else happens to them."""
+    """Derivatives are added up block by block if anything else uses them."""
     assert old in BACKWARD
     text = "\n".join(line for line in BACKWARD.replace(old, new).splitlines() if line.strip())
 
@@ -284,7 +284,7 @@ def requests(draw: st.DrawFn) -> tuple[Nnet, ComputationRequest]:
 
 
 def results(nnet: Nnet, request: ComputationRequest, *, natural: bool) -> list[np.ndarray]:
-    """Output, and if they are asked for the input derivative and the gradient."""
+    """The output and, if requested, the input derivative and the gradient."""
     rng, has_deriv = np.random.default_rng(1), request.outputs[0].has_deriv
     device = DeviceNnet(
         nnet, trainable=has_deriv, natural_gradient=natural and has_deriv, dtype=np.float64
@@ -301,7 +301,7 @@ def results(nnet: Nnet, request: ComputationRequest, *, natural: bool) -> list[n
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets small products be computed by tiles."""
+    """Allows tiles for small products."""
     for name in ("FEWEST_COLUMNS", "FEWEST_ROWS", "MANY_ROWS"):
         monkeypatch.setattr(tiled_product, name, 1)
 
@@ -309,7 +309,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(requests(), st.booleans())
 @settings(max_examples=3 * settings.default.max_examples // 10)
 def test_values_are_the_same(case: tuple[Nnet, ComputationRequest], natural: bool) -> None:
-    """Whatever the rows, values are those of products with the spliced matrix."""
+    """For any rows, values are those of products with the spliced matrix."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(splices, "FEWEST_ROWS", 8)
         by_taps = results(*case, natural=natural)
@@ -322,7 +322,7 @@ def test_values_are_the_same(case: tuple[Nnet, ComputationRequest], natural: boo
 
 @pytest.mark.parametrize("width", [64, 256])
 def test_values_of_one_splice_after_another(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rows that a splice is read from are not used as working memory, whatever its size."""
+    """Rows that a splice reads are not used as working memory, whatever its size."""
     monkeypatch.undo()  # of `_small`: the sizes are those of real networks
     monkeypatch.setenv("NNET3_TILES", "1")
     splice = "Append(Offset({0}, -1), {0}, Offset({0}, 1))"
@@ -353,7 +353,7 @@ def test_values_of_one_splice_after_another(width: int, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("sequences", [1, 3])
 @pytest.mark.parametrize("has_deriv", [False, True])
 def test_regular_requests_have_splices(sequences: int, has_deriv: bool) -> None:
-    """Compiled computations are recognised, forward and backward, and make no copies."""
+    """Splices of compiled computations are found, forward and backward, and not copied."""
     inputs, outputs = (
         IoSpecification.from_range(name, *times, sequences, has_deriv=has_deriv)
         for name, times in (("input", (-2, 62)), ("output", (0, 60)))
@@ -371,7 +371,7 @@ def test_regular_requests_have_splices(sequences: int, has_deriv: bool) -> None:
 
 
 def test_loops_are_left_alone() -> None:
-    """Commands of a loop do not run in their order."""
+    """Splices in loops, whose commands do not run in order, are not planned."""
     text = COPIED.replace("m2 = undefined", "label\nm2 = undefined") + "    goto c1\n"
 
     assert plan(text) == NOTHING

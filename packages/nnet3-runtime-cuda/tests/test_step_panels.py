@@ -1,4 +1,4 @@
-"""Tests of trainable parameters that the steps of a recurrence find in panels."""
+"""Tests of panels of trainable parameters for the steps of a recurrence."""
 
 import numpy as np
 import pytest
@@ -29,17 +29,17 @@ component name=top type=AffineComponent input-dim=12 output-dim=3
 component-node name=top component=top input=Append(projection, IfDefined(Offset(projection, -1)))
 output-node name=output input=top
 """
-"""A projected recurrence: two of six columns go back into it, all are read by the layer above."""
+"""A projected recurrence: two of six columns are recurrent, and the next layer reads all."""
 
 
 def network(begin: int = 0, width: int = 2, delay: int = 1) -> Nnet:
-    """The network, with these columns in the recurrence."""
+    """The network with these recurrent columns."""
     config = CONFIG.format(begin=begin, width=width, delay=delay, input_dim=5 + width)
     return parse_config(config, rng=np.random.default_rng(0))
 
 
 def program(nnet: Nnet, *, derivatives: bool = False) -> NnetComputation:
-    """Its computation over FRAMES frames of SEQUENCES sequences."""
+    """The network's computation over FRAMES frames of SEQUENCES sequences."""
     given = IoSpecification.from_range("input", 0, FRAMES, SEQUENCES, has_deriv=derivatives)
     wanted = IoSpecification.from_range("output", 0, FRAMES, SEQUENCES, has_deriv=derivatives)
     request = ComputationRequest(
@@ -64,14 +64,14 @@ def training_results(nnet: Nnet) -> list[np.ndarray]:
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even a few parameters are copied, whatever is faster on this machine."""
+    """Uses panels even for a few parameters, whether or not they are faster here."""
     monkeypatch.setattr(step_panels, "FEWEST_PARAMETERS", 1)
     monkeypatch.setattr(NumpyTape, "gains_by_panels", lambda _, rows: rows > 1)
 
 
 @pytest.mark.parametrize("is_backward", [False, True])
 def test_steps_of_a_recurrence(is_backward: bool) -> None:
-    """Nearly all steps find the parameters of the recurrent columns in panels, once laid out."""
+    """Nearly all steps use panels of the recurrent parameters, which are laid out once."""
     nnet = test_known_inputs.network(-1)
     computation = test_known_inputs.program(nnet, derivatives=True)
 
@@ -88,7 +88,7 @@ def test_steps_of_a_recurrence(is_backward: bool) -> None:
 
 
 def test_memory_is_shared() -> None:
-    """Panels that are not needed at the same time lie in the same memory, the larger ones first."""
+    """Panels that are not needed at the same time share memory, the larger ones first."""
     first, second, third = (Factor(number, False, 0) for number in range(3))
     uses = {first: range(40), second: range(40, 80), third: range(20, 60)}
 
@@ -105,7 +105,7 @@ def _size(factor: Factor) -> int:
 
 @pytest.mark.parametrize("begin", [0, 2])
 def test_training_is_the_same(begin: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Outputs, derivatives and gradient are those of steps without, also with other parameters."""
+    """Outputs, derivatives and gradient equal those without panels, after a training step, too."""
     nnet = network(begin)
 
     ours = training_results(nnet)
@@ -116,7 +116,7 @@ def test_training_is_the_same(begin: int, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_fixed_parameters_are_left_alone() -> None:
-    """Parameters that do not change lie in panels anyhow."""
+    """Fixed parameters are in panels in any case, so the plan has none."""
     nnet = network()
     computation = program(nnet)
 
@@ -124,7 +124,7 @@ def test_fixed_parameters_are_left_alone() -> None:
 
 
 def test_loops_are_left_alone() -> None:
-    """In a loop, memory that is shared would be needed again in the next round."""
+    """Loops get no panels: the next round would need the shared memory again."""
     nnet = network()
     computation = loop(nnet, FRAMES, sequences=SEQUENCES)
 

@@ -1,4 +1,4 @@
-"""Streams: the outputs of `compute`, however the frames come, and beside how many others."""
+"""Streams: they give the outputs of `compute`, for any pushes and any other sequences."""
 
 import subprocess
 import sys
@@ -72,7 +72,7 @@ def frames(count: int, *, dim: int = 4, seed: int = 0) -> np.ndarray:
 
 
 def pushed(stream: Stream, values: np.ndarray, sizes: Random, most: int = 9) -> np.ndarray:
-    """The outputs for frames that come in pushes of random sizes."""
+    """The outputs for frames in pushes of random sizes."""
     parts, begin = [], 0
     while begin < len(values):
         count = sizes.randint(0, most)
@@ -104,7 +104,7 @@ class TestOneSequence:
             )
 
     def test_outputs_come_at_once(self) -> None:
-        """With the last frame that a chunk needs its outputs are there."""
+        """The outputs of a chunk are there with the last frame that it needs."""
         stream = Model(network(TDNN)).stream(frames_per_chunk=5)
         counts = [len(stream.push(frames(1, seed=number))) for number in range(20)]
 
@@ -115,7 +115,7 @@ class TestOneSequence:
         assert stream.frames_to_outputs() == 9
 
     def test_reset(self) -> None:
-        """After a reset the next push is the beginning."""
+        """After a reset, the next push is the beginning of a sequence."""
         model = Model(network(RECURRENT))
         stream = model.stream(frames_per_chunk=4)
         stream.push(frames(30, seed=1))
@@ -125,7 +125,7 @@ class TestOneSequence:
         assert_same(pushed(stream, frames(30), Random(0)), model.compute(frames(30)))
 
     def test_frames_are_copied(self) -> None:
-        """The caller may use the array of a push again."""
+        """The caller can change the array of a push afterwards."""
         model = Model(network(TDNN))
         stream, values, parts = model.stream(frames_per_chunk=20), np.empty((3, 4), "f4"), []
         for begin in range(0, 33, 3):
@@ -135,7 +135,7 @@ class TestOneSequence:
         assert_same(np.concatenate([*parts, stream.finish()]), model.compute(frames(33)))
 
     def test_scores(self) -> None:
-        """Priors, scale and exponential as `compute` has them."""
+        """Priors, scale and exponential are those of `compute`."""
         model = Model(network(TDNN), priors=[0.2, 0.3, 0.5])
         options = {"use_priors": True, "acoustic_scale": 0.1, "apply_exp": True}
 
@@ -145,7 +145,7 @@ class TestOneSequence:
         )
 
     def test_more_left_context(self) -> None:
-        """The first frame is repeated before the beginning, for recurrences."""
+        """For recurrences, the first frame is repeated before the beginning."""
         model = Model(network(RECURRENT))
         stream = model.stream(frames_per_chunk=8, extra_left_context_initial=5)
 
@@ -155,7 +155,7 @@ class TestOneSequence:
         )
 
     def test_a_network_that_reads_the_past_only(self) -> None:
-        """Outputs do not come before the frames that they belong to."""
+        """Outputs appear only after the frames that they belong to."""
         model = Model(network(LATE))
         stream = model.stream(frames_per_chunk=4)
 
@@ -165,7 +165,7 @@ class TestOneSequence:
         assert_same(pushed(stream, frames(33), Random(0)), model.compute(frames(33)))
 
     def test_memory_does_not_grow(self) -> None:
-        """Of 5,000 frames, 80 kB, and their outputs, 100 kB, nothing is kept."""
+        """After 5,000 frames, 80 kB, with outputs of 100 kB, no memory is kept."""
         stream = Model(network(RECURRENT)).stream(frames_per_chunk=10)
         values = frames(1000)
         stream.push(values)
@@ -180,7 +180,7 @@ class TestOneSequence:
         assert held[-1] - held[0] < 40_000
 
     def test_a_long_push_is_let_go(self) -> None:
-        """The few frames that are still needed do not keep the array that they came in."""
+        """The few frames that are still needed do not keep the array of their push alive."""
         stream = Model(network(TDNN)).stream(frames_per_chunk=500)
         stream.push(frames(2000))
         tracemalloc.start()
@@ -207,7 +207,7 @@ class TestOneSequence:
             Model(network(TDNN)).stream(**options)
 
     def test_frames_that_do_not_fit(self) -> None:
-        """They are refused, and the stream goes on as if they had not come."""
+        """Frames that do not fit are refused, without an effect on the stream."""
         model = Model(network(TDNN))
         stream = model.stream(frames_per_chunk=5)
         first = stream.push(frames(30)[:17])
@@ -226,10 +226,10 @@ class TestOneSequence:
 
 
 class TestIvectors:
-    """I-vectors that change with time."""
+    """I-vectors that change over time."""
 
     def test_one_for_all(self) -> None:
-        """An i-vector that does not change serves all frames."""
+        """A constant i-vector serves all frames."""
         model, ivector = Model(network(WITH_IVECTOR)), frames(1, dim=2, seed=5)[0]
         for period in (None, 5):
             stream = model.stream(frames_per_chunk=10, ivector_period=period)
@@ -241,25 +241,25 @@ class TestIvectors:
             )
 
     def test_one_in_each_chunk(self) -> None:
-        """A chunk has the i-vector that holds at the last frame that it reads, as in Kaldi."""
+        """A chunk uses the i-vector at the last frame that it reads, as in Kaldi."""
         found = self.with_one_in_each_frame(period=None)
-        # Chunk k, of 10 frames, reads up to frame 10 k + 11, and what serves it from 10 k + 10 on.
+        # Chunk k, of 10 frames, reads up to frame 10 k + 11, so its i-vector is from 10 k + 10 on.
         assert_same(found, self.expected(lambda time: max(time // 10 * 10 + 1, 11)))
 
     def test_a_period(self) -> None:
-        """A stretch has the i-vector that holds at the last of its frames that a chunk reads."""
+        """A period uses the i-vector at the last of its frames that a chunk reads."""
         found = self.with_one_in_each_frame(period=5)
 
         def last_frame(time: int) -> int:
             begin = time // 5 * 5
-            # Chunks read up to frames 11, 21, 31, ...: stretches from 10, 20, 30 on are cut there.
+            # Chunks read up to frames 11, 21, 31, ...: periods from 10, 20, 30 on are cut there.
             return begin + 1 if begin >= 10 and begin % 10 == 0 else begin + 4
 
         assert_same(found, self.expected(last_frame))
 
     @staticmethod
     def with_one_in_each_frame(period: int | None) -> np.ndarray:
-        """The outputs for 40 frames, each of which comes with an i-vector."""
+        """The outputs for 40 frames, each pushed with an i-vector."""
         model = Model(network(WITH_IVECTOR))
         stream = model.stream(frames_per_chunk=10, ivector_period=period)
         vectors = frames(60, dim=2, seed=7)
@@ -286,7 +286,7 @@ class TestIvectors:
         return spliced @ second.linear_params.T + second.bias_params
 
     def test_errors(self) -> None:
-        """An i-vector must be there from the first frame on, of the right dimension, and finite."""
+        """An i-vector is required from the first frame on, with the right dimension and finite."""
         stream = Model(network(WITH_IVECTOR)).stream()
         with pytest.raises(RunError, match="the first frames need an i-vector"):
             stream.push(frames(5))
@@ -305,7 +305,7 @@ class TestManySequences:
     @pytest.mark.parametrize("config", [TDNN, RECURRENT])
     @pytest.mark.parametrize("sequences", [1, 4])
     def test_they_come_and_go(self, config: str, sequences: int) -> None:
-        """Each has the outputs that it would have alone."""
+        """Each sequence has the outputs that it would have alone."""
         model, rng = Model(network(config)), Random(0)
         stream = model.stream(frames_per_chunk=6, sequences=sequences)
         waiting = {number: frames(rng.randint(0, 50), seed=number) for number in range(40)}
@@ -337,7 +337,7 @@ class TestManySequences:
             assert_same(np.concatenate(outputs), expected.get(number, np.empty((0, 0))[:, :0]))
 
     def test_nothing_is_compiled_for_one_more(self) -> None:
-        """The programs are there when the stream is, and streams with equal options share them."""
+        """Making a stream compiles all its programs; streams with equal options share them."""
         model = Model(network(RECURRENT))
         stream = model.stream(frames_per_chunk=6, sequences=3)
         seconds = model.compile_seconds
@@ -348,7 +348,7 @@ class TestManySequences:
         assert model.compile_seconds == seconds > 0
 
     def test_one_that_overflows(self) -> None:
-        """It is named and ended; the outputs of the others are not lost."""
+        """A sequence that overflows is named and ended; the others keep their outputs."""
         model = Model(network(GROWING))
         stream = model.stream(frames_per_chunk=2, sequences=3)
         good, bad = frames(4) * np.float32(1e-3), np.full((4, 4), 1e30, np.float32)
@@ -361,11 +361,11 @@ class TestManySequences:
 
 
 class TestStates:
-    """States that are kept, sent, and taken up again."""
+    """States that are stored, sent, and continued."""
 
     @pytest.mark.parametrize("config", [TDNN, RECURRENT, WITH_IVECTOR])
     def test_at_any_time(self, config: str) -> None:
-        """A sequence whose state becomes bytes and comes back after each push goes on as before."""
+        """A sequence whose state is stored and restored after each push goes on as usual."""
         nnet = network(config)
         model = Model(nnet)
         ivector = frames(1, dim=2)[0] if model.ivector_dim else None
@@ -383,7 +383,7 @@ class TestStates:
         assert_same(np.concatenate([*parts, one.finish("the last")]), expected)
 
     def test_another_process(self, tmp_path: Path) -> None:
-        """A sequence begins in one process and ends in another."""
+        """A sequence can begin in one process and end in another."""
         write_nnet(network(RECURRENT), tmp_path / "final.raw")
         model = load(tmp_path / "final.raw")
         stream = model.stream(frames_per_chunk=6)

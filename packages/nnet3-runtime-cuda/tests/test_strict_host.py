@@ -1,4 +1,4 @@
-"""The strict host platform: what it finds in kernels that are wrong."""
+"""The strict host platform finds faults of kernels."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ extern "C" __global__ void never_written(float* x) {
 
 
 def run(name: str, blocks: int = 2) -> np.ndarray:
-    """What a kernel makes of (blocks, 32) numbers."""
+    """The result of a kernel for (blocks, 32) numbers."""
     platform = HostPlatform(strict=True)
     names = KERNELS.split("void ")[1:]
     kernels = platform.build(KERNELS, [text.partition("(")[0] for text in names])
@@ -69,7 +69,7 @@ def run(name: str, blocks: int = 2) -> np.ndarray:
 
 
 def test_what_is_right_passes() -> None:
-    """A kernel that waits before it reads what others wrote is let pass, again and again."""
+    """A kernel that waits before it reads other threads' results passes, in every run."""
     for _ in range(3):
         np.testing.assert_array_equal(run("right")[1], np.arange(64, 32, -1))
 
@@ -86,13 +86,13 @@ def test_what_is_right_passes() -> None:
     ],
 )
 def test_what_is_wrong_is_found(name: str, blocks: int, message: str) -> None:
-    """Races within a block and between blocks, accesses to nothing, and barriers apart."""
+    """Races within a block and between blocks, bad addresses, and unequal barriers are found."""
     with pytest.raises(DeviceError, match=f"kernel {name}: .*{message}"):
         run(name, blocks)
 
 
 def test_shared_memory_is_poisoned() -> None:
-    """What no thread of the block has written to shared memory is not a number."""
+    """Shared memory that no thread of the block has written is NaN."""
     found = run("never_written", 3)
     assert np.isnan(found[:, 16:]).all()
     assert (found[:, :16] == 0).all()

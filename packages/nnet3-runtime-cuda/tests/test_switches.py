@@ -1,4 +1,4 @@
-"""The environment variables that decide how products are computed."""
+"""The environment variables that choose how products are computed."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ each_switch = pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: swi
 
 @each_switch
 def test_values(switch: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a variable may be is what is chosen; without it, or if it is empty, nothing is."""
+    """Each allowed value is chosen; without the variable, or if it is empty, none is."""
     monkeypatch.delenv(switch.variable, raising=False)
     assert switch.chosen() is None
     for value in ("", *switch.values):
@@ -28,7 +28,7 @@ def test_values(switch: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_unknown_values(
     switch: Switch, kind: type[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are refused at once: the variable, what it may be, and what it is."""
+    """An unknown value is refused at once, with the variable, the allowed values, and the value."""
     nnet = single("type=AffineComponent input-dim=2 output-dim=3", dim=2)
     monkeypatch.setenv(switch.variable, "foo")
 
@@ -40,7 +40,7 @@ def test_unknown_values(
 
 @pytest.mark.parametrize(("value", "wanted"), [("0", False), ("1", True), ("", True)])
 def test_tiles(value: str, wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There are tiles unless the variable is 0."""
+    """Tiles are used unless the variable is 0."""
     monkeypatch.setenv(TILES.variable, value)
 
     assert NumpyTape().uses_tiles() is wanted

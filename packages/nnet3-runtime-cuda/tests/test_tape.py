@@ -1,4 +1,4 @@
-"""Operations that the tape records in another way than NumPy offers them."""
+"""Operations that the tape records in another form than NumPy offers."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ VALUES = np.array([-np.inf, -1.0, -0.0, 0.0, 1e-30, 0.5, 1.0, 3.0, np.inf, np.na
     st.booleans(),
 )
 def test_limits(rows: int, columns: int, limit: float, is_part: bool) -> None:
-    """The maximum and the minimum with a number are NumPy's, also of parts of rows."""
+    """Maximum and minimum with a number are NumPy's, also for parts of rows."""
     values = np.random.default_rng(rows).choice(VALUES, (rows, columns + 8))
     a = values[:, :columns] if is_part else values[:, :columns].copy()
     tape, above, below = NumpyTape(), np.empty_like(a), np.empty_like(a)
@@ -33,7 +33,7 @@ def test_limits(rows: int, columns: int, limit: float, is_part: bool) -> None:
 
 @pytest.mark.parametrize("columns", [7, 100])
 def test_is_positive(columns: int) -> None:
-    """Where a value is positive there is a 1, also for the smallest and the largest."""
+    """Positive values give 1, also the smallest and the largest."""
     values = VALUES[(VALUES >= 0.0)]
     a = np.random.default_rng(0).choice(values, (4, columns))
     tape, out = NumpyTape(), np.empty_like(a)
@@ -46,7 +46,7 @@ def test_is_positive(columns: int) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("columns", [1, 2, 4, 8, 16])
 def test_negative(columns: int, dtype: type) -> None:
-    """One column of a matrix is negated in place, whatever the distance of its elements is."""
+    """One column of a matrix is negated in place, for any distance between its elements."""
     values = np.arange(1.0, 11.0 * columns + 1.0, dtype=dtype).reshape(-1, columns)
     expected = [-values[row, -1].item() for row in range(len(values))]
     tape = NumpyTape(dtype=dtype)
@@ -58,7 +58,7 @@ def test_negative(columns: int, dtype: type) -> None:
 
 @pytest.mark.parametrize("rows", [1, MOST_COUNTED, 2 * MOST_COUNTED + 1])
 def test_count_positive(rows: int) -> None:
-    """Positive values are counted, also where there are more than a byte can count."""
+    """Positive values are counted, even if there are more than a byte can count."""
     a = np.random.default_rng(rows).choice(VALUES, (rows, 5))
     a[:, 0] = 1.0
     tape, out = NumpyTape(), np.full((1, 5), np.nan, np.float32)
@@ -70,7 +70,7 @@ def test_count_positive(rows: int) -> None:
 
 @given(st.lists(st.lists(st.integers(0, 5000), max_size=6), max_size=6))
 def test_scratch(commands: list[list[int]]) -> None:
-    """Arrays of a command do not overlap; a command that ran before needs no more memory."""
+    """Arrays of one command do not overlap; the memory of earlier commands is used again."""
     scratch = Scratch()
     for sizes in commands:
         scratch.begin()
@@ -89,7 +89,7 @@ def test_scratch(commands: list[list[int]]) -> None:
 
 
 def test_lent_memory() -> None:
-    """A command takes what is lent to it first; the next one has it no more."""
+    """A command uses lent memory first; the next command no longer has it."""
     scratch, lent = Scratch(), np.zeros(300, np.float32)
     scratch.begin()
     scratch.lend(lent)
@@ -106,7 +106,7 @@ def test_lent_memory() -> None:
 
 @pytest.mark.parametrize("columns", [100, SMALL])
 def test_lent_memory_on_a_device(columns: int) -> None:
-    """On a device, too, lent memory is of one command; what finds no room there has its own."""
+    """The same on a device; arrays that do not fit into lent memory get their own."""
     scratch, lent = DeviceScratch(), np.zeros(3 * SMALL, np.float32)
     scratch.begin()
     ring = scratch.take((SMALL // 4,), np.float32)

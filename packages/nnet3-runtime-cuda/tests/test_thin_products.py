@@ -29,7 +29,7 @@ def test_values(rows: int, dim: int, columns: int) -> None:
 @pytest.mark.parametrize("columns", [1, 20, 40, MOST_COLUMNS])
 @pytest.mark.parametrize("dim", [160, 1536, 6016])
 def test_products_are_small(dim: int, columns: int) -> None:
-    """No product is larger than the library's functions for small products take."""
+    """Products are within the limit of the library's functions for small products."""
     product = ThinProduct(np.zeros((1700, dim), np.float32), columns)
 
     sizes = [stack.shape[1] * stack.shape[2] * columns for _, stack, _ in product._blocks]
@@ -38,7 +38,7 @@ def test_products_are_small(dim: int, columns: int) -> None:
 
 
 def test_which_pay() -> None:
-    """Rows apart in memory, short rows, and many columns are left to the library."""
+    """The BLAS library computes products of scattered rows, short rows, and many columns."""
     x = np.zeros((8, 2 * FEWEST_TERMS), np.float32)
 
     assert ThinProduct.of(x, 2) is not None

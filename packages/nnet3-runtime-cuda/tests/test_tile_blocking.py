@@ -1,4 +1,4 @@
-"""Tests of how products by tiles are cut up."""
+"""Tests of cutting tiled products into parts and blocks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nnet3_runtime_cuda.kernels.tiles.time_tiles import TimeTiles
 
 @pytest.mark.parametrize("rows", [300, 552, 1200, 2000])
 def test_changing_factors_take_no_more_memory_than_a_splice(rows: int) -> None:
-    """With few rows, parameters that may change are transformed for few columns at a time."""
+    """With few rows, parameters that can change are transformed for few columns at a time."""
     input_dim, output_dim, num_taps = 1024, 1536, 3
     tiles = TimeTiles.at((0, 8, 16), rows, np.dtype(np.float32))
     assert tiles is not None

@@ -1,4 +1,4 @@
-"""Tests of the factors of products by tiles in panels."""
+"""Tests of the factors of tiled products in panels."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ TAPS = np.array([[1, 0], [1, 1], [1, -1], [0, 1]], np.float32)
 @pytest.mark.parametrize("outputs", [5, 3 * WIDTH, 5 * WIDTH + 3, MOST_INNER + 1])
 @pytest.mark.parametrize("inputs", [7, 2 * WIDTH + 32, 2 * MOST_INNER + 1])
 def test_sums_of_panels(inputs: int, outputs: int, threads: int) -> None:
-    """Panels of changing parameters are those of their sums, however threads share them."""
+    """Panels of changing parameters are right, for any number of threads."""
     nnet = single("type=TdnnComponent input-dim=2 output-dim=2 time-offsets=0", dim=2)
     store = DeviceNnet(nnet, trainable=True).kernel(0).store
     rng = np.random.default_rng(inputs)

@@ -1,4 +1,4 @@
-"""Convolutions by tiles give what convolutions by patches give."""
+"""Convolutions by tiles give the results of convolutions by patches."""
 
 import attrs
 import numpy as np
@@ -21,24 +21,24 @@ DOUBLE = np.dtype(np.float64)
 
 
 class PatchTape(NumpyTape):
-    """A tape that wants no tiles."""
+    """A tape on which tiles are not faster."""
 
     gains_by_tiles = False
 
 
 @attrs.frozen(kw_only=True)
 class Convolution:
-    """A convolution and the rows that it is run for.
+    """A convolution and its rows.
 
     Attributes:
         taps: Number of time offsets.
-        distance: Of the rows of two time offsets.
-        row_stride: Of the input rows of neighboring output rows: if not 1, no tiles over time.
+        distance: Rows between two time offsets.
+        row_stride: Rows between the inputs of neighbouring outputs: if not 1, no tiles over time.
         first: The first input row.
-        rows: Of the output.
+        rows: Output rows.
         height_out: Heights of the output.
-        subsampling: Heights of the input for each of them.
-        height_offsets: Of each time offset.
+        subsampling: Number of input heights for each output height.
+        height_offsets: Height offsets at each time offset.
     """
 
     taps: int
@@ -52,13 +52,13 @@ class Convolution:
 
     @property
     def indexes(self) -> TimeOffsetPrecomputedIndexes:
-        """Where the input rows lie."""
+        """The input rows of each output row."""
         offsets = tuple(self.first + k * self.distance for k in range(self.taps))
         return TimeOffsetPrecomputedIndexes(row_stride=self.row_stride, row_offsets=offsets)
 
     @property
     def by_tiles(self) -> bool:
-        """Whether there are tiles, over time or height."""
+        """Whether tiles are possible, over time or height."""
         has_height_tiles = self.height_offsets == "-1,0,1" and self.subsampling == 1
         has_height_tiles = has_height_tiles and self.height_out % 2 == 0
         return has_height_tiles or TimeTiles.around(self.indexes, self.rows, DOUBLE) is not None
@@ -107,7 +107,7 @@ class Convolution:
 
 @st.composite
 def convolutions(draw: st.DrawFn) -> Convolution:
-    """Such as may pay for tiles."""
+    """Convolutions for which tiles can pay."""
     taps, distance = draw(st.integers(2, 5)), draw(st.integers(1, 3))
     least = 2 * distance * (7 - taps)
     return Convolution(
@@ -125,7 +125,7 @@ def convolutions(draw: st.DrawFn) -> Convolution:
 @given(convolutions(), st.booleans(), st.booleans())
 @settings(max_examples=3 * settings.default.max_examples // 5)
 def test_values_are_those_by_patches(convolution: Convolution, add: bool, trainable: bool) -> None:
-    """Output, input derivative and gradient are the same, whether or not tiles overlap."""
+    """Output, input derivative and gradient are the same, whether tiles overlap or not."""
     assume(convolution.by_tiles)
     by_tiles, by_patches = (
         convolution.run(tape(dtype=DOUBLE), add=add, trainable=trainable)
@@ -143,7 +143,7 @@ def test_values_are_those_by_patches(convolution: Convolution, add: bool, traina
 def test_values_in_single_precision(
     row_stride: int, height_out: int, in_panels: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rounding costs less than a tenth of what outputs and gradients may be off."""
+    """Rounding errors are less than a tenth of the tolerances of outputs and gradients."""
     monkeypatch.setattr(NumpyTape, "gains_by_panels", lambda *_: in_panels)
     convolution = Convolution(
         taps=3, distance=2, first=1, rows=203, row_stride=row_stride, height_out=height_out
@@ -168,7 +168,7 @@ def test_values_in_single_precision(
 def test_values_do_not_depend_on_threads(
     convolution: Convolution, add: bool, trainable: bool
 ) -> None:
-    """Two and three threads, each with blocks of its own, give what one gives."""
+    """Two and three threads with separate blocks give the results of one."""
     assume(convolution.by_tiles)
 
     values, *all_shared = (
@@ -183,7 +183,7 @@ def test_values_do_not_depend_on_threads(
 
 
 def test_tiles_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With NNET3_TILES=0 all values are those by patches, to the last bit."""
+    """With NNET3_TILES=0, all values are those by patches, to the last bit."""
     convolution = Convolution(taps=3, distance=5, first=1, rows=203)
     by_tiles, by_patches = convolution.run(NumpyTape()), convolution.run(PatchTape())
     monkeypatch.setenv("NNET3_TILES", "0")
@@ -196,7 +196,7 @@ def test_tiles_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_natural_gradient_is_that_by_patches() -> None:
-    """What is preconditioned is the same gradient."""
+    """The natural gradient by tiles is that by patches."""
     convolution = Convolution(taps=3, distance=2, first=1, rows=50)
 
     by_tiles, by_patches = (
@@ -212,13 +212,13 @@ def test_natural_gradient_is_that_by_patches() -> None:
         (1, (0,), 100),  # one time offset
         (1, (0, 1, 3), 100),  # offsets at no constant distance
         (3, (0, 1, 2), 100),  # no output at some frames
-        (1, (0, 1, 2), 5),  # so few rows that two tiles have ten products of fifteen
-        (1, (0, 40, 80), 100),  # a tile has more rows
+        (1, (0, 1, 2), 5),  # so few rows that two tiles have ten products instead of fifteen
+        (1, (0, 40, 80), 100),  # a tile has more rows than there are
         (1, tuple(range(6)), 100),  # as many offsets as products
     ],
 )
 def test_rows_that_gain_nothing(row_stride: int, row_offsets: tuple[int, ...], rows: int) -> None:
-    """There are no tiles where they would not save products."""
+    """Tiles are not used where they would not save products."""
     indexes = TimeOffsetPrecomputedIndexes(row_stride=row_stride, row_offsets=row_offsets)
 
     assert TimeTiles.around(indexes, rows, DOUBLE) is None
@@ -236,7 +236,7 @@ def test_rows_that_gain_nothing(row_stride: int, row_offsets: tuple[int, ...], r
 def test_heights_that_are_patches(
     height_in: int, height_out: int, subsampling: int, heights: list[int]
 ) -> None:
-    """There are tiles only for three neighboring heights and an even number of outputs."""
+    """Height tiles need three neighbouring heights and an even number of outputs."""
     nnet = single(
         f"type=TimeHeightConvolutionComponent num-filters-in=1 num-filters-out=1 "
         f"height-in={height_in} height-out={height_out} height-subsample-out={subsampling} "
@@ -249,7 +249,7 @@ def test_heights_that_are_patches(
 
 @given(st.integers(1, 5), st.integers(12, 300), st.integers(1, 40))
 def test_blocks_cover_the_rows(distance: int, rows: int, most_rows: int) -> None:
-    """The blocks have all output rows, each once, in order; and none is much smaller."""
+    """The blocks have all output rows, each once, in order, and are of similar size."""
     indexes = TimeOffsetPrecomputedIndexes(row_stride=1, row_offsets=(0, distance, 2 * distance))
     tiles = TimeTiles.around(indexes, rows * distance, DOUBLE)
     assert tiles is not None
@@ -270,7 +270,7 @@ def test_blocks_cover_the_rows(distance: int, rows: int, most_rows: int) -> None
 
 @pytest.mark.parametrize(("rows", "frames"), [(6, 2), (7, 4), (8, 2)])
 def test_precise_tiles(rows: int, frames: int) -> None:
-    """Where little is to be lost by rounding, tiles of three taps have two frames, if that pays."""
+    """Precise tiles of three taps have two frames where these save products, else four."""
     tiles = TimeTiles.at((0, 1, 2), rows, DOUBLE, is_precise=True)
 
     assert tiles is not None

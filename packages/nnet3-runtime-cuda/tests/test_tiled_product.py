@@ -1,4 +1,4 @@
-"""Products by tiles give what products of spliced rows give."""
+"""Products by tiles give the results of products of spliced rows."""
 
 import attrs
 import numpy as np
@@ -20,23 +20,23 @@ DOUBLE = np.dtype(np.float64)
 
 
 class DirectTape(NumpyTape):
-    """A tape that wants no tiles."""
+    """A tape on which tiles are not faster."""
 
     gains_by_tiles = False
 
 
 @attrs.frozen(kw_only=True)
 class Layer:
-    """A TDNN component and the rows that it is run for.
+    """A TDNN component and its rows.
 
     Attributes:
         taps: Number of time offsets.
-        distance: Of the rows of two time offsets.
+        distance: Rows between two time offsets.
         first: The first input row.
-        rows: Of the output.
+        rows: Output rows.
         input_dim: Columns of the input.
         output_dim: Columns of the output.
-        has_bias: Whether there is a bias; without, the component adds to its output if told to.
+        has_bias: Whether there is a bias; without one, the component can add to its output.
     """
 
     taps: int = 2
@@ -88,7 +88,7 @@ class Layer:
 
 @pytest.fixture(autouse=True)
 def always_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small products are computed by tiles, too, and in several parts and blocks."""
+    """Uses tiles for small products, too, in several parts and blocks."""
     for module, name, value in (
         (tiled_product, "FEWEST_ROWS", 1),
         (tiled_product, "MANY_ROWS", 1),
@@ -102,7 +102,7 @@ def always_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @st.composite
 def layers(draw: st.DrawFn) -> Layer:
-    """Such as may pay for tiles."""
+    """Layers for which tiles can pay."""
     taps, distance = draw(st.integers(2, 5)), draw(st.integers(1, 5))
     least = 2 * distance * (7 - taps)
     return Layer(
@@ -121,7 +121,7 @@ def layers(draw: st.DrawFn) -> Layer:
 def test_values_are_those_of_direct_sums(
     layer: Layer, add: bool, first: bool, trainable: bool
 ) -> None:
-    """Output, input derivative and gradient are the same, whether or not tiles overlap."""
+    """Output, input derivative and gradient are the same, whether tiles overlap or not."""
     tiled, direct = (
         layer.run(tape(dtype=DOUBLE), add=add, first=first, trainable=trainable)
         for tape in (NumpyTape, DirectTape)
@@ -137,7 +137,7 @@ def test_values_are_those_of_direct_sums(
 def test_values_in_single_precision(
     input_dim: int, output_dim: int, in_panels: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rounding costs a fifth of what outputs may be off, and a tenth for gradients."""
+    """Rounding errors are a fifth of the tolerance of outputs, and a tenth of that of gradients."""
     monkeypatch.undo()
     monkeypatch.setattr(NumpyTape, "gains_by_panels", lambda *_: in_panels)
     layer = Layer(distance=8, rows=300, input_dim=input_dim, output_dim=output_dim)
@@ -158,7 +158,7 @@ def test_values_in_single_precision(
 def test_values_do_not_depend_on_threads(
     layer: Layer, add: bool, first: bool, trainable: bool, in_panels: bool
 ) -> None:
-    """Two and three threads give what one gives, with blocks of their own or in common."""
+    """Two and three threads, with separate or shared blocks, give the results of one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(NumpyTape, "gains_by_panels", lambda *_: in_panels)
         patch.setattr(tiled_product, "MOST_CHANGING_TAPS", layer.taps)
@@ -179,7 +179,7 @@ def test_values_do_not_depend_on_threads(
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_natural_gradient_is_that_of_direct_sums(has_bias: bool, first: bool) -> None:
-    """What is preconditioned is the same gradient."""
+    """The natural gradient by tiles is that by direct products."""
     layer = Layer(distance=2, rows=50, has_bias=has_bias)
 
     tiled, direct = (
@@ -191,7 +191,7 @@ def test_natural_gradient_is_that_of_direct_sums(has_bias: bool, first: bool) ->
 
 
 def test_tiles_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With NNET3_TILES=0 all values are those of direct sums, to the last bit."""
+    """With NNET3_TILES=0, all values are those of direct products, to the last bit."""
     layer = Layer(distance=5, rows=203)
     tiled, direct = layer.run(NumpyTape()), layer.run(DirectTape())
     monkeypatch.setenv("NNET3_TILES", "0")
@@ -207,7 +207,7 @@ def test_tiles_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     ("offsets", "rows"), [((0, 2, 5), 99), ((0, 0), 99), ((4, 2), 99), ((0, 8), 23), ((0,), 99)]
 )
 def test_no_tiles_where_they_do_not_pay(offsets: tuple[int, ...], rows: int) -> None:
-    """Rows at other distances, and too few, are left to direct sums."""
+    """Rows at unequal distances, and few rows, are computed by direct products."""
     device = DeviceNnet(single("type=TdnnComponent input-dim=2 output-dim=2 time-offsets=0", dim=2))
     store = device.kernel(0).store
     linear = np.ones((2, 2 * len(offsets)), np.float32)
@@ -216,7 +216,7 @@ def test_no_tiles_where_they_do_not_pay(offsets: tuple[int, ...], rows: int) -> 
 
 
 def test_training_forward_is_precise() -> None:
-    """Errors of the forward pass, which the gradient would amplify, are smaller in training."""
+    """Errors of the forward pass are smaller in training, where gradients amplify them."""
     nnet = single("type=TdnnComponent input-dim=256 output-dim=256 time-offsets=-1,0,1", dim=256)
     wanted = request(inputs=range(-1, 1025), outputs=range(1024), sequences=1, training=False)
     computation = compile_computation(nnet, wanted)

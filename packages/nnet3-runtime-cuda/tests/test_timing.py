@@ -1,4 +1,4 @@
-"""Tests of how the fastest way is found."""
+"""Tests of finding the fastest method."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ from nnet3_runtime_cuda.cpu.products.timing import MOST_ROUNDS, REPEATS, fastest
 
 
 class Clock:
-    """A clock that stands still but for what is done."""
+    """A clock that only tasks move on."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -17,7 +17,7 @@ class Clock:
         return self.now
 
     def task(self, *seconds: float) -> Callable[[], None]:
-        """Something that takes so long, first and each further time; the last for good."""
+        """A task that takes these times in turn; the last time is repeated."""
         left = list(seconds)
 
         def run() -> None:
@@ -36,7 +36,7 @@ class Clock:
     ],
 )
 def test_the_clearly_faster_way(first: list[float], second: list[float], expected: str) -> None:
-    """Near a tie the first way stays; short tasks count as much as long ones."""
+    """If times are about equal the first method stays; short tasks count as much as long ones."""
     clock = Clock()
     ways = {
         "first": [clock.task(seconds) for seconds in first],
@@ -47,7 +47,7 @@ def test_the_clearly_faster_way(first: list[float], second: list[float], expecte
 
 
 def test_the_first_time_does_not_count() -> None:
-    """A library that takes long to get going is judged by what follows."""
+    """A library with a slow first call is judged by later calls."""
     clock = Clock()
     ways = {"first": [clock.task(1.0)], "second": [clock.task(9.0, 0.5)]}
 
@@ -55,7 +55,7 @@ def test_the_first_time_does_not_count() -> None:
 
 
 def test_a_disturbed_round_does_not_decide() -> None:
-    """A way that only seemed slow, as another program had the processor, is found to be faster."""
+    """A method that seemed slow while another program had the processor is found to be faster."""
     clock = Clock()
     disturbed = [3.0] * (3 * REPEATS)
     ways = {"first": [clock.task(1.0)], "second": [clock.task(*disturbed, 0.5)]}
@@ -64,7 +64,7 @@ def test_a_disturbed_round_does_not_decide() -> None:
 
 
 def test_what_is_faster_is_not_tried_for_long() -> None:
-    """Only where nothing is clearly faster are there more repeats than a few."""
+    """Many repeats are made only if no method is clearly faster."""
     clock = Clock()
 
     assert fastest({"first": [clock.task(1.0)], "second": [clock.task(0.5)]}, clock) == "second"

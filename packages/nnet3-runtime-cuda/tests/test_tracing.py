@@ -1,4 +1,4 @@
-"""Traces: what runs is what runs without, and what they say of it is so."""
+"""Traces: tracing changes no calls and no values, and its numbers are right."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def with_parameters(nnet: Nnet, **scales: float) -> Nnet:
 
 
 def described(call: Any) -> tuple[Any, Any]:
-    """What a recorded call or an operand is: names, shapes and numbers."""
+    """A recorded call or operand in comparable form: names, shapes and numbers."""
     if isinstance(call, np.ndarray | int | float | str):
         return type(call), getattr(call, "shape", call)
     if isinstance(call, partial):
@@ -93,7 +93,7 @@ def described(call: Any) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("training", [False, True])
 def test_the_same_calls_run(nnet: Nnet, training: bool) -> None:
-    """With a watch the same calls are recorded in the same order; without one nothing is added."""
+    """A watch records the same calls in the same order; without a watch nothing is added."""
     computation = computation_of(nnet, training=training)
     device = DeviceNnet(nnet, trainable=training, threads=1)
 
@@ -126,7 +126,7 @@ def test_outputs_and_derivatives_are_the_same(nnet: Nnet, threads: int) -> None:
 
 
 def test_values_by_node(nnet: Nnet) -> None:
-    """The largest magnitude of each node is that of the formula, and each command has its node."""
+    """The largest magnitude of each node follows from the formulas; commands have their nodes."""
     x = features()
     tracer = Tracer()
     computer = NnetComputer(nnet, computation_of(nnet), threads=1, trace=tracer)
@@ -149,7 +149,7 @@ def test_values_by_node(nnet: Nnet) -> None:
 
 
 def test_bytes_of_a_command(nnet: Nnet) -> None:
-    """A Propagate counts what it reads, what it writes, and the parameters."""
+    """A Propagate counts the bytes of its input, its output and the parameters."""
     tracer = Tracer()
     NnetComputer(nnet, computation_of(nnet), threads=1, trace=tracer).forward({"input": features()})
 
@@ -159,7 +159,7 @@ def test_bytes_of_a_command(nnet: Nnet) -> None:
 
 
 def test_runs_are_added_up(nnet: Nnet) -> None:
-    """Sums are of all runs, of all computers of a computation; single runs of the first ones."""
+    """Sums count the runs of all computers of a computation; single runs are the first ones."""
     tracer = Tracer(most_runs=3)
     computation = computation_of(nnet)
     for _ in range(2):
@@ -179,7 +179,7 @@ def test_runs_are_added_up(nnet: Nnet) -> None:
 
 
 def test_first_fault(nnet: Nnet) -> None:
-    """The first node with an overflow is named, though later ones hide it."""
+    """The first node with an overflow is named, even if later nodes hide it."""
     large = with_parameters(nnet, affine=1e38)
     tracer = Tracer()
     computer = NnetComputer(large, computation_of(large), threads=1, trace=tracer)
@@ -190,7 +190,7 @@ def test_first_fault(nnet: Nnet) -> None:
     output = computer.forward({"input": x})["output"]
 
     fault = tracer.trace().fault
-    assert np.isfinite(output).all()  # tanh has made 1 of it
+    assert np.isfinite(output).all()  # the tanh of infinity is 1
     assert fault is not None
     assert (fault.node, fault.index, fault.run) == ("affine", (0, 3, 0), 2)
     assert fault.value in ("inf", "-inf")
@@ -199,7 +199,7 @@ def test_first_fault(nnet: Nnet) -> None:
 
 
 def test_nodes_that_share_a_component() -> None:
-    """Which of two nodes with one component is meant is seen from the matrix."""
+    """The matrix tells which of two nodes with one component a command computes."""
     nnet = with_parameters(parse_config(SHARED, rng=np.random.default_rng(0)), both=1e20)
     tracer = Tracer()
     computer = NnetComputer(nnet, computation_of(nnet), threads=1, trace=tracer)

@@ -1,4 +1,4 @@
-"""A small update of any updatable component raises the objective by what the gradient says."""
+"""A small update of any updatable component raises the objective as the gradient predicts."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ UPDATABLE = [
     if any(random_case(kind, Random(seed)).nnet().num_parameters for seed in range(20))
 ]
 MINIBATCHES = 14
-"""More than the first ones, on which all estimates of Fisher matrices change."""
+"""More minibatches than the first ones, on which all estimates of Fisher matrices change."""
 
 LENGTH = 1.0e-4
-"""Of a step, as a part of the length of the parameters."""
+"""Length of a step, relative to the length of the parameters."""
 
 TOLERANCE = 0.01
-"""How far a raise may be from a linear one, as a part of it."""
+"""The relative deviation from a linear increase."""
 
 
 class Climb:
-    """The sum of the outputs of a component, each times a weight, as a function of parameters."""
+    """The sum of a component's outputs times weights, as a function of its parameters."""
 
     def __init__(self, nnet: Nnet, computation, *, natural_gradient: bool) -> None:
         self._device_nnet = DeviceNnet(
@@ -51,7 +51,7 @@ class Climb:
 
 
 def test_the_types_that_learn() -> None:
-    """No type with parameters is missing."""
+    """The tests cover all types with parameters."""
     assert len(UPDATABLE) == 19
     assert {"Affine", "Composite", "LstmNonlinearity", "TimeHeightConvolution"} <= set(UPDATABLE)
 
@@ -59,7 +59,7 @@ def test_the_types_that_learn() -> None:
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("kind", UPDATABLE)
 def test_updates_go_uphill(kind: str, seed: int) -> None:
-    """Minibatch after minibatch, along the gradient and along the natural gradient."""
+    """The objective rises in each minibatch, along the gradient and the natural gradient."""
     choices, rng = Random(seed), np.random.default_rng(seed)
     while True:
         case = random_case(kind, choices)

@@ -42,7 +42,7 @@ output-node name=output input=softmax
 
 
 def workers_begun_by(call: Callable[[], object]) -> set[threading.Thread]:
-    """The threads that there are after a call and were not before."""
+    """The threads that a call has started."""
     before = set(threading.enumerate())
     call()
     return set(threading.enumerate()) - before
@@ -56,7 +56,7 @@ def have_ended(threads: set[threading.Thread]) -> bool:
 
 
 def test_share_runs_on_another_thread() -> None:
-    """A share that cannot end before another has begun does end."""
+    """A share that waits for another share to begin can end."""
     workers, meeting, seen = Workers(2), threading.Barrier(2), []
 
     def meet() -> None:
@@ -71,7 +71,7 @@ def test_share_runs_on_another_thread() -> None:
 
 @pytest.mark.parametrize("guilty", [0, 1])
 def test_errors_are_raised(guilty: int) -> None:
-    """What a call raises is raised to the caller, the other share is done, and workers go on."""
+    """An error in a call is raised to the caller, the other share is done, and workers go on."""
     workers, done = Workers(2), []
     shares: list[list[Callable[[], object]]] = [[partial(done.append, k)] for k in range(2)]
     shares[guilty] = [partial(int, "no number")]
@@ -99,7 +99,7 @@ def test_side_by_side() -> None:
 
 
 def test_first_error_side_by_side() -> None:
-    """The error of the first task that raised one is raised; those far behind are not begun."""
+    """The error of the first task that fails is raised; tasks far behind it are not begun."""
     workers, begun = Workers(2), []
 
     def task(number: int) -> None:
@@ -115,7 +115,7 @@ def test_first_error_side_by_side() -> None:
 
 
 def test_interruption_side_by_side() -> None:
-    """What is no Exception is raised, too, and workers go on."""
+    """Exceptions that are no Exception are raised, too, and workers go on."""
     workers = Workers(2)
 
     def interrupt() -> None:
@@ -137,12 +137,12 @@ def test_interruption_of_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def interrupt() -> None:
         begun.set()
-        time.sleep(0.1)  # by now the other one waits
+        time.sleep(0.1)  # so that the other thread waits
         signal.pthread_kill(this_thread, signal.SIGINT)
         time.sleep(0.1)
         done.append(True)
 
-    # A shell lets what it runs in the background ignore the signal, and Python leaves that so.
+    # Shells make background processes ignore the signal, and Python does not change that.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -156,7 +156,7 @@ def test_interruption_of_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_threads_end_with_their_owner() -> None:
-    """Workers end when they are closed, and when nobody holds them any more."""
+    """Workers end when they are closed, and when nobody refers to them any more."""
     workers = Workers(3)
     first = workers_begun_by(partial(workers.run, [[int], [int], [int]]))
     assert len(first) == 2
@@ -171,7 +171,7 @@ def test_threads_end_with_their_owner() -> None:
 
 
 def test_busy_workers_are_not_waited_for() -> None:
-    """A job within a job runs on the thread that asks."""
+    """A job within a job runs on the caller's thread."""
     workers, names = Workers(2), []
 
     def job() -> None:
@@ -185,7 +185,7 @@ def test_busy_workers_are_not_waited_for() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_forked_process_has_workers() -> None:
-    """A forked process, to which threads do not come along, begins its own."""
+    """A forked process, which has no worker threads, starts its own."""
     workers = Workers(2)
     workers.run([[int], [int]])
 
@@ -200,7 +200,7 @@ def test_forked_process_has_workers() -> None:
 
 @given(st.integers(0, 50), st.integers(1, 9))
 def test_even_parts(length: int, count: int) -> None:
-    """Parts follow one another, cover all, and differ by one at most."""
+    """Parts are consecutive, cover all, and differ in length by one at most."""
     parts = even_parts(length, count)
 
     assert [k for part in parts for k in range(length)[part]] == list(range(length))
@@ -211,7 +211,7 @@ def test_even_parts(length: int, count: int) -> None:
 
 @given(st.integers(0, 50), st.integers(0, 60), st.integers(1, 4))
 def test_parts_of_at_most(length: int, most: int, multiple_of: int) -> None:
-    """Parts cover all, are no longer than they may be, and fewer would have to be longer."""
+    """Parts cover all, are no longer than the limit, and are as few as possible."""
     parts = parts_of_at_most(length, most, multiple_of=multiple_of)
 
     assert [k for part in parts for k in range(length)[part]] == list(range(length))
@@ -223,7 +223,7 @@ def test_parts_of_at_most(length: int, most: int, multiple_of: int) -> None:
 
 
 def test_scratch_of_rounds_is_apart() -> None:
-    """What rounds on different threads take does not overlap; one thread takes it again."""
+    """Arrays of rounds on different threads do not overlap; on one thread memory is reused."""
     tape, taken = NumpyTape(scratch=Scratch(), workers=Workers(2)), []
     for _ in tape.independent(range(4)):
         taken.append(tape.scratch(100))
@@ -234,7 +234,7 @@ def test_scratch_of_rounds_is_apart() -> None:
 
 
 def test_scratch_of_loops_within_rounds_is_apart() -> None:
-    """What a loop within a round took, and gave back, is not for rounds on other threads."""
+    """Memory that a loop within a round has freed is not given to rounds on other threads."""
     tape, taken = NumpyTape(scratch=Scratch(), workers=Workers(2)), []
     for _ in tape.independent(range(2)):
         for _ in tape.independent(range(2)):
@@ -247,7 +247,7 @@ def test_scratch_of_loops_within_rounds_is_apart() -> None:
 @settings(max_examples=20)
 @given(st.integers(1, 3), st.sampled_from([(700, 900), (2, 350, 900), (600_000,)]))
 def test_large_operations(threads: int, shape: tuple[int, ...]) -> None:
-    """Operations in parts give what they give as a whole, whatever is broadcast."""
+    """Operations in parts give the results of whole operations, with any broadcasting."""
     rng = np.random.default_rng(0)
     a = rng.standard_normal(shape, dtype=np.float32)
     row = rng.standard_normal(shape[-1], dtype=np.float32)
@@ -296,7 +296,7 @@ def trained(nnet: Nnet, threads: int) -> list[np.ndarray]:
 
 
 def test_results_on_several_threads() -> None:
-    """Two and three threads give what one gives but for rounding, and the same bits each time."""
+    """Several threads give one thread's results up to rounding, and the same bits each time."""
     nnet = parse_config(CONFIG, rng=np.random.default_rng(0))
     expected = trained(nnet, 1)
 
