@@ -184,7 +184,7 @@ def test_part_of_copied_rows() -> None:
 
 
 def test_derivative() -> None:
-    """The blocks of a splice's derivative are added up before they are added to that of the rows."""
+    """The blocks of a splice's derivative are summed before they are added to that of the rows."""
     found = plan(BACKWARD)
 
     assert taps_of(found) == {9: Taps(matrix=1, area=Area(0, 64, 0, 4), count=3, distance=2)}
