@@ -354,7 +354,7 @@ MISTAKES: dict[str, tuple[Action, str]] = {
     "config lines": (
         lambda: read_nnet("final.config"),
         "final.config, byte 0: this is no nnet3 model; expected '<Nnet3>' or "
-        "'<TransitionModel>', found config lines; parse_config reads them",
+        "'<TransitionModel>', found config lines; parse_config and nnet3-init read them",
     ),
     "a serialized network": (
         lambda: read_nnet("final.nnet"),

@@ -193,7 +193,10 @@ class TestStructure:
             ("set-learning-rate learning-rate=-1", "'learning_rate' must be >= 0"),
             ("remove-orphans now=true", "remove-orphans has no key 'now'"),
             ("reduce-rank name=* rank=0", "'rank' must be positive"),
-            ("apply-svd name=*", "'bottleneck-dim' or 'energy-threshold' must be given"),
+            (
+                "apply-svd name=*",
+                "expected an 'energy-threshold', or a 'bottleneck-dim' of 1 or more",
+            ),
             ("apply-svd name=* energy-threshold=1.5", "'energy-threshold' must be between 0 and 1"),
             ("set-learning-rate learning-rate=inf", "the learning rate must be finite"),
             (

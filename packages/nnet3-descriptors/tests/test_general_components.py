@@ -181,7 +181,8 @@ def test_properties(type_name: str, text: str, expected: Property) -> None:
          "'dropout_proportion' must be <= 1, got 1.5"),
         ("GeneralDropoutComponent", "dim=4 block-dim=3", "'block_dim' must divide 4, got 3"),
         ("GeneralDropoutComponent", "dim=4 dropout-proportion=1",
-         "'dropout_proportion' must be below 1: what is kept is divided by the rest"),
+         "'dropout_proportion' must be below 1: kept values are divided by 1 minus it, "
+         "got 1"),
         ("GeneralDropoutComponent", "dim=4 continuous=true specaugment-max-proportion=0.5",
          "a mask cannot be 'continuous' and have a 'specaugment_max_proportion'"),
         ("GeneralDropoutComponent", "dim=4 specaugment-max-proportion=1.5",

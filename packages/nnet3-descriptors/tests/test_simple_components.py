@@ -176,7 +176,7 @@ def test_parameters_from_a_file(
         ("SumGroupComponent", "sizes=3 input-dim=3", "SumGroupComponent has no key 'input-dim'",
          "input-dim"),
         ("PermuteComponent", "column-map=0,0",
-         "PermuteComponent: 'column_map' must have each column number from 0 on once",
+         "PermuteComponent: 'column_map' must have each number from 0 to 1 once",
          "column-map=0,0"),
         ("PermuteComponent", "column-map=",
          "PermuteComponent: input_dim must be 1 to 2147483647, got 0", "column-map="),

@@ -51,7 +51,10 @@ class TestIoSpecification:
             ({"indexes": [[0, 0]]}, r"'input': indexes must have the shape \(rows, 3\)"),
             ({"indexes": [[0, 0, 0], [0, 1]]}, r"'input': indexes must have the shape \(rows, 3\)"),
             ({"indexes": [[0.5, 0, 0]]}, "'input': indexes must be integers"),
-            ({"indexes": [[0, 2**31, 0]]}, "'input': indexes must fit in 32 bits"),
+            (
+                {"indexes": [[0, 2**31, 0]]},
+                r"'input': indexes must fit in 32 bits \(got 0 to 2147483648\)",
+            ),
             ({"indexes": [[0, 0, 0], [-1, 0, 0]]}, "row 1 of 'input' has n = -1, expected n >= 0"),
             ({"indexes": [[0, -(2**31), 0]]}, "row 0 of 'input' has t = -2147483648"),
             (

@@ -155,7 +155,7 @@ def test_a_run_that_was_broken_off(folder: Path) -> None:
     [
         (["run"], "'run' holds no run: give --nnet-config or --nnet"),
         ([DATA[0], "run"], "expected --features or --egs, which a new run needs"),
-        ([*DATA[:2], "run"], "--targets for labels of frames without --den-fst, got none of them"),
+        ([*DATA[:2], "run"], "--targets as the labels of a network that is no chain model"),
         ([*DATA, "--targets=ark:x", "run"], "got --alignments and --targets"),
         ([*DATA, "--egs=ark:x", "run"], "expected --egs or --features with labels, got both"),
         ([*DATA, "--l2-regularize=1", "run"], "--l2-regularize is for chain models, which need"),

@@ -96,7 +96,7 @@ class ComputationGraphBuilder:
     @property
     def _result(self) -> Computed:
         if self._computed is None:
-            raise RuntimeError("call compute() first")
+            raise RuntimeError("the builder has found nothing yet: call compute() first")
         return self._computed
 
     def all_outputs_are_computable(self) -> bool:

@@ -90,7 +90,11 @@ def weighted_sum(nnets: Sequence[Nnet], weights: ArrayLike) -> Nnet:
     first = nnets[0]
     for other in nnets[1:]:
         if other.component_names != first.component_names:
-            raise NetworkError("the networks must have components of the same names")
+            names = set(other.component_names) ^ set(first.component_names)
+            raise NetworkError(
+                "the networks must have components of the same names, in the same order (only one "
+                f"of them has {', '.join(sorted(names)[:3]) or 'the other order'})"
+            )
     components = {}
     for name, group in zip(
         first.component_names, zip(*(nnet.components for nnet in nnets), strict=True), strict=True
@@ -146,7 +150,8 @@ def _sum(group: Sequence[Component], weights: Weights) -> Component:
 def _composites(group: Sequence[Component]) -> list[CompositeComponent]:
     composites = [part_of for part_of in group if isinstance(part_of, CompositeComponent)]
     if len({len(part_of.components) for part_of in composites}) > 1:
-        raise NetworkError("the numbers of parts must be the same")
+        counts = ", ".join(str(len(part_of.components)) for part_of in composites)
+        raise NetworkError(f"the numbers of parts must be the same (got {counts})")
     return composites
 
 

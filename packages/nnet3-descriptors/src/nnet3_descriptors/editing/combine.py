@@ -70,7 +70,7 @@ def combine(first: Component, second: Component, options: CollapseOptions) -> Co
 
 def _check_test_mode(test_mode: bool) -> None:
     if not test_mode:
-        raise NetworkError("only in test mode can a component be folded into the next")
+        raise NetworkError("only in test mode (set_test_mode) can it be folded into the next one")
 
 
 def _after_dropout(

@@ -91,7 +91,10 @@ def apply_svd(
             that is needed for a new component or node is taken.
     """
     if energy_threshold is None and (bottleneck_dim is None or bottleneck_dim <= 0):
-        raise NetworkError("'bottleneck-dim' or 'energy-threshold' must be given and positive")
+        found = "none" if bottleneck_dim is None else bottleneck_dim
+        raise NetworkError(
+            f"expected an 'energy-threshold', or a 'bottleneck-dim' of 1 or more (got {found})"
+        )
     if energy_threshold is not None and not 0.0 < energy_threshold < 1.0:
         raise NetworkError(f"'energy-threshold' must be between 0 and 1 (got {energy_threshold})")
     pairs: dict[str, tuple[Component, Component]] = {}

@@ -170,7 +170,10 @@ def compress(values: NDArray[np.float32]) -> CompressedMatrix:
     with np.errstate(over="ignore"):
         extent = np.float32(high - low)
     if not np.isfinite(extent):
-        raise NetworkError("a matrix of so large numbers cannot be compressed")
+        raise NetworkError(
+            f"a matrix with values from {low:g} to {high:g} cannot be compressed: float32 cannot "
+            "hold their difference"
+        )
     header = Header(float(low), float(extent), rows, cols)
     if rows <= _FEWEST_ROWS_OF_COLUMNS:
         return CompressedMatrix("CM2", header, _to_16_bits(values, header).tobytes())

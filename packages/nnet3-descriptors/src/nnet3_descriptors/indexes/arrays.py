@@ -54,7 +54,7 @@ def as_indexes(values: npt.ArrayLike) -> IndexArray:
     if array.dtype.kind not in "iu":
         raise Nnet3Error(f"indexes must be integers (got {array.dtype})")
     if array.min() < INT32_MIN or array.max() > INT32_MAX:
-        raise Nnet3Error("indexes must fit in 32 bits")
+        raise Nnet3Error(f"indexes must fit in 32 bits (got {array.min()} to {array.max()})")
     return array.astype(np.int32)
 
 

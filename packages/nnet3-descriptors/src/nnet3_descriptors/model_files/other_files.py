@@ -32,7 +32,7 @@ _KINDS: Final = tuple(
         (rb"\S{1,400}  ?\[", "an archive: a table of several objects"),
         (
             rb"\s*(#[^\n]*\n\s*)*(component|component-node|input-node|output-node|dim-range-node) ",
-            "config lines; parse_config reads them",
+            "config lines; parse_config and nnet3-init read them",
         ),
         (
             rb".{7}\x00\{",

@@ -55,13 +55,13 @@ _OPTIONS = (
         "--backstitch-training-interval",
         type=click.IntRange(min=1),
         default=1,
-        help="Every so many minibatches make a step back.",
+        help="Minibatches from one step back to the next.",
     ),
     boolean_option("--store-component-stats", default=True, help="Record averages of activations."),
     boolean_option(
         "--zero-component-stats",
         default=True,
-        help="Set the averages of activations to zero first.",
+        help="Forget the averages of activations of earlier training.",
     ),
     click.option(
         "--print-interval",
@@ -86,7 +86,7 @@ _OPTIONS = (
         "--optimization.max-deriv-time-relative",
         "max_deriv_time_relative",
         default=_NO_TIME,
-        help="The same, counted from the last t of an output.",
+        help="Like --optimization.max-deriv-time, counted from the last t of an output.",
     ),
     boolean_option("--binary", default=True, help="Write the network in binary form."),
 )

@@ -37,22 +37,22 @@ OPTIONS = (
     _count(
         "--edge-minibatch-size",
         32,
-        "The same for first and last chunks, where they have a context of their own.",
+        "Likewise for first and last chunks, if they have a context of their own.",
     ),
     click.option(
         "--partial-minibatch-factor",
         default=0.5,
         show_default=True,
         metavar="FACTOR",
-        help="What is left over is computed in minibatches of this factor to the power of 1, 2, 3 "
-        "and so on times the size; 0: in full ones.",
+        help="Chunks that do not fill a minibatch are computed in smaller ones: FACTOR, FACTOR "
+        "squared and so on times the full size. 0: in a full one, padded with unused sequences.",
     ),
     boolean_option(
         "--ensure-exact-final-context",
         default=True,
         show_default=True,
-        help="If false, utterances shorter than a chunk are made longer by repeating the last "
-        "frame, also where outputs differ for that.",
+        help="If false, the last frame of an utterance shorter than a chunk is repeated up to the "
+        "length of a chunk, even if that changes outputs.",
     ),
     MEMORY,
 )

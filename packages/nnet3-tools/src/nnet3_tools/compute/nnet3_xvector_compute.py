@@ -44,8 +44,8 @@ OPTIONS = (
         "--pad-input",
         default=True,
         show_default=True,
-        help="Make what is shorter than that longer by repeating its first and last frame; if "
-        "false, short utterances fail and short last chunks are left out.",
+        help="Repeat the first and last frame of utterances and chunks shorter than "
+        "--min-chunk-size. If false, such utterances fail, and such last chunks are left out.",
     ),
     click.option(
         "--cache-capacity",

@@ -52,7 +52,7 @@ def command(nnet_in: str, egs_in: str, stats_out: str, binary: bool, rand_prune:
         stats.add(frames, supervision, rand_prune, rng)
     log(NAME, f"Processed {count} examples.")
     if stats is None or not stats.counts.sum():
-        raise click.ClickException("no statistics were accumulated")
+        raise click.ClickException(f"'{egs_in}' has no examples")
     writer: Writer = BinaryWriter() if binary else TextWriter()
     if binary:
         writer.raw(b"\0B")

@@ -81,7 +81,7 @@ def _say_objectives(
         for example in examples:
             evaluator.add(example)
         if "output" not in evaluator.objectives:
-            raise click.ClickException("the examples have no output 'output'")
+            raise click.ClickException(f"the examples of '{egs_in}' have no output 'output'")
         if not compute_accuracy:
             evaluator.accuracies.clear()
         say_evaluation(evaluator, new, _say)

@@ -87,7 +87,9 @@ class ChainSupervision:
 
     def _check(self, fst: Fst) -> None:
         if not fst.is_acceptor:
-            raise ExampleError("the FST of a supervision writes something else than it reads")
+            raise ExampleError(
+                "the FST of a supervision must be an acceptor: labels of an arc differ"
+            )
         largest = int(fst.labels.max(initial=0))
         if largest > self.label_dim:
             raise ExampleError(

@@ -86,7 +86,8 @@ def check_dims(config: ConfigLine, shape: tuple[int, int]) -> None:
     """Raises ConfigError if the line gives dimensions that are not those of a matrix (out, in)."""
     for key, found in zip(("output-dim", "input-dim"), shape, strict=True):
         if config.has(key) and config.integer(key) != found:
-            raise config.error(f"'{key}' differs from that of the matrix, which is {found}", key)
+            given = config.text(key)
+            raise config.error(f"'{key}' must be that of the matrix, {found}, got {given}", key)
 
 
 def linear_params(config: ConfigLine, rng: np.random.Generator) -> Array:
@@ -118,7 +119,10 @@ def affine_params(
     if config.has("matrix"):
         matrix = matrix_from_file(config, "matrix")
         if matrix.shape[1] < 2:
-            raise config.error("the matrix must have a column for the bias and another", "matrix")
+            found = f"got {matrix.shape[1]}"
+            raise config.error(
+                f"the matrix must have 2 columns at least, the last for the bias, {found}", "matrix"
+            )
         check_dims(config, (matrix.shape[0], matrix.shape[1] - 1))
         return {"linear_params": matrix[:, :-1], "bias_params": matrix[:, -1]}
     linear = linear_params(config, rng)

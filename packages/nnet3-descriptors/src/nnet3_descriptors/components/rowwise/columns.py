@@ -139,7 +139,7 @@ class PermuteComponent(Component):
         """Raises NetworkError if the columns are not a permutation."""
         self.require(
             np.array_equal(np.sort(np.array(self.column_map)), np.arange(self.dim)),
-            "'column_map' must have each column number from 0 on once",
+            f"'column_map' must have each number from 0 to {self.dim - 1} once",
         )
 
     @property

@@ -171,7 +171,8 @@ class GeneralDropoutComponent(Component):
         self.require_divides("block_dim", "dim")
         self.require(
             self.continuous or self.dropout_per_frame or self.dropout_proportion < 1.0,
-            "'dropout_proportion' must be below 1: what is kept is divided by the rest",
+            "'dropout_proportion' must be below 1: kept values are divided by 1 minus it, "
+            f"got {self.dropout_proportion:g}",
         )
         self.require(
             not (_is_specaugment(self) and self.continuous),

@@ -63,7 +63,10 @@ class PerElementScaleComponent(UpdatableComponent):
             return {"scales": _initial_vector(config, rng, "dim", 1.0)}
         scales = vector_from_file(config, cls.FILE_KEY)
         if config.has("dim") and config.integer("dim") != scales.size:
-            raise config.error(f"'dim' differs from that of the vector, {scales.size}", "dim")
+            found = config.text("dim")
+            raise config.error(
+                f"'dim' must be that of the vector, {scales.size}, got {found}", "dim"
+            )
         return {"scales": scales}
 
 

@@ -45,7 +45,7 @@ def make_denominator_fst(phone_lm: Fst, tree: ContextDependency, transitions: Tr
         HmmError: a phone has no topology, or the tree no pdf for it.
     """
     if not phone_lm.is_acceptor:
-        raise ExampleError("the phone language model writes something else than it reads")
+        raise ExampleError("the phone language model must be an acceptor: labels of an arc differ")
     graph = transition_graph(Graph.of(phone_lm), tree, transitions, probabilities=True)
     graph = without_local_epsilons(with_pdfs(graph, transitions))
     if not graph.num_states:
