@@ -1,4 +1,4 @@
-"""Cases are written and read; the judge passes what is right and names what is not."""
+"""Writing and reading cases; the judge passes right results and names wrong ones."""
 
 import json
 import re
@@ -59,14 +59,14 @@ def reference(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cases(reference: Path, tmp_path: Path) -> Path:
-    """The folder of cases made of it."""
+    """The folder of cases made from the reference."""
     for case in reference_cases(reference):
         write_case(tmp_path / "cases", case)
     return tmp_path / "cases"
 
 
 class Scaling:
-    """A runtime for networks that scale."""
+    """A runtime for networks that only scale."""
 
     factor = 1.0
 
@@ -94,7 +94,7 @@ def test_a_right_runtime_passes(cases: Path) -> None:
 
 
 def test_a_wrong_runtime_fails(cases: Path) -> None:
-    """The verdict says what differs and by how much."""
+    """The verdict says which results differ, and by how much."""
 
     class Wrong(Scaling):
         factor = 1.01
@@ -108,7 +108,7 @@ def test_a_wrong_runtime_fails(cases: Path) -> None:
 
 
 def test_missing_and_misshapen_outputs_fail(cases: Path) -> None:
-    """They are named, with what was expected; values that are no numbers differ."""
+    """Missing and wrong results are named with what was expected; NaN counts as a difference."""
 
     class Missing(Scaling):
         result: dict[str, np.ndarray]
@@ -128,7 +128,7 @@ def test_missing_and_misshapen_outputs_fail(cases: Path) -> None:
 
 
 def test_what_is_not_supported_is_no_failure(cases: Path) -> None:
-    """An error of a given type tells that the runtime does not take the case."""
+    """An error of a given type means that the runtime does not support the case."""
 
     class Picky(Scaling):
         def __init__(self, nnet: Nnet, computation: NnetComputation) -> None:
@@ -157,7 +157,7 @@ Path(found).write_bytes(safetensors.numpy.save({"output/output": output}))
 
 
 def test_programs_are_judged_by_files(cases: Path, tmp_path: Path) -> None:
-    """One that runs forward passes; status 3 is a refusal; any other a failure."""
+    """A program that runs forward passes is judged; status 3 is a refusal, any other a failure."""
     script = tmp_path / "runtime.py"
     script.write_text(PROGRAM)
 
@@ -170,7 +170,7 @@ def test_programs_are_judged_by_files(cases: Path, tmp_path: Path) -> None:
 
 
 def test_folders_of_other_versions_are_refused(cases: Path) -> None:
-    """The message names the file, the version expected and the one found."""
+    """The message names the file, the expected version and the version found."""
     listing = cases / "cases.json"
     listing.write_text(listing.read_text().replace('"version": 1', '"version": 2'))
 
@@ -179,7 +179,7 @@ def test_folders_of_other_versions_are_refused(cases: Path) -> None:
 
 
 def test_a_case_comes_back(reference: Path, cases: Path) -> None:
-    """What is read is what was written."""
+    """Cases are read as they were written."""
     [written], [read] = reference_cases(reference), read_cases(cases)
 
     assert isinstance(read, Case)
@@ -189,7 +189,7 @@ def test_a_case_comes_back(reference: Path, cases: Path) -> None:
 
 
 def test_the_command_makes_and_judges(reference: Path, tmp_path: Path) -> None:
-    """Its last line counts the verdicts; a wrong option is an error."""
+    """The command's last line counts the verdicts; a wrong option is an error."""
     folder = str(tmp_path / "made")
     runner = CliRunner()
 

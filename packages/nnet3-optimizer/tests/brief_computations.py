@@ -1,7 +1,7 @@
-"""Small computations in a short form of their text, and the network that they are for.
+"""Small computations in a short text form, and the network that they are for.
 
-The short form is the lines of `format_computation` that matter: sizes of matrices other than 4 x 4,
-lists, precomputed indexes, and commands without their numbers.
+The short form has only lines of `format_computation` that matter: sizes of matrices other than
+4 x 4, lists, precomputed indexes, and commands without their numbers.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ NNET: Nnet = parse_config(CONFIG)
 
 
 def computation(text: str, *, need_model_derivative: bool = True) -> NnetComputation:
-    """Returns the computation that a text in the short form stands for."""
+    """Returns the computation of a text in the short form."""
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
     sizes = [line for line in lines if re.match(r"m\d+ = \d+ x ", line)]
     lists = [line for line in lines if re.match(r"[ijrp]\d+ =", line)]
@@ -77,7 +77,7 @@ def computation(text: str, *, need_model_derivative: bool = True) -> NnetComputa
 
 
 def draft(text: str) -> Draft:
-    """Returns a computation as passes take it."""
+    """Returns a computation as a draft for passes."""
     return Draft.of(NNET, computation(text))
 
 
@@ -91,7 +91,7 @@ def brief(result: NnetComputation | Draft) -> str:
 
 
 def dedented(text: str) -> str:
-    """Returns a text without what surrounds it."""
+    """Returns a text without indentation and blank lines around it."""
     return textwrap.dedent(text).strip()
 
 

@@ -1,4 +1,4 @@
-"""Twelve kinds of damage to computations, of the kinds that faulty compilers and passes do."""
+"""Twelve kinds of damage to computations, as by faulty compilers and passes."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ COPY_OF_SUM = {
 SUM_OF_COPY = {copy: add for add, copy in COPY_OF_SUM.items()}
 
 Damage = Callable[[Random, NnetComputation], NnetComputation | None]
-"""Damages a computation; None where there is nothing of the kind to damage.
+"""Damages a computation; returns None if the computation has nothing to damage this way.
 
-Raises a ComputationError where the damage cannot even be written down.
+Raises a ComputationError if the damaged computation cannot be constructed.
 """
 
 
@@ -44,7 +44,7 @@ def _with_table(computation: NnetComputation, table: np.ndarray) -> NnetComputat
 
 
 def _any_command(rng: Random, computation: NnetComputation) -> int:
-    """A command that does something."""
+    """A random command that has an effect."""
     idle = (NoOperation.OPCODE, NoOperationMarker.OPCODE)
     opcodes = computation.command_table[:, OPCODE_COLUMN].tolist()
     return rng.choice([at for at, opcode in enumerate(opcodes) if opcode not in idle])

@@ -1,4 +1,4 @@
-"""What proofs of equivalence are tried on, and what they say of it."""
+"""Examples for proofs of equivalence, and the verdicts of proofs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nnet3_optimizer.equivalence import Prover
 from nnet3_optimizer.equivalence.pattern import IrregularError
 
 Example = tuple[Nnet, NnetComputation, NnetComputation]
-"""A network, what the compiler makes of a request for it, and what the optimizer does."""
+"""A network, the compiled computation of a request, and the optimized one."""
 
 
 def example_of(config: str, request: ComputationRequest) -> Example:
@@ -36,7 +36,7 @@ def verdict(nnet: Nnet, one: NnetComputation, other: NnetComputation, way: int) 
 
 
 def verdict_on_damage(nnet: Nnet, one: NnetComputation, other: NnetComputation, way: int) -> str:
-    """The verdict; what the checks would have found, such as shapes that differ, is different."""
+    """The verdict; damage that the checks would find, such as wrong shapes, counts as different."""
     try:
         return verdict(nnet, one, other, way)
     except IndexError:
@@ -46,14 +46,14 @@ def verdict_on_damage(nnet: Nnet, one: NnetComputation, other: NnetComputation, 
 def with_rows_exchanged(
     computation: NnetComputation, number: int, places: Sequence[int]
 ) -> NnetComputation:
-    """The computation with two rows of one of its lists in each other's places."""
+    """The computation with two rows of one of its lists exchanged."""
     indexes = [rows.copy() for rows in computation.indexes]
     indexes[number][list(places)] = indexes[number][list(places[::-1])]
     return attrs.evolve(computation, indexes=tuple(indexes))
 
 
 def assert_is_seen(nnet: Nnet, one: NnetComputation, other: NnetComputation, way: int) -> None:
-    """Asserts that a way takes a difference for irregular, and that all rows name it."""
+    """Asserts that a method finds a difference irregular, and that following all rows names it."""
     assert verdict(nnet, one, other, way) == "irregular"
     with pytest.raises(EquivalenceError, match="'output' in segment 0 differs in"):
         Prover(nnet).verify(one, other)

@@ -1,8 +1,8 @@
-"""Runs computations with stand-ins for components: arbitrary functions with the same promises.
+"""Runs computations with stand-ins for components: arbitrary functions with the same properties.
 
-What a computation does must not depend on what its components compute, only on their promises
-(simple or not, sets or adds, what the backward pass reads). So any functions with those promises
-serve to compare two computations, and no kernels are needed.
+The equivalence of two computations must not depend on the functions of components, only on their
+properties (simple or not, sets or adds, what the backward pass reads). So any functions with these
+properties serve to compare computations, and no kernels are needed.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class Machine:
-    """The matrices of a computation while it runs; memory that nothing wrote holds NaN.
+    """The matrices of a computation while it runs; unwritten memory holds NaN.
 
     Attributes:
-        provided: What was given to the user, by segment and name of the node.
-        updates: The sum of the contributions to each component's update.
-        stats: The sum of the contributions to each component's statistics.
+        provided: The outputs, by segment and name of the node.
+        updates: For each component, the sum of the contributions to its update.
+        stats: For each component, the sum of the contributions to its statistics.
     """
 
     def __init__(self, nnet: Nnet, computation: NnetComputation, seed: int = 0) -> None:
@@ -38,13 +38,13 @@ class Machine:
         self.segment = 0
 
     def run(self) -> Machine:
-        """Runs all commands, with random inputs that depend on node and segment alone."""
+        """Runs all commands, with random inputs that depend only on node and segment."""
         for command in self.computation.commands:
             self._run(command)
         return self
 
     def results(self) -> dict[tuple, np.ndarray]:
-        """Everything that can be seen from outside."""
+        """All results that a user can see."""
         return {
             **{("provided", *key): value for key, value in self.provided.items()},
             **{("update", key): value for key, value in self.updates.items()},
@@ -166,14 +166,14 @@ class Machine:
         return rng.standard_normal((rows, cols)) / np.sqrt(rows)
 
     def _function(self, component: int, x: np.ndarray, cols: int, what: int) -> np.ndarray:
-        """Some function of each row."""
+        """An arbitrary function of each row."""
         return np.tanh(x @ self._weights(component, x.shape[1], cols, what) + 0.1)
 
     def _by_rows(self, properties: Property) -> bool:
         return bool(properties & Property.SIMPLE) and not properties & Property.USES_MEMO
 
     def _mixed(self, component: int, x: np.ndarray, rows: int, what: int) -> np.ndarray:
-        """Some function of all rows together, which gives so many rows."""
+        """An arbitrary function of all rows together, with `rows` rows."""
         return self._weights(component, len(x), rows, what).T @ x
 
     def _propagate(self, command: commands.Propagate) -> None:

@@ -1,4 +1,4 @@
-"""Variables, accesses and lifetimes are read off the declarations of the commands."""
+"""Variables, accesses and lifetimes follow from the declarations of the commands."""
 
 from collections.abc import Callable
 
@@ -52,7 +52,7 @@ def test_variables_are_split_where_submatrices_begin_and_end() -> None:
 
 
 def test_command_attributes() -> None:
-    """What a command reads and writes, by variable, submatrix and matrix."""
+    """The analysis has the accesses of each command by variable, submatrix and matrix."""
     analysis = analyze(NNET, computation(TEXT))
 
     propagate = analysis.command_attributes(3)
@@ -80,7 +80,7 @@ def test_variable_accesses() -> None:
 
 
 def test_writing_a_part_reads_and_writes_the_matrix() -> None:
-    """A write to some rows leaves the matrix depending on what it was."""
+    """A write to some rows counts as reading and writing the matrix."""
     commands, access = analyze(NNET, computation(TEXT)).matrix_accesses[2]
 
     assert commands.tolist() == [1, 3, 4, 5, 6]
@@ -88,7 +88,7 @@ def test_writing_a_part_reads_and_writes_the_matrix() -> None:
 
 
 def test_lifetimes() -> None:
-    """Where matrices are allocated and freed, and which the user gives and takes."""
+    """The analysis has the allocation and deallocation of each matrix, and the user's matrices."""
     lifetimes = analyze(NNET, computation(TEXT)).lifetimes
 
     assert lifetimes.allocate.tolist() == [-1, 0, 1, 2]
@@ -98,7 +98,7 @@ def test_lifetimes() -> None:
 
 
 def test_components_that_add() -> None:
-    """Whether a component sets or adds to its output decides what the access is."""
+    """The access to a component's output depends on whether it sets or adds."""
     text = """
     m1 = 4 x 8
     m1 = zeros
@@ -138,7 +138,7 @@ def elements(submatrix: list[int]) -> set[tuple[int, int, int]]:
 def test_variables_of_a_submatrix_are_its_elements(
     matrices_and_submatrices: tuple[np.ndarray, np.ndarray],
 ) -> None:
-    """Variables partition matrices; those of a submatrix make up exactly its elements."""
+    """Variables partition matrices; the variables of a submatrix have exactly its elements."""
     matrices, submatrices = matrices_and_submatrices
     variables = Variables.of(matrices, submatrices)
     of_variable = [elements(list(variables.ranges(v))) for v in range(len(variables))]
@@ -187,7 +187,7 @@ def test_accesses_follow_from_the_operands(example: tuple[Nnet, NnetComputation]
 @given(examples())
 @settings(max_examples=20)
 def test_commands_that_feed_others(example: tuple[Nnet, NnetComputation]) -> None:
-    """They are the commands whose result another command reads."""
+    """These are the commands whose results another command reads."""
     analysis = analyze(*example)
     expected = np.zeros(len(analysis.table), np.bool_)
     expected[analysis.flow.writer] = True
@@ -196,7 +196,7 @@ def test_commands_that_feed_others(example: tuple[Nnet, NnetComputation]) -> Non
 
 
 def test_unknown_command_number() -> None:
-    """Asking for a command beyond the last one gives an error."""
+    """A command number that is too large is an error."""
     with pytest.raises(IndexError):
         analyze(NNET, computation(TEXT)).command_attributes(99)
 
@@ -205,7 +205,7 @@ def test_unknown_command_number() -> None:
 def test_a_computation_of_another_network(
     function: Callable[[Nnet, NnetComputation], object],
 ) -> None:
-    """A network that lacks what the computation names is refused before anything is done."""
+    """A network without the nodes and components of the computation is refused at once."""
     other = parse_config("input-node name=a dim=4\noutput-node name=b input=a")
 
     with pytest.raises(ComputationError, match="another network: it "):

@@ -37,7 +37,7 @@ free m3
 
 
 def is_equivalent(optimized: NnetComputation) -> bool:
-    """Whether the results are those of COMPILED."""
+    """Whether the results are those of the compiled computation."""
     try:
         verify_equivalent(NNET, COMPILED, optimized)
     except EquivalenceError:
@@ -62,7 +62,7 @@ def copies(draft: Draft) -> Draft:
 
 
 def crashes(draft: Draft) -> Draft:
-    """A faulty pass that does not come to an end."""
+    """A faulty pass that raises an error."""
     raise IndexError(f"nothing at {len(draft.table)}")
 
 
@@ -82,7 +82,7 @@ def planted(name: str, fault: Callable[[Draft], Draft]) -> tuple[Pass, ...]:
 
 
 def test_nothing_is_found_in_sound_passes() -> None:
-    """Without a fault there is nothing to report."""
+    """Without a fault, nothing is reported."""
     assert find_faulty_option(NNET, COMPILED, is_equivalent) is None
 
 
@@ -100,7 +100,7 @@ def test_nothing_is_found_in_sound_passes() -> None:
 def test_names_option_and_pass(name: str, option: str, fault: Callable[[Draft], Draft]) -> None:
     """A planted fault is traced to the pass, and to the option that turns the pass on."""
     passes = planted(name, fault)
-    if name == "convert_addition":  # else the only sum is gone before the fault
+    if name == "convert_addition":  # otherwise the only sum is gone before the fault
         passes = tuple(each for each in passes if each.name != "order_additions")
 
     found = find_faulty_option(NNET, COMPILED, is_equivalent, passes=passes)
@@ -113,7 +113,7 @@ def test_names_option_and_pass(name: str, option: str, fault: Callable[[Draft], 
 
 
 def test_options_that_are_wrong_only_together() -> None:
-    """Where turning off either of two options helps, both are named."""
+    """If turning off either of two options helps, both are named."""
     passes = planted("merge_variables", scales_sums)
     options = OptimizeOptions(propagate_in_place=False, backprop_in_place=False)
     faulty = next(each for each in passes if each.name == "merge_variables")
@@ -127,7 +127,7 @@ def test_options_that_are_wrong_only_together() -> None:
 
 
 def test_a_pass_that_raises() -> None:
-    """What a pass raises is reported with it."""
+    """An error that a pass raises is reported."""
     passes = planted("extend_matrices", crashes)
 
     found = find_faulty_option(NNET, COMPILED, is_equivalent, passes=passes)
@@ -139,7 +139,7 @@ def test_a_pass_that_raises() -> None:
 
 
 def test_a_pass_that_no_option_turns_off() -> None:
-    """A fault in a pass that always runs is the fault of no option."""
+    """A fault in a pass that always runs belongs to no option."""
     found = find_faulty_option(
         NNET, COMPILED, is_equivalent, passes=planted("renumber", scales_sums)
     )
@@ -150,7 +150,7 @@ def test_a_pass_that_no_option_turns_off() -> None:
 
 
 def test_wrong_from_the_beginning() -> None:
-    """A judgement that refuses what was compiled is no fault of a pass."""
+    """If the judgement refuses the compiled computation, no pass is at fault."""
     found = find_faulty_option(NNET, COMPILED, lambda computation: False)
 
     assert found is not None

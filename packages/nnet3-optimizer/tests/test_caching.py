@@ -1,4 +1,4 @@
-"""CachingCompiler: what it remembers, forgets, saves and refuses."""
+"""CachingCompiler: remembered, forgotten and saved computations, and errors."""
 
 import contextlib
 import threading
@@ -47,14 +47,14 @@ def test_an_equal_request_gets_the_same_object() -> None:
 
 
 def test_the_computation_is_checked() -> None:
-    """What comes out passes the checker."""
+    """Computations of the cache pass the check."""
     compiler = CachingCompiler(network())
 
     check_computation(compiler.nnet, compiler.compile(request_of(5)))
 
 
 def test_the_least_recently_used_goes_first() -> None:
-    """Beyond its capacity the cache forgets what was not used for longest."""
+    """When the cache is full, it forgets the computation that was unused for longest."""
     compiler = CachingCompiler(network(), capacity=2)
     first, second = compiler.compile(request_of(1)), compiler.compile(request_of(2))
     compiler.compile(request_of(1))
@@ -67,14 +67,14 @@ def test_the_least_recently_used_goes_first() -> None:
 
 @pytest.mark.parametrize("capacity", [0, 1.5, float("nan")])
 def test_capacity_must_be_positive(capacity: float) -> None:
-    """A cache without room, or with room for what is no number, is refused."""
+    """A capacity that is 0, negative or no number is refused."""
     message = rf"capacity must be an integer of at least 1 \(got {capacity}\)"
     with pytest.raises(OptionError, match=message):
         CachingCompiler(network(), capacity=capacity)
 
 
 def test_a_failure_is_not_remembered() -> None:
-    """A request that can't be computed raises each time, and takes no place."""
+    """A request that cannot be computed raises an error each time, and is not stored."""
     compiler = CachingCompiler(network())
     for _ in range(2):
         with pytest.raises(NotComputableError):
@@ -86,7 +86,7 @@ def test_a_failure_is_not_remembered() -> None:
 def compile_in_threads(
     compiler: CachingCompiler, count: int, begun: threading.Event, go_on: threading.Event
 ) -> list[object]:
-    """What threads get that want the same; all come before the first goes on compiling."""
+    """The results of threads with the same request, which all wait until the last has come."""
     results: list[object] = []
 
     def compile_and_keep() -> None:
@@ -105,7 +105,7 @@ def compile_in_threads(
 
 
 def test_threads_that_want_the_same_compile_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other threads wait for a compilation that has begun, and get its result."""
+    """Other threads wait for a compilation in progress, and get its result."""
     begun, go_on = threading.Event(), threading.Event()
     calls = []
     compile_really = caching.compile_computation
@@ -127,7 +127,7 @@ def test_threads_that_want_the_same_compile_it_once(monkeypatch: pytest.MonkeyPa
 
 
 def test_an_interrupted_thread_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who waits for a compilation that is interrupted compiles himself."""
+    """If a compilation is interrupted, a waiting thread compiles."""
     begun, go_on = threading.Event(), threading.Event()
     calls = []
     compile_really = caching.compile_computation
@@ -153,7 +153,7 @@ def test_an_interrupted_thread_stops_no_other(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_loading_replaces_nothing(tmp_path) -> None:
-    """A request that was compiled already keeps its object when a file has it, too."""
+    """A request that is already compiled keeps its object when a loaded file has it, too."""
     CachingCompiler(network()).save(tmp_path / "empty")
     compiler = CachingCompiler(network())
     first = compiler.compile(request_of(2))
@@ -167,7 +167,7 @@ def test_loading_replaces_nothing(tmp_path) -> None:
 
 
 def test_a_saved_cache_is_read_back(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After load() nothing that was saved is compiled, in the same order of use."""
+    """After load(), saved computations are not compiled again, and keep their order of use."""
     compiler = CachingCompiler(network())
     expected = {frames: compiler.compile(request_of(frames)).to_bytes() for frames in (1, 2, 3)}
     compiler.save(tmp_path / "cache")
@@ -181,7 +181,7 @@ def test_a_saved_cache_is_read_back(tmp_path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_other_parameters_do_not_matter(tmp_path) -> None:
-    """A cache serves every network of the same structure."""
+    """A cache serves all networks of the same structure."""
     compiler = CachingCompiler(network())
     compiler.compile(request_of(2))
     compiler.save(tmp_path / "cache")
@@ -194,7 +194,7 @@ def test_other_parameters_do_not_matter(tmp_path) -> None:
 
 
 def test_a_cache_for_another_network_is_refused(tmp_path) -> None:
-    """A network with other dimensions can't use the computations."""
+    """A network with other dimensions cannot use the computations."""
     CachingCompiler(network()).save(tmp_path / "cache")
 
     with pytest.raises(CacheError, match="cache: the cache is of another network: "):
@@ -211,7 +211,7 @@ def with_learning_rate(nnet: Nnet, name: str, learning_rate: float) -> Nnet:
 
 @pytest.mark.parametrize(("saved", "loaded"), [(0.0, 0.001), (0.001, 0.0)])
 def test_a_cache_for_frozen_layers_is_refused(saved: float, loaded: float, tmp_path) -> None:
-    """What was compiled while a layer was frozen has no gradient of it: it serves no other."""
+    """A computation compiled with a frozen layer has no gradient of it, and serves no other."""
     CachingCompiler(with_learning_rate(network(), "a", saved)).save(tmp_path / "cache")
     other = CachingCompiler(with_learning_rate(network(), "a", loaded))
 
@@ -220,7 +220,7 @@ def test_a_cache_for_frozen_layers_is_refused(saved: float, loaded: float, tmp_p
 
 
 def test_other_learning_rates_do_not_matter(tmp_path) -> None:
-    """A cache serves networks that train as many layers, however fast."""
+    """A cache serves networks with the same trained layers, at any learning rate."""
     compiler = CachingCompiler(network())
     compiler.compile(request_of(2))
     compiler.save(tmp_path / "cache")

@@ -1,4 +1,4 @@
-"""Each check refuses what it is there for, and says what, where, and what was expected."""
+"""Each check refuses its kind of fault, with its place, what was expected and what was found."""
 
 import re
 
@@ -84,7 +84,7 @@ free m6
 
 
 def refused(text: str, *changes: tuple[str, str], need: bool = True, **options: bool) -> CheckError:
-    """What the checker says of a computation in which some texts are replaced."""
+    """The error of the check for a computation in which some texts are replaced."""
     for old, new in changes:
         assert old in text, f"{old!r} is not in the computation"
         text = text.replace(old, new, 1)
@@ -97,7 +97,7 @@ def refused(text: str, *changes: tuple[str, str], need: bool = True, **options: 
     "text", [FORWARD, TRAINING, ROWS, BACKWARD], ids=["forward", "training", "rows", "backward"]
 )
 def test_sound_computations_pass(text: str) -> None:
-    """The computations that the tests below damage are all right as they are."""
+    """The undamaged computations pass the check."""
     check_computation(NNET, computation(text))
 
 
@@ -128,7 +128,7 @@ def test_before_a_run_other_networks_are_found() -> None:
 
 
 def test_only_what_can_be_run() -> None:
-    """Where matrices and lists are there, it does not matter whether the result makes sense."""
+    """`check_runnable` requires matrices and lists to exist, but not that results make sense."""
     check_runnable(NNET, computation(FORWARD.replace("free m1\n", "")))
     without_zeros = computation(FORWARD.replace("m2 = zeros\n", ""))
 
@@ -485,7 +485,7 @@ CASES = [
     ("text", "changes", "check", "message"), CASES, ids=[case[-1][:50] for case in CASES]
 )
 def test_refusal(text: str, changes: list[tuple[str, str]], check: str, message: str) -> None:
-    """What is damaged is refused by the check that is meant to, with the message that helps."""
+    """The damage is refused by the right check, with a helpful message."""
     error = refused(text, *changes)
 
     assert error.check == check
@@ -493,7 +493,7 @@ def test_refusal(text: str, changes: list[tuple[str, str]], check: str, message:
 
 
 def test_rewrite_is_only_looked_for_on_demand() -> None:
-    """Changing what was read is refused for what the compiler emits, not after optimization."""
+    """Changing a value after it was read is refused for the compiler, not after optimization."""
     change = ("provide output", "m1 = m2\nprovide output")
     text = FORWARD.replace(*change)
 
@@ -505,7 +505,7 @@ def test_rewrite_is_only_looked_for_on_demand() -> None:
 
 
 def test_result_that_nothing_reads() -> None:
-    """A command that computes in vain is refused, unless that is allowed."""
+    """A command whose result is not used is refused, unless that is allowed."""
     change = ("m2 = zeros", "m3 = zeros\nm3 = affine.propagate(m1)\nfree m3\nm2 = zeros")
 
     error = refused(FORWARD, change)
@@ -516,7 +516,7 @@ def test_result_that_nothing_reads() -> None:
 
 
 def test_result_that_is_overwritten() -> None:
-    """What is computed and overwritten before anything reads it is refused."""
+    """A result that is overwritten before anything reads it is refused."""
     damaged = ("m3 += sums(m1[r0])", "m3 += sums(m1[r0])\nm3(0:0, :) = m1(0:0, :)")
 
     error = refused(ROWS, damaged)
@@ -528,7 +528,7 @@ def test_result_that_is_overwritten() -> None:
 
 
 def test_scales_may_be_negated_in_the_backward_part() -> None:
-    """What is computed again may be a sum less its other terms; forward there is no such thing."""
+    """Only the backward part can subtract terms, to compute a value again from a sum."""
     text = BACKWARD.replace("m6 += m4", "m6 += -0.5 * m4")
     forward = ("provide output = m2", "m2 += -0.5 * m1\nprovide output = m2")
 
@@ -537,7 +537,7 @@ def test_scales_may_be_negated_in_the_backward_part() -> None:
 
 
 def test_value_in_a_sum_of_derivatives() -> None:
-    """The compiler adds up derivatives, never values; optimized computations also gather values."""
+    """Compiled computations add up derivatives only; optimized ones can gather values, too."""
     change = ("m6 += m4", "m6 += m4\nm6 += m3")
 
     check_computation(NNET, computation(BACKWARD), check_rewrite=True)
@@ -549,7 +549,7 @@ def test_value_in_a_sum_of_derivatives() -> None:
 
 
 def test_writing_into_an_input() -> None:
-    """The compiler leaves alone what the user gives; optimized computations work in place."""
+    """Compiled computations do not change inputs; optimized ones can work in place."""
     change = ("m2 = affine.propagate(m1)", "m1 = relu.propagate(m1)\nm2 = affine.propagate(m1)")
 
     check_computation(NNET, computation(FORWARD.replace(*change)))
@@ -613,7 +613,7 @@ goto c5
 
 
 def test_loop_comes_round() -> None:
-    """A loop ends with the matrices with which it began."""
+    """A loop must end with the matrices with which it began."""
     check_computation(NNET, computation(LOOP.format("")))
 
     error = refused(LOOP.format("free m2"))
@@ -623,14 +623,14 @@ def test_loop_comes_round() -> None:
 
 
 def test_label_without_goto() -> None:
-    """A label that nothing goes to is refused."""
+    """A label without a jump to it is refused."""
     error = refused(FORWARD, ("m2 = zeros", "label\nm2 = zeros"))
 
     assert (error.check, error.message) == ("loop", "there is a label, but nothing goes to it")
 
 
 def test_debug_info_of_another_size() -> None:
-    """Debug info must be of as many rows as the matrix has."""
+    """Debug info must have as many rows as the matrix."""
     from nnet3_compiler import MatrixDebugInfo
     from nnet3_compiler.computation import NO_DEBUG_INFO
 

@@ -1,4 +1,4 @@
-"""Copies are shared, or made early, only where nobody can tell the difference."""
+"""Copies are shared, or made early, only where results stay the same."""
 
 import pytest
 from brief_computations import NNET, before_and_after, brief, computation, draft
@@ -34,7 +34,7 @@ GATHERED = """
 
 
 def test_parts_are_gathered_as_soon_as_they_are_there() -> None:
-    """Of each matrix only what the backward part looks at outlives the forward part."""
+    """Only the parts of matrices that the backward part reads outlive the forward part."""
     after = renumber(gather_early(draft(GATHERED))).computation()
     check_computation(NNET, after)
     verify_equivalent(NNET, computation(GATHERED), after)
@@ -58,7 +58,7 @@ def test_parts_are_gathered_as_soon_as_they_are_there() -> None:
     ids=["scaled", "over one another", "another part is used", "changed", "read in between"],
 )
 def test_parts_that_stay(old: str, new: str) -> None:
-    """Nothing moves where values would differ or the source has to be kept anyway."""
+    """Copies stay in place if values would differ, or the source must be kept anyway."""
     text = GATHERED.replace(old, new)
     assert text != GATHERED
 
@@ -77,7 +77,7 @@ def test_parts_that_stay(old: str, new: str) -> None:
     ids=["the source changes", "the copy changes", "scaled", "another source", "given to the user"],
 )
 def test_copies_that_differ(old: str, new: str) -> None:
-    """Copies stay apart where they are not the same, or do not remain so."""
+    """Copies are not shared if they differ, or change later."""
     before, _ = before_and_after(share_equal_copies)
     text = before.replace(old, new)
     assert text != before
@@ -86,7 +86,7 @@ def test_copies_that_differ(old: str, new: str) -> None:
 
 
 def test_command_with_two_second_copies() -> None:
-    """It is made to read both first ones."""
+    """A command that reads two second copies reads both first ones instead."""
     text = """
         m1 = 4 x 4
         m2 = 4 x 4

@@ -1,7 +1,7 @@
-"""Damaged computations that give other results are refused, by the checks alone or with the proof.
+"""Damaged computations with other results are refused, by the checks alone or with the proof.
 
-DAMAGED_COMPUTATIONS in the environment says how many harmful ones are made, at least. This prints
-what is found of them:
+DAMAGED_COMPUTATIONS in the environment is the least number of harmful damages. This command prints
+the share that is found:
 
     DAMAGED_COMPUTATIONS=4320 pytest packages/nnet3-optimizer/tests/test_damage.py -s
 """
@@ -31,7 +31,7 @@ from stand_ins import Machine
 COUNT = int(os.environ.get("DAMAGED_COMPUTATIONS", "600"))
 EXAMPLES = 60
 FEW = 100
-"""With fewer of a kind, the share that is found says little."""
+"""With fewer damages of a kind, the share that is found means little."""
 
 KALDI = {
     "deleted": 64.0,
@@ -47,15 +47,15 @@ KALDI = {
     "copy for add": 59.0,
     "add for copy": 59.0,
 }
-"""Percent of such damage to optimized computations that Kaldi's checker finds, measured with 60 of
-the networks of Kaldi's own tests; the last two were counted together."""
+"""Percent of each kind of damage to optimized computations that Kaldi's checker finds, measured
+with 60 networks of Kaldi's own tests; the last two kinds were counted together."""
 
 Results = dict[tuple, np.ndarray]
 
 
 @attrs.frozen(eq=False)
 class Sound:
-    """A computation as it should be, and its results with stand-ins for components."""
+    """An undamaged computation, and its results with stand-ins for components."""
 
     nnet: Nnet
     computation: NnetComputation
@@ -63,7 +63,7 @@ class Sound:
     results: Results
 
     def is_refused(self, damaged: NnetComputation) -> bool:
-        """Whether the checks refuse a damaged version of it."""
+        """Whether the checks refuse a damaged version."""
         try:
             check_computation(self.nnet, damaged, check_rewrite=not self.is_optimized)
         except CheckError:
@@ -71,7 +71,7 @@ class Sound:
         return False
 
     def is_disproved(self, damaged: NnetComputation) -> bool:
-        """Whether a damaged version of it is shown not to be equivalent."""
+        """Whether the proof finds a damaged version not equivalent."""
         try:
             verify_equivalent(self.nnet, self.computation, damaged)
         except ComputationError:
@@ -79,7 +79,7 @@ class Sound:
         return False
 
     def is_harmed(self, damaged: NnetComputation) -> bool:
-        """Whether a damaged version of it gives other results, or none."""
+        """Whether a damaged version gives other results, or none."""
         found = run(self.nnet, damaged)
         return found is None or not agree(found, self.results)
 
@@ -94,7 +94,7 @@ def run(nnet: Nnet, computation: NnetComputation) -> Results | None:
 
 
 def agree(one: Results, other: Results) -> bool:
-    """Whether results are the same but for rounding."""
+    """Whether results are equal up to rounding."""
     return one.keys() == other.keys() and all(
         value.shape == other[key].shape and np.allclose(value, other[key], rtol=1e-9, atol=1e-9)
         for key, value in one.items()
@@ -117,27 +117,27 @@ def sound() -> list[Sound]:
 
 
 def test_sound_computations_are_not_refused(sound: list[Sound]) -> None:
-    """There is no false alarm: not from the checks, not from the proof."""
+    """Neither the checks nor the proof give a false alarm."""
     for each in sound:
         assert not each.is_refused(each.computation)
         assert not each.is_disproved(each.computation)
 
 
 def test_damaged_computations_are_refused(sound: list[Sound]) -> None:
-    """The checks find more of each kind than Kaldi's, and with the proof 99.9 % of all."""
+    """The checks find more of each kind than Kaldi's, and with the proof 99.9 % in all."""
     made, checked, missed = Counter[str](), Counter[str](), Counter[str]()
     optimized, optimized_checked = Counter[str](), Counter[str]()
     for kind, damage in KINDS.items():
         rng = Random(kind)
         turn = 0
-        # Where Kaldi's checker finds nearly all, more are needed to tell whether it is surpassed.
+        # Where Kaldi's checker finds nearly all, a comparison needs more damages.
         wanted = COUNT // len(KINDS) * (3 if KALDI[kind] > 90 else 1)
         while made[kind] < wanted:
             original = sound[turn % len(sound)]
             turn += 1
             try:
                 damaged = damage(rng, original.computation)
-            except ComputationError:  # it cannot even be written down
+            except ComputationError:  # the damaged computation cannot be constructed
                 is_refused = True
             else:
                 if damaged is None or not original.is_harmed(damaged):
@@ -164,7 +164,7 @@ def table(
     optimized_checked: Counter[str],
     missed: Counter[str],
 ) -> str:
-    """What was found, in percent."""
+    """The share of damages found, in percent, by kind."""
 
     def percent(part: int, whole: int) -> str:
         return f"{100 * part / whole:.1f}" if whole else "-"

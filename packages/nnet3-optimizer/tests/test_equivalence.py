@@ -1,4 +1,4 @@
-"""The proof accepts what computes the same, and refuses everything else."""
+"""The proof accepts equal computations, and refuses all others."""
 
 import re
 
@@ -56,7 +56,7 @@ free m2
     ids=["zeros", "rows", "columns", "scales", "overwritten", "simple", "afterwards"],
 )
 def test_same_result_in_another_way(old: str, new: str) -> None:
-    """Splitting, reordering and rewriting that changes no result is accepted."""
+    """Splitting, reordering and rewriting without effect on results is accepted."""
     assert old in PROGRAM
 
     verify_equivalent(NNET, computation(PROGRAM), computation(PROGRAM.replace(old, new)))
@@ -77,7 +77,7 @@ def test_same_result_in_another_way(old: str, new: str) -> None:
     ],
 )
 def test_another_result(old: str, new: str) -> None:
-    """What changes the output is refused, and the output is named."""
+    """A change of the output is refused, and the output is named."""
     assert old in PROGRAM
     other = computation(PROGRAM.replace(old, new))
 
@@ -88,7 +88,7 @@ def test_another_result(old: str, new: str) -> None:
 
 
 def test_message_names_the_rows() -> None:
-    """The message says how many rows differ, and which."""
+    """The message states how many rows differ, and which."""
     other = computation(PROGRAM.replace("3, 0, -1, 1", "3, 1, -1, 0"))
 
     message = "'output' in segment 0 differs in 2 of 4 rows: 1, 3"
@@ -133,7 +133,7 @@ def test_message_names_the_rows() -> None:
 def test_message_names_the_commands(
     old: str, new: str, place: tuple[int, int], lines: list[str]
 ) -> None:
-    """The commands are shown that compute something else from the same, in either computation."""
+    """The message shows the commands of both computations that differ for equal inputs."""
     assert old in PROGRAM
     other = computation(PROGRAM.replace(old, new))
 
@@ -150,7 +150,7 @@ def test_message_names_the_commands(
 
 
 def test_undefined_elements_equal_nothing() -> None:
-    """A result that depends on memory that nothing wrote differs even from itself."""
+    """A result that depends on unwritten memory differs even from itself."""
     reads = computation(PROGRAM.replace("m2 = zeros", "m2 = undefined").replace("= 0.5", "+= 0.5"))
 
     with pytest.raises(EquivalenceError):
@@ -166,7 +166,7 @@ def test_missing_output() -> None:
 
 
 def test_no_commands() -> None:
-    """A computation without commands equals itself alone."""
+    """A computation without commands equals only itself."""
     whole = computation(PROGRAM)
     empty = attrs.evolve(whole, command_table=whole.command_table[:0])
 
@@ -216,13 +216,13 @@ free m3
     ],
 )
 def test_side_effects_are_compared(old: str, new: str, message: str) -> None:
-    """Model updates and statistics are part of what a computation does."""
+    """The proof compares model updates and statistics, too."""
     with pytest.raises(EquivalenceError, match=message):
         verify_equivalent(NNET, computation(TRAINING), computation(TRAINING.replace(old, new)))
 
 
 def test_message_names_the_calls_of_an_update() -> None:
-    """Of an update that differs those calls are shown that only one of the computations makes."""
+    """For a different update, the message shows calls that only one of the computations has."""
     other = computation(TRAINING.replace("affine.backprop", "affine2.backprop"))
 
     with pytest.raises(EquivalenceError, match=r"before, c7: - = affine\.backprop") as caught:
@@ -232,7 +232,7 @@ def test_message_names_the_calls_of_an_update() -> None:
 
 
 def test_same_calls() -> None:
-    """An update in parts is the same sum, but not the same calls."""
+    """An update in parts has the same sum, but other calls."""
     parts = (
         "- = affine.backprop(m3(0:1, :), input m1(0:1, :))\n"
         "- = affine.backprop(m3(2:3, :), input m1(2:3, :))"
@@ -260,7 +260,7 @@ def test_update_in_parts() -> None:
 
 @pytest.mark.parametrize("rows", [(), (3,), (3, 0, -1, 1, 1), (3, 0, -1, 4)])
 def test_lists_that_do_not_fit(rows: tuple[int, ...]) -> None:
-    """A computation with lists of another length, or of other rows, is refused on either side."""
+    """Lists of other lengths, or with other rows, are refused on either side."""
     sound = computation(PROGRAM)
     damaged = attrs.evolve(sound, indexes=[np.array(rows, np.int32)])
 

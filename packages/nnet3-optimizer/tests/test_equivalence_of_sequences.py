@@ -1,4 +1,4 @@
-"""Following the rows of one sequence proves what following all rows does."""
+"""Following the rows of one sequence proves as much as following all rows."""
 
 import functools
 from collections.abc import Callable
@@ -66,7 +66,7 @@ output-node name=output input=affine2
 
 
 def request(*, ivector: bool, times: range) -> ComputationRequest:
-    """All sequences want the same; one after the other, as users give them."""
+    """A request with the same rows for each sequence, one after another, as users give them."""
     inputs = [IoSpecification.from_range("input", -8, 14, SEQUENCES)]
     if ivector:
         inputs.append(IoSpecification.from_range("ivector", 0, 1, SEQUENCES))
@@ -89,26 +89,26 @@ def tdnn() -> Example:
 
 @functools.cache
 def statistics() -> Example:
-    """Statistics, which are so large that each sequence is a part."""
+    """Statistics so large that each sequence is a part."""
     return example_of(STATISTICS, request(ivector=False, times=range(1)))
 
 
 def cut(io: IoSpecification) -> IoSpecification:
-    """The same without the last frames of every other sequence."""
+    """The rows without the last frames of every other sequence."""
     n, t = np.asarray(io.indexes)[:, :2].T
     is_kept = (t <= t.max() - 3) | (n % 2 == 0) | (t.max() == 0)
     return attrs.evolve(io, indexes=np.asarray(io.indexes)[is_kept])
 
 
 def cut_inside(io: IoSpecification) -> IoSpecification:
-    """The same without frames that the statistics of every other sequence are over."""
+    """The rows without frames in the statistics of every other sequence."""
     n, t = np.asarray(io.indexes)[:, :2].T
     return attrs.evolve(io, indexes=np.asarray(io.indexes)[(t <= 2) | (n % 2 == 0)])
 
 
 @functools.cache
 def two_kinds() -> Example:
-    """The first again, with sequences of two lengths."""
+    """The first example with sequences of two lengths."""
     alike = request(ivector=True, times=range(0, 9, 3))
     ragged = attrs.evolve(
         alike, inputs=tuple(map(cut, alike.inputs)), outputs=tuple(map(cut, alike.outputs))
@@ -144,7 +144,7 @@ def test_one_sequence_is_enough(example: MakeExample) -> None:
 
 
 def test_statistics_are_in_parts() -> None:
-    """The example has what it is there for: statistics of some sequences at a time."""
+    """The example has statistics of some sequences at a time."""
     nnet, compiled, optimized = statistics()
     extract = nnet.component_index("extract")
 
@@ -198,7 +198,7 @@ def damaged(draw: st.DrawFn, original: NnetComputation) -> NnetComputation:
 @given(data=st.data())
 @settings(max_examples=3 * settings.default.max_examples // 2)
 def test_verdicts_agree(example: MakeExample, data: st.DataObject) -> None:
-    """Where one sequence is enough to judge a damaged computation, all rows lead to the same."""
+    """If one sequence is enough to judge a damaged computation, all rows give the same verdict."""
     nnet, compiled, optimized = example()
     try:
         other = data.draw(damaged(optimized))
@@ -216,7 +216,7 @@ def first_list(computation: NnetComputation) -> int:
 
 
 def test_sequences_that_are_mixed_up() -> None:
-    """Two sequences that change places are seen, in a list of rows that is regular otherwise."""
+    """Two exchanged sequences are seen in a list of rows that is regular otherwise."""
     nnet, compiled, _ = tdnn()
 
     other = with_rows_exchanged(compiled, first_list(compiled), [0, 1])
@@ -236,7 +236,7 @@ def test_sequences_of_two_kinds_that_are_mixed_up() -> None:
 
 
 def test_the_command_at_fault_is_named() -> None:
-    """A wrong scale far below the output is found, past components that only pass it on."""
+    """A wrong scale far before the output is found through components that pass it on."""
     nnet, compiled, optimized = tdnn()
     table = optimized.command_table.copy()
     scaled = np.flatnonzero(table[:, ALPHA_COLUMN] == alpha_bits(0.5))

@@ -1,4 +1,4 @@
-"""What passes hand on of an analysis is what would be found by looking at the draft they made."""
+"""Parts of an analysis that passes hand on equal those of a new analysis of the draft."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ PARTS = ("submatrix_accesses", "uses", "lifetimes", "matrix_use")
 
 
 def fresh(draft: Draft) -> Analysis:
-    """An analysis of a draft that nothing is known of."""
+    """A new analysis of a draft."""
     return Analysis(
         layout=attrs.evolve(draft.layout),
         table=draft.table,
@@ -28,7 +28,7 @@ def fresh(draft: Draft) -> Analysis:
 
 
 def by_command(accesses: SubmatrixAccesses) -> list[tuple[int, int, int]]:
-    """Accesses as (command, submatrix, access), in an order of their own."""
+    """Accesses as (command, submatrix, access), sorted."""
     columns = (accesses.command, accesses.submatrix, accesses.access)
     return sorted(zip(*(each.tolist() for each in columns), strict=True))
 
@@ -49,7 +49,7 @@ def comparable(part: Any) -> Any:
 @given(examples())
 @settings(max_examples=settings.default.max_examples // 4)
 def test_handed_on(example: tuple[Nnet, NnetComputation]) -> None:
-    """After each pass, what is known already is what a fresh analysis finds."""
+    """After each pass, the known parts are those that a new analysis finds."""
     options = OptimizeOptions()
     current = Draft.of(*example)
     for each in PIPELINE:
@@ -72,7 +72,7 @@ def test_handed_on(example: tuple[Nnet, NnetComputation]) -> None:
 
 
 def test_findings() -> None:
-    """Nothing is made by asking what is known."""
+    """Asking for known parts computes nothing."""
     analysis = draft("m1 = accept input\nprovide output = m1").analysis
 
     assert analysis.findings.lifetimes is analysis.findings.uses is None
@@ -82,7 +82,7 @@ def test_findings() -> None:
 
 
 def test_merging_knows_whose_zeros_are_looked_at() -> None:
-    """What is set before it is copied needs no zeros, what is added to does."""
+    """A matrix that is set before it is copied needs no zeros; one that is added to does."""
     text = """
         m1 = accept input
         m2 = zeros

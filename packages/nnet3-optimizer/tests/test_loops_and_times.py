@@ -1,4 +1,4 @@
-"""Computations in several segments, and derivatives limited to some times."""
+"""Computations in several segments, and derivatives limited to a range of times."""
 
 import attrs
 import numpy as np
@@ -49,7 +49,7 @@ FEEDFORWARD = parse_config(CONFIG.replace("IfDefined(Offset(tanh, -1))", "Offset
 
 @pytest.mark.parametrize("nnet", [RECURRENT, FEEDFORWARD], ids=["recurrent", "feedforward"])
 def test_loop_does_what_the_segments_do(nnet: Nnet) -> None:
-    """A loop closed over optimized segments is proven equal to the segments, unoptimized."""
+    """A loop over optimized segments is proven equal to the segments without optimization."""
     requests = looped_requests(nnet, 4)
     segments = compile_segments(nnet, extended_requests(requests, 7))
 
@@ -63,7 +63,7 @@ def test_loop_does_what_the_segments_do(nnet: Nnet) -> None:
 
 
 def test_loop_that_hands_over_the_wrong_matrix() -> None:
-    """The proof sees what goes wrong in the second round only."""
+    """The proof finds faults that appear only in the second round."""
     requests = looped_requests(RECURRENT, 4)
     segments = compile_segments(RECURRENT, extended_requests(requests, 7))
     loop = compile_looped(RECURRENT, requests)
@@ -87,7 +87,7 @@ def test_loop_that_hands_over_the_wrong_matrix() -> None:
 
 @pytest.mark.parametrize("chunk", [1, 2, 3])
 def test_loop_waits_for_what_is_optional(chunk: int) -> None:
-    """A term that joins in after more chunks than are tried first is in the loop nevertheless."""
+    """A loop contains a term that joins in after more chunks than are tried first."""
     nnet = parse_config(
         "input-node name=input dim=4\n"
         "output-node name=output input=Sum(input, IfDefined(Offset(input, -11)))"
@@ -102,7 +102,7 @@ def test_loop_waits_for_what_is_optional(chunk: int) -> None:
 
 @pytest.mark.parametrize("options", [{"optimize": False}, {"move_sizing_commands": False}])
 def test_loop_of_matrices_that_are_held_for_long(options: dict[str, bool]) -> None:
-    """However long the optimizer leaves matrices allocated, the loop is well formed."""
+    """The loop is valid however long the optimizer keeps matrices allocated."""
     requests = looped_requests(RECURRENT, 4)
     chosen = OptimizeOptions(**options)
 
@@ -126,7 +126,7 @@ def training(nnet: Nnet, last: int = 8) -> NnetComputation:
 
 @pytest.mark.parametrize("nnet", [RECURRENT, FEEDFORWARD], ids=["recurrent", "feedforward"])
 def test_limits_that_leave_everything_change_nothing(nnet: Nnet) -> None:
-    """A range of times that holds all derivatives gives an equivalent computation."""
+    """A range with the times of all derivatives gives an equivalent computation."""
     compiled = training(nnet)
 
     limited = optimize(nnet, compiled, OptimizeOptions(min_deriv_time=-50, max_deriv_time=50))
@@ -149,7 +149,7 @@ def test_limits_that_leave_everything_change_nothing(nnet: Nnet) -> None:
 def test_input_derivatives_outside_of_the_range_are_zero(
     nnet: Nnet, options: OptimizeOptions
 ) -> None:
-    """Outside of the range derivatives at the input are zero, inside some are not."""
+    """Input derivatives are zero outside of the range, and not all zero within."""
     compiled = training(nnet)
     low = -1 if options.min_deriv_time is None else options.min_deriv_time
     high = 7 if options.max_deriv_time is None else options.max_deriv_time
@@ -165,13 +165,13 @@ def test_input_derivatives_outside_of_the_range_are_zero(
     inside = (times >= low) & (times <= high)
     assert not derivative[~inside].any()
     assert derivative[inside].any()
-    # The forward part is what it was.
+    # The forward part is unchanged.
     forward = Machine(nnet, compiled).run().provided[0, "output"]
     np.testing.assert_allclose(Machine(nnet, limited).run().provided[0, "output"], forward)
 
 
 def test_limits_change_the_update() -> None:
-    """The proof does not take a limited computation for the whole one."""
+    """The proof distinguishes a limited computation from the whole one."""
     compiled = training(RECURRENT)
 
     limited = optimize(RECURRENT, compiled, OptimizeOptions(min_deriv_time=4))
@@ -182,7 +182,7 @@ def test_limits_change_the_update() -> None:
 
 
 def test_statistics_keep_their_memo() -> None:
-    """A Backprop that is left out does not take the memo along that StoreStats uses."""
+    """Leaving out a Backprop keeps the memo that StoreStats uses."""
     nnet = parse_config(
         "input-node name=input dim=4\ncomponent name=norm type=BatchNormComponent dim=4\n"
         "component-node name=norm component=norm input=input\noutput-node name=output input=norm"
@@ -218,7 +218,7 @@ def test_limited_computations_pass_all_checks(
     level: int,
     reuses_memory: bool,
 ) -> None:
-    """Whatever the range, each pass after the limit is checked and proven, and so is the end."""
+    """For any range, each pass after the limit is checked and proven, and so is the result."""
     nnet, compiled = example
     high = None if length is None else (low or 0) + length
     options = OptimizeOptions(
@@ -234,7 +234,7 @@ def test_limited_computations_pass_all_checks(
 
 
 def test_docstring_of_the_pass() -> None:
-    """The computations in the docstring are what the pass takes and makes."""
+    """The docstring of the pass has its input and its result."""
     before, after = before_and_after(limit_derivative_times)
 
     limited = limit_derivative_times(draft(before), min_deriv_time=2)
@@ -243,7 +243,7 @@ def test_docstring_of_the_pass() -> None:
 
 
 def test_empty_range_of_times() -> None:
-    """A range without any time is refused."""
+    """An empty range is refused."""
     options = OptimizeOptions(min_deriv_time=5, max_deriv_time=2)
 
     with pytest.raises(ComputationError, match="no derivative is left between t = 5 and t = 2"):
@@ -251,7 +251,7 @@ def test_empty_range_of_times() -> None:
 
 
 def test_limits_need_debug_info() -> None:
-    """Without debug info nobody knows the times of rows."""
+    """Without debug info, the times of rows are unknown, which is an error."""
     compiled = attrs.evolve(training(RECURRENT), matrix_debug_info=())
 
     with pytest.raises(ComputationError, match="derivatives needs debug info"):
@@ -259,6 +259,6 @@ def test_limits_need_debug_info() -> None:
 
 
 def test_memory_compression_level_must_exist() -> None:
-    """There are three levels."""
+    """Levels other than the three are refused."""
     with pytest.raises(OptionError, match="memory_compression_level must be 0, 1 or 2"):
         OptimizeOptions(memory_compression_level=3)

@@ -1,4 +1,4 @@
-"""Live bytes are counted as they are held, and plans keep apart what lives at one time."""
+"""Live bytes are counted correctly, and plans separate matrices that live at the same time."""
 
 import itertools
 
@@ -42,7 +42,7 @@ segment end
 
 
 def test_live_bytes_follow_the_commands() -> None:
-    """Inputs count from when they are accepted, outputs to the end, four bytes an element."""
+    """Inputs count from their acceptance, outputs to the end, with four bytes an element."""
     live = live_bytes(computation(TEXT))
 
     assert live.tolist() == [64, 192, 192, 128, 192, 64, 64, 64]
@@ -51,7 +51,7 @@ def test_live_bytes_follow_the_commands() -> None:
 
 @pytest.mark.parametrize(("kind", "kept"), [(1, 16), (2, 16), (3, 32), (4, 32), (5, 4)])
 def test_compressed_matrices_count_at_their_compressed_size(kind: int, kept: int) -> None:
-    """Between compression and decompression a matrix holds two bytes, one, or a bit an element."""
+    """A compressed matrix has two bytes, one byte, or one bit an element."""
     text = f"""
     m1 = accept input
     compress m1 (type {kind}, truncate 1)
@@ -65,7 +65,7 @@ def test_compressed_matrices_count_at_their_compressed_size(kind: int, kept: int
 
 @pytest.mark.parametrize("last", ["free m1", "compress m1 (type 1, truncate 1)"])
 def test_memory_that_is_not_there_cannot_be_given_back(last: str) -> None:
-    """It is refused, with the command and the matrix."""
+    """Freeing a matrix that is not allocated is an error that names command and matrix."""
     text = f"m1 = accept input\nfree m1\n{last}\nsegment end"
 
     with pytest.raises(ComputationError, match="command c2: expected matrix m1 to be there"):
@@ -73,7 +73,7 @@ def test_memory_that_is_not_there_cannot_be_given_back(last: str) -> None:
 
 
 def test_an_unknown_type_of_compression_has_no_size() -> None:
-    """It is refused by name."""
+    """An unknown type of compression is refused by name."""
     compressed = computation("m1 = accept input\ncompress m1 (type 7, truncate 1)\nsegment end")
 
     with pytest.raises(ComputationError, match="compression_type = 7, expected one of 1, 2, 3"):
@@ -81,7 +81,7 @@ def test_an_unknown_type_of_compression_has_no_size() -> None:
 
 
 def test_compressed_form_lies_apart_from_the_elements() -> None:
-    """The elements and what is made of them are both there during the commands that convert."""
+    """During a conversion, the elements and their converted form count."""
     text = """
     m1 = 40 x 4
     m1 = accept input
@@ -136,7 +136,7 @@ def test_matrices_that_follow_each_other_share_memory() -> None:
 
 
 def test_offsets_are_aligned_and_read_only() -> None:
-    """Offsets are multiples of the alignment, and can't be changed."""
+    """Offsets are multiples of the alignment, and read-only."""
     plan = plan_memory(computation(TEXT), alignment=128)
 
     assert (plan.offsets[1:] % 128 == 0).all()
@@ -152,13 +152,13 @@ def test_nothing_needs_no_memory() -> None:
 
 
 def test_alignment_must_be_positive() -> None:
-    """There is no alignment of zero bytes."""
+    """An alignment of zero bytes is refused."""
     with pytest.raises(OptionError, match=r"alignment must be at least 1 byte \(got 0\)"):
         plan_memory(computation(TEXT), alignment=0)
 
 
 def keeps_apart(blocks: Blocks, packing: Packing) -> bool:
-    """Whether no two blocks that are needed at one time overlap, and the size is right."""
+    """Whether blocks that are needed at the same time do not overlap, and the size is right."""
     offsets, sizes = packing.offsets[blocks.block], blocks.sizes[blocks.block]
     for span in range(len(blocks.block)):
         together = (blocks.begin < blocks.end[span]) & (blocks.end > blocks.begin[span])
@@ -187,14 +187,14 @@ def random_blocks(draw: st.DrawFn) -> Blocks:
 @given(random_blocks())
 @settings(max_examples=3 * settings.default.max_examples)
 def test_packing_keeps_blocks_apart(blocks: Blocks) -> None:
-    """Blocks needed at one time do not overlap, and no packing is below the bound."""
+    """Blocks needed at the same time do not overlap, and no packing is below the bound."""
     for packing in (from_the_peak(blocks), place_one_by_one(blocks), pack(blocks)):
         assert keeps_apart(blocks, packing)
         assert packing.size >= blocks.lower_bound
 
 
 def test_what_begins_near_the_peak_is_stacked_last() -> None:
-    """What follows blocks that were needed when nearly as much was lies in one piece above all."""
+    """Blocks that begin when nearly the peak is in use are stacked in one piece above others."""
     blocks = Blocks(
         sizes=np.array([50, 40, 8, 42]),
         block=np.array([0, 1, 2, 3]),
@@ -208,7 +208,7 @@ def test_what_begins_near_the_peak_is_stacked_last() -> None:
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=30))
 def test_chains_need_no_more_than_two_neighbours(sizes: list[int]) -> None:
-    """Blocks each needed until the next, smaller one is there lie at either end in turn."""
+    """Blocks that are each needed until the next, smaller one lie at alternating ends."""
     sizes.sort(reverse=True)
     begin = np.arange(len(sizes))
     blocks = Blocks(sizes=np.array(sizes), block=begin, begin=begin, end=begin + 2)
@@ -221,7 +221,7 @@ def test_chains_need_no_more_than_two_neighbours(sizes: list[int]) -> None:
 @given(random_blocks())
 @settings(max_examples=settings.default.max_examples)
 def test_search_meets_the_capacity(blocks: Blocks) -> None:
-    """What the search finds fits; with room for all blocks side by side it finds something."""
+    """A packing that the search finds is valid; with room for all blocks it finds one."""
     for capacity in (blocks.lower_bound, blocks.lower_bound * 5 // 4):
         found = search(blocks, capacity)
         assert found is None or (found.size <= capacity and keeps_apart(blocks, found))
@@ -230,7 +230,7 @@ def test_search_meets_the_capacity(blocks: Blocks) -> None:
 
 
 def test_search_takes_choices_back() -> None:
-    """Blocks that only fit if none is put in the way of a later one are placed so."""
+    """The search undoes choices that leave no room for later blocks."""
     sizes = np.array([2, 1, 2, 1, 2], np.int64)
     spans = np.array([(0, 0, 4), (1, 0, 2), (2, 2, 6), (3, 4, 6), (4, 6, 8)], np.int64)
     blocks = Blocks(sizes=sizes, block=spans[:, 0], begin=spans[:, 1], end=spans[:, 2])
@@ -242,9 +242,9 @@ def test_search_takes_choices_back() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=60))
-@example([(1, 2), (1, 2), (1, 3), (1, 1), (2, 2), (2, 2), (3, 1)])  # a gap grows at the top
+@example([(1, 2), (1, 2), (1, 3), (1, 1), (2, 2), (2, 2), (3, 1)])  # a gap grows at the end
 def test_gaps_hand_out_what_is_free(steps: list[tuple[int, int]]) -> None:
-    """No byte is given to two holders at a time, none that is to be kept clear of."""
+    """No byte belongs to two holders at a time, or to a holder that must stay clear of it."""
     gaps = Gaps(10)
     gaps.kept[10].append(0)
     held: list[tuple[int, int]] = []
@@ -268,7 +268,7 @@ def test_gaps_hand_out_what_is_free(steps: list[tuple[int, int]]) -> None:
 
 
 def test_gaps_grow_only_where_nothing_fits() -> None:
-    """Under the ceiling the upper end is taken; a gap there is the first part of what grows."""
+    """Below the ceiling the upper end is taken; if nothing fits, the last gap is extended."""
     gaps = Gaps(8)
     gaps.kept[8].append(0)
 
@@ -279,7 +279,7 @@ def test_gaps_grow_only_where_nothing_fits() -> None:
 
 
 def test_gaps_stay_clear_of_what_is_reserved() -> None:
-    """A stretch is taken behind what it must not meet, and a given stretch can be taken."""
+    """A stretch is taken behind the reserved ones, and a given stretch can be taken."""
     gaps = Gaps(0)
 
     assert gaps.take_clear(4, [(2, 6), (8, 9)]) == 9
@@ -300,7 +300,7 @@ def test_lower_bound_is_the_largest_sum(blocks: Blocks) -> None:
 
 
 def held_during_commands(computation: NnetComputation) -> list[int]:
-    """The live bytes after each command, and those of the form that it made another one of."""
+    """The live bytes after each command, plus those of a form that the command converted."""
     packed: dict[int, int] = {}
     during = []
     for command, live in zip(computation.commands, live_bytes(computation).tolist(), strict=True):
@@ -321,7 +321,7 @@ def held_during_commands(computation: NnetComputation) -> list[int]:
 @given(examples())
 @settings(max_examples=3 * settings.default.max_examples // 10)
 def test_plan_of_a_computation(example: tuple[Nnet, NnetComputation]) -> None:
-    """The bound of a plan is the most that is held during a command; what lives is kept apart."""
+    """The bound of a plan is the most held during a command; live matrices do not overlap."""
     nnet, compiled = example
     for each in (compiled, optimize(nnet, compiled)):
         plan = plan_memory(each, alignment=1)

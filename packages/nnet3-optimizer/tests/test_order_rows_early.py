@@ -1,4 +1,4 @@
-"""Rows get the order of an output before the layers that widen them, where nothing else looks."""
+"""Rows get the order of an output before layers widen them, if nothing else reads them."""
 
 import pytest
 from brief_computations import NNET, brief, computation, draft
@@ -41,7 +41,7 @@ TRAINING = """
 
 
 def reordered(text: str) -> list[str]:
-    """The lines of the draft that the pass makes, which is checked and proven."""
+    """The lines of the draft after the pass, checked and proven."""
     before = computation(text)
     after = renumber(order_rows_early(draft(text))).computation()
     check_computation(NNET, before)
@@ -51,7 +51,7 @@ def reordered(text: str) -> list[str]:
 
 
 def test_values_and_derivatives() -> None:
-    """The lists of rows on the narrow side are composed with the order; wide rows stay put."""
+    """The lists of the narrow rows are composed with the order; wide rows are not moved."""
     lines = reordered(TRAINING)
 
     assert lines[8:10] == ["i0 = -1, 0, 3, 0", "i1 = 2, 0, 1, 3"]
@@ -102,7 +102,7 @@ def test_values_and_derivatives() -> None:
     ],
 )
 def test_orders_that_stay(old: str, new: str) -> None:
-    """The draft stays as it is where the order of rows matters to somebody."""
+    """The draft stays the same if anything else depends on the order of rows."""
     text = TRAINING.replace(old, new)
     assert text != TRAINING
 

@@ -1,4 +1,4 @@
-"""Passes of others run after those of the package; what they make is checked and proven."""
+"""Passes of other packages run after the optimizer's; their results are checked and proven."""
 
 import attrs
 import numpy as np
@@ -32,7 +32,7 @@ PLAIN = OptimizeOptions(optimize=False)
 
 
 def swap_halves(nnet: Nnet, computation: NnetComputation) -> NnetComputation:
-    """Does each sum in two commands, for the columns on the left and on the right."""
+    """Splits each sum into two commands, for the left columns and the right ones."""
     builder = ComputationBuilder(computation)
     commands = []
     for command in builder.commands:
@@ -50,7 +50,7 @@ def swap_halves(nnet: Nnet, computation: NnetComputation) -> NnetComputation:
 
 
 def test_a_pass_of_ones_own_changes_the_computation() -> None:
-    """It is proven, keeps what the computation was made for, and leaves nothing unused."""
+    """The result is proven, keeps its network and request, and has nothing unused."""
     before = optimize(NNET, COMPILED, PLAIN)
     after = optimize(NNET, COMPILED, PLAIN, passes=[swap_halves])
 
@@ -61,7 +61,7 @@ def test_a_pass_of_ones_own_changes_the_computation() -> None:
 
 
 def doubled(nnet: Nnet, computation: NnetComputation) -> NnetComputation:
-    """Multiplies what is copied by two, which is wrong."""
+    """Doubles copies, which is wrong."""
     builder = ComputationBuilder(computation)
     builder.commands = [
         attrs.evolve(each, alpha=2.0) if hasattr(each, "alpha") else each
@@ -71,7 +71,7 @@ def doubled(nnet: Nnet, computation: NnetComputation) -> NnetComputation:
 
 
 def test_a_wrong_pass_is_named() -> None:
-    """With or without `verify`, what is not equivalent is refused."""
+    """With or without `verify`, a result that is not equivalent is refused."""
     for verify in (False, True):
         options = OptimizeOptions(optimize=False, verify=verify)
         with pytest.raises(PassError, match=r"^pass 'doubled', after .*") as caught:
@@ -86,4 +86,4 @@ def test_a_pass_that_returns_something_else_is_named() -> None:
 
 
 def nothing(nnet: Nnet, computation: NnetComputation) -> None:
-    """Forgets to return anything."""
+    """Returns nothing, by mistake."""

@@ -1,4 +1,4 @@
-"""Passes do what their docstrings show, and keep away from what they must not touch."""
+"""Passes do what their docstrings show, and leave other commands unchanged."""
 
 from collections.abc import Callable
 
@@ -31,17 +31,17 @@ Run = Callable[[Draft], Draft]
 
 
 def compress(given: Draft) -> Draft:
-    """The lossless level."""
+    """Compresses without loss."""
     return memory_compression(given, level=1)
 
 
 def recompute(given: Draft) -> Draft:
-    """Recipes leave what is no longer used."""
+    """Recomputes activations; removes commands and matrices that are no longer used."""
     return renumber(recompute_activations(given))
 
 
 def merge_and_renumber(given: Draft) -> Draft:
-    """Merging leaves what is no longer used."""
+    """Merges matrices; removes those that are no longer used."""
     return renumber(merge_variables(given))
 
 
@@ -71,7 +71,7 @@ PASSES: dict[Callable[..., Draft], Run] = {
 
 @pytest.mark.parametrize("documented", PASSES, ids=lambda each: each.__name__)
 def test_docstring(documented: Callable[..., Draft]) -> None:
-    """Before and after in the docstring are what the pass makes, and equivalent."""
+    """The docstring shows what the pass makes from its example, and both are equivalent."""
     before, after = before_and_after(documented)
     check_computation(NNET, computation(before), check_unused=False)
 
@@ -91,7 +91,7 @@ def test_nothing_left_to_do(documented: Callable[..., Draft]) -> None:
 
 
 def unchanged(run: Run, text: str) -> bool:
-    """Whether a pass leaves a draft as it is."""
+    """Whether a pass leaves a draft unchanged."""
     given = draft(text)
     return brief(run(given)) == brief(given)
 
@@ -113,7 +113,7 @@ def test_what_is_provided_before_it_changes_stays_where_it_is() -> None:
 
 
 def test_zeroing_stays_where_zeros_are_added_to() -> None:
-    """A matrix that is added to first keeps its zeros."""
+    """A matrix whose first use is an addition keeps its zeros."""
     assert unchanged(
         initialize_undefined,
         """
@@ -129,7 +129,7 @@ def test_zeroing_stays_where_zeros_are_added_to() -> None:
 
 
 def test_zeroing_stays_where_the_user_sees_zeros() -> None:
-    """A part of an output that nothing writes stays zero."""
+    """An unwritten part of an output stays zero."""
     assert unchanged(
         initialize_undefined,
         """
@@ -144,7 +144,7 @@ def test_zeroing_stays_where_the_user_sees_zeros() -> None:
 
 
 def test_addition_stays_where_something_was_written() -> None:
-    """An addition becomes a copy where nothing wrote yet, not where something did."""
+    """An addition becomes a copy if nothing was written there before."""
     text = """
         m1 = accept input
         m2 = zeros
@@ -164,7 +164,7 @@ def test_addition_stays_where_something_was_written() -> None:
 
 
 def test_addition_to_undefined_memory_stays() -> None:
-    """Only zeros make an addition a copy: what SetConst wrote counts as written."""
+    """An addition becomes a copy only on initial zeros: SetConst counts as writing."""
     assert unchanged(
         convert_addition,
         """
@@ -181,7 +181,7 @@ def test_addition_to_undefined_memory_stays() -> None:
 
 @pytest.mark.parametrize("command", ["m2 = m1[i0]", "m2 = rows(j0)"])
 def test_rows_set_to_zero_are_not_snipped(command: str) -> None:
-    """Where rows are set to zero that were not zero before, the list stays whole."""
+    """A list that sets rows to zero that were not zero before stays whole."""
     assert unchanged(
         snip_row_ops,
         f"""
@@ -200,7 +200,7 @@ def test_rows_set_to_zero_are_not_snipped(command: str) -> None:
 
 
 def test_command_for_no_row_is_removed() -> None:
-    """A command whose list names no row at all goes away."""
+    """A command whose list names no row is removed."""
     text = """
         m2 = 2 x 4
         r0 = 0..0, 3..3
@@ -223,7 +223,7 @@ def test_command_for_no_row_is_removed() -> None:
     ],
 )
 def test_splitting_commands_that_write_to_rows_of_others(command: str, expected: list[str]) -> None:
-    """Commands that write to listed rows become commands on each matrix, with the list inverted."""
+    """Commands that write to listed rows become one command for each matrix, with inverse lists."""
     text = f"""
         m3 = 2 x 4
         j0 = m2[3, 1], m3[0, 1]
@@ -250,7 +250,7 @@ def test_splitting_commands_that_write_to_rows_of_others(command: str, expected:
     ids=["gap", "alternating", "sparse"],
 )
 def test_lists_that_are_not_split(pairs: str) -> None:
-    """Lists with gaps, of more than two stretches, or that name few of many rows stay."""
+    """Lists with gaps, with more than two stretches, or for few of many rows stay."""
     assert unchanged(
         split_row_ops,
         f"""
@@ -294,7 +294,7 @@ MERGING = """
     ids=["written before", "source changes", "copy changes", "source still used"],
 )
 def test_matrices_that_are_not_merged(lines: tuple[str, str, str]) -> None:
-    """Two outputs, or a matrix that is still needed as it is, are not merged."""
+    """Two outputs are not merged; nor is a matrix that is still needed unchanged."""
     text = MERGING.format(first=lines[0], second=lines[1], third=lines[2])
 
     after = merge_and_renumber(draft(text))
@@ -303,7 +303,7 @@ def test_matrices_that_are_not_merged(lines: tuple[str, str, str]) -> None:
 
 
 def test_scaled_copy_scales_in_place() -> None:
-    """A copy with a scale stays, with one matrix as both operands."""
+    """A scaled copy stays, with the same matrix as both operands."""
     text = """
         m1 = accept input
         m2 = zeros
@@ -323,7 +323,7 @@ def test_scaled_copy_scales_in_place() -> None:
 
 
 def test_input_can_become_output() -> None:
-    """An input that is only copied to an output is the output."""
+    """An input that is only copied to an output becomes the output."""
     text = """
         m1 = accept input
         m2 = zeros
@@ -344,7 +344,7 @@ def test_input_can_become_output() -> None:
 
 
 def test_parts_move_into_the_columns_of_another_matrix() -> None:
-    """Two matrices that are copied side by side are computed side by side."""
+    """Two matrices that are copied side by side are computed in place there."""
     text = """
         m4 = 4 x 8
         m1 = accept input
@@ -373,7 +373,7 @@ def test_parts_move_into_the_columns_of_another_matrix() -> None:
 
 
 def test_rows_without_gaps_stay_without_gaps() -> None:
-    """The output of a convolution does not move into some columns of a wider matrix."""
+    """The output of a convolution is not moved to columns of a wider matrix."""
     text = """
         m4 = 4 x 8
         p1 = {"_type": "TimeHeightConvolutionPrecomputedIndexes"}
@@ -396,7 +396,7 @@ def test_rows_without_gaps_stay_without_gaps() -> None:
 
 
 def test_backprop_is_not_in_place_of_a_value_that_it_reads() -> None:
-    """A derivative stays out of a matrix whose value the same command reads."""
+    """A derivative is not merged with a matrix whose value the same command reads."""
     text = """
         m1 = accept input
         m2 = zeros
@@ -414,7 +414,7 @@ def test_backprop_is_not_in_place_of_a_value_that_it_reads() -> None:
 
 
 def test_unneeded_input_derivative() -> None:
-    """A backward pass that is there for the update alone computes no input derivative."""
+    """A backward pass that is needed for the update only computes no input derivative."""
     text = """
         m1 = accept input
         m2 = zeros
@@ -436,7 +436,7 @@ def test_unneeded_input_derivative() -> None:
 
 
 def test_memo_of_a_removed_backward_pass() -> None:
-    """A Propagate makes no memo when its backward pass is removed."""
+    """A Propagate makes no memo if its backward pass is removed."""
     text = """
         m1 = accept input
         m2 = zeros
@@ -458,7 +458,7 @@ def test_memo_of_a_removed_backward_pass() -> None:
 
 
 def test_chain_of_dead_commands() -> None:
-    """What only dead commands read is dead."""
+    """Commands whose results only dead commands read are dead."""
     text = """
         m1 = accept input
         m2 = zeros
@@ -490,7 +490,7 @@ def test_chain_of_dead_commands() -> None:
 
 
 def test_output_of_relu_that_is_needed_is_not_compressed_to_signs() -> None:
-    """The output of a rectified linear unit that another backward pass needs is kept as it is."""
+    """The output of a rectifier that another backward pass needs is not compressed."""
     text = """
         m1 = accept input
         m1 = relu.propagate(m1)
@@ -511,7 +511,7 @@ def test_output_of_relu_that_is_needed_is_not_compressed_to_signs() -> None:
 
 
 def test_lossy_compression_is_not_equivalent() -> None:
-    """16-bit values are an option, and the proof says that they change something."""
+    """Compression to 16 bits is optional, and the proof notices its loss."""
     text = """
         m1 = accept input
         m2 = undefined
@@ -535,7 +535,7 @@ def test_lossy_compression_is_not_equivalent() -> None:
 
 
 def test_zeroed_memory_taken_from_another_matrix_is_set_to_zero() -> None:
-    """A matrix that takes over memory has to be set to zero if it was allocated with zeros."""
+    """A matrix that takes over memory is set to zero if it was allocated with zeros."""
     text = """
         m1 = accept input
         free m1
@@ -558,7 +558,7 @@ def test_zeroed_memory_taken_from_another_matrix_is_set_to_zero() -> None:
 
 
 def test_zeros_that_nothing_reads_are_not_set_again() -> None:
-    """Where all of a matrix is written first, taking over memory does not set it to zero."""
+    """A matrix that is completely written first is not set to zero when it takes over memory."""
     text = """
         m1 = accept input
         m2 = zeros
@@ -578,7 +578,7 @@ def test_zeros_that_nothing_reads_are_not_set_again() -> None:
 
 
 def test_trimming_leaves_no_list_behind() -> None:
-    """A list that nothing names any more may name rows that are cut off."""
+    """An unused list can name rows that the pass cuts off."""
     text = """
         m1 = 6 x 4
         j0 = m1[0, 5, 1, 4]
@@ -600,7 +600,7 @@ def test_trimming_leaves_no_list_behind() -> None:
 
 @pytest.mark.parametrize(("memory", "is_extended"), [("zeros", True), ("undefined", False)])
 def test_undefined_rows_are_not_copied(memory: str, is_extended: bool) -> None:
-    """A matrix is extended by the rows of another only if these are defined."""
+    """A matrix is extended by another's rows only if these are defined."""
     before = f"""
         m1 = 10 x 4
         m2 = 9 x 8
@@ -628,7 +628,7 @@ def test_undefined_rows_are_not_copied(memory: str, is_extended: bool) -> None:
 
 
 def test_copy_that_cannot_be_merged_is_not_extended() -> None:
-    """A copy whose target changes while its source is still read stays a copy of some rows."""
+    """A copy whose target changes while the source is still read stays."""
     before = """
         m1 = 10 x 4
         m2 = 10 x 4
@@ -654,7 +654,7 @@ def test_copy_that_cannot_be_merged_is_not_extended() -> None:
 
 @pytest.mark.parametrize("late_is_second", [True, False])
 def test_sum_begins_with_what_is_computed_last(late_is_second: bool) -> None:
-    """Of two whole matrices the one that is used later for the first time is added first."""
+    """Of two whole matrices, the one whose first use is later is added first."""
     terms = ["m4 += m2", "m4 += m3"]
     text = f"""
         m1 = 4 x 4
@@ -682,7 +682,7 @@ def test_sum_begins_with_what_is_computed_last(late_is_second: bool) -> None:
 
 
 def test_sum_begins_with_a_part_where_all_parts_take_sums() -> None:
-    """What comes for all times at once takes what is added time by time."""
+    """A term that has all times at once takes the terms that are added time by time."""
     text = """
         m1 = 8 x 4
         m2 = 8 x 4
@@ -717,7 +717,7 @@ def test_sum_begins_with_a_part_where_all_parts_take_sums() -> None:
 
 
 def test_copy_is_merged_with_what_is_written_after_its_last_use() -> None:
-    """Which of two copies of a matrix comes first decides nothing: both go away."""
+    """Both copies of a matrix are removed, whichever comes first."""
     text = """
         m1 = 4 x 4
         m2 = 4 x 4

@@ -1,4 +1,4 @@
-"""A pass has one name: that of its module, its function, its option and in messages."""
+"""A pass has one name: that of its module, its function, its option, and in messages."""
 
 import pkgutil
 from importlib import import_module
@@ -8,7 +8,7 @@ from nnet3_optimizer import OptimizeOptions, passes
 from nnet3_optimizer.pipeline import PIPELINE
 
 FAMILIES = {"backward", "matrices", "rows", "sums"}
-"""The folders of `passes` that are no pass themselves."""
+"""The folders of `passes` that are not passes themselves."""
 
 WITHOUT_OPTION = {"consolidate_io", "renumber"}
 SEVERAL_OPTIONS = {"limit_derivative_times", "trim_matrices", "merge_variables"}
@@ -29,7 +29,7 @@ OPTIONS_OF_SEVERAL = {
 
 
 def test_a_pass_is_called_like_its_module() -> None:
-    """Each module of `passes` and its families has one pass, of its name; the pipeline runs all."""
+    """Each module in `passes` and its folders has one pass of its name; the pipeline runs all."""
     folders = [passes, *(import_module(f"{passes.__name__}.{name}") for name in FAMILIES)]
     modules = {
         module.name for folder in folders for module in pkgutil.iter_modules(folder.__path__)
@@ -42,7 +42,7 @@ def test_a_pass_is_called_like_its_module() -> None:
 
 
 def test_a_pass_is_called_like_its_option() -> None:
-    """An option has the name of the pass that it turns on, unless Kaldi has named it."""
+    """An option has the name of its pass, unless Kaldi has another name for it."""
     options = {field.name for field in attrs.fields(OptimizeOptions)} - {"optimize", "verify"}
     single = {each.name for each in PIPELINE} - WITHOUT_OPTION - SEVERAL_OPTIONS
 
@@ -55,7 +55,7 @@ def test_a_pass_is_called_like_its_option() -> None:
 
 
 def test_what_runs_without_optimization() -> None:
-    """`optimize=False` leaves inputs first, outputs last, and what other options ask for."""
+    """`optimize=False` keeps only moving inputs and outputs, and what other options request."""
     options = OptimizeOptions(optimize=False, memory_compression_level=1, max_deriv_time=3)
 
     assert [each.name for each in PIPELINE if each.wanted(options)] == [

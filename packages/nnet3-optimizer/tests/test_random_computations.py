@@ -1,4 +1,4 @@
-"""Optimizing random computations changes nothing but their cost."""
+"""Optimizing random computations changes only their cost."""
 
 import attrs
 import pytest
@@ -29,7 +29,7 @@ EVERYTHING = OptimizeOptions(verify=True)
 @given(examples())
 @settings(max_examples=3 * settings.default.max_examples // 5)
 def test_optimized_computation_gives_the_same_results(example: Example) -> None:
-    """Every pass is checked and proven, and a run with stand-ins agrees."""
+    """Every pass is checked and proven, and runs with stand-ins agree."""
     nnet, computation = example
     check_computation(nnet, computation, check_rewrite=True)
 
@@ -43,7 +43,7 @@ def test_optimized_computation_gives_the_same_results(example: Example) -> None:
 @given(example=examples())
 @settings(max_examples=4)
 def test_without_one_option(switch: str, example: Example) -> None:
-    """Turning one option off still gives correct results."""
+    """With one option turned off, results are correct."""
     nnet, computation = example
 
     optimized = optimize(nnet, computation, attrs.evolve(EVERYTHING, **{switch: False}))
@@ -54,7 +54,7 @@ def test_without_one_option(switch: str, example: Example) -> None:
 @given(examples(), st.sets(st.sampled_from(SWITCHES)))
 @settings(max_examples=3 * settings.default.max_examples // 10)
 def test_with_any_options(example: Example, off: set[str]) -> None:
-    """Any set of options gives correct results, and optimizing twice changes nothing."""
+    """With any set of options, results are correct, and optimizing again changes nothing."""
     nnet, computation = example
     options = attrs.evolve(EVERYTHING, **dict.fromkeys(off, False))
 

@@ -1,4 +1,4 @@
-"""The examples of the package's README run and print what it shows."""
+"""The examples of the package's README run and print the output shown."""
 
 import doctest
 from pathlib import Path
@@ -11,7 +11,7 @@ EXAMPLE = PACKAGE.parents[1] / "examples" / "digits"
 
 
 def test_examples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All examples are run in order, in one session, in the folder of the example model."""
+    """All examples run in order, in one session, in the folder of the example model."""
     monkeypatch.chdir(EXAMPLE)
 
     results = doctest.testfile(str(PACKAGE / "README.md"), module_relative=False)
@@ -21,7 +21,7 @@ def test_examples(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_public_names() -> None:
-    """The README names everything that the package exports."""
+    """The README names all exports of the package."""
     text = (PACKAGE / "README.md").read_text()
 
     assert [name for name in nnet3_optimizer.__all__ if f"`{name}" not in text] == []

@@ -1,4 +1,4 @@
-"""Activations are freed and made again where that lowers the peak, and only where it is right."""
+"""Activations are freed and recomputed where that lowers the peak and results stay the same."""
 
 import pytest
 from brief_computations import NNET, brief, computation, draft
@@ -11,7 +11,7 @@ from nnet3_optimizer.passes.renumber import renumber
 
 
 def recomputed(text: str) -> list[str]:
-    """The lines of the draft that recomputation makes, which is checked and proven."""
+    """The lines of the draft after recomputation, checked and proven."""
     before = computation(text)
     after = renumber(recompute_activations(draft(text))).computation()
     check_computation(NNET, before)
@@ -47,7 +47,7 @@ SPLICE = """
 
 
 def test_part_from_which_the_rest_is_copied_is_kept() -> None:
-    """Of an Append of one node at several times the node itself is kept, and nothing else."""
+    """Of an Append of one node at several times, only the node itself is kept."""
     lines = recomputed(SPLICE)
 
     kept = lines.index("m8 = affine.propagate(m1)")
@@ -71,14 +71,14 @@ def test_part_from_which_the_rest_is_copied_is_kept() -> None:
 
 
 def test_part_that_is_added_to_begins_with_zeros() -> None:
-    """The matrix for a part is allocated as the whole was, which components may add to."""
+    """The matrix for a part is allocated like the whole, as components can add to it."""
     lines = recomputed(SPLICE.replace("m2 = undefined", "m2 = zeros"))
 
     assert "m8 = zeros" in lines[: lines.index("m8 = affine.propagate(m1)")]
 
 
 def test_rows_are_copied_back() -> None:
-    """What went to the output in another order comes back from there."""
+    """Rows that were copied to the output in another order are copied back from it."""
     lines = recomputed(
         """
         i0 = 2, 0, 3, 1
@@ -121,7 +121,7 @@ output-node name=output input=Append(relu, ReplaceIndex(one, t, 1))
 
 
 def test_rows_are_copied_back_from_a_part() -> None:
-    """The rest of the source, which a later command of a shared component reads, is not read."""
+    """Only some rows of the source are copied back; a shared component reads the rest later."""
     nnet = parse_config(TWICE)
     request = ComputationRequest(
         inputs=(IoSpecification.from_range("input", -2, 7),),
@@ -165,7 +165,7 @@ BYPASS = """
 
 
 def test_term_of_a_sum_is_the_sum_less_the_others() -> None:
-    """The output of a layer with a bypass is made from the sum, which the next layer needs."""
+    """The output of a layer with a bypass is recomputed from the sum that the next layer needs."""
     lines = recomputed(BYPASS)
 
     again = lines.index("m8 = m3")
@@ -189,7 +189,7 @@ def test_term_of_a_sum_is_the_sum_less_the_others() -> None:
     ],
 )
 def test_terms_that_are_kept(why: str, old: str, new: str) -> None:
-    """Nothing is recomputed where the result would differ, or be less exact."""
+    """Nothing is recomputed if the result would differ, or be less exact."""
     text = BYPASS.replace(old, new)
     if "output2" in new:
         text = text.replace("    free m2\n", "")
@@ -202,11 +202,11 @@ def test_terms_that_are_kept(why: str, old: str, new: str) -> None:
 
 @pytest.mark.parametrize(("component", "is_kept"), [("sigmoid", False), ("relu", True)])
 def test_what_a_rectifier_looks_at_is_kept(component: str, is_kept: bool) -> None:
-    """A zero that comes back as a rounding error would switch a rectifier on."""
+    """Before a rectifier nothing is recomputed, as rounding errors would replace zeros."""
     twice = BYPASS.replace(
         "    free m2\n    m7 += m3\n", "    m7 += m2\n    free m2\n    m7 += m3\n"
     )
-    assert twice != BYPASS  # signs of m2 do not suffice
+    assert twice != BYPASS  # signs of m2 are not enough
 
     lines = recomputed(twice.replace("sigmoid", component))
 
@@ -214,7 +214,7 @@ def test_what_a_rectifier_looks_at_is_kept(component: str, is_kept: bool) -> Non
 
 
 def test_source_that_is_overwritten() -> None:
-    """A splice stays if what it was copied from has other values by then."""
+    """A splice stays if its source has other values by then."""
     changed = SPLICE.replace("    m4 = undefined", "    m2(0:3, 0:3) += m3\n    m4 = undefined", 1)
 
     lines = recomputed(changed)

@@ -1,4 +1,4 @@
-"""Statistics are extracted and pooled sequence by sequence where nothing else looks at them."""
+"""Statistics are extracted and pooled sequence by sequence if nothing else reads them."""
 
 import re
 
@@ -26,7 +26,7 @@ output-node name=output input=pool
 def compiled(
     config: str = CONFIG, *, sequences: int = 2, outputs: int = 1, train: bool = True
 ) -> tuple[Nnet, Draft]:
-    """A network and its draft as it is when the pass runs."""
+    """A network, and its draft when the pass runs."""
     nnet = parse_config(config)
     request = ComputationRequest(
         inputs=(IoSpecification.from_range("input", 0, 4, sequences, has_deriv=train),),
@@ -39,7 +39,7 @@ def compiled(
 
 
 def split(nnet: Nnet, draft: Draft) -> NnetComputation:
-    """The draft in parts however small, checked and proven."""
+    """The draft in parts of any size, checked and proven."""
     after = renumber(split_statistics(draft, least_bytes=1)).computation()
     check_computation(nnet, after)
     verify_equivalent(nnet, draft.computation(), after)
@@ -77,7 +77,7 @@ def test_parts() -> None:
 @pytest.mark.parametrize("train", [False, True])
 @pytest.mark.parametrize(("sequences", "parts"), [(1, 1), (3, 3), (20, 8)])
 def test_number_of_parts(sequences: int, parts: int, train: bool) -> None:
-    """There are as many parts as sequences, but no more than eight; overlapping windows stay."""
+    """There are as many parts as sequences, but at most eight; overlapping windows stay."""
     nnet, draft = compiled(sequences=sequences, outputs=2, train=train)
 
     found = calls(nnet, split(nnet, draft))
@@ -87,7 +87,7 @@ def test_number_of_parts(sequences: int, parts: int, train: bool) -> None:
 
 
 def test_small_statistics_stay() -> None:
-    """Below a mebibyte it is not worth it."""
+    """Statistics of less than a mebibyte are not split."""
     nnet, draft = compiled()
 
     assert calls(nnet, split_statistics(draft).computation()) == calls(nnet, draft.computation())
@@ -104,14 +104,14 @@ def test_small_statistics_stay() -> None:
     ids=["the user wants them", "two poolings"],
 )
 def test_statistics_of_use_elsewhere_stay(more: str) -> None:
-    """Statistics that something else looks at are kept whole."""
+    """Statistics that anything else reads stay whole."""
     nnet, draft = compiled(CONFIG + more)
 
     assert calls(nnet, split(nnet, draft)) == calls(nnet, draft.computation())
 
 
 def test_proof_tells_parts_apart() -> None:
-    """Sequences that change places are found out."""
+    """The proof finds exchanged sequences."""
     nnet, draft = compiled()
     after = split(nnet, draft)
     pools = [at for at, command in enumerate(after.commands) if "pool" in calls_of(nnet, after, at)]

@@ -1,4 +1,4 @@
-"""Symbolic matrices say the same of the same elements, however these were written."""
+"""Symbolic matrices of equal elements are equal, however the elements were written."""
 
 from collections import Counter
 
@@ -16,7 +16,7 @@ from nnet3_optimizer.equivalence.symbols.unknowns import Unknowns
 ROWS, COLS, SOURCES = 3, 5, 2
 
 Elements = list[list[Counter[tuple[int, int, int]]]]
-"""For each row and column how often each element (source, row, column) is part of the sum."""
+"""For each row and column, the number of times that each element (source, row, column) is added."""
 
 
 @attrs.frozen
@@ -35,7 +35,7 @@ class Copy:
 
 @st.composite
 def copies(draw: st.DrawFn, rows: int = ROWS) -> list[Copy]:
-    """Copies within a matrix of so many rows."""
+    """Copies within a matrix of `rows` rows."""
     made = []
     for _ in range(draw(st.integers(1, 6))):
         count, width = draw(st.integers(1, rows)), draw(st.integers(1, COLS))
@@ -55,7 +55,7 @@ def copies(draw: st.DrawFn, rows: int = ROWS) -> list[Copy]:
 
 
 def elements(steps: list[Copy], rows: int = ROWS) -> Elements:
-    """What the matrix holds, element by element."""
+    """The contents of the matrix, element by element."""
     matrix: Elements = [[Counter() for _ in range(COLS)] for _ in range(rows)]
     for step in steps:
         for row in range(step.rows):
@@ -67,7 +67,7 @@ def elements(steps: list[Copy], rows: int = ROWS) -> Elements:
 
 
 def contents(unknowns: Unknowns, rows: int = ROWS) -> list[Content]:
-    """The sources: always the same unknown rows."""
+    """The sources: the same unknown rows each time."""
     return [
         Content(unknowns, unknowns.block(("source", number, rows), rows), rows, COLS)
         for number in range(SOURCES)
@@ -75,7 +75,7 @@ def contents(unknowns: Unknowns, rows: int = ROWS) -> list[Content]:
 
 
 def symbolic(steps: list[Copy], unknowns: Unknowns, rows: int = ROWS) -> Stretches:
-    """What the matrix holds, in symbols."""
+    """The symbolic contents of the matrix."""
     sources = contents(unknowns, rows)
     matrix = Content(unknowns, [0] * rows, rows, COLS)
     for step in steps:
@@ -86,7 +86,7 @@ def symbolic(steps: list[Copy], unknowns: Unknowns, rows: int = ROWS) -> Stretch
 
 @given(copies(), copies())
 def test_keys_are_equal_for_equal_rows_only(one: list[Copy], other: list[Copy]) -> None:
-    """Thorough keys of rows are equal where all elements are; others only differ more often."""
+    """Thorough keys are equal exactly for equal rows; quick keys can also differ for equal rows."""
     unknowns = Unknowns()
     is_equal = [a == b for a, b in zip(elements(one), elements(other), strict=True)]
     first, second = symbolic(one, unknowns), symbolic(other, unknowns)
@@ -101,7 +101,7 @@ def test_keys_are_equal_for_equal_rows_only(one: list[Copy], other: list[Copy]) 
 
 @given(copies(rows=1))
 def test_single_rows_are_the_same_as_matrices_of_one_row(steps: list[Copy]) -> None:
-    """A row that is kept as a value has the key that it has as a matrix."""
+    """A row has the same key as a value and within a matrix."""
     unknowns = Unknowns()
     row: Row = 0
     for step in steps:
@@ -132,7 +132,7 @@ segment end
 
 
 def test_rows_whose_stretches_are_one() -> None:
-    """That two stretches are one is seen even where it is so in a row that no others are like."""
+    """Two stretches with equal rows are recognised, even in a row that no other row is like."""
     calls = (
         "m3(3:3, :) = wide.propagate(m2(3:3, :))\n"
         "m3(0:2, :) = wide.propagate(m2(0:2, :))\n"

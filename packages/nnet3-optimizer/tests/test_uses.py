@@ -1,4 +1,4 @@
-"""Who uses which part of a matrix, by matrix: the same as looking at every command in turn."""
+"""The uses of parts of matrices, found by matrix, are those found by looking at every command."""
 
 import numpy as np
 from brief_computations import NNET, computation
@@ -43,7 +43,7 @@ def accesses(analysis: Analysis, matrix: int) -> list[tuple[int, int, bool]]:
 @given(examples())
 @settings(max_examples=15)
 def test_uses_of_random_computations(example: Example) -> None:
-    """Accesses by matrix, what surrounds a command, and what is not written to again."""
+    """Accesses, the accesses before and after a command, and final writes agree."""
     analysis = analyze(*example)
     uses, end = analysis.uses, len(analysis.table)
     for matrix in range(1, len(analysis.matrices)):

@@ -1,4 +1,4 @@
-"""With `verify`, a pass that does wrong is named, with what differs and the commands at fault."""
+"""With `verify`, a wrong pass is named, with the difference and the commands at fault."""
 
 from collections.abc import Callable
 
@@ -42,13 +42,13 @@ def names_no_matrix(draft: Draft) -> Draft:
 
 
 def with_faulty_pass(monkeypatch: pytest.MonkeyPatch, faulty: Callable[[Draft], Draft]) -> None:
-    """Runs the faulty pass after one that is in order."""
+    """Runs the faulty pass after a correct one."""
     first = next(each for each in PIPELINE if each.name == "consolidate_io")
     monkeypatch.setattr(pipeline, "PIPELINE", (first, Pass(faulty, lambda options: True)))
 
 
 def test_another_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message has the pass, those before it, the node, the element and both commands."""
+    """The message has the pass, earlier passes, the node, the element and both commands."""
     with_faulty_pass(monkeypatch, calls_another_component)
     assert optimize(NNET, computation(TEXT)) is not None
 
@@ -66,7 +66,7 @@ def test_another_result(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_computation_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a check refuses is reported with the check, before anything is proven."""
+    """A result that a check refuses is reported with the check, without a proof."""
     with_faulty_pass(monkeypatch, frees_early)
 
     message = (
@@ -79,7 +79,7 @@ def test_no_computation_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_contradicts_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cannot even be a computation is reported with the pass, too."""
+    """A result that is no valid computation is reported with the pass, too."""
     with_faulty_pass(monkeypatch, names_no_matrix)
 
     message = "pass 'names_no_matrix', after consolidate_io: commands.0.: AcceptInput.matrix = 3 is"
