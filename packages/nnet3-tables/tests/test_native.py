@@ -1,4 +1,4 @@
-"""What surrounds the library that writes tables."""
+"""The wrapper of the library that writes tables."""
 
 import os
 
@@ -7,7 +7,7 @@ from nnet3_tables.native import LOG
 
 
 def test_interrupted_capture(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Standard error is what it was, also if Ctrl-C comes while it is being replaced."""
+    """Standard error is restored, even if Ctrl-C comes while it is being redirected."""
     before, replace = os.fstat(2), os.dup2
 
     def interrupted(file: int, other: int) -> int:

@@ -1,4 +1,4 @@
-"""Tables of matrices or vectors, read and written by their names alone."""
+"""Tables of matrices or vectors, read and written by name only."""
 
 import re
 from pathlib import Path
@@ -24,7 +24,7 @@ def test_round_trip(
     ndim: int,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """What was written is read back, in order, whatever it is."""
+    """Values of all kinds are read back as written, in order."""
     path = tmp_path_factory.getbasetemp() / "round_trip.ark"
     shapes = arrays.array_shapes(min_dims=ndim, max_dims=ndim, max_side=4)
     values = {key: data.draw(arrays.arrays(np.float32, shapes, elements=FLOATS)) for key in keys}
@@ -41,7 +41,7 @@ def test_round_trip(
 
 
 def test_values_belong_to_the_caller(tmp_path: Path) -> None:
-    """They keep their numbers when others are read, and can be changed."""
+    """Values keep their numbers when others are read, and can be changed."""
     with write_table(f"ark:{tmp_path}/a.ark") as table:
         for number in range(100):
             table.write(f"key{number:02}", np.full((30, 20), number))
@@ -54,7 +54,7 @@ def test_values_belong_to_the_caller(tmp_path: Path) -> None:
 
 
 def test_matrices_and_vectors_are_told_apart(tmp_path: Path) -> None:
-    """In both forms that Kaldi's writers have, next to one another in one file, and compressed."""
+    """Matrices and vectors are recognised in one file: both forms of Kaldi's, and compressed."""
     path, pieces = tmp_path / "one.ark", []
     matrix, vector = np.ones((1, 3), np.float32), np.ones(3, np.float32)
     for words in ("ark", "ark,t"):
@@ -78,7 +78,7 @@ def test_matrices_and_vectors_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_script_files(tmp_path: Path) -> None:
-    """Values are found through a script file; the option p leaves out missing ones."""
+    """Values are found by a script file; the option p skips missing ones."""
     with write_table(f"ark,scp:{tmp_path}/a.ark,{tmp_path}/a.scp") as table:
         table.write("a", [1.0, 2.0])
         table.write("b", [3.0])
@@ -91,7 +91,7 @@ def test_script_files(tmp_path: Path) -> None:
 
 
 def test_damage(tmp_path: Path) -> None:
-    """The error names file, byte and what was expected; values before it are given."""
+    """The error names file, byte and what was expected; earlier values are returned."""
     (tmp_path / "a.ark").write_bytes(b"first  [ 1 2 ]\nsecond \0BXY ")
 
     read = read_table(f"ark:{tmp_path}/a.ark")
@@ -116,7 +116,7 @@ def test_damage(tmp_path: Path) -> None:
 def test_values_that_cannot_be_written(
     key: str, value: object, message: str, tmp_path: Path
 ) -> None:
-    """The error says what is wrong; what was written before lies under the other name."""
+    """The error says what is wrong; earlier values are in the file with the other name."""
     path = tmp_path / "a.ark"
 
     def write() -> None:
@@ -132,7 +132,7 @@ def test_values_that_cannot_be_written(
 
 
 def test_names_are_checked_at_once() -> None:
-    """A name that is none is an error before anything is read or written."""
+    """An invalid name is an error before anything is read or written."""
     with pytest.raises(TableError, match=r"'feats\.ark' is no table"):
         read_table("feats.ark")
     with pytest.raises(TableError, match=r"'feats\.ark' is no table"):
@@ -140,7 +140,7 @@ def test_names_are_checked_at_once() -> None:
 
 
 def test_table_without_entries(tmp_path: Path) -> None:
-    """It is written and read; but nothing is written for a caller that failed before."""
+    """A table without entries is written and read, but not written after an error of the caller."""
     with write_table(f"ark:{tmp_path}/a.ark"):
         pass
     with pytest.raises(KeyError), write_table(f"ark:{tmp_path}/b.ark"):
@@ -151,7 +151,7 @@ def test_table_without_entries(tmp_path: Path) -> None:
 
 
 def test_empty_values(tmp_path: Path) -> None:
-    """A matrix without numbers has no rows and columns in Kaldi's files."""
+    """A matrix without elements has no rows and no columns in Kaldi's files."""
     for number, value in enumerate((np.zeros((0, 3)), np.zeros((3, 0)), np.zeros(0))):
         with write_table(f"ark:{tmp_path}/{number}") as table:
             table.write("key", value)
@@ -164,7 +164,7 @@ def test_empty_values(tmp_path: Path) -> None:
 def test_bytes_are_those_of_the_other_writers(
     writer: type[MatrixWriter], value: list[float], tmp_path: Path
 ) -> None:
-    """It writes what the writers of one kind write."""
+    """A table is written as the same bytes as by the writers of one kind."""
     for table in (write_table(f"ark:{tmp_path}/a"), writer(f"ark:{tmp_path}/b")):
         with table:
             table.write("key", value)

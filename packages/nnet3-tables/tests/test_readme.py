@@ -1,4 +1,4 @@
-"""The README's examples run and print what it shows, and it names what is exported."""
+"""The README's examples run and print the output shown, and it names all exports."""
 
 import doctest
 from pathlib import Path
@@ -10,7 +10,7 @@ PATH = Path(__file__).resolve().parents[1] / "README.md"
 
 
 def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All examples are run in order, in one session."""
+    """All examples run in order, in one session."""
     monkeypatch.chdir(tmp_path)
 
     results = doctest.testfile(str(PATH), module_relative=False)
@@ -20,6 +20,6 @@ def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_public_names() -> None:
-    """The README names everything that the package exports."""
+    """The README names all exports of the package."""
     text = PATH.read_text()
     assert [name for name in nnet3_tables.__all__ if name not in text] == []

@@ -1,4 +1,4 @@
-"""Tests of reading and writing Kaldi's tables, above all of what goes wrong."""
+"""Reading and writing Kaldi's tables, especially with errors."""
 
 import contextlib
 import io
@@ -55,7 +55,7 @@ def assert_equal(actual: dict[str, np.ndarray], expected: dict[str, np.ndarray])
 
 @pytest.mark.parametrize("form", ["ark", "ark,t"])
 def test_round_trip(form: str, tmp_path: Path) -> None:
-    """What was written, binary or as text, is read back."""
+    """Matrices are read back as written, binary or as text."""
     with MatrixWriter(f"{form}:{tmp_path}/b.ark") as writer:
         for key, matrix in MATRICES.items():
             writer.write(key, matrix)
@@ -64,12 +64,12 @@ def test_round_trip(form: str, tmp_path: Path) -> None:
 
 
 def test_script_file(archive: Path) -> None:
-    """A script file gives the matrices that its lines point at."""
+    """A script file gives the matrices at its places."""
     assert_equal(read_all(f"scp:{archive.with_suffix('.scp')}"), MATRICES)
 
 
 def test_ranges_in_script_files(archive: Path, tmp_path: Path) -> None:
-    """A line may ask for a range of rows and columns, the last one included."""
+    """A line can have a range of rows and columns, including the last one."""
     first = archive.with_suffix(".scp").read_text().splitlines()[0]
     (tmp_path / "part.scp").write_text(f"{first}[1:2]\n{first.replace('0 ', 'x ')}[0:1,2:2]\n")
 
@@ -83,7 +83,7 @@ def test_ranges_in_script_files(archive: Path, tmp_path: Path) -> None:
     "text", ["0:8", "0:3,0:3", "4:4", "2:1", "0:1,", ",0:1", "1", "x", "", "0:1,0:1,0:1"]
 )
 def test_ranges_that_make_no_sense(text: str, archive: Path, tmp_path: Path) -> None:
-    """A range beyond the matrix, or one that is none, is an error that tells the size."""
+    """An invalid range, or one beyond the matrix, is an error that states the size."""
     (tmp_path / "part.scp").write_text(f"key {archive}:11[{text}]\n")
 
     ((_, read),) = read_matrices(f"scp:{tmp_path}/part.scp")
@@ -92,14 +92,14 @@ def test_ranges_that_make_no_sense(text: str, archive: Path, tmp_path: Path) -> 
 
 
 def test_range_of_a_rounded_segment(archive: Path, tmp_path: Path) -> None:
-    """As in Kaldi, a range of rows may end up to three rows behind the last one."""
+    """As in Kaldi, a range of rows can end up to three rows beyond the last."""
     (tmp_path / "part.scp").write_text(f"key {archive}:11[2:6]\n")
 
     assert_equal(read_all(f"scp:{tmp_path}/part.scp"), {"key": MATRICES["utterance0"][2:]})
 
 
 def test_command_as_input(archive: Path) -> None:
-    """A command that the user writes in place of a file is run."""
+    """A command in place of a file is run, if the user wrote it."""
     assert_equal(read_all(f"ark:cat {archive} |"), MATRICES)
     assert_equal(read_all(f"ark,s,cs:cat {archive}|"), MATRICES)
     script = archive.with_suffix(".scp")
@@ -109,7 +109,7 @@ def test_command_as_input(archive: Path) -> None:
 
 
 def test_command_that_fails(archive: Path) -> None:
-    """It is an error, when what it has written is read; but not if nobody reads to its end."""
+    """A failed command is an error once its output has been read; not if reading stops before."""
     entries = read_matrices(f"ark:cat {archive}; exit 7 |")
 
     assert [key for key, _ in itertools.islice(entries, 3)] == list(MATRICES)
@@ -125,7 +125,7 @@ def test_command_that_fails(archive: Path) -> None:
 
 
 def test_commands_in_script_files_do_not_run(tmp_path: Path) -> None:
-    """A line of data that looks like a command is refused, and nothing is run."""
+    """A line of data that looks like a command is refused, and not run."""
     (tmp_path / "bad.scp").write_text(f"utterance touch {tmp_path}/touched |\n")
 
     ((_, read),) = read_matrices(f"scp:{tmp_path}/bad.scp")
@@ -137,7 +137,7 @@ def test_commands_in_script_files_do_not_run(tmp_path: Path) -> None:
 
 
 def test_one_bad_entry(archive: Path, tmp_path: Path) -> None:
-    """An entry that cannot be read is an error of its own; the others can be read."""
+    """An unreadable entry is an error; the other entries can be read."""
     lines = archive.with_suffix(".scp").read_text().splitlines()
     (tmp_path / "mixed.scp").write_text(f"{lines[0]}\nmissing {tmp_path}/none.ark:3\n{lines[2]}\n")
     found, errors = [], []
@@ -156,7 +156,7 @@ def test_one_bad_entry(archive: Path, tmp_path: Path) -> None:
 
 
 def test_command_of_a_reader_that_gives_up(archive: Path, tmp_path: Path) -> None:
-    """A command that would go on is ended when nobody reads on."""
+    """A command that still runs is ended when reading stops."""
     entries = read_matrices(f"ark:echo $$ > {tmp_path}/pid; cat {archive}; exec sleep 600 |")
     next(entries)
 
@@ -167,7 +167,7 @@ def test_command_of_a_reader_that_gives_up(archive: Path, tmp_path: Path) -> Non
 
 
 def test_absent_entries(archive: Path, tmp_path: Path) -> None:
-    """With the option p, entries that cannot be read are taken as absent."""
+    """With the option p, unreadable entries count as missing."""
     lines = archive.with_suffix(".scp").read_text().splitlines()
     (tmp_path / "mixed.scp").write_text(f"{lines[0]}\nmissing {tmp_path}/none.ark:3\n{lines[2]}\n")
 
@@ -178,7 +178,7 @@ def test_absent_entries(archive: Path, tmp_path: Path) -> None:
 
 
 def test_key_that_is_no_text(archive: Path) -> None:
-    """Keys have to be UTF-8."""
+    """Keys must be UTF-8."""
     archive.write_bytes(archive.read_bytes().replace(b"utterance1", b"\xc4u\xdferung"))
     entries = read_matrices(f"ark:{archive}")
 
@@ -188,7 +188,7 @@ def test_key_that_is_no_text(archive: Path) -> None:
 
 
 def test_archive_that_breaks_off(archive: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """What comes before the damage is read; the damage is an error, and nothing else is printed."""
+    """Entries before a damage are read; the damage is an error, and nothing is printed."""
     archive.write_bytes(archive.read_bytes()[:-10])
     entries = read_matrices(f"ark:{archive}")
 
@@ -203,7 +203,7 @@ def test_archive_that_breaks_off(archive: Path, capfd: pytest.CaptureFixture[str
 
 @pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no files in memory")
 def test_no_folder_to_write_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables are written where no folder for temporary files is writable."""
+    """Tables can be written without a writable folder for temporary files."""
 
     def refuse() -> None:
         raise FileNotFoundError("no usable temporary directory")
@@ -220,7 +220,7 @@ def test_no_folder_to_write_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_end_of_a_process(tmp_path: Path) -> None:
-    """A process that has used tables, one still open, ends without a word."""
+    """A process that has used tables, one still open, ends without a message."""
     program = """
 import numpy, nnet3_tables
 writer = nnet3_tables.VectorWriter("ark:v.ark")
@@ -240,7 +240,7 @@ with nnet3_tables.VectorWriter("ark:w.ark") as other:
 
 
 def test_forms_of_matrices(tmp_path: Path) -> None:
-    """Of all forms that Kaldi writes, the values are those that its own reader gives."""
+    """For all forms that Kaldi writes, the values are those that Kaldi's reader gives."""
     table, values = f"ark:{tmp_path}/all.ark", np.linspace(-3.0, 5.0, 60).reshape(12, 5)
     pieces = []
     for form, writer, arguments in (
@@ -260,7 +260,7 @@ def test_forms_of_matrices(tmp_path: Path) -> None:
         array = values if is_double else values.astype(np.float32)
         with writer(f"{form}:{tmp_path}/one.ark") as one:
             one.write(f"key{len(pieces)}", array, *arguments)
-            if not arguments:  # Kaldi's compressed ones of no rows are not what it reads
+            if not arguments:  # Kaldi reads its own compressed matrices without rows differently
                 one.write(f"none{len(pieces)}", array[:0, :0])
         pieces.append((tmp_path / "one.ark").read_bytes())
     (tmp_path / "all.ark").write_bytes(b"".join(pieces))
@@ -309,7 +309,7 @@ WHOLE = (
 
 @given(st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.binary(max_size=6)), max_size=4))
 def test_any_damage(damage: list[tuple[int, bytes]]) -> None:
-    """Whatever is written over an archive, it is read, or the error is a TableError."""
+    """An archive with arbitrary damage is read, or gives a TableError."""
     data = bytearray(WHOLE)
     for start, others in damage:
         data[start : start + len(others)] = others
@@ -320,14 +320,14 @@ def test_any_damage(damage: list[tuple[int, bytes]]) -> None:
 
 
 def test_whole() -> None:
-    """What is damaged above has four matrices."""
+    """The archive above, undamaged, has four matrices."""
     shapes = {key: read().shape for key, read in read_archive(io.BytesIO(WHOLE), "a.ark")}
 
     assert shapes == {"a": (2, 1), "b": (2, 1), "c": (2, 2), "d": (1, 1)}
 
 
 def test_words_in_a_matrix(tmp_path: Path) -> None:
-    """A matrix in text with something else than numbers is an error of its own."""
+    """Words in place of numbers are an error of the matrix in text."""
     (tmp_path / "a.ark").write_text("bad  [ 1 x ]\ngood  [ 1 ]\n")
     (_, bad), (key, good) = read_matrices(f"ark:{tmp_path}/a.ark")
 
@@ -337,7 +337,7 @@ def test_words_in_a_matrix(tmp_path: Path) -> None:
 
 
 def test_others_compute_while_a_command_is_waited_for(archive: Path, tmp_path: Path) -> None:
-    """Other threads run while a reader waits; here the command waits for one of them."""
+    """Other threads run while a reader waits for a command, which here waits for such a thread."""
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     entries = read_matrices(f"ark:cat {archive}; cat {fifo} |")
@@ -369,13 +369,13 @@ def test_empty_archive(tmp_path: Path) -> None:
     ],
 )
 def test_tables_that_cannot_be_opened(rspecifier: str, message: str) -> None:
-    """Each is an error that says what is wrong."""
+    """A table that cannot be opened is an error that says why."""
     with pytest.raises(TableError, match=message):
         read_all(rspecifier)
 
 
 def test_foreign_file(tmp_path: Path) -> None:
-    """A file that is no archive is an error that names it."""
+    """A file that is not an archive is an error that names it."""
     (tmp_path / "foreign").write_bytes(b"<Nnet3> \n\ninput-node name=input dim=3\n" * 20)
 
     with pytest.raises(TableError, match=f"{tmp_path}/foreign"):
@@ -383,7 +383,7 @@ def test_foreign_file(tmp_path: Path) -> None:
 
 
 def test_lookup(archive: Path) -> None:
-    """Matrices can be had by key, from archives and script files; unknown keys give None."""
+    """Matrices are found by key in archives and by script files; unknown keys give None."""
     for rspecifier in (f"ark:{archive}", f"scp:{archive.with_suffix('.scp')}"):
         with MatrixLookup(rspecifier) as lookup:
             np.testing.assert_array_equal(lookup.get("utterance2"), MATRICES["utterance2"])
@@ -392,7 +392,7 @@ def test_lookup(archive: Path) -> None:
 
 
 def test_lookup_of_another_kind(archive: Path) -> None:
-    """An archive of something else is an error for each key, not a table without them."""
+    """An archive of other objects is an error for each key, not a table without the keys."""
     message = f"cannot read archive '{archive}', byte 13: expected a vector, found b'FM', a matrix"
 
     with VectorLookup(f"ark:{archive}") as lookup:
@@ -411,7 +411,7 @@ def test_vectors(tmp_path: Path) -> None:
 
 
 def test_forms_of_vectors(tmp_path: Path) -> None:
-    """Of all forms that Kaldi writes, the values are those that its own reader gives."""
+    """For all forms that Kaldi writes, the values are those that Kaldi's reader gives."""
     pieces, values = [], np.linspace(-3.0, 5.0, 7)
     for form, writer in itertools.product(
         ("ark", "ark,t"), (kaldi_native_io.FloatVectorWriter, kaldi_native_io.DoubleVectorWriter)
@@ -447,7 +447,7 @@ def test_forms_of_vectors(tmp_path: Path) -> None:
     ],
 )
 def test_damage_of_vectors(data: bytes, message: str, tmp_path: Path) -> None:
-    """What is damaged is an error for each key that was not found before."""
+    """Damage is an error for each key that was not found before it."""
     (tmp_path / "a.ark").write_bytes(b"first  [ 1 2 ]\n" + data)
     start = len(b"first  [ 1 2 ]\n")
     message = re.sub(r"(?<=^byte )\d+", lambda found: str(int(found[0]) + start), message)
@@ -468,7 +468,7 @@ ORDERED = {f"k{n}": np.full((1, 1), n, np.float32) for n in range(0, 8, 2)}
 
 @pytest.mark.parametrize("options", ["", ",s", ",o", ",s,cs", ",cs", ",o,s,cs", ",p"])
 def test_options_of_archives(options: str, tmp_path: Path) -> None:
-    """Whatever options say about the order, each key gives what Kaldi's reader gives."""
+    """With any options about the order, each key gives the value that Kaldi's reader gives."""
     table = f"ark{options}:{tmp_path}/a.ark"
     with MatrixWriter(f"ark:{tmp_path}/a.ark") as writer:
         for key, matrix in ORDERED.items():
@@ -484,7 +484,7 @@ def test_options_of_archives(options: str, tmp_path: Path) -> None:
 
 
 def test_keys_that_are_asked_for_once(tmp_path: Path) -> None:
-    """With the option o, a value is forgotten when it was given; else it is kept."""
+    """With the option o, a value is forgotten once it was given; otherwise it is kept."""
     (tmp_path / "a.ark").write_text("b  [ 1 ]\na  [ 2 ]\n")
 
     for options, again in (("o", None), ("no", 2.0), ("p", 2.0)):
@@ -495,7 +495,7 @@ def test_keys_that_are_asked_for_once(tmp_path: Path) -> None:
 
 
 def test_sorted_archives(tmp_path: Path) -> None:
-    """A key that a sorted archive lacks is looked for only up to where it would be."""
+    """A key that a sorted archive lacks is searched for only up to its place in the order."""
     (tmp_path / "a.ark").write_text("a  [ 1 ]\nc  [ 2 ]\ndamaged")
 
     with MatrixLookup(f"ark,s:{tmp_path}/a.ark") as lookup:
@@ -518,7 +518,7 @@ def test_sorted_archives(tmp_path: Path) -> None:
 def test_promises_that_are_broken(
     options: str, text: str, keys: str, message: str, tmp_path: Path
 ) -> None:
-    """An archive or a use of it that is not as its options say is an error, as in Kaldi."""
+    """An archive, or its use, that contradicts its options is an error, as in Kaldi."""
     (tmp_path / "a.ark").write_text(text)
     table = f"ark,{options}:{tmp_path}/a.ark"
 
@@ -547,7 +547,7 @@ def test_promises_that_are_broken(
     ],
 )
 def test_locations_of_nothing(location: str, message: str, archive: Path, tmp_path: Path) -> None:
-    """A line of a script file at whose place no vector can be read is an error that says so."""
+    """A line of a script file whose place has no vector is an error that says so."""
     (tmp_path / "word.txt").write_text(" [ 1 x ]\n")
     (tmp_path / "v.scp").write_text(f"key {tmp_path}/{location}\n")
 
@@ -559,7 +559,7 @@ def test_locations_of_nothing(location: str, message: str, archive: Path, tmp_pa
 
 
 def test_locations(archive: Path, tmp_path: Path) -> None:
-    """A line may name a file of one value, or a place in an archive, binary or text."""
+    """A line can name a file of one value, or a place in an archive, binary or text."""
     (tmp_path / "one.txt").write_text(" [ 1 2\n 3 4 ]\n")
     (tmp_path / "some.ark").write_text("a  [ 1 ]\nb  [ 2 ]\n")
     lines = f"one {tmp_path}/one.txt", f"b {tmp_path}/some.ark:11", f"u {archive}:11"
@@ -579,7 +579,7 @@ def test_tokens(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
 @pytest.mark.parametrize("count", [1, 3000])
 def test_full_disk(count: int) -> None:
-    """A write that fails is an error, even if it only fails on closing."""
+    """A failed write is an error, even if it fails only at closing."""
 
     def fill() -> None:
         with MatrixWriter("ark:/dev/full") as writer:
@@ -610,16 +610,16 @@ def test_output_in_a_missing_folder(tmp_path: Path) -> None:
     ],
 )
 def test_tables_that_cannot_be_written(wspecifier: str, message: str) -> None:
-    """Each is an error that says what is wrong."""
+    """A table that cannot be written is an error that says why."""
     with pytest.raises(TableError, match=re.escape(message)):
         MatrixWriter(wspecifier)
 
 
 class TestIncomplete:
-    """An archive has its name when it is complete."""
+    """An archive gets its name when it is complete."""
 
     def test_name_at_the_end(self, tmp_path: Path) -> None:
-        """Before, the name has an ending; an archive that was there stays until then."""
+        """Until then its name has a suffix, and an earlier archive of the name stays."""
         path = tmp_path / "a.ark"
         path.write_bytes(b"old")
         path.chmod(0o640)
@@ -636,7 +636,7 @@ class TestIncomplete:
         assert [each.name for each in tmp_path.iterdir()] == ["a.ark"]
 
     def test_an_interruption(self, tmp_path: Path) -> None:
-        """What was written so far is kept, under the other name."""
+        """After an error, the entries written so far stay, under the name with the suffix."""
         path = tmp_path / "a.ark"
 
         def write() -> None:
@@ -652,14 +652,14 @@ class TestIncomplete:
 
     @pytest.mark.parametrize("words", ["ark,f", "ark,t,f"])
     def test_prompt_archives(self, words: str, tmp_path: Path) -> None:
-        """Where somebody waits for entries, the archive has its name at once."""
+        """An archive whose entries someone waits for has its name at once."""
         with MatrixWriter(f"{words}:{tmp_path}/a.ark") as writer:
             assert writer.unfinished == f"{tmp_path}/a.ark"
 
         assert (tmp_path / "a.ark").exists()
 
     def test_links_and_long_names(self, tmp_path: Path) -> None:
-        """A link stays one; a name that leaves no room for the ending is written to at once."""
+        """A link stays a link; a name too long for the suffix is written to directly."""
         link, long = tmp_path / "link", tmp_path / ("n" * 250)
         link.symlink_to("target")
         for path in (link, long):
@@ -671,7 +671,7 @@ class TestIncomplete:
 
 
 def test_archive_and_script(tmp_path: Path) -> None:
-    """Both are written at once; the script finds what is in the archive."""
+    """Archive and script file are written together; the script file finds all entries."""
     with MatrixWriter(f"ark,scp:{tmp_path}/a.ark,{tmp_path}/a.scp") as writer:
         for key, matrix in MATRICES.items():
             writer.write(key, matrix)
@@ -681,7 +681,7 @@ def test_archive_and_script(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
 def test_names_that_are_no_utf8(tmp_path: Path) -> None:
-    """Files have the names that the system gives them, whatever their encoding."""
+    """Files have the system's names for them, in any encoding."""
     folder = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
     with pytest.raises(TableError, match="there is no folder"):
         MatrixWriter(f"ark:{folder}/a.ark")
@@ -695,7 +695,7 @@ def test_names_that_are_no_utf8(tmp_path: Path) -> None:
 
 
 def test_output_command_that_reads_nothing() -> None:
-    """A command that fails is named, also where that is noticed while something is written."""
+    """A failed command is named, even if the failure is noticed during a write."""
     matrix = np.zeros((100, 1000))
 
     def write() -> None:
@@ -708,7 +708,7 @@ def test_output_command_that_reads_nothing() -> None:
 
 
 def test_output_command_that_fails() -> None:
-    """A command that consumes the output and fails is an error."""
+    """A command that reads the output and fails is an error."""
     writer = MatrixWriter("ark:| cat > /dev/null; exit 3")
     writer.write("utterance", MATRICES["utterance0"])
 

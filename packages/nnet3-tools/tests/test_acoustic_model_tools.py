@@ -1,4 +1,4 @@
-"""The tools that make acoustic models of networks, trees and alignments."""
+"""The tools that make acoustic models from networks, trees and alignments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOPOLOGY = """<Topology> <TopologyEntry> <ForPhones> 1 2 </ForPhones>
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An acoustic model that nnet3-am-init made, in the folder of now."""
+    """An acoustic model from nnet3-am-init, in the current folder."""
     monkeypatch.chdir(tmp_path)
     write_nnet(parse_config(CONFIG), "0.raw")
     Path("tree").write_text(TREE)
@@ -46,7 +46,7 @@ def train(arguments: list[str]) -> None:
 
 
 def test_acoustic_model(model: str) -> None:
-    """States come from the tree, the context from the network, and there are no priors."""
+    """States come from the tree, and the context from the network; there are no priors."""
     found = read_acoustic_model(model)
 
     assert found.transition_model.tuples == ((1, 0, 0, 0), (2, 0, 1, 2))
@@ -54,14 +54,14 @@ def test_acoustic_model(model: str) -> None:
 
 
 def test_transition_model_of_another_model(model: str) -> None:
-    """With three files the transition model is the one at the head of the first."""
+    """With three files, the transition model is the one at the start of the first."""
     init([model, "0.raw", "again.mdl"])
 
     assert Path("again.mdl").read_bytes() == Path(model).read_bytes()
 
 
 def test_transitions_and_priors(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Both come from the alignments; what was never seen has the floor as its prior."""
+    """Probabilities and priors come from the alignments; an unseen pdf's prior is the floor."""
     Path("ali.txt").write_text("a 1 1 1 2\nb 1 1 1 2\n")
 
     train(["--prior-floor=0.01", model, "ark:ali.txt", "1.mdl"])
@@ -73,7 +73,7 @@ def test_transitions_and_priors(model: str, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_foreign_alignments(model: str) -> None:
-    """A transition-id that the model has not, and alignments without frames, are errors."""
+    """A transition-id that the model lacks, and alignments without frames, are errors."""
     Path("ali.txt").write_text("a 1 2 5\n")
     Path("empty.txt").write_text("")
     with pytest.raises(click.ClickException, match="ids of 1 to 4, found 5"):

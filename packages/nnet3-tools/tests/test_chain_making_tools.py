@@ -1,4 +1,4 @@
-"""The command lines that make what chain models are trained on, on Kaldi's digits system."""
+"""The command lines that make the data of chain models, on Kaldi's digits system."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Run = Callable[[str], tuple[int, str]]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfdbinary) -> Run:
-    """Runs a command line in a folder with Kaldi's files; gives status and errors."""
+    """A function that runs a command line in a folder with Kaldi's files: status and errors."""
     monkeypatch.chdir(tmp_path)
     for name in NEEDED:
         shutil.copy(DIGITS / name, name)
@@ -63,7 +63,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfdbinary) -> Run:
 
 
 def test_phone_lm_and_denominator(run: Run) -> None:
-    """Kaldi's command lines make Kaldi's FSTs, the denominator but for the numbers of states."""
+    """Kaldi's command lines make Kaldi's FSTs, up to the state numbers of the denominator."""
     status, errors = run(COMMANDS["phone-lm"])
     assert status == 0
     assert "pruned from 45 to 45" in errors
@@ -79,7 +79,7 @@ def test_phone_lm_and_denominator(run: Run) -> None:
 
 
 def test_supervisions(run: Run) -> None:
-    """Kaldi's command line makes Kaldi's archive; in text it says the same."""
+    """Kaldi's command line makes Kaldi's archive; its text form has the same contents."""
     shutil.copy("sup.ark", "wanted.ark")
     status, errors = run(COMMANDS["supervision"])
 
@@ -100,7 +100,7 @@ def test_supervisions(run: Run) -> None:
 
 
 def test_supervisions_of_what_does_not_fit(run: Run) -> None:
-    """Too many phones for the frames are a warning; if most utterances fail, so does the tool."""
+    """Too many phones for the frames give a warning; the tool fails if most utterances do."""
     Path("phones.txt").write_text("a 1 1 ; 29 1 ; 30 1 ; 31 1 ; 1 1\nb 1 0\n")
 
     status, errors = run(COMMANDS["supervision"])
@@ -112,7 +112,7 @@ def test_supervisions_of_what_does_not_fit(run: Run) -> None:
 
 
 def test_supervisions_of_lattices(run: Run) -> None:
-    """Phone lattices become Kaldi's supervisions; one that is not aligned is left out."""
+    """Phone lattices become Kaldi's supervisions; one without alignment is left out."""
     folder = CHAIN_REFERENCE / "lattices"
     lines = (folder / "lattices.txt").read_text()
     Path("lattices.txt").write_text(f"{lines}bad \n0 1 5 0,0,1\n1 2 5 0,0,1\n1\n2\n\n")
@@ -140,7 +140,7 @@ def test_supervisions_of_lattices(run: Run) -> None:
     ],
 )
 def test_wrong_arguments(run: Run, old: str, new: str, message: str) -> None:
-    """Each ends in one line, and exit status 1."""
+    """Each mistake gives one line and exit status 1."""
     status, errors = run(COMMANDS["supervision"].replace(old, new))
 
     assert status == 1
@@ -149,7 +149,7 @@ def test_wrong_arguments(run: Run, old: str, new: str, message: str) -> None:
 
 
 def test_normalizes_examples(run: Run) -> None:
-    """Examples without weights get those that Kaldi's have; an example without a path goes."""
+    """Examples without weights get Kaldi's weights; an example without a path is left out."""
     wanted = list(read_chain_examples(DIGITS / "cegs8.ark"))
     supervisions = {
         each.key: each.value for each in read_objects(f"ark:{DIGITS}/sup.ark", read_supervision)
@@ -182,7 +182,7 @@ FEATURES = ROOT / "examples" / "digits" / "train60.feats.ark"
 
 
 def test_makes_examples(run: Run) -> None:
-    """Kaldi's command line makes as many examples of each utterance; those at its places are its.
+    """Kaldi's command line makes Kaldi's number of examples; those at Kaldi's places are equal.
 
     Kaldi draws the places of gaps between chunks from a device, so they differ from run to run.
     """
@@ -204,7 +204,7 @@ def test_makes_examples(run: Run) -> None:
 
 
 def test_makes_examples_of_whole_utterances(run: Run) -> None:
-    """As Kaldi's, they have no frame of the output for frames at the end that are too few."""
+    """As in Kaldi, too few frames at the end give no frame of the output."""
     command = COMMANDS["egs"].replace("../../digits/train60.feats.ark", str(FEATURES))
     status, errors = run(command.replace("--num-frames=30", "--num-frames=-1"))
 
@@ -224,7 +224,7 @@ def test_makes_examples_of_whole_utterances(run: Run) -> None:
 
 
 def test_makes_examples_without_times(run: Run) -> None:
-    """Kaldi's command lines make examples with loops; those at Kaldi's places are Kaldi's."""
+    """Kaldi's command lines make examples with loops; those at Kaldi's places are equal."""
     folder = CHAIN_REFERENCE / "unconstrained"
     commands = dict(
         line.split(": ", 1) for line in (folder / "commands.txt").read_text().splitlines()
@@ -268,7 +268,7 @@ def assert_same_example(found: TrainingExample, wanted: TrainingExample) -> None
 
 
 def test_all_of_kaldis_examples(run: Run) -> None:
-    """An example cut where Kaldi cut has the contents of Kaldi's, for all of the archive."""
+    """Examples cut at Kaldi's places have the contents of Kaldi's, in the whole archive."""
     supervisions = {each.key: each.value for each in read_objects("ark:sup.ark", read_supervision)}
     features = {
         each.key: each.value for each in read_objects(f"ark:{FEATURES}", read_stored_matrix)
@@ -293,7 +293,7 @@ def test_all_of_kaldis_examples(run: Run) -> None:
 
 
 def test_examples_with_more(run: Run) -> None:
-    """I-vectors, weights of derivatives, long keys, several lengths, no normalization."""
+    """Examples can have i-vectors, weights of derivatives, and several lengths."""
     lengths = {
         each.key: each.value.frames_per_sequence
         for each in read_objects("ark:sup.ark", read_supervision)
@@ -344,7 +344,7 @@ def test_examples_with_more(run: Run) -> None:
     ],
 )
 def test_examples_that_cannot_be_made(run: Run, arguments: str, message: str) -> None:
-    """One line says why; lengths that do not fit are a warning for each utterance."""
+    """A mistake gives one line; lengths that do not fit give a warning for each utterance."""
     status, errors = run(f"nnet3-chain-get-egs {arguments}")
 
     assert status == 1

@@ -40,7 +40,7 @@ Run = Callable[[str], tuple[int, str, str]]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfdbinary) -> Run:
-    """Runs a command line in a folder with Kaldi's files; gives status, output, errors."""
+    """A function that runs a command line with Kaldi's files: status, output, errors."""
     monkeypatch.chdir(tmp_path)
     for name in ("cegs8.ark", "cegs.ark", "den.fst", "initial.raw", "train.m0.9.raw"):
         shutil.copy(DIGITS / name, name)
@@ -66,7 +66,7 @@ def keys(path: str) -> list[str]:
 
 
 def test_copies_with_a_shift(run: Run) -> None:
-    """The archive is, byte for byte, what Kaldi's command makes."""
+    """The archive equals Kaldi's byte for byte."""
     status, _, errors = run(COMMANDS["copy.shift"])
 
     assert status == 0
@@ -75,7 +75,7 @@ def test_copies_with_a_shift(run: Run) -> None:
 
 
 def test_copies_by_turns(run: Run) -> None:
-    """Without changes, examples are written as they were, by turns to several tables."""
+    """Unchanged examples are written as they are, in turn to several tables."""
     status, _, _ = run("nnet3-chain-copy-egs ark:cegs8.ark ark:1.ark ark,scp:2.ark,2.scp")
 
     whole = Path("cegs8.ark").read_bytes()
@@ -101,7 +101,7 @@ def test_copies_to_text_and_back(run: Run) -> None:
 
 
 def test_copies_with_weights_and_names(run: Run) -> None:
-    """Tables by key say what the weight is multiplied by, and what the output is called."""
+    """Tables by key give the factor of the weight, and the name of the output."""
     first, second = keys("cegs8.ark")[:2]
     Path("weights").write_text(f"{first} 0.25\n{second} 2\n")
     Path("names").write_text(f"{first} output-a\n{second} output-b\n")
@@ -119,7 +119,7 @@ def test_copies_with_weights_and_names(run: Run) -> None:
 
 @pytest.mark.parametrize("proportion", [0.0, 0.5, 2.5])
 def test_keeps_a_proportion(run: Run, proportion: float) -> None:
-    """Each example is written so often on average, rounded up or down; none is a failure."""
+    """Each example is written a number of times, on average as requested; none is a failure."""
     status, _, errors = run(
         f"nnet3-chain-copy-egs --keep-proportion={proportion} --random ark:cegs8.ark ark:a ark:b"
     )
@@ -130,7 +130,7 @@ def test_keeps_a_proportion(run: Run, proportion: float) -> None:
 
 
 def test_merges(run: Run) -> None:
-    """Minibatches are those of the rules; Kaldi's figures are said."""
+    """Minibatches follow the rules, and the log has Kaldi's figures."""
     status, _, errors = run(COMMANDS["merge"])
 
     merged = list(read_chain_examples("merged.ark"))
@@ -143,7 +143,7 @@ def test_merges(run: Run) -> None:
 
 
 def test_keeps_compressed_features(run: Run) -> None:
-    """Features stay compressed when times are moved; merged ones are compressed if asked."""
+    """Features stay compressed when times are moved; merged ones are compressed on request."""
     assert run("nnet3-chain-copy-egs --frame-shift=-2 ark:cegs8.ark ark:moved.ark")[0] == 0
     assert run("nnet3-chain-merge-egs --minibatch-size=8 ark:cegs8.ark ark:full.ark")[0] == 0
     command = "nnet3-chain-merge-egs --compress=true --minibatch-size=8 ark:cegs8.ark ark:small.ark"
@@ -159,13 +159,13 @@ def test_keeps_compressed_features(run: Run) -> None:
     [full], [small] = (list(read_chain_examples(name)) for name in ("full.ark", "small.ark"))
     assert isinstance(small.inputs[0].matrix, CompressedMatrix)
     assert not isinstance(full.inputs[0].matrix, CompressedMatrix)
-    # A byte for each value, with at least 63 steps between two quartiles of a column.
+    # One byte for each value, with at least 63 steps between two quartiles of a column.
     difference = np.abs(small.inputs[0].values - full.inputs[0].values).max(axis=0)
     assert (difference <= np.ptp(full.inputs[0].values, axis=0) / 63).all()
 
 
 def test_merges_by_rules(run: Run) -> None:
-    """At the end, what is left is merged if a rule allows it."""
+    """At the end, the remaining examples are merged if a rule allows it."""
     status, _, errors = run(
         "nnet3-chain-merge-egs --minibatch-size=10=9/50=2:3,5 ark:cegs8.ark ark:m"
     )
@@ -186,7 +186,7 @@ def test_merges_by_rules(run: Run) -> None:
     ],
 )
 def test_rules_that_are_none(run: Run, size: str, message: str) -> None:
-    """A rule that cannot be understood is one line, and exit status 1."""
+    """An unreadable rule gives one line and exit status 1."""
     status, _, errors = run(f"nnet3-chain-merge-egs --minibatch-size={size} ark:cegs8.ark ark:m")
 
     assert status == 1
@@ -213,7 +213,7 @@ def test_merges_languages(run: Run) -> None:
 
 @pytest.mark.parametrize("buffer", [0, 3])
 def test_shuffles(run: Run, buffer: int) -> None:
-    """All examples are there in another order, which the seed decides."""
+    """The output has all examples in another order, which depends on the seed."""
     command = f"nnet3-chain-shuffle-egs --buffer-size={buffer} ark:cegs8.ark"
     for seed, name in ((1, "a"), (1, "b"), (2, "c")):
         assert run(f"{command} ark:{name} --srand={seed}")[0] == 0
@@ -226,7 +226,7 @@ def test_shuffles(run: Run, buffer: int) -> None:
 
 @pytest.mark.parametrize("case", json.loads((DIGITS / "draws.json").read_text()))
 def test_draws(run: Run, case: dict[str, Any]) -> None:
-    """What seeds decide, they decide as in Kaldi: which examples go where, and in which order."""
+    """Seeds have Kaldi's effects: which examples go where, and in which order."""
     assert run(case["command"])[0] == 0
 
     known = keys("cegs.ark")
@@ -236,7 +236,7 @@ def test_draws(run: Run, case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ["both", "max"])
 def test_derivatives_of_some_times(run: Run, name: str) -> None:
-    """Derivatives that are cut off in time change the parameters as Kaldi does, within 2e-4."""
+    """Derivatives that are cut off in time change parameters as in Kaldi, within 2e-4."""
     folder = CHAIN_REFERENCE / "derivative_times"
     commands = dict(
         line.split(": ", 1) for line in (folder / "commands.txt").read_text().splitlines()
@@ -251,7 +251,7 @@ def test_derivatives_of_some_times(run: Run, name: str) -> None:
 
 
 def test_takes_a_subset(run: Run) -> None:
-    """So many different examples are chosen; all of them if there are no more."""
+    """The requested number of different examples is chosen, or all if there are no more."""
     status, _, errors = run("nnet3-chain-subset-egs --n=8 --srand=1 ark:cegs.ark ark:some")
     assert status == 0
     assert "Selected a subset of 8 out of 252 nnet3+chain training examples" in errors
@@ -263,7 +263,7 @@ def test_takes_a_subset(run: Run) -> None:
 
 @pytest.mark.parametrize("model", ["initial", "trained"])
 def test_computes_the_objective(run: Run, model: str) -> None:
-    """The lines are those of Kaldi."""
+    """The log lines are Kaldi's."""
     status, _, errors = run(COMMANDS[f"prob.{model}"])
 
     wanted = re.findall(r"Overall log-probability.*", (DIGITS / f"prob.{model}.log").read_text())
@@ -272,7 +272,7 @@ def test_computes_the_objective(run: Run, model: str) -> None:
 
 
 def test_trains(run: Run) -> None:
-    """Kaldi's own command line, with its pipes, trains; the lines of its log are there."""
+    """Kaldi's own command line, with its pipes, trains; its log has Kaldi's lines."""
     status, _, errors = run(COMMANDS["train.m0.9"])
 
     wanted = (DIGITS / "train.m0.9.log").read_text()
@@ -283,7 +283,7 @@ def test_trains(run: Run) -> None:
     assert set(found) == set(kaldi)
     assert len(found) == 14
     for key, (value, rest) in kaldi.items():
-        # Kaldi holds a matrix to its constraint at random, and repairs units so.
+        # Kaldi applies constraints and repairs units at random.
         assert float(found[key][0]) == pytest.approx(float(value), abs=5e-3)
         assert rest.split()[-1] == found[key][1].split()[-1]
     assert "[this line is to be parsed by a script:] log-prob-per-frame=-0.62" in errors
@@ -294,7 +294,7 @@ def test_trains(run: Run) -> None:
 
 
 def test_steps_back(run: Run) -> None:
-    """With backstitch, the objectives between the two steps have lines of their own, as Kaldi's."""
+    """With backstitch, the objectives between the two steps have separate lines, as in Kaldi."""
     assert run("nnet3-chain-merge-egs --minibatch-size=4 ark:cegs8.ark ark:merged.ark")[0] == 0
     status, _, errors = run(
         "nnet3-chain-train --srand=1 --print-interval=1 --backstitch-training-scale=0.3 "
@@ -308,7 +308,7 @@ def test_steps_back(run: Run) -> None:
 
 
 def test_fine_tunes(run: Run) -> None:
-    """The objective rises on examples that are trained on, and only parameters change."""
+    """The objective of the training examples rises, and only parameters change."""
     reader = open_reader(DIGITS / "0.trans_mdl")
     before = AcousticModel(
         transition_model=read_transition_model(reader),
@@ -371,7 +371,7 @@ def test_fine_tunes(run: Run) -> None:
     ],
 )
 def test_failures(run: Run, command: str, message: str) -> None:
-    """What cannot be done is said in a line, with exit status 1."""
+    """An impossible request gives one line and exit status 1."""
     status, _, errors = run(command)
 
     assert status == 1
@@ -380,7 +380,7 @@ def test_failures(run: Run, command: str, message: str) -> None:
 
 
 def test_combines_models(run: Run) -> None:
-    """The average that is best is written, with statistics of the examples for batch-norm."""
+    """The best average is written, with batch-norm statistics of the examples."""
     status, _, errors = run(
         "nnet3-chain-combine --leaky-hmm-coefficient=0.1 den.fst train.m0.9.raw train.m0.9.raw "
         "initial.raw ark:cegs8.ark out.raw"
@@ -411,9 +411,9 @@ def test_combines_models(run: Run) -> None:
 def test_combination_counts_all_terms(
     run: Run, xent: str, wanted: tuple[float, float, float]
 ) -> None:
-    """The objectives are Kaldi's: with l2 regularization, and with cross-entropy if it counts.
+    """Objectives are Kaldi's: with l2 regularization, and with cross-entropy if it has a weight.
 
-    Statistics are recorded at the cross-entropy output in any case.
+    Statistics are stored at the cross-entropy output in any case.
     """
     shutil.copy(DIGITS / "train.m0.0.raw", "train.m0.0.raw")
     assert run("nnet3-chain-merge-egs --minibatch-size=8 ark:cegs8.ark ark:merged.ark")[0] == 0
@@ -432,7 +432,7 @@ def test_combination_counts_all_terms(
 
 
 def test_combination_is_an_average(run: Run) -> None:
-    """Of two models whose parameters lie beside those of a good one, the average is taken."""
+    """Two models whose parameters lie on both sides of a good one's are averaged."""
     given = read_nnet("train.m0.9.raw")
     vector = vectorize(given)
     rng = np.random.default_rng(0)
@@ -464,7 +464,7 @@ def test_combination_is_an_average(run: Run) -> None:
     ],
 )
 def test_combination_of_nothing(run: Run, command: str, message: str) -> None:
-    """What is missing is named."""
+    """Missing files and outputs are named."""
     status, _, errors = run(command)
 
     assert status == 1

@@ -1,4 +1,4 @@
-"""A Dask cluster of processes that talk over TCP; one is killed while it is used."""
+"""A Dask cluster of processes that communicate by TCP; one is killed during the work."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RECIPE = ("--nnet-config=nnet.config", "--features=ark:cat one.ark two.ark |",
           "--held-out-every=5", "--initial-learning-rate=0.02")  # fmt: skip
 SECONDS = 120.0
 SOON = {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "2s"}
-"""After so long Dask believes that a machine does not answer; else after 30 s."""
+"""The time after which Dask considers a machine dead; by default 30 s."""
 
 
 @attrs.frozen
@@ -45,8 +45,8 @@ class Cluster:
     """A scheduler, and its workers.
 
     Attributes:
-        address: Of the scheduler.
-        workers: Processes of one thread each; nobody replaces one that dies.
+        address: Address of the scheduler.
+        workers: Processes with one thread each; dead ones are not replaced.
     """
 
     address: str
@@ -55,7 +55,7 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """One scheduler and two workers, which are in another folder than the tools."""
+    """A scheduler and two workers, in another folder than the tools."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     file = elsewhere / "scheduler.json"
@@ -85,7 +85,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def until(condition: object) -> None:
-    """Waits until a function gives what is true."""
+    """Waits until a function returns a true value."""
     end = time.monotonic() + SECONDS
     while not condition():  # type: ignore[operator]
         assert time.monotonic() < end
@@ -94,7 +94,7 @@ def until(condition: object) -> None:
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder, which is that of now, with a network, and features in two archives."""
+    """The current folder, with a network, and features in two archives."""
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
@@ -120,7 +120,7 @@ def program(tool: str, *arguments: str) -> list[str]:
 
 
 def run(tool: str, *arguments: str) -> str:
-    """Runs a tool to its end; returns what it said."""
+    """Runs a tool to its end; returns its log."""
     done = subprocess.run(
         program(tool, *arguments),
         capture_output=True,
@@ -133,7 +133,7 @@ def run(tool: str, *arguments: str) -> str:
 
 
 def test_recipe_on_dask(cluster: Cluster) -> None:
-    """The network is that of one process; a worker is killed when the first iteration is done."""
+    """The network is that of one process, though a worker is killed after the first iteration."""
     run("nnet3-train-recipe", *RECIPE, "alone")
     command = program("nnet3-train-recipe", *RECIPE, f"--dask={cluster.address}", "together")
     with subprocess.Popen(

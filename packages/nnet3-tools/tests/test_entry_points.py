@@ -1,4 +1,4 @@
-"""Where the command-line tools start."""
+"""The entry points of the command-line tools."""
 
 import signal
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def test_handling_of_interruptions(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Ctrl-C is handled in another way while modules are imported alone, unless it is ignored."""
+    """Only while modules are imported, Ctrl-C is handled differently, unless it is ignored."""
     name = f"tool_{usual.__name__ if callable(usual) else usual.name}".lower()
     (tmp_path / f"{name}.py").write_text(TOOL)
     monkeypatch.syspath_prepend(tmp_path)

@@ -15,14 +15,14 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="sends signals of POS
 
 @pytest.fixture(autouse=True)
 def usual_handling() -> Iterator[None]:
-    """Ctrl-C as on a terminal, also where these tests run in the background."""
+    """Handles Ctrl-C as on a terminal, even if these tests run in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 def read(folder: Path) -> None:
-    """Waits for what nobody writes."""
+    """Waits for data that nobody writes."""
     news, sink = os.pipe()
     try:
         os.read(news, 1)
@@ -32,7 +32,7 @@ def read(folder: Path) -> None:
 
 
 def open_fifo(folder: Path) -> None:
-    """Waits for somebody who writes."""
+    """Waits for a writer."""
     os.mkfifo(folder / "fifo")
     os.close(os.open(folder / "fifo", os.O_RDONLY))
 
@@ -46,12 +46,12 @@ def acquire(folder: Path) -> None:
 
 @pytest.mark.parametrize("wait", [read, open_fifo, acquire])
 def test_unnoticed_signal(wait: Callable[[Path], None], tmp_path: Path) -> None:
-    """A signal that does not interrupt a call of the main thread ends it all the same."""
+    """A signal that does not interrupt a waiting call of the main thread still ends it."""
     main_thread, is_over, is_late = threading.get_ident(), threading.Event(), threading.Event()
 
     def interrupt() -> None:
-        time.sleep(0.2)  # so that the main thread waits by then
-        # Python notes it, and nothing interrupts the main thread: as if it came just before.
+        time.sleep(0.2)  # so that the main thread waits
+        # Python notes the signal without interrupting the main thread, as if just before its call.
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)
         if not is_over.wait(60):
             is_late.set()
@@ -73,7 +73,7 @@ def test_unnoticed_signal(wait: Callable[[Path], None], tmp_path: Path) -> None:
 
 
 def test_second_signal() -> None:
-    """Ctrl-C raises again while a tool tidies up."""
+    """Ctrl-C during the cleanup of a tool raises again."""
     with heard():
         for _ in range(2):
             with pytest.raises(KeyboardInterrupt):
@@ -82,7 +82,7 @@ def test_second_signal() -> None:
 
 @pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN])
 def test_nothing_remains(handler: Callable[..., object] | signal.Handlers) -> None:
-    """Behind it all signals are handled as before; where Ctrl-C is ignored it remains so."""
+    """Afterwards, all signals are handled as before; an ignored Ctrl-C stays ignored."""
     signal.signal(signal.SIGINT, handler)
     threads, usual = threading.enumerate(), signal.getsignal(signal.SIGURG)
 
@@ -97,7 +97,7 @@ def test_nothing_remains(handler: Callable[..., object] | signal.Handlers) -> No
 
 
 def test_other_thread() -> None:
-    """A thread that gets no signals may run a tool."""
+    """A tool can run in a thread, which gets no signals."""
     done = []
 
     def run() -> None:

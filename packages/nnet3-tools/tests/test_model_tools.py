@@ -1,4 +1,4 @@
-"""The command-line tools."""
+"""The command-line tools for models."""
 
 import importlib
 import io
@@ -38,7 +38,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfdbinary) -> Run:
-    """Runs a tool in a folder that holds a config and a network; gives status, output, errors."""
+    """A function that runs a tool beside a config and a network: status, output, errors."""
     monkeypatch.chdir(tmp_path)
     Path("nnet.config").write_text(CONFIG)
     write_nnet(parse_config(CONFIG), "nnet.raw")
@@ -59,7 +59,7 @@ class TestInit:
     """Tests for nnet3-init."""
 
     def test_makes_a_network(self, run: Run) -> None:
-        """The network is that of the config lines; the seed decides the parameters."""
+        """The network is that of the config lines; parameters depend on the seed."""
         status, _, errors = run("nnet3-init", "--srand=3", "nnet.config", "new.raw")
 
         assert status == 0
@@ -84,7 +84,7 @@ class TestInit:
         assert output.startswith("<Nnet3> \ninput-node name=input dim=3\n")
 
     def test_shows_the_place_of_a_fault(self, run: Run) -> None:
-        """A fault in the config lines is one line on standard error, and nothing is written."""
+        """A fault in the config lines gives one line on standard error, and no output."""
         Path("nnet.config").write_text(CONFIG.replace("input=fixed", "input=fixd"))
 
         status, _, errors = run("nnet3-init", "nnet.config", "new.raw")
@@ -97,7 +97,7 @@ class TestInit:
         assert not Path("new.raw").exists()
 
     def test_a_negative_seed(self, run: Run) -> None:
-        """A seed may be any integer, as in Kaldi."""
+        """A seed can be any integer, as in Kaldi."""
         assert run("nnet3-init", "--srand=-1", "nnet.config", "new.raw")[0] == 0
 
 
@@ -105,7 +105,7 @@ class TestInfo:
     """Tests for nnet3-info and nnet3-am-info."""
 
     def test_info(self, run: Run) -> None:
-        """The description goes to standard output as it is."""
+        """Standard output has only the description."""
         status, output, errors = run("nnet3-info", "nnet.raw")
 
         assert (status, errors) == (0, "")
@@ -113,7 +113,7 @@ class TestInfo:
 
     @pytest.mark.parametrize("content", [None, b"", b"\0BNonsense", b"text", b"\0B<Nnet3> "])
     def test_foreign_files(self, run: Run, content: bytes | None) -> None:
-        """A missing or foreign file is one line that names it."""
+        """A missing or foreign file gives one line that names it."""
         if content is not None:
             Path("foreign").write_bytes(content)
 
@@ -124,7 +124,7 @@ class TestInfo:
         assert errors.count("\n") == 1
 
     def test_reads_pipes(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-        """An argument may be a command whose output is read, or "-" for standard input."""
+        """An argument can be a command whose output is read, or "-" for standard input."""
         _, expected, _ = run("nnet3-info", "nnet.raw")
 
         assert run("nnet3-info", "cat nnet.raw |") == (0, expected, "")
@@ -133,14 +133,14 @@ class TestInfo:
         assert run("nnet3-info", "-") == (0, expected, "")
 
     def test_a_command_that_fails(self, run: Run) -> None:
-        """The status of a command is an error even if a network came out of it."""
+        """A failed command is an error, even if it has written a network."""
         status, _, errors = run("nnet3-info", "cat nnet.raw; exit 3 |")
 
         assert status == 1
         assert errors == "nnet3-info: the command 'cat nnet.raw; exit 3' failed with status 3\n"
 
     def test_a_command_that_gives_no_model(self, run: Run) -> None:
-        """The command is named; if it failed, that is what is said."""
+        """The error names the command, or states its exit status if it failed."""
         _, _, errors = run("nnet3-info", "yes |")
         assert errors.startswith("nnet3-info: yes |, byte 0: this is no nnet3 model")
 
@@ -151,7 +151,7 @@ class TestInfo:
         assert errors == "nnet3-info: the command 'exit 3' failed with status 3\n"
 
     def test_tree(self, run: Run) -> None:
-        """--tree prints layers and nodes, without colours where nobody looks."""
+        """--tree prints layers and nodes, without colours where no terminal is."""
         status, output, errors = run("nnet3-info", "--tree", "nnet.raw")
 
         assert (status, errors) == (0, "")
@@ -174,7 +174,7 @@ class TestInfo:
         expected: bool,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """Colours are for terminals that have them and users who have not refused them."""
+        """Colours appear on terminals that have them, unless the user refuses them."""
         for name in ("TERM", "NO_COLOR"):
             monkeypatch.delenv(name, raising=False)
         for name, value in environment.items():
@@ -185,7 +185,7 @@ class TestInfo:
         assert is_coloured() == expected
 
     def test_coloured_tree(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The tree with colours is the same without the codes of the terminal."""
+        """The coloured tree without escape codes is the plain tree."""
         monkeypatch.setattr("nnet3_tools.models.nnet3_info.is_coloured", lambda: True)
 
         _, output, _ = run("nnet3-info", "--tree", "nnet.raw")
@@ -194,7 +194,7 @@ class TestInfo:
         assert click.unstyle(output) == format_tree(read_nnet("nnet.raw"))
 
     def test_tree_of_a_narrow_terminal(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-        """On a terminal the tree keeps to its width."""
+        """On a terminal, the tree keeps to its width."""
         monkeypatch.setattr("nnet3_tools.models.nnet3_info.terminal_width", lambda: 40)
 
         _, output, _ = run("nnet3-info", "--tree", "nnet.raw")
@@ -206,8 +206,8 @@ class TestInfo:
     def test_closed_standard_output(
         self, run: Run, monkeypatch: pytest.MonkeyPatch, tool: str
     ) -> None:
-        """A description that nobody gets is an error."""
-        monkeypatch.setattr(sys, "stdout", None)  # as Python has it where a descriptor is closed
+        """A description without an open standard output is an error."""
+        monkeypatch.setattr(sys, "stdout", None)  # as in Python with a closed descriptor
 
         assert run(tool, "final.mdl") == (
             1,
@@ -220,7 +220,7 @@ class TestCopy:
     """Tests for nnet3-copy."""
 
     def test_what_cannot_be_written_is_named(self, run: Run) -> None:
-        """The error names the file, or the command and how it ended, and nothing else."""
+        """The error names only the file, or the command and its exit status."""
         assert run("nnet3-copy", "nnet.raw", "none/new.raw") == (
             1,
             "",
@@ -233,7 +233,7 @@ class TestCopy:
         )
 
     def test_a_command_that_leaves_something_unread(self, run: Run) -> None:
-        """What is written to a command that does not want it is lost, which is said."""
+        """A command that does not read all of its input is an error that says so."""
         wide = CONFIG.replace("dim=8", "dim=8000")
         write_nnet(parse_config(wide), "wide.raw")  # more than a pipe holds
 
@@ -245,13 +245,13 @@ class TestCopy:
 
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
     def test_a_full_disk(self, run: Run) -> None:
-        """The error names what is full."""
+        """The error names the full device."""
         _, _, errors = run("nnet3-copy", "nnet.raw", "/dev/full")
 
         assert errors == "nnet3-copy: cannot write '/dev/full': No space left on device\n"
 
     def test_changes_in_order(self, run: Run) -> None:
-        """Learning rate and scale come before the edits."""
+        """Learning rate and scale are applied before the edits."""
         status, _, errors = run(
             "nnet3-copy",
             "--learning_rate=0.5",
@@ -274,14 +274,14 @@ class TestCopy:
 
     @pytest.mark.parametrize("rate", ["inf", "nan", "1e300"])
     def test_a_learning_rate_that_is_not_finite(self, run: Run, rate: str) -> None:
-        """A rate that float32 can't hold is refused."""
+        """A rate that float32 cannot hold is refused."""
         status, _, errors = run("nnet3-copy", f"--learning-rate={rate}", "nnet.raw", "new.raw")
 
         expected = f"the learning rate must be finite in single precision (got {float(rate)})"
         assert (status, errors) == (1, f"nnet3-copy: {expected}\n")
 
     def test_a_scale_that_is_no_number(self, run: Run) -> None:
-        """A network cannot be multiplied by nan, and is multiplied by what float32 can't hold."""
+        """A network is not multiplied by NaN; a factor beyond float32 counts as infinite."""
         status, _, errors = run("nnet3-copy", "--scale=nan", "nnet.raw", "new.raw")
 
         assert (status, errors) == (1, "nnet3-copy: the weights must be finite (got [nan])\n")
@@ -304,7 +304,7 @@ class TestCopy:
         )
 
     def test_batchnorm_test_mode(self, run: Run) -> None:
-        """Copying sets the test mode of batch-norm to false unless it is asked for."""
+        """Copying switches batch-norm out of test mode unless that is requested."""
         run("nnet3-copy", "nnet.raw", "off.raw")
         run("nnet3-copy", "--batchnorm-test-mode", "nnet.raw", "on.raw")
 
@@ -312,14 +312,14 @@ class TestCopy:
         assert read_nnet("on.raw").component("norm").test_mode is True
 
     def test_prepare_for_test(self, run: Run) -> None:
-        """Affine components are folded; batch-norm is put in test mode and stays."""
+        """Affine components are folded; batch-norm is put into test mode and stays."""
         run("nnet3-copy", "--prepare-for-test=true", "nnet.raw", "new.raw")
 
         assert read_nnet("new.raw").component_names == ("norm", "affine.fixed")
         assert read_nnet("new.raw").component("norm").test_mode is True
 
     def test_configs(self, run: Run) -> None:
-        """Config lines and edit directives may come from files."""
+        """Config lines and edit directives can come from files."""
         Path("more.config").write_text("output-node name=extra input=affine\n")
         Path("edits.config").write_text("remove-output-nodes name=output\nremove-orphans\n")
 
@@ -334,7 +334,7 @@ class TestCopy:
         assert read_nnet("n").component_names == ("affine",)
 
     def test_a_bad_edit_changes_nothing(self, run: Run) -> None:
-        """An edit that fails leaves the file that was to be replaced."""
+        """A failed edit does not change the file that it was to replace."""
         Path("new.raw").write_bytes(b"precious")
 
         status, _, errors = run("nnet3-copy", "--edits=shuffle", "nnet.raw", "new.raw")
@@ -344,9 +344,9 @@ class TestCopy:
         assert Path("new.raw").read_bytes() == b"precious"
 
     def test_closed_standard_streams(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A '-' that stands for a closed stream is named in the error."""
+        """The error for "-" names the closed stream."""
         with monkeypatch.context() as patch:
-            patch.setattr(sys, "stdin", None)  # as Python has it where a descriptor is closed
+            patch.setattr(sys, "stdin", None)  # as in Python with a closed descriptor
             status, _, errors = run("nnet3-copy", "-", "new.raw")
         assert status == 1
         assert errors == "nnet3-copy: cannot use '-': standard input is closed\n"
@@ -358,7 +358,7 @@ class TestCopy:
         assert errors == "nnet3-copy: cannot use '-': standard output is closed\n"
 
     def test_help(self, run: Run) -> None:
-        """The help names the options; hidden ones stay hidden."""
+        """The help lists the options, without hidden ones."""
         status, output, _ = run("nnet3-copy", "--help")
 
         assert status == 0
@@ -370,7 +370,7 @@ class TestAverage:
     """Tests for nnet3-average."""
 
     def test_weights(self, run: Run) -> None:
-        """The weights are divided by their sum, with a warning if that is not 1."""
+        """Weights are divided by their sum, with a warning if the sum is not 1."""
         run("nnet3-copy", "--scale=3", "nnet.raw", "three.raw")
 
         status, _, errors = run(
@@ -393,7 +393,7 @@ class TestAverage:
         ],
     )
     def test_bad_weights(self, run: Run, weights: str, message: str) -> None:
-        """Weights must be as many numbers as networks."""
+        """The number of weights must be the number of networks."""
         status, _, errors = run(
             "nnet3-average", f"--weights={weights}", "nnet.raw", "nnet.raw", "new.raw"
         )
@@ -429,7 +429,7 @@ class TestAcousticModels:
     """Tests for nnet3-am-info and nnet3-am-copy."""
 
     def test_info(self, run: Run, model: AcousticModel) -> None:
-        """Dimensions and priors stand before the description of the network."""
+        """Dimensions and priors precede the description of the network."""
         status, output, _ = run("nnet3-am-info", "final.mdl")
 
         assert status == 0
@@ -446,7 +446,7 @@ class TestAcousticModels:
         assert errors.startswith("nnet3-am-info: nnet.raw")
 
     def test_copy(self, run: Run, model: AcousticModel) -> None:
-        """Transition model and priors stay, the context is computed again."""
+        """Transition model and priors stay; the context is computed anew."""
         run("nnet3-am-copy", "--binary=false", "final.mdl", "text.mdl")
         run("nnet3-am-copy", "--learning-rate=0.5", "text.mdl", "new.mdl")
 
@@ -457,7 +457,7 @@ class TestAcousticModels:
         assert new.nnet.component("affine").learning_rate == 0.5
 
     def test_raw(self, run: Run, model: AcousticModel) -> None:
-        """--raw writes the network alone; --set-raw-nnet puts one in."""
+        """--raw writes only the network; --set-raw-nnet replaces it."""
         run("nnet3-am-copy", "--raw", "--scale=2", "final.mdl", "new.raw")
         run("nnet3-am-copy", "--set-raw-nnet=new.raw", "final.mdl", "new.mdl")
 
@@ -465,7 +465,7 @@ class TestAcousticModels:
         assert read_acoustic_model("new.mdl").nnet == read_nnet("new.raw")
 
     def test_another_output(self, run: Run, model: AcousticModel) -> None:
-        """Priors of another dimension than the output are removed, with a warning."""
+        """Priors that do not fit the output are removed, with a warning."""
         wide = CONFIG.replace("input=norm", "input=Append(norm, norm)")
         write_nnet(parse_config(wide), "wide.raw")
 

@@ -1,4 +1,4 @@
-"""The commands of the README run and print what it shows, and it names all tools."""
+"""The commands of the README run and print the output shown, and it names all tools."""
 
 import os
 import re
@@ -26,7 +26,7 @@ output-node name=output input=softmax
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a shell")
 def test_commands(tmp_path: Path) -> None:
-    """All commands are run in order, by a shell that stops at the first failure."""
+    """All commands run in order, in a shell that stops at the first failure."""
     (tmp_path / "nnet.config").write_text(CONFIG)
     with write_table(f"ark:{tmp_path}/feats.ark") as table:
         table.write("utterance1", np.ones((10, 4)))
@@ -49,7 +49,7 @@ def test_commands(tmp_path: Path) -> None:
 
 
 def test_names_of_tools() -> None:
-    """The README names every tool that the package installs."""
+    """The README names all tools that the package installs."""
     project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
 
     assert [tool for tool in project["scripts"] if f"`{tool}`" not in README] == []

@@ -26,12 +26,12 @@ component-node name=affine component=affine input=Append(Offset(input, -1), inpu
 output-node name=output input=affine
 """
 NUM_UTTERANCES = 70
-"""More than two shards."""
+"""Frames for more than two shards."""
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder, which is that of now, with a network and features; those of one have holes."""
+    """The current folder, with a network and features, one of which has NaNs."""
     monkeypatch.chdir(tmp_path)
     write_nnet(parse_config(CONFIG, rng=np.random.default_rng(1)), "final.raw")
     rng = np.random.default_rng(2)
@@ -45,14 +45,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def tool(*arguments: str, name: str = "nnet3_compute") -> subprocess.CompletedProcess[str]:
-    """Runs nnet3-compute, or another tool, in a process of its own."""
+    """Runs nnet3-compute, or another tool, in a separate process."""
     program = f"from nnet3_tools.entry_points import {name} as run\nrun()"
     command = [sys.executable, "-c", program, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_numbers_of_processes() -> None:
-    """However many work, the table is the same, in order; what failed is said and left out."""
+    """The table is the same for any number of workers; failed utterances are named and left out."""
     for name, options in (("plain", []), ("1", ["--jobs=1"]), ("4", ["--jobs=4"])):
         done = tool(*options, "final.raw", "ark:feats.ark", f"ark:{name}.ark")
         assert done.returncode == 1
@@ -80,7 +80,7 @@ output-node name=output input=affine
 
 
 def test_xvectors() -> None:
-    """So are the tables of x-vectors."""
+    """The same holds for x-vectors."""
     write_nnet(parse_config(XVECTOR, rng=np.random.default_rng(1)), "pool.raw")
     for jobs in ("0", "1", "3"):
         done = tool(f"--jobs={jobs}", "--min-chunk-size=5", "pool.raw", "ark:feats.ark",
@@ -95,7 +95,7 @@ def test_xvectors() -> None:
 
 
 def test_outputs_for_examples() -> None:
-    """So are the outputs for examples; the model must be in a file."""
+    """The same holds for outputs of examples; the model must be in a file."""
     rng = np.random.default_rng(3)
     write_examples(
         [
@@ -130,7 +130,7 @@ def test_outputs_for_examples() -> None:
 
 
 def test_a_process_that_is_killed() -> None:
-    """Its shard is computed by another one, and nothing is missing."""
+    """The shard of a killed process is computed by another, and nothing is missing."""
     written = {}
     for name in ("whole", "killed"):
         with Processes(2) as workers:
@@ -166,7 +166,7 @@ def test_a_process_that_is_killed() -> None:
     ],
 )
 def test_mistakes(arguments: list[str], message: str) -> None:
-    """Each is said, and no table is begun."""
+    """Each mistake is reported, and no table is begun."""
     done = tool("--jobs=2", *arguments, "ark:feats.ark", "ark:out.ark")
 
     assert done.returncode == 1
@@ -176,7 +176,7 @@ def test_mistakes(arguments: list[str], message: str) -> None:
 
 
 def test_missing_features() -> None:
-    """A table that is not there is an error, and no table is begun."""
+    """A missing table is an error, and no table is begun."""
     done = tool("--jobs=1", "final.raw", "ark:none.ark", "ark:out.ark")
 
     assert done.returncode == 1
@@ -185,7 +185,7 @@ def test_missing_features() -> None:
 
 
 def test_dask() -> None:
-    """On a cluster the table is the same; without Dask an error says what to install."""
+    """A cluster gives the same table; without Dask, an error says what to install."""
     done = tool("--dask=local", "--jobs=2", "final.raw", "ark:feats.ark", "ark:dask.ark")
 
     if importlib.util.find_spec("distributed") is None:

@@ -1,4 +1,4 @@
-"""Files of models that are commands."""
+"""Commands in place of model files."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from nnet3_tools.streams import readable
 
 @pytest.mark.skipif(os.name != "posix", reason="runs commands of POSIX")
 def test_interrupted_command() -> None:
-    """A command is ended when what reads from it is interrupted."""
+    """A command is ended when its reader is interrupted."""
     written = []
 
     def read() -> None:
@@ -24,5 +24,5 @@ def test_interrupted_command() -> None:
     try:
         _, status = os.waitpid(int(written[0]), 0)
     except ChildProcessError:
-        return  # it has ended already: it was waited for, which Python does for a moment only
+        return  # it has ended: Python waits for it only a moment
     assert os.waitstatus_to_exitcode(status) == -signal.SIGTERM

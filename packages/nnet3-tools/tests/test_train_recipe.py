@@ -35,7 +35,7 @@ OPTIONS = ("--num-jobs-final=2", "--frames-per-example=10", "--minibatch-size=1:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder, which is that of now, with what a run needs; one utterance has no labels."""
+    """The current folder, with the files for a run; one utterance has no labels."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "nnet.config").write_text(CONFIG)
     rng = np.random.default_rng(2)
@@ -51,14 +51,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def tool(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs the tool in a process of its own."""
+    """Runs the tool in a separate process."""
     program = "from nnet3_tools.entry_points import nnet3_train_recipe as run\nrun()"
     command = [sys.executable, "-c", program, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_run(folder: Path) -> None:
-    """A run trains, says so, and writes its page; started again, it has nothing to do."""
+    """A run trains, reports its progress, and writes its page; started again, it does nothing."""
     done = tool(*DATA, *OPTIONS, "--num-epochs=3", "--jobs=2", "--report=page.html", "run")
 
     assert done.returncode == 0, done.stderr
@@ -81,7 +81,7 @@ def test_run(folder: Path) -> None:
 
 
 def check_page(page: str) -> None:
-    """The page is well formed, stands alone, and shows all that was asked for."""
+    """The page is well formed, needs no other file, and shows everything."""
     parser = Elements()
     parser.feed(page)
     assert parser.open == []
@@ -97,27 +97,27 @@ def check_page(page: str) -> None:
 
 
 class Elements(html.parser.HTMLParser):
-    """Looks whether each element that begins also ends."""
+    """Checks that each element that begins also ends."""
 
     def __init__(self) -> None:
         super().__init__()
         self.open: list[str] = []
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        """Notes a beginning."""
+        """Pushes an element."""
         if tag != "meta":
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        """An element without content."""
+        """Ignores an element without content."""
 
     def handle_endtag(self, tag: str) -> None:
-        """Takes the last beginning off."""
+        """Pops the element that ends."""
         assert self.open.pop() == tag
 
 
 def test_a_run_that_was_broken_off(folder: Path) -> None:
-    """The page is there before the end, and the folder alone is enough to go on."""
+    """The page exists before the end, and an interrupted run needs only its folder."""
     options = ("--num-epochs=2", "--seed=3")
     whole = tool(*DATA, *OPTIONS, *options, "whole")
     assert whole.returncode == 0, whole.stderr
@@ -169,7 +169,7 @@ def test_a_run_that_was_broken_off(folder: Path) -> None:
     ],
 )
 def test_mistakes(folder: Path, arguments: list[str], message: str) -> None:
-    """Each is said in one line or as wrong usage, and no traceback is shown."""
+    """Each mistake is reported in one line or as wrong usage, without a traceback."""
     done = tool(*arguments)
 
     assert done.returncode == 1
@@ -178,7 +178,7 @@ def test_mistakes(folder: Path, arguments: list[str], message: str) -> None:
 
 
 def test_targets(folder: Path) -> None:
-    """Numbers to be reached, of examples that are made already, too; columns must fit."""
+    """Targets train a network, from features or ready examples; their columns must fit."""
     config = CONFIG.replace("input=log-softmax\n", "input=classes objective=quadratic\n")
     (folder / "nnet.config").write_text(config)
     rng = np.random.default_rng(3)
@@ -201,7 +201,7 @@ def test_targets(folder: Path) -> None:
 
 
 def test_dask(folder: Path) -> None:
-    """Without the extra an error says what to install; with it the network is the same."""
+    """Without the extra, an error says what to install; with it, the network is the same."""
     done = tool(*DATA, *OPTIONS, "--num-epochs=1", "--dask=local", "--jobs=2", "run")
     if importlib.util.find_spec("distributed") is None:
         assert done.returncode == 1

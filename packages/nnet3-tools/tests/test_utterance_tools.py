@@ -1,4 +1,4 @@
-"""The command-line tools: options, tables, and what a failure leaves behind."""
+"""The tools that compute utterances: options, tables, and the effects of failures."""
 
 from __future__ import annotations
 
@@ -89,14 +89,14 @@ def invoke(command: click.Command, *arguments: object) -> Result:
 
 
 def compute(folder: Path, *options: str, features: str = "feats.ark") -> Result:
-    """Runs nnet3-compute within this process, from features in a folder to output.ark there."""
+    """Runs nnet3-compute in this process, from a table in a folder to output.ark there."""
     tables = f"ark:{folder / features}", f"ark:{folder / 'output.ark'}"
     return invoke(nnet3_compute.command, *options, folder / "final.raw", *tables)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_compute(folder: Path, threads: int) -> None:
-    """All utterances in their order, however many are computed at a time."""
+    """All utterances are written in order, however many are computed at a time."""
     done = compute(folder, f"--num-threads={threads}")
 
     assert done.return_value == 0
@@ -109,7 +109,7 @@ def test_compute(folder: Path, threads: int) -> None:
 
 
 def test_manners_of_options(folder: Path) -> None:
-    """Underscores, a boolean without a value, a config file; the command line wins."""
+    """Options can have underscores, no value, or be in a config file; the command line wins."""
     (folder / "compute.conf").write_text("--frames-per-chunk=9  # few\n--acoustic_scale=0.5\n")
 
     done = compute(
@@ -129,7 +129,7 @@ def test_manners_of_options(folder: Path) -> None:
 
 
 def test_values_of_a_config_file(folder: Path) -> None:
-    """A value ends with its line, blanks and quotes are part of it; other lines are refused."""
+    """A value extends to the end of its line, with blanks and quotes; other lines are refused."""
     (folder / "ivectors.conf").write_text(
         f"# of speakers\n\n--ivectors=ark:cat '{folder / 'feats.ark'}' |  # matrices\n"
     )
@@ -145,7 +145,7 @@ def test_values_of_a_config_file(folder: Path) -> None:
 
 
 def test_options_about_how_kaldi_computes(folder: Path) -> None:
-    """They are taken, on the command line and in a config file, and change nothing."""
+    """Kaldi's options for its compiler are accepted, and change nothing."""
     (folder / "kaldi.conf").write_text("--computation.debug\n--optimization.optimize=false\n")
 
     done = compute(
@@ -165,7 +165,7 @@ def test_options_about_how_kaldi_computes(folder: Path) -> None:
 
 
 def test_model_from_a_command(folder: Path) -> None:
-    """The model may come from a command."""
+    """The model can come from a command."""
     done = invoke(
         nnet3_compute.command,
         f"cat {folder / 'final.raw'} |",
@@ -178,7 +178,7 @@ def test_model_from_a_command(folder: Path) -> None:
 
 
 def test_failures_are_counted(folder: Path) -> None:
-    """Each is one line that names the utterance; the others are written in order."""
+    """Each failure gives a line that names the utterance; the others are written in order."""
     wrong = {
         key: matrix[:, :3] if key in ("u02", "u05") else matrix
         for key, matrix in features().items()
@@ -206,7 +206,7 @@ def test_failures_are_counted(folder: Path) -> None:
 def test_what_is_read_is_not_overwritten(
     folder: Path, monkeypatch: pytest.MonkeyPatch, features: str, table: str
 ) -> None:
-    """An output that is also the model or the features is refused; both stay as they are."""
+    """An output that is also the model or the features is refused; both stay unchanged."""
     monkeypatch.chdir(folder)
     Path("link.ark").symlink_to("feats.ark")
     Path("feats.scp").write_text("u00 feats.ark:4[0:2]\n")
@@ -231,7 +231,7 @@ def test_what_is_read_is_not_overwritten(
     ],
 )
 def test_usage(folder: Path, options: list[str], message: str) -> None:
-    """Options that make no sense are refused before anything is read."""
+    """Senseless options are refused before anything is read."""
     done = invoke(nnet3_compute.command, *options, "final.raw", "ark:f", f"ark:{folder / 'o'}")
 
     assert isinstance(done.exception, click.UsageError)
@@ -263,7 +263,7 @@ def test_usage(folder: Path, options: list[str], message: str) -> None:
 def test_lengths_out_of_range(
     folder: Path, command: click.Command, option: str, message: str
 ) -> None:
-    """A length that no utterance can be cut into is one error, before anything is read."""
+    """A length that no utterance can be cut into gives one error, before anything is read."""
     done = invoke(command, option, "final.raw", "ark:f", f"ark:{folder / 'o'}")
 
     assert isinstance(done.exception, RunError)
@@ -272,7 +272,7 @@ def test_lengths_out_of_range(
 
 
 def test_unknown_switches(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A variable that has no such value is one error, and not one for each utterance."""
+    """A wrong value of a variable gives one error, not one for each utterance."""
     monkeypatch.setenv("NNET3_PANELS", "foo")
 
     done = compute(folder)
@@ -293,7 +293,7 @@ def test_unknown_switches(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
     ],
 )
 def test_closed_streams(folder: Path, tables: str, closed: str, status: int, message: str) -> None:
-    """A standard stream that is closed is missed only where something is to go through it."""
+    """A closed standard stream is an error only if it is used."""
     program = "from nnet3_tools.compute.nnet3_compute import main; main()"
     shell = f'{sys.executable} -c "{program}" final.raw {tables} {closed}'
 
@@ -309,7 +309,7 @@ def test_closed_streams(folder: Path, tables: str, closed: str, status: int, mes
 @pytest.mark.skipif(os.name != "posix", reason="reads what a pipe has")
 @pytest.mark.parametrize("threads", [1, 2])
 def test_prompt_output(folder: Path, threads: int) -> None:
-    """With the option f, each utterance is answered before the next one is asked for."""
+    """With the option f, each utterance is written before the next one is read."""
     program = "from nnet3_tools.compute.nnet3_compute import main; main()"
     command = [sys.executable, "-c", program, f"--num-threads={threads}"]
     model, utterances = load(folder / "final.raw"), list(features().items())[:3]
@@ -346,7 +346,7 @@ def test_prompt_output(folder: Path, threads: int) -> None:
     ],
 )
 def test_interrupted_reading(folder: Path, ivectors: str, features: str) -> None:
-    """Ctrl-C ends a tool that waits for what a table does not give; what it wrote is whole."""
+    """Ctrl-C ends a tool that waits for a table; its output has whole entries."""
     write_nnet(parse_config(WITH_IVECTOR, rng=np.random.default_rng(0)), folder / "final.raw")
     utterances = {f"u{n}": np.full((9, 4), n, np.float32) for n in range(3)}
     vectors = {key: frames[0, :2].copy() for key, frames in utterances.items()}
@@ -361,7 +361,7 @@ def test_interrupted_reading(folder: Path, ivectors: str, features: str) -> None
         *lines, _ = script.read_text().splitlines()
         script.write_text("\n".join([*lines, f"u2 {folder / 'fifo'}"]))
     os.mkfifo(folder / "fifo")
-    # Open for both, so that nobody waits for another to open it, and none finds its end.
+    # Open for both, so that no open waits for the other side, and the data has no end.
     fifo = os.open(folder / "fifo", os.O_RDWR)
     if "fifo" in ivectors:
         whole = (folder / "ivectors.ark").read_bytes()
@@ -395,7 +395,7 @@ def test_interrupted_reading(folder: Path, ivectors: str, features: str) -> None
     "command", [nnet3_compute.command, nnet3_compute_batch.command, nnet3_compute_looped.command]
 )
 def test_profile(folder: Path, command: click.Command) -> None:
-    """--profile writes a file for trace viewers and tables, and the output is the same."""
+    """--profile writes a trace and tables, and the output is the same."""
     paths = [str(folder / "final.raw"), f"ark:{folder}/feats.ark"]
     plain = invoke(command, *paths, f"ark:{folder}/plain.ark")
     result = invoke(command, f"--profile={folder}/trace.json", *paths, f"ark:{folder}/profiled.ark")
@@ -411,7 +411,7 @@ def test_profile(folder: Path, command: click.Command) -> None:
 
 @pytest.mark.parametrize("file", ["final.raw", "feats.ark", "output.ark"])
 def test_profile_overwrites_none(folder: Path, file: str) -> None:
-    """A profile that would take the place of another file is refused, and the file is kept."""
+    """A profile that would overwrite another file is refused."""
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
 
     result = invoke(
@@ -429,7 +429,7 @@ def test_profile_overwrites_none(folder: Path, file: str) -> None:
 
 
 def test_profile_names_the_first_overflow(folder: Path) -> None:
-    """Where an utterance fails because its output overflows, the profile says where it began."""
+    """If the output of an utterance overflows, the profile says where it began."""
     nnet = read_nnet(folder / "final.raw")
     state = {name: np.sign(array) * np.float32(3e38) for name, array in nnet.state_dict().items()}
     write_nnet(nnet.with_state_dict(state), folder / "large.raw")
@@ -470,7 +470,7 @@ def test_help_names_every_option() -> None:
 def test_equal_chunks_are_computed_together(
     folder: Path, command: click.Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Runs of several utterances come into one minibatch."""
+    """Runs of several utterances are joined in one minibatch."""
     sizes = []
     compute_runs = Minibatches.compute
 
@@ -489,7 +489,7 @@ def test_equal_chunks_are_computed_together(
 
 
 def test_command_line_is_echoed(folder: Path) -> None:
-    """The command line comes first, as a shell would take it, unless that is not wanted."""
+    """The tool first prints its command line, quoted for a shell, unless that is switched off."""
     model, tables = folder / "final.raw", [f"ark:cat {folder}/feats.ark |", f"ark:{folder}/o.ark"]
 
     echoed = invoke(nnet3_compute.command, "--acoustic_scale=0.5", model, *tables)
@@ -506,7 +506,7 @@ def test_command_line_is_echoed(folder: Path) -> None:
     "command", [nnet3_compute.command, nnet3_compute_batch.command, nnet3_compute_looped.command]
 )
 def test_compiling_is_part_of_the_whole(folder: Path, command: click.Command) -> None:
-    """The seconds of compiling are at most those of the summary, and Kaldi's lines are there."""
+    """The time of compiling is part of the total, and Kaldi's log lines are printed."""
     paths = [folder / "final.raw", f"ark:{folder}/feats.ark", f"ark:{folder}/output.ark"]
 
     done = invoke(command, "--print-args=false", "--num-threads=2", *paths)
@@ -520,7 +520,7 @@ def test_compiling_is_part_of_the_whole(folder: Path, command: click.Command) ->
 
 @pytest.mark.parametrize("missing", ["features", "ivectors"], ids=["no features", "no i-vectors"])
 def test_a_missing_table_is_no_summary(folder: Path, missing: str) -> None:
-    """A table that cannot be opened is an error, without a word about utterances before it."""
+    """A table that cannot be opened is an error, before any line about utterances."""
     options = ["--ivectors=ark:nowhere.ark"] if missing == "ivectors" else []
     features = "feats.ark" if missing == "ivectors" else "nowhere.ark"
 
@@ -533,7 +533,7 @@ def test_a_missing_table_is_no_summary(folder: Path, missing: str) -> None:
 
 
 def test_total_of_the_bar(folder: Path) -> None:
-    """A script file says how many utterances there are, a regular archive how many bytes."""
+    """The total is the number of utterances of a script file, or the bytes of an archive."""
     (folder / "feats.scp").write_text(f"a {folder}/feats.ark:3\n\nb {folder}/feats.ark:9\n")
 
     assert num_utterances(f"scp:{folder / 'feats.scp'}") == 2
@@ -550,7 +550,7 @@ def test_total_of_the_bar(folder: Path) -> None:
 def test_the_bar_ends_at_its_total(
     folder: Path, table: str, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bar goes on with each utterance, also one that fails, up to its total, and not beyond."""
+    """A bar advances by each utterance, also by failed ones, exactly up to its total."""
     with kaldi_native_io.FloatMatrixWriter(f"ark,scp:{folder}/feats.ark,{folder}/feats.scp") as out:
         for key, matrix in features().items():
             out.write(key, matrix[:, :3] if key == "u03" else matrix)
@@ -563,7 +563,7 @@ def test_the_bar_ends_at_its_total(
         nnet3_compute.command, f"--num-threads={threads}", "final.raw", table, "ark:output.ark"
     )
 
-    assert done.return_value == 1  # u03 has 3 columns where there should be 4
+    assert done.return_value == 1  # u03 has 3 columns instead of 4
     assert len(advances) == len(features())
     assert sum(advances) == (total or len(features()))
     assert unit == (BYTES if table == "ark:feats.ark" else UTTERANCES)
@@ -580,7 +580,7 @@ def test_the_bar_ends_at_its_total(
     ids=["as it is", "full minibatches", "edges", "little memory"],
 )
 def test_compute_batch(folder: Path, options: list[str]) -> None:
-    """The outputs are those of nnet3-compute, however chunks are put together."""
+    """The outputs are those of nnet3-compute, for any minibatches."""
     common = ["--frames-per-chunk=9", *(each for each in options if each.startswith("--extra"))]
     tables = [f"ark:{folder / 'feats.ark'}", f"ark:{folder / 'batch.ark'}"]
 
@@ -595,7 +595,7 @@ def test_compute_batch(folder: Path, options: list[str]) -> None:
 
 
 def test_xvector_compute(folder: Path) -> None:
-    """One vector for each utterance."""
+    """Each utterance has one vector."""
     done = invoke(
         nnet3_xvector_compute.command,
         "--min-chunk-size=10",

@@ -1,4 +1,4 @@
-"""The main loop of the tools: threads that share utterances, order, reading ahead, interruption."""
+"""The main loop of the tools: shared utterances, order, reading ahead, interruption."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nnet3_tools.progress import Progress
 
 
 def nothing() -> None:
-    """A task."""
+    """A task that does nothing."""
 
 
 def work(tasks: Sequence[Callable[[], object]], result: float = 0.0) -> Work:
@@ -37,7 +37,7 @@ def features(tmp_path: Path) -> str:
 
 
 def run(features: str, prepare: Callable[[str, np.ndarray], Work], threads: int) -> dict[str, int]:
-    """What is written for each utterance."""
+    """The written results, by utterance."""
     output = features.replace("features", "output")
     compute_all(
         features,
@@ -50,7 +50,7 @@ def run(features: str, prepare: Callable[[str, np.ndarray], Work], threads: int)
 
 
 def test_all_threads_share_an_utterance(features: str) -> None:
-    """Tasks of one utterance run at the same time, as each waits for another one."""
+    """The tasks of one utterance run at the same time, since each waits for another."""
     meeting = threading.Barrier(2)
 
     def prepare(key: str, frames: np.ndarray) -> Work:
@@ -61,7 +61,7 @@ def test_all_threads_share_an_utterance(features: str) -> None:
 
 
 def test_later_utterances_are_computed_meanwhile(features: str) -> None:
-    """While a thread is busy with the first utterance, others go on; the order is kept."""
+    """While a thread works on the first utterance, others continue; results stay in order."""
     last = threading.Event()
 
     def prepare(key: str, frames: np.ndarray) -> Work:
@@ -73,7 +73,7 @@ def test_later_utterances_are_computed_meanwhile(features: str) -> None:
 
 
 def test_reads_no_farther_than_needed() -> None:
-    """Reading stops when what waits keeps the threads as busy as the oldest utterance does one."""
+    """Reading stops when the waiting work is as long for all threads as the oldest for one."""
     gate = threading.Event()
     with UtteranceQueue(2) as queue:
         queue.add("long", 3 * READ_AHEAD_FRAMES, work([partial(gate.wait, 10.0)]))
@@ -85,11 +85,11 @@ def test_reads_no_farther_than_needed() -> None:
         gate.set()
         queue.oldest.result()
         queue.remove_oldest()
-        assert queue.is_full  # the oldest is short now
+        assert queue.is_full  # the oldest is short by now
 
 
 def test_long_utterances_are_read_one_ahead() -> None:
-    """Utterances of many tasks need none ahead but those that threads begin next."""
+    """For utterances of many tasks, only the next one is read ahead."""
     with UtteranceQueue(2) as queue:
         for expected in (False, False, True):
             queue.add("long", 10**6, work([nothing] * 1000))
@@ -97,7 +97,7 @@ def test_long_utterances_are_read_one_ahead() -> None:
 
 
 def test_error_of_a_task(features: str) -> None:
-    """What is wrong with the program, not with an utterance, ends it."""
+    """An error in the program, not in an utterance, ends the loop."""
 
     def fail() -> None:
         raise ZeroDivisionError
@@ -107,7 +107,7 @@ def test_error_of_a_task(features: str) -> None:
 
 
 def test_interruption(features: str) -> None:
-    """What no thread has begun is left out."""
+    """After an interruption, tasks that no thread has begun are left out."""
     begun = []
 
     def task() -> None:

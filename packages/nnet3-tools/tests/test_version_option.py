@@ -13,7 +13,7 @@ TOOLS = [tool for tool in entry_points(group="console_scripts") if "nnet3_tools"
 def test_version(
     tool: EntryPoint, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The name of the tool, the package and its version."""
+    """The version has the names of the tool and the package."""
     monkeypatch.setattr(sys, "argv", [tool.name, "--version"])
 
     with pytest.raises(SystemExit) as end:
