@@ -80,6 +80,37 @@ def test_run(folder: Path) -> None:
     assert read_nnet(folder / "run" / "final.raw").num_parameters == 147
 
 
+def test_a_job_that_diverges(folder: Path) -> None:
+    """A warning and the page say which one, and why; the run goes on without it."""
+    rng = np.random.default_rng(3)
+    with MatrixWriter("ark:feats.ark") as writer:
+        for number in range(12):
+            features = rng.standard_normal((40, 4), dtype=np.float32)
+            # A single example of the last utterance has numbers that are too large.
+            writer.write(
+                f"u{number}", features[:12] * np.float32(3e37) if number == 11 else features
+            )
+    (folder / "ali.txt").write_text(
+        "".join(f"u{n} {' '.join(('012' * 40)[: 12 if n == 11 else 40])}\n" for n in range(12))
+    )
+
+    done = tool(*DATA, *OPTIONS, "--num-jobs-initial=2", "--num-epochs=2", "--compress=false",
+                "--diagnostic-examples=2", "--report=page.html", "run")  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    warnings = re.findall(
+        r"WARNING \(nnet3-train-recipe\) iteration (\d) of 2: job (\d) of 2 diverged and is left "
+        r"out of the average: the objective at 'output' is -\S+ per frame, that of the best job",
+        done.stderr,
+    )
+    assert [number for number, _ in warnings] == ["1", "2"]
+    assert done.stderr.count("2 jobs, 1 of them averaged, learning rate") == 2
+    page = (folder / "page.html").read_text()
+    check_page(page)
+    assert "Jobs that diverged" in page
+    assert all(f"{int(job)} of 2</td><td>the objective at" in page for _, job in warnings)
+
+
 def check_page(page: str) -> None:
     """The page is well formed, needs no other file, and shows everything."""
     parser = Elements()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import attrs
@@ -20,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3_descriptors import Nnet, parse_config, read_nnet, vectorize
 from nnet3_descriptors.editing import weighted_sum
-from nnet3_runtime_cuda import DeviceError
+from nnet3_runtime_cuda import DeviceError, TrainingError
 from nnet3_training import (
     DenseTargets,
     Evaluator,
@@ -28,10 +29,12 @@ from nnet3_training import (
     TrainingExample,
     minibatches,
     read_examples,
+    write_examples,
 )
 from nnet3_training.egs import Utterance, posteriors
 from nnet3_training.recipes import (
     ArchivesRecord,
+    Figure,
     FinalRecord,
     IterationRecord,
     JobRecord,
@@ -41,8 +44,9 @@ from nnet3_training.recipes import (
     schedule,
     train_recipe,
 )
+from nnet3_training.recipes.averaging import diverged_jobs
 from nnet3_training.recipes.objectives import utterance_name
-from nnet3_training.workers import DaskWorkers, InProcess, Processes
+from nnet3_training.workers import DaskWorkers, InProcess, Processes, Workers
 
 CONFIG = """
 input-node name=input dim=4
@@ -143,6 +147,8 @@ def test_too_few_archives() -> None:
         ({"num_jobs_final": 0}, "num_jobs_final must be an integer >= 1 (got 0)"),
         ({"final_learning_rate": math.inf}, "final_learning_rate must be above 0 and finite"),
         ({"frames_per_example": (8, 0)}, "frames_per_example must be an integer >= 1 (got 0)"),
+        ({"max_objective_difference": -1.0}, "max_objective_difference must be at least 0"),
+        ({"max_objective_difference": math.nan}, "max_objective_difference must be at least 0"),
         ({"seed": -1}, "seed must be an integer >= 0"),
     ],
 )
@@ -262,6 +268,167 @@ def test_events(tmp_path: Path) -> None:
     for record in run.iterations:
         expected += [JobRecord] * len(record.jobs) + [IterationRecord]
     assert [type(event) for event in events] == [*expected, FinalRecord]
+
+
+# ---- jobs that diverge ----
+
+UNSTABLE = """
+input-node name=input dim=4
+component name=hidden type=AffineComponent input-dim=4 output-dim=12
+component name=relu type=RectifiedLinearComponent dim=12
+component name=values type=AffineComponent input-dim=12 output-dim=3
+component-node name=hidden component=hidden input=input
+component-node name=relu component=relu input=hidden
+component-node name=values component=values input=relu
+output-node name=output input=values objective=quadratic
+"""
+UNLIMITED = attrs.evolve(
+    OPTIONS,
+    num_jobs_initial=2,
+    num_jobs_final=3,
+    frames_per_archive=300,
+    max_param_change=1e30,
+    initial_learning_rate=0.003,
+)
+"""With these the network learns, but not from features that are too large."""
+
+
+def sums() -> Iterator[Utterance]:
+    """Utterances with numbers to be reached."""
+    for utterance in utterances():
+        values = np.asarray(utterance.features)
+        targets = DenseTargets(values=values[:, :3] + values[:, 1:])
+        yield attrs.evolve(utterance, supervision=targets)
+
+
+def train_beside_a_bad_archive(
+    folder: Path,
+    factor: float,
+    workers: Workers | None = None,
+    options: RecipeOptions = UNLIMITED,
+    on_event: Callable[[object], object] = lambda event: None,
+) -> TrainingRun:
+    """A run of which archive 1 has features that were multiplied by a factor."""
+
+    def take(event: object) -> None:
+        if isinstance(event, ArchivesRecord):
+            path = folder / "archives" / "train.1.ark"
+            bad = []
+            for example in read_examples(path):
+                (io,) = example.inputs
+                inputs = [attrs.evolve(io, values=np.asarray(io.values) * np.float32(factor))]
+                bad.append(attrs.evolve(example, inputs=inputs))
+            write_examples(bad, path)
+        on_event(event)
+
+    nnet = parse_config(UNSTABLE, rng=np.random.default_rng(1))
+    return train_recipe(folder, nnet, sums(), options, workers=workers, on_event=take)
+
+
+@pytest.mark.parametrize(
+    ("factor", "reason"),
+    [
+        (
+            1e5,
+            r"minibatch \d: the objective of 'output' is (-inf|nan), after .* training has "
+            r"diverged, or .*",
+        ),
+        (
+            5.0,
+            r"the objective at 'output' is -[\d.e+]+ per frame, that of the best job -[\d.]+: "
+            r"more than 1 below",
+        ),
+    ],
+)
+def test_a_job_that_diverges(factor: float, reason: str, tmp_path: Path) -> None:
+    """Averages are of the other jobs; the run says which one they leave out, and goes on."""
+
+    def check_average(event: object) -> None:
+        if isinstance(event, IterationRecord):
+            jobs = [
+                read_nnet(tmp_path / "run" / "jobs" / f"{event.number}.{job}.raw")
+                for job in range(len(event.jobs))
+                if job not in event.diverged
+            ]
+            average = weighted_sum(jobs, [1 / len(jobs)] * len(jobs))
+            path = tmp_path / "run" / "models" / f"{event.number + 1}.raw"
+            np.testing.assert_array_equal(vectorize(read_nnet(path)), vectorize(average))
+
+    run = train_beside_a_bad_archive(tmp_path / "run", factor, on_event=check_average)
+
+    for record, iteration in zip(run.iterations, run.schedule, strict=True):
+        expected = [job for job, archive in enumerate(iteration.archives) if archive == 1]
+        assert list(record.diverged) == expected
+        assert all(re.fullmatch(reason, text) for text in record.diverged.values())
+        assert [job.archive for job in record.averaged] == [
+            archive for archive in iteration.archives if archive != 1
+        ]
+    assert sum(len(record.diverged) for record in run.iterations) == UNLIMITED.num_epochs
+    objectives = [each.held_out["output"].per_frame for each in run.diagnostics.values()]
+    assert objectives[-1] > objectives[0] / 2
+    assert ">2 of 3<" in run._repr_html_()
+
+
+def test_a_run_with_diverged_jobs_is_resumed(tmp_path: Path) -> None:
+    """The network is the same, whoever works, and whenever the run is interrupted."""
+    whole = train_beside_a_bad_archive(tmp_path / "whole", 1e5)
+    count = 0
+
+    def stop(event: object) -> None:
+        nonlocal count
+        count += isinstance(event, JobRecord)
+        if count == 5:
+            raise KeyboardInterrupt
+
+    with Processes(2) as workers, pytest.raises(KeyboardInterrupt):
+        train_beside_a_bad_archive(tmp_path / "part", 1e5, workers, on_event=stop)
+
+    assert final_bytes(train_recipe(tmp_path / "part")) == final_bytes(whole)
+
+
+def test_all_jobs_diverge(tmp_path: Path) -> None:
+    """Then the run cannot go on; it says so again when it is continued."""
+    options = attrs.evolve(UNLIMITED, initial_learning_rate=1e9, final_learning_rate=1e9)
+    message = (
+        r"iteration 1 of \d+: training has diverged in all 2 jobs\. Job 1: minibatch \d: the "
+        r"objective of 'output' is (nan|-inf), after"
+    )
+    with pytest.raises(TrainingError, match=message):
+        train_beside_a_bad_archive(tmp_path, 1.0, options=options)
+    with pytest.raises(TrainingError, match=message):
+        train_recipe(tmp_path)
+
+
+def test_which_jobs_diverged() -> None:
+    """The objective at 'output' decides, with auxiliary terms; if there is none, all outputs do."""
+
+    def job(failure: str = "", **values: Figure) -> JobRecord:
+        return JobRecord(archive=0, frames=9, minibatches=3, seconds=1.0, figures=values,
+                         clipped={}, skipped=0, failure=failure)  # fmt: skip
+
+    def figure(value: float, auxiliary: float = 0.0, frames: float = 9.0) -> Figure:
+        return Figure(per_frame=value, frames=frames, auxiliary=auxiliary)
+
+    best = job(output=figure(-0.5), other=figure(-9.0))
+    as_good = job(output=figure(-1.5), other=figure(-1.0))
+    worse, regularized = job(output=figure(-1.6)), job(output=figure(-0.4, auxiliary=-1.5))
+    infinite, nothing = job(output=figure(math.nan)), job(output=figure(math.nan, frames=0.0))
+    broken = job("why", output=figure(-0.1))
+
+    found = diverged_jobs([best, as_good, worse, regularized, infinite, nothing, broken], 1.0)
+    assert list(found) == [2, 3, 4, 6]
+    assert found[2] == (
+        "the objective at 'output' is -1.6 per frame, that of the best job -0.5: more than 1 below"
+    )
+    assert found[6] == "why"
+    assert list(diverged_jobs([best, worse, infinite], math.inf)) == [2]
+    without = [
+        job(a=figure(-0.1), b=figure(-5.0)),
+        job(a=figure(-5.0), b=figure(-0.1)),
+        job(a=figure(-0.2), b=figure(-0.2)),
+    ]
+    assert list(diverged_jobs(without, 1.0)) == [0, 1]
+    assert diverged_jobs([infinite], 1.0).keys() == {0}
 
 
 # ---- the same bytes ----

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, runtime_checkable
 
 import attrs
@@ -221,6 +222,11 @@ def _dense(supervision: DenseTargets | SparsePosteriors) -> Array:
     return supervision.values if isinstance(supervision, DenseTargets) else supervision.dense()
 
 
+def _unlimited() -> AbstractContextManager[Any]:
+    """Within, NumPy warns of no numbers that are too large: the Trainer says that it diverged."""
+    return np.errstate(over="ignore", invalid="ignore")
+
+
 def linear(output: Array, supervision: DenseTargets | SparsePosteriors) -> Objective:
     """The sum of output * supervision: the cross-entropy, if the output is a log-softmax.
 
@@ -228,14 +234,16 @@ def linear(output: Array, supervision: DenseTargets | SparsePosteriors) -> Objec
     """
     if isinstance(supervision, DenseTargets):
         values = supervision.values
-        total = np.vecdot(output, values).sum(dtype=np.float64)
+        with _unlimited():
+            total = np.vecdot(output, values).sum(dtype=np.float64)
         return Objective(
             total=float(total), weight=float(values.sum(dtype=np.float64)), derivative=values
         )
     rows, classes, weights = supervision.rows, supervision.classes, supervision.weights
     derivative = np.zeros_like(output)
     np.add.at(derivative, (rows, classes), weights)
-    total = np.vdot(output[rows, classes].astype(np.float64), weights.astype(np.float64))
+    with _unlimited():
+        total = np.vdot(output[rows, classes].astype(np.float64), weights.astype(np.float64))
     return Objective(
         total=float(total), weight=float(weights.sum(dtype=np.float64)), derivative=derivative
     )
@@ -248,16 +256,18 @@ def quadratic(output: Array, supervision: DenseTargets | SparsePosteriors) -> Ob
     else:
         difference = -output
         np.add.at(difference, (supervision.rows, supervision.classes), supervision.weights)
-    total = -0.5 * np.vecdot(difference, difference).sum(dtype=np.float64)
+    with _unlimited():
+        total = -0.5 * np.vecdot(difference, difference).sum(dtype=np.float64)
     return Objective(total=float(total), weight=float(len(output)), derivative=difference)
 
 
 def cross_entropy(output: Array, supervision: DenseTargets | SparsePosteriors) -> Objective:
     """The sum of supervision * log softmax(output); the weight is the sum of the supervision."""
     targets = _dense(supervision)
-    shifted = output - output.max(axis=1, keepdims=True)
-    logs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    total = np.vecdot(logs, targets).sum(dtype=np.float64)
+    with _unlimited():
+        shifted = output - output.max(axis=1, keepdims=True)
+        logs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+        total = np.vecdot(logs, targets).sum(dtype=np.float64)
     weights = targets.sum(axis=1, keepdims=True)
     return Objective(
         total=float(total),

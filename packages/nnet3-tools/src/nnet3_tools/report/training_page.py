@@ -75,6 +75,7 @@ def training_page(name: str, run: TrainingRun) -> str:
         seconds=seconds,
         speed=frames / seconds if seconds else 0.0,
         skipped=sum(job.skipped for job in jobs),
+        diverged=[record for record in run.iterations if record.diverged],
         reached=run.final.diagnostics if run.final else run.diagnostics.get(last),
         drawings=list(_drawings(run)),
         tables=[table for table in _tables(run.iterations) if table.rows],
@@ -129,13 +130,14 @@ def _frames_per_second(record: IterationRecord) -> float:
 def _objectives(run: TrainingRun, output: str) -> str:
     """Draws the objectives of the diagnostics, and of the jobs while they trained.
 
-    The untrained network is left out: its objective would flatten all other curves.
+    The objectives of the untrained network, and of jobs that diverged, are left out: they would
+    flatten all other curves.
     """
     curves = _diagnosed(run, output, lambda figure: figure.per_frame)
     curves = {name: (xs[xs > 0], ys[xs > 0]) for name, (xs, ys) in curves.items()}
     while_trained = {}
     for record in run.iterations:
-        found = [job.figures[output] for job in record.jobs if output in job.figures]
+        found = [job.figures[output] for job in record.averaged if output in job.figures]
         weight = sum(figure.frames for figure in found)
         if weight and record.number:
             total = sum(figure.per_frame * figure.frames for figure in found)

@@ -49,6 +49,8 @@ _HELP = {
     "max_models_combine": "Greatest number of last networks to average at the end.",
     "seed": "Seed of the random numbers.",
     "frame_subsampling_factor": "Frames of the input for each frame of the output.",
+    "max_objective_difference": "Leave a job out of the average whose objective per frame is that "
+    "much worse than that of the best job.",
     "dropout_schedule": "What dropout drops, by the part of the data that was used, as in Kaldi: "
     "0,0@0.2,0.5@0.5,0.",
 }
@@ -273,7 +275,7 @@ class _Progress:
         # Only the main output; a chain model also has one for cross-entropy.
         figures = [
             figure
-            for job in record.jobs
+            for job in record.averaged
             for name, figure in job.figures.items()
             if not name.endswith("-xent")
         ]
@@ -281,7 +283,16 @@ class _Progress:
         objective = sum(figure.per_frame * figure.frames for figure in figures) / max(weight, 1.0)
         if self._bar is not None:
             self._bar.set_postfix_str(f"iteration {record.number + 1}, objective {objective:.4g}")
-        jobs = "1 job" if len(record.jobs) == 1 else f"{len(record.jobs)} jobs"
+        count = len(record.jobs)
+        for job, reason in record.diverged.items():
+            self._say(
+                f"iteration {record.number + 1} of {self._total}: job {job + 1} of {count} "
+                f"diverged and is left out of the average: {reason}",
+                "WARNING",
+            )
+        jobs = "1 job" if count == 1 else f"{count} jobs"
+        if record.diverged:
+            jobs += f", {len(record.averaged)} of them averaged"
         self._say(
             f"iteration {record.number + 1} of {self._total}: {jobs}, learning rate "
             f"{record.learning_rate:.4g}, objective {objective:.6g} per frame, "
@@ -298,13 +309,12 @@ class _Progress:
                 f"{figure.per_frame:.6g} per frame at '{name}' on held-out examples{right}"
             )
 
-    def _say(self, line: str) -> None:
-        if self._bar is None:
-            log(NAME, line)
-            return
-        self._bar.clear()
-        log(NAME, line)
-        self._bar.refresh()
+    def _say(self, line: str, level: str = "LOG") -> None:
+        if self._bar is not None:
+            self._bar.clear()
+        click.echo(f"{level} ({NAME}) {line}", err=True)
+        if self._bar is not None:
+            self._bar.refresh()
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ iterations.py          options of a run from scratch, and the iterations that fo
 objectives.py          what a run maximises, and how it makes and reads examples
 example_archives.py    the examples of a run
 run_tasks.py           the tasks of a run, for workers
+averaging.py           the jobs that diverged, which the average leaves out
 records.py             the files of a run besides networks
 training_run.py        a run from scratch, in a folder
 combination.py         the average of the last models

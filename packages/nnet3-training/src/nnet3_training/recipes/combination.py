@@ -90,7 +90,7 @@ def combine(
 
     Raises:
         ExampleError: there are no models, no examples or none with weight, or they do not fit each
-            other.
+            other; or no average has an objective that is finite.
         NetworkError: the models differ in structure.
     """
     options = options or Combination()
@@ -119,6 +119,11 @@ def combine(
     if best is None:
         raise ExampleError("there are no models to combine")
     count, nnet = best
+    if objectives[count] == -math.inf:
+        raise ExampleError(
+            f"the objective of no average of {num_nnets} models is finite: models, or examples to "
+            "choose a combination by, have numbers that are too large"
+        )
     recomputed = None
     if any(isinstance(component, BatchNormComponent) for component in nnet.components):
         tested = in_test_mode(zero_component_stats(nnet), batchnorm=False, dropout=True)

@@ -1,9 +1,10 @@
 """The options of a training run, and its iterations.
 
 In each iteration several jobs train the same network, each on its own archive of examples; the next
-network is the average of their results. The number of jobs grows from iteration to iteration, and
-the learning rate falls with the archives that have been used (Povey et al., "Parallel training of
-DNNs with natural gradient and parameter averaging", 2014, https://arxiv.org/abs/1410.7455).
+network is the average of their results, without those of jobs that diverged. The number of jobs
+grows from iteration to iteration, and the learning rate falls with the archives that have been used
+(Povey et al., "Parallel training of DNNs with natural gradient and parameter averaging", 2014,
+https://arxiv.org/abs/1410.7455).
 
 Where outputs have a part of the frame rate, each pass over an archive moves its inputs by another
 number of frames, so that every frame of the input is trained at every place between two outputs.
@@ -36,6 +37,11 @@ def _integer(least: int) -> Any:
 def _positive(_: object, field: attrs.Attribute[Any], value: float) -> None:
     if not 0.0 < value < math.inf:
         raise RecipeError(f"{field.name} must be above 0 and finite (got {value!r})")
+
+
+def _not_negative(_: object, field: attrs.Attribute[Any], value: float) -> None:
+    if not value >= 0.0:
+        raise RecipeError(f"{field.name} must be at least 0 (got {value!r})")
 
 
 def _dropout(_: object, field: attrs.Attribute[Any], value: str) -> None:
@@ -82,6 +88,9 @@ class RecipeOptions:
         dropout_schedule: The part of values that dropout drops, by the part of the data that has
             been used, as Kaldi writes it: "0,0@0.2,0.5@0.5,0"; see `DropoutFunction.parse`. The
             recipe sets it for each iteration. Empty to leave the network as it is.
+        max_objective_difference: The average of an iteration leaves out a job whose objective per
+            frame is that much worse than that of the best job, because it has diverged; `inf` to
+            leave out only jobs whose objective is not finite.
         chain: How LF-MMI is computed, if the network is a 'chain' model; None for what the output
             nodes ask for.
 
@@ -111,6 +120,7 @@ class RecipeOptions:
     seed: int = attrs.field(default=0, validator=_integer(0))
     frame_subsampling_factor: int = attrs.field(default=1, validator=_integer(1))
     dropout_schedule: str = attrs.field(default="", validator=_dropout)
+    max_objective_difference: float = attrs.field(default=1.0, validator=_not_negative)
     chain: ChainOptions | None = None
 
     @property

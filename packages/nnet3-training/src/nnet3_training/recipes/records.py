@@ -28,11 +28,13 @@ class Figure:
         per_frame: The objective per frame.
         frames: The weight of the frames.
         accuracy: The share of frames whose best column is right; None where there are no classes.
+        auxiliary: Terms beside the objective, such as the l2 term of a 'chain' model, per frame.
     """
 
     per_frame: float
     frames: float
     accuracy: float | None = None
+    auxiliary: float = 0.0
 
 
 @attrs.frozen(kw_only=True)
@@ -48,6 +50,7 @@ class JobRecord:
         clipped: By component, the share of minibatches on which its max-change was enforced; ""
             stands for the bound of all.
         skipped: Number of changes that were not finite and so not made.
+        failure: Why training broke off, because it diverged; empty if it did not.
     """
 
     archive: int
@@ -57,6 +60,7 @@ class JobRecord:
     figures: dict[str, Figure]
     clipped: dict[str, float]
     skipped: int
+    failure: str = ""
 
 
 @attrs.frozen(kw_only=True)
@@ -72,6 +76,7 @@ class IterationRecord:
         saturation: By nonlinearity, the share of saturated units.
         seconds: How long it took.
         dropout: By pattern of names, the part of values that was dropped, if there is a schedule.
+        diverged: By number of job, from 0, why the average leaves it out.
     """
 
     number: int
@@ -81,6 +86,12 @@ class IterationRecord:
     saturation: dict[str, float]
     seconds: float
     dropout: dict[str, float] = attrs.field(factory=dict)
+    diverged: dict[int, str] = attrs.field(factory=dict)
+
+    @property
+    def averaged(self) -> tuple[JobRecord, ...]:
+        """The jobs whose networks were averaged."""
+        return tuple(job for number, job in enumerate(self.jobs) if number not in self.diverged)
 
 
 @attrs.frozen(kw_only=True)

@@ -30,7 +30,7 @@ def run_html(
         (
             each.number,
             f"{each.learning_rate:.3g}",
-            len(each.jobs),
+            f"{len(each.averaged)} of {len(each.jobs)}" if each.diverged else len(each.jobs),
             f"{each.seconds:.1f}",
             *(_figure(diagnostics.get(each.number), name) for name in names),
         )

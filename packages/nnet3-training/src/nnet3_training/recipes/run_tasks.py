@@ -16,6 +16,7 @@ import attrs
 import numpy as np
 from nnet3_descriptors import Nnet, read_nnet, write_nnet
 from nnet3_descriptors.editing import set_dropout_proportion
+from nnet3_runtime_cuda import TrainingError
 
 from nnet3_training.chain.example_changes import shifted
 from nnet3_training.egs.shuffling import shuffled
@@ -75,8 +76,10 @@ class TrainingTask:
 def train_job(task: TrainingTask) -> JobRecord:
     """Trains a network on an archive, unless that has been done.
 
+    If training diverges, there is no network, and the record says so.
+
     Raises:
-        ModelFileError, ExampleError, TrainingError: see `Trainer.train_minibatch`.
+        ModelFileError, ExampleError, RunError: see `Trainer.train_minibatch`.
     """
     if task.record.exists():
         return read_record(JobRecord, task.record)
@@ -104,9 +107,14 @@ def train_job(task: TrainingTask) -> JobRecord:
     frames, step = iteration.frame_shifts[task.job], options.frame_subsampling_factor
     examples = (shifted(example, frames, step=step) for example in read)
     merger = ExampleMerger(MinibatchRules.parse(options.minibatch_size))
-    for minibatch in merger.merged(shuffled(examples, rng, options.shuffle_buffer_size)):
-        trainer.train_minibatch(minibatch)
-    write_nnet(trainer.nnet, task.result)
+    failure = ""
+    try:
+        for minibatch in merger.merged(shuffled(examples, rng, options.shuffle_buffer_size)):
+            trainer.train_minibatch(minibatch)
+    except TrainingError as error:
+        failure = str(error)
+    else:
+        write_nnet(trainer.nnet, task.result)
     updates = max(trainer.num_updates, 1)
     clipped = {name: count / updates for name, count in sorted(trainer.num_limited.items())}
     record = JobRecord(
@@ -117,13 +125,19 @@ def train_job(task: TrainingTask) -> JobRecord:
         figures={name: _figure(total) for name, total in trainer.objectives.items()},
         clipped={"": trainer.num_globally_limited / updates} | clipped,
         skipped=trainer.num_skipped,
+        failure=failure,
     )
     write_record(record, task.record)
     return record
 
 
 def _figure(total: ObjectiveSum, accuracy: float | None = None) -> Figure:
-    return Figure(per_frame=total.per_frame, frames=total.weight, accuracy=accuracy)
+    return Figure(
+        per_frame=total.per_frame,
+        frames=total.weight,
+        accuracy=accuracy,
+        auxiliary=total.auxiliary / total.weight if total.weight else 0.0,
+    )
 
 
 @attrs.frozen(kw_only=True)

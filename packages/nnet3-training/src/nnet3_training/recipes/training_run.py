@@ -22,12 +22,14 @@ import attrs
 import numpy as np
 from nnet3_descriptors import Nnet, read_nnet, write_nnet
 from nnet3_descriptors.editing import set_dropout_proportion, weighted_sum
+from nnet3_runtime_cuda import TrainingError
 
 from nnet3_training.activations.saturation import saturation
 from nnet3_training.chain.fsts.files import read_fst, vector_bytes, write_fst
 from nnet3_training.chain.fsts.fst import Fst
 from nnet3_training.chain.training import ChainTraining
 from nnet3_training.errors import RecipeError
+from nnet3_training.recipes.averaging import diverged_jobs
 from nnet3_training.recipes.example_archives import make_archives
 from nnet3_training.recipes.iterations import Iteration, RecipeOptions, first_combined, schedule
 from nnet3_training.recipes.objectives import (
@@ -198,7 +200,7 @@ def train_recipe(
             not fit it.
         DeviceError: there is no such device.
         WorkerError: workers died at the same job three times.
-        TrainingError: training has diverged.
+        TrainingError: training has diverged in all jobs of an iteration.
         Nnet3Error: a file of utterances, or of the run, cannot be read.
     """
     path = Path(folder)
@@ -328,7 +330,14 @@ def _iterate(
             say(result)
         else:
             write_record(result, evaluated)
-    nnets = [read_nnet(task.result) for task in tasks]
+    diverged = diverged_jobs(jobs, run.options.max_objective_difference)
+    if len(diverged) == len(jobs):
+        which = f"all {len(jobs)} jobs" if len(jobs) > 1 else "its job"
+        raise TrainingError(
+            f"{run.folder}: iteration {number + 1} of {len(run.schedule)}: training has diverged "
+            f"in {which}. Job 1: {diverged[0]}"
+        )
+    nnets = [read_nnet(task.result) for job, task in enumerate(tasks) if job not in diverged]
     average = weighted_sum(nnets, np.full(len(nnets), 1.0 / len(nnets)))
     write_nnet(average, run.network(number + 1))
     record = IterationRecord(
@@ -339,6 +348,7 @@ def _iterate(
         saturation=saturation(average),
         seconds=time.perf_counter() - start,
         dropout=iteration.dropout,
+        diverged=diverged,
     )
     write_record(record, run.folder / "iterations" / f"{number}.json")
     say(record)
