@@ -13,7 +13,11 @@ NAME = "nnet3-info"
 
 @click.command(cls=KaldiCommand)
 @click.argument("nnet_in", metavar="NNET-IN")
-@boolean_option("--tree", help="Print the layers and their nodes as a tree instead.")
+@boolean_option(
+    "--tree",
+    help="Print the layers and their nodes as a tree instead. (-3?): a layer reads the frame 3 "
+    "before its own, but also works without it.",
+)
 @common_options
 def command(nnet_in: str, tree: bool) -> None:
     """Print the context, nodes and components of the network in NNET-IN, .raw or .mdl.
