@@ -56,7 +56,7 @@ def request(frames: int, left: int = 1, sequences: int = 1) -> ComputationReques
 
 
 def identity(dim: int) -> Nnet:
-    """A network of an input and an output of so many columns."""
+    """A network whose output is its input, with `dim` columns."""
     return network(f"input-node name=input dim={dim}\noutput-node name=output input=input")
 
 
@@ -90,7 +90,7 @@ def program_of(
     commands: Sequence[Command],
     **more: Any,
 ) -> NnetComputation:
-    """Commands that make something of matrix 1, which is given; the last matrix is the result."""
+    """A computation whose input is matrix 1 and whose output is the last matrix."""
     program = [
         AcceptInput(matrix=1, node=INPUT),
         *commands,
@@ -106,7 +106,7 @@ def run(
     commands: Sequence[Command],
     **more: Any,
 ) -> np.ndarray:
-    """What ONNX Runtime computes for the commands."""
+    """The output of ONNX Runtime for these commands."""
     made = program_of(given, matrices, commands, **more)
     return OnnxComputer(identity(given.shape[1]), made).forward({"input": given})["output"]
 

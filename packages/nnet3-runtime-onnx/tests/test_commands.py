@@ -1,4 +1,4 @@
-"""Each command is what its definition says, against NumPy."""
+"""Each command gives the result of its definition in NumPy."""
 
 from __future__ import annotations
 
@@ -38,28 +38,28 @@ def assert_equal(found: np.ndarray, expected: np.ndarray) -> None:
 
 
 def test_copy() -> None:
-    """Alpha times a matrix."""
+    """A copy is alpha times the source."""
     copy = MatrixCopy(output=2, input=1, alpha=-2.0)
 
     assert_equal(run(GIVEN, [GIVEN.shape], [AllocMatrixUndefined(matrix=2), copy]), -2 * GIVEN)
 
 
 def test_add() -> None:
-    """To what is there, alpha times a matrix."""
+    """A sum adds alpha times the source."""
     add = MatrixAdd(output=2, input=1, alpha=0.5)
 
     assert_equal(run(GIVEN, [GIVEN.shape], [*ONES, add]), 1 + 0.5 * GIVEN)
 
 
 def test_add_to_zeros() -> None:
-    """Zeros are nothing to add to."""
+    """Adding to zeros takes no addition."""
     commands = [AllocMatrixZeroed(matrix=2), MatrixAdd(output=2, input=1, alpha=0.5)]
 
     assert_equal(run(GIVEN, [GIVEN.shape], commands), 0.5 * GIVEN)
 
 
 def test_parts_of_matrices() -> None:
-    """Rows and columns of one matrix go to rows and columns of another, which keeps the others."""
+    """Parts of one matrix are copied to parts of another; the other elements stay."""
     parts = [(1, 1, 3, 0, 2), (2, 2, 3, 1, 2)]
     expected = np.ones((6, 4))
     expected[2:5, 1:3] = GIVEN[1:4, 0:2]
@@ -75,7 +75,7 @@ def test_parts_of_matrices() -> None:
     ids=str,
 )
 def test_copy_rows(rows: list[int]) -> None:
-    """Rows by number, zeros for -1, however they lie."""
+    """Rows are copied by number; -1 gives zeros."""
     numbers = np.array(rows)
     expected = 2 * GIVEN[numbers] * (numbers >= 0)[:, None]
     commands = [
@@ -87,7 +87,7 @@ def test_copy_rows(rows: list[int]) -> None:
 
 
 def test_add_rows() -> None:
-    """Rows by number are added, nothing for -1."""
+    """Rows are added by number; -1 adds nothing."""
     commands = [*ONES, AddRows(output=2, input=1, indexes=0, alpha=2.0)]
     expected = 1 + 2 * np.stack([GIVEN[3], 0 * GIVEN[0], GIVEN[3]])
 
@@ -99,14 +99,14 @@ PARTS = [(1, 0, 3, 0, 2), (1, 2, 3, 2, 2)]
 
 
 def rows_of_parts() -> np.ndarray:
-    """The rows that PLACES name in PARTS."""
+    """The rows of PARTS in the order of PLACES."""
     first, second, none = GIVEN[0:3, 0:2], GIVEN[2:5, 2:4], np.zeros(2)
     return np.stack([first[1], second[0], none, first[0], second[2], second[1]])
 
 
 @pytest.mark.parametrize("command", [CopyRowsMulti, AddRowsMulti])
 def test_rows_of_several(command: type[CopyRowsMulti] | type[AddRowsMulti]) -> None:
-    """Rows of several submatrices."""
+    """Rows of several submatrices are copied or added."""
     parts = [(1, 0, 1, 0, 1), *PARTS]
     commands = [*ONES, command(output=2, indexes_multi=0, alpha=3.0)]
     before = 1 if command is AddRowsMulti else 0
@@ -118,7 +118,7 @@ def test_rows_of_several(command: type[CopyRowsMulti] | type[AddRowsMulti]) -> N
 
 @pytest.mark.parametrize("command", [CopyToRowsMulti, AddToRowsMulti])
 def test_to_rows_of_several(command: type[CopyToRowsMulti] | type[AddToRowsMulti]) -> None:
-    """Rows of several submatrices are set, or added to; the others stay."""
+    """Rows of several submatrices are set, or added to; others stay."""
     places = [(4, 1), (-1, -1), (3, 0), (3, 2), (-1, -1), (-1, -1)]
     parts = [(2, 0, 3, 0, 4), (2, 3, 3, 0, 4)]
     expected = np.ones((6, 4))
@@ -145,7 +145,7 @@ def test_to_rows_of_several(command: type[CopyToRowsMulti] | type[AddToRowsMulti
     ids=str,
 )
 def test_sums_of_ranges(ranges: list[tuple[int, int]]) -> None:
-    """Sums of rows, in each of the ways that they are computed."""
+    """Ranges of rows are summed, by each of the methods."""
     commands = [*ONES, AddRowRanges(output=2, input=1, indexes_ranges=0, alpha=2.0)]
     sums = [GIVEN[max(begin, 0) : max(end, 0)].sum(axis=0) for begin, end in ranges]
 
@@ -155,7 +155,7 @@ def test_sums_of_ranges(ranges: list[tuple[int, int]]) -> None:
 
 
 def test_swap() -> None:
-    """A matrix is handed over, and its former one is free for another."""
+    """A matrix is handed over, and can be used again."""
     commands: list[Command] = [
         *ONES,
         SwapMatrix(destination=3, source=2),
@@ -169,7 +169,7 @@ def test_swap() -> None:
 
 
 def test_a_second_segment_copies_rows_that_nothing_reads() -> None:
-    """A matrix of the first segment without used rows is no state, but exists."""
+    """A matrix of the first segment without used rows is not state, but exists."""
     program = [
         AcceptInput(matrix=1, node=INPUT),
         AllocMatrixZeroed(matrix=2),
@@ -191,7 +191,7 @@ def test_a_second_segment_copies_rows_that_nothing_reads() -> None:
 
 
 def test_what_is_no_forward_command() -> None:
-    """A command of the backward pass is refused by its name."""
+    """Commands of the backward pass are refused by name."""
     program = program_of(GIVEN, [(6, 4)], [*ONES, DecompressMatrix(matrix=2)])
 
     with pytest.raises(ExportError, match="command DecompressMatrix at 3 is no forward command"):

@@ -1,4 +1,4 @@
-"""OnnxComputer: what it takes, and in which order segments run."""
+"""OnnxComputer: its inputs, and the order of segments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nnet3_runtime_onnx import OnnxComputer, RunError
 
 
 def formula(rows: np.ndarray) -> np.ndarray:
-    """What the network RECURRENT computes, frame by frame."""
+    """The output of the network RECURRENT, computed frame by frame."""
     affine = network(RECURRENT).component("affine")
     state, outputs = np.zeros(3), []
     for row in rows:
@@ -27,7 +27,7 @@ def rows() -> np.ndarray:
 
 
 def test_a_recurrence(rows: np.ndarray) -> None:
-    """Frame by frame as its formula says."""
+    """Outputs are those of the formula, frame by frame."""
     nnet = network(RECURRENT)
     computer = OnnxComputer(nnet, compile_computation(nnet, request(24, left=0)))
 
@@ -37,7 +37,7 @@ def test_a_recurrence(rows: np.ndarray) -> None:
 
 
 def test_a_loop(rows: np.ndarray) -> None:
-    """Chunk after chunk; after reset from the beginning again."""
+    """Chunks continue one another; after a reset, the first one follows."""
     nnet = network(RECURRENT)
     computer = OnnxComputer(nnet, compile_looped(nnet, looped_requests(nnet, 4)))
 
@@ -49,7 +49,7 @@ def test_a_loop(rows: np.ndarray) -> None:
 
 
 def test_no_loop_begins_again(rows: np.ndarray) -> None:
-    """After the last segment of what is no loop the first one runs again."""
+    """Without a loop, the first segment follows the last one."""
     nnet = network(SPLICED)
     computer = OnnxComputer(nnet, compile_computation(nnet, request(3)))
 

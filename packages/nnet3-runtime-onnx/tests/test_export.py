@@ -1,4 +1,4 @@
-"""What a model is called, has and says; what is refused."""
+"""Exported models: names, contents and metadata; errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ output-node name=output input=second
 
 
 def test_names() -> None:
-    """Inputs and outputs are called like nodes, constants and nodes begin with their component."""
+    """Inputs and outputs have the names of nodes; other names begin with their component."""
     nnet = network(SPLICED)
 
     model = to_onnx(nnet, compile_computation(nnet, request(5)))
@@ -52,7 +52,7 @@ def test_names() -> None:
 
 
 def test_what_a_recurrence_knows_before_is_multiplied_once() -> None:
-    """Rows of an earlier layer are one product of all steps; a step multiplies its state only."""
+    """Rows of an earlier layer take one product for all steps; a step multiplies only its state."""
     nnet = network("""
 input-node name=input dim=4
 component name=before type=AffineComponent input-dim=4 output-dim=6
@@ -126,7 +126,7 @@ output-node name=output input=Round(pooling, 6)
     ],
 )
 def test_columns_are_not_joined_to_be_cut_again(config: str, frames: int) -> None:
-    """Cells and outputs, sums and sums of squares stay tensors of their own till all are read."""
+    """Cells and outputs, or sums and sums of squares, stay separate tensors until all are read."""
     nnet = network(config)
     wanted = ComputationRequest(
         inputs=[IoSpecification.from_range("input", 0, 6)],
@@ -144,7 +144,7 @@ def test_columns_are_not_joined_to_be_cut_again(config: str, frames: int) -> Non
 
 
 def test_rows_that_nothing_changes_are_joined_once() -> None:
-    """Two readers of different rows of a NoOpComponent share what its rows are put together of."""
+    """Two readers of different rows of a NoOpComponent share the joined rows."""
     nnet = network("""
 input-node name=input dim=2
 component name=even type=SigmoidComponent dim=2
@@ -185,7 +185,7 @@ output-node name=output input=norm2
 
 
 def convolved(component: Any, x: np.ndarray) -> np.ndarray:
-    """The output of a convolution for (frames, height x channels) with zeros around."""
+    """The output of a convolution for (frames, height x channels), padded with zeros."""
     frames = len(x)
     padded = np.pad(x.reshape(frames, component.height_in, -1), [(1, 1), (1, 1), (0, 0)])
     parts = np.split(component.linear_params, len(component.offsets), axis=1)
@@ -196,7 +196,7 @@ def convolved(component: Any, x: np.ndarray) -> np.ndarray:
 
 
 def test_convolutions_in_a_row_are_images() -> None:
-    """Only before the first and behind the last are axes exchanged; no zeros are put around."""
+    """Axes are exchanged only before the first and after the last convolution; nothing is padded."""
     nnet = network(CONVOLUTIONS)
     norm = attrs.evolve(
         nnet.component("norm"),
@@ -227,7 +227,7 @@ def test_convolutions_in_a_row_are_images() -> None:
 
 
 def test_rows_of_a_convolution_beside_its_image() -> None:
-    """Who reads rows of what is an image gets them, though another convolution reads the image."""
+    """Rows of an image can be read beside another convolution that reads the image."""
     nnet = network(CONVOLUTIONS + "output-node name=rows input=Offset(relu, 1)\n")
     nnet = set_test_mode(nnet)
     wanted = ComputationRequest(
@@ -244,7 +244,7 @@ def test_rows_of_a_convolution_beside_its_image() -> None:
 
 
 def test_parameters_are_there_once() -> None:
-    """A recurrent component is used for each frame, and its parameters are stored once."""
+    """A recurrent component runs for each frame, and its parameters are stored once."""
     nnet = network(RECURRENT)
 
     model = to_onnx(nnet, compile_computation(nnet, request(6, left=0)))
@@ -255,7 +255,7 @@ def test_parameters_are_there_once() -> None:
 
 
 def test_metadata() -> None:
-    """A model says what it takes and gives, and what the caller adds."""
+    """A model's metadata describe its inputs and outputs, and the context to add."""
     nnet = network(SPLICED)
 
     model = to_onnx(nnet, compile_computation(nnet, request(5)), metadata={"left_context": "1"})
@@ -272,7 +272,7 @@ def test_metadata() -> None:
     ("leading", "shape"), [(None, ["6", "4"]), (2, ["2", "6", "4"]), ("batch", ["batch", "6", "4"])]
 )
 def test_shapes(leading: int | str | None, shape: list[str]) -> None:
-    """Values are of rows and columns, behind the axis of sequences if there is one."""
+    """Values have rows and columns, after the axis of sequences if there is one."""
     nnet = network(SPLICED)
 
     model = to_onnx(nnet, compile_computation(nnet, request(5)), sequences=leading)
@@ -282,7 +282,7 @@ def test_shapes(leading: int | str | None, shape: list[str]) -> None:
 
 
 def test_sequences_are_computed_alike() -> None:
-    """Two sequences behind a leading axis are those of a computation for two sequences."""
+    """With a leading axis, two sequences have the outputs of a computation for two sequences."""
     nnet = network(RECURRENT)
     rows = np.random.default_rng(1).standard_normal((2, 6, 4), dtype=np.float32)
     both = OnnxComputer(nnet, compile_computation(nnet, request(6, left=0, sequences=2)))
@@ -300,7 +300,7 @@ def test_all_types_are_there() -> None:
 
 
 def test_what_is_refused() -> None:
-    """Components that draw random numbers are refused, each by its name, if they are used."""
+    """Components that draw random numbers are refused by name if they are used."""
     nnet = network(MASKED)
 
     with pytest.raises(ExportError) as raised:
@@ -313,7 +313,7 @@ def test_what_is_refused() -> None:
 
 
 def test_test_mode_is_not_refused() -> None:
-    """In test mode they are there: dropout scales."""
+    """Dropout in test mode is exported: it scales."""
     nnet = network(MASKED)
     nnet = nnet.with_components(
         {
@@ -329,7 +329,7 @@ def test_test_mode_is_not_refused() -> None:
 
 
 def test_another_network() -> None:
-    """A network that lacks a component is refused."""
+    """A network without one of the computation's components is refused."""
     nnet = network(SPLICED)
     computation = compile_computation(nnet, request(3))
     other = parse_config("input-node name=input dim=4\noutput-node name=output input=input")
@@ -340,7 +340,7 @@ def test_another_network() -> None:
 
 @pytest.mark.parametrize("part", ["start", "round", "middle"])
 def test_parts_of_what_is_no_loop(part: str) -> None:
-    """What is no loop has no parts."""
+    """A computation without a loop has no parts."""
     nnet = network(SPLICED)
 
     with pytest.raises(ExportError, match="part must be"):
@@ -348,7 +348,7 @@ def test_parts_of_what_is_no_loop(part: str) -> None:
 
 
 def loop(nnet: Nnet) -> tuple[object, list[int]]:
-    """A looped computation of chunks of three frames, and the frames that each is given."""
+    """A looped computation in chunks of three frames, and the input frames of each chunk."""
     requests = looped_requests(nnet, 3)
     computation = compile_looped(nnet, requests, CompilerOptions(output_debug_info=True))
     return computation, [len(each.inputs[0].indexes) for each in requests]
@@ -366,7 +366,7 @@ def test_a_loop_has_no_whole() -> None:
 @pytest.mark.parametrize("leading", [1, "sequences"])
 @pytest.mark.parametrize("config", [RECURRENT, SPLICED])
 def test_a_loop_in_parts(config: str, leading: int | str) -> None:
-    """Start and rounds, with the state handed on, give what the computer gives chunk by chunk."""
+    """Start and rounds, with the state handed on, give the computer's outputs chunk by chunk."""
     nnet = network(config)
     computation, frames = loop(nnet)
     rows = np.random.default_rng(1).standard_normal((60, 4), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Matrices that are written and read in parts, against NumPy, in random order."""
+"""Matrices written and read in parts, in random order, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from nnet3_runtime_onnx import to_onnx
 
 ROWS, COLUMNS = 7, 5
 COUNT = 3
-"""Matrices that are worked on, besides the input."""
+"""Number of matrices besides the input."""
 
 
 def random_program(
     seed: int,
 ) -> tuple[np.ndarray, list[Command], list[tuple[int, ...]], dict[str, list], np.ndarray]:
-    """Commands on parts of matrices, and what the last matrix is then."""
+    """Commands on parts of matrices, and the resulting last matrix."""
     rng = np.random.default_rng(seed)
     given = rng.integers(-3, 4, (ROWS, COLUMNS)).astype(np.float32)
     values = {1: given, **{2 + k: np.zeros((ROWS, COLUMNS), np.float32) for k in range(COUNT)}}
@@ -83,7 +83,7 @@ def random_program(
 @pytest.mark.parametrize("leading", [None, 3, "sequences"])
 @pytest.mark.parametrize("seed", range(20))
 def test_random_parts(seed: int, leading: int | str | None) -> None:
-    """Whatever was copied where, with a leading axis and without."""
+    """Random copies give NumPy's results, with and without a leading axis."""
     given, commands, parts, lists, expected = random_program(seed)
     program = program_of(given, [(ROWS, COLUMNS)] * COUNT, commands, parts=parts, **lists)
     model = to_onnx(set_test_mode(identity(COLUMNS)), program, sequences=leading)

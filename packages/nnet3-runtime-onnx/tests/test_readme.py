@@ -1,4 +1,4 @@
-"""The README's examples run, and it names what is exported."""
+"""The README's examples run, and it names all exports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ README = PATH.read_text()
 
 
 def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All examples are run in order, in one session."""
+    """All examples run in order, in one session."""
     monkeypatch.chdir(tmp_path)
     write_nnet(network(SPLICED), "final.raw")
 
@@ -27,12 +27,12 @@ def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_public_names() -> None:
-    """The README names everything that the package exports."""
+    """The README names all exports of the package."""
     exported = nnet3_runtime_onnx.__all__
     assert [name for name in exported if f"`{name}" not in README] == []
 
 
 def test_numbers() -> None:
-    """It says how many component types there are, and which operators are used."""
+    """The README states the number of component types, and the operators used."""
     assert f"all {len(component_types())} types" in README
     assert f"opset {OPSET}" in README

@@ -1,4 +1,4 @@
-"""Components with their formulas, indexes and values, and derivatives by finite differences."""
+"""Settings for formulas: components, indexes and values; checks by finite differences."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from nnet3_runtime_reference import Call, Draws, Formula, formula_of
 from nnet3_runtime_reference.draws import Array, MakeMask
 
 NO_TIME = np.iinfo(np.int32).min
-"""The t of rows that are padding."""
+"""The t of padding rows."""
 
 STEP = 1.0e-5
 DOUBLE = np.dtype(np.float64)
 
 
 class SameDraws(Draws):
-    """Draws the same masks each time, and decides always the same way."""
+    """Draws the same masks each time, and always decides the same way."""
 
     def __init__(self, *, decision: bool, seed: int = 0) -> None:
         super().__init__(seed)
@@ -37,7 +37,7 @@ class SameDraws(Draws):
 
 @attrs.frozen(eq=False)
 class ShiftedCall(Call):
-    """A call in which parameters are others than in the component, by so much."""
+    """A call with shifted parameters."""
 
     shift: dict[str, Array] = attrs.field(factory=dict)
 
@@ -54,10 +54,10 @@ class Setting:
     Attributes:
         component: The component.
         input_indexes: (rows_in, 3): n, t, x; padding has t = NO_TIME.
-        output_indexes: (rows_out, 3), likewise.
-        indexes: What the component precomputed from them.
+        output_indexes: (rows_out, 3), the same for the output.
+        indexes: The component's precomputed indexes for these rows.
         draws: Source of masks and decisions.
-        dtype: In which is computed.
+        dtype: The type of the arithmetic.
     """
 
     component: Any
@@ -103,7 +103,7 @@ class Setting:
         return attrs.evolve(call, y=read_only(self.formula.forward(call)))
 
     def backpropagated(self, x: Array, dy: Array) -> Backward:
-        """Returns what Propagate and Backprop give."""
+        """Returns the results of Propagate and Backprop."""
         call = attrs.evolve(self.propagated(x), dy=read_only(dy.astype(self.dtype)), updates=True)
         call = attrs.evolve(call, decision=self.formula.decide(call))
         return Backward(
@@ -115,7 +115,7 @@ class Setting:
 
 
 def read_only(values: Array) -> Array:
-    """Returns the values as an array that cannot be changed."""
+    """Returns the values as a read-only array."""
     values = values.view()
     values.flags.writeable = False
     return values
@@ -123,13 +123,13 @@ def read_only(values: Array) -> Array:
 
 @attrs.frozen(eq=False)
 class Backward:
-    """What Propagate and Backprop of a component give.
+    """The results of Propagate and Backprop of a component.
 
     Attributes:
         y: The output.
         dx: The derivative at the input.
-        gradient: Of the parameters.
-        statistics: Fields that change.
+        gradient: The gradient of the parameters.
+        statistics: The changed fields.
     """
 
     y: Array
@@ -146,7 +146,7 @@ def component(options: str, seed: int = 0) -> Component:
 
 
 def simple(options: str, rows: int, *, seed: int = 0) -> Setting:
-    """Returns a component that needs no indexes, for so many rows of one sequence."""
+    """Returns a component without indexes, for some rows of one sequence."""
     indexes = np.array([[0, t, 0] for t in range(rows)], np.int32)
     made = component(options, seed)
     return Setting(made, indexes, indexes, made.precompute_indexes(indexes, indexes, True))
@@ -155,13 +155,13 @@ def simple(options: str, rows: int, *, seed: int = 0) -> Setting:
 def setting(
     options: str, output_indexes: Array, rng: np.random.Generator, *, missing: float = 0.0
 ) -> Setting:
-    """Returns a component with the rows that the given rows of its output need.
+    """Returns a component with the input rows that the given output rows need.
 
     Args:
         options: `type=... key=value ...`.
         output_indexes: (N, 3): n, t, x.
-        rng: Decides which inputs there are.
-        missing: Probability that an input is missing; outputs that cannot be computed then are
+        rng: Chooses the missing inputs.
+        missing: Probability that an input is missing; outputs that then cannot be computed are
             left out.
     """
     made = component(options, int(rng.integers(1000)))
@@ -178,7 +178,7 @@ def setting(
 
 
 def random_output_indexes(rng: np.random.Generator, *, step: int = 1, x: int = 1) -> Array:
-    """Returns random (n, t, x) of one to three sequences, where some times are missing."""
+    """Returns random (n, t, x) of one to three sequences, with some times missing."""
     rows = [
         [n, step * t, place]
         for n in range(rng.integers(1, 4))
@@ -192,9 +192,9 @@ def random_output_indexes(rng: np.random.Generator, *, step: int = 1, x: int = 1
 def assert_input_derivative(
     setting: Setting, x: Array, dy: Array, rng: np.random.Generator, constant: tuple[int, ...] = ()
 ) -> None:
-    """Asserts that dx is that of the sum of dy y, in random directions.
+    """Asserts that dx is the derivative of the sum of dy y, in random directions.
 
-    Columns of x that count as constants are not moved.
+    The directions do not change columns of x that count as constants.
     """
     dx = setting.backpropagated(x, dy).dx
     assert dx.shape == x.shape
@@ -209,7 +209,7 @@ def assert_input_derivative(
 
 
 def assert_gradient(setting: Setting, x: Array, dy: Array, rng: np.random.Generator) -> None:
-    """Asserts that the gradient of each parameter is that of the sum of dy y."""
+    """Asserts that the gradient of each parameter is the derivative of the sum of dy y."""
     gradient = setting.backpropagated(x, dy).gradient
     shapes = {name: array.shape for name, array in setting.component.parameter_arrays().items()}
     assert {name: array.shape for name, array in gradient.items() if array.size} == {

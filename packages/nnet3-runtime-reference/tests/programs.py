@@ -22,7 +22,7 @@ INPUT, OUTPUT = 0, 1
 
 
 def identity(dim: int) -> Nnet:
-    """A network of an input and an output of so many columns."""
+    """A network whose output is its input, with `dim` columns."""
     return parse_config(f"input-node name=input dim={dim}\noutput-node name=output input=input")
 
 
@@ -56,7 +56,7 @@ def run(
     commands: Sequence[Command],
     **more: Any,
 ) -> np.ndarray:
-    """What commands make of a matrix, which is matrix 1; the last matrix is the result."""
+    """The output of commands: matrix 1 is the input, and the last matrix is the output."""
     program = [
         AcceptInput(matrix=1, node=INPUT),
         *commands,

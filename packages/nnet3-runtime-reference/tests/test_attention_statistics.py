@@ -36,7 +36,7 @@ def test_statistics_are_sums_over_rows() -> None:
 
 
 class Asked(SameDraws):
-    """Decides with yes, and remembers the probability of that."""
+    """Always decides yes, and remembers the probability."""
 
     def chance(self, component: str, probability: float) -> bool:
         """Returns True."""
@@ -45,7 +45,7 @@ class Asked(SameDraws):
 
 
 def test_a_third_of_the_minibatches_does_not_count() -> None:
-    """Nothing changes then."""
+    """A minibatch that does not count changes nothing."""
     rng, asked = np.random.default_rng(0), Asked(decision=True)
     made = setting(OPTIONS, np.array([[0, 0, 0]], np.int32), rng)
     made = attrs.evolve(made, draws=asked)
@@ -55,7 +55,7 @@ def test_a_third_of_the_minibatches_does_not_count() -> None:
 
 
 def test_a_weight_of_nothing_has_no_entropy() -> None:
-    """The logarithm of a weight that is 0 in floating point is not taken."""
+    """A weight that is 0 in floating point adds nothing to the entropy."""
     made = setting(OPTIONS, np.array([[0, 0, 0]], np.int32), np.random.default_rng(0))
     x = np.zeros((2, 10))  # for each head: key, value, query and two biases
     x[:, [3, 8]] = 2000.0

@@ -1,4 +1,4 @@
-"""Each command does what its definition says, on matrices that are worked out by hand."""
+"""Each command gives the result of its definition, on matrices computed by hand."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check(found: np.ndarray, expected: object) -> None:
 
 
 def test_allocated_elements() -> None:
-    """Those of an undefined matrix are NaN, those of a zeroed one 0; a part of one may be set."""
+    """Undefined matrices are NaN, zeroed ones 0; a constant can be set in a part."""
     half = [(2, 0, 1, 0, 2)]
     constant = SetConst(output=3, alpha=2.5)
 
@@ -48,7 +48,7 @@ def test_allocated_elements() -> None:
 
 
 def test_matrix_that_is_allocated_again() -> None:
-    """What it held before is gone."""
+    """A matrix that is allocated again loses its contents."""
     again = [DeallocMatrix(matrix=2), AllocMatrixUndefined(matrix=2)]
     found = run(X, [(1, 2)], [AllocMatrixZeroed(matrix=2), *again])
 
@@ -56,7 +56,7 @@ def test_matrix_that_is_allocated_again() -> None:
 
 
 def test_swap_matrix() -> None:
-    """The elements move, and the source has none from then on."""
+    """A swap moves the elements; the source no longer has any."""
     swap = SwapMatrix(destination=2, source=1)
 
     check(run(X, [(3, 2)], [swap]), X)
@@ -66,7 +66,7 @@ def test_swap_matrix() -> None:
 
 
 def test_matrix_copy_and_add() -> None:
-    """Both scale by alpha; a copy is no view of its source."""
+    """Copies and sums scale by alpha; a copy is not a view of its source."""
     copy, change = MatrixCopy(output=2, input=1, alpha=2.0), SetConst(output=1, alpha=9.0)
     add = MatrixAdd(output=2, input=1, alpha=-1.0)
     alloc = AllocMatrixUndefined(matrix=2)
@@ -90,7 +90,7 @@ def test_copy_of_overlapping_parts() -> None:
 
 
 def test_copy_rows_and_add_rows() -> None:
-    """Rows are found by their number; for -1 a copy sets zero and a sum adds nothing."""
+    """Rows are found by number; for -1, a copy sets zero and a sum adds nothing."""
     rows = {"indexes": [[2, -1, 2, 0]]}
     copy, add = (kind(output=2, input=1, indexes=0, alpha=2.0) for kind in (CopyRows, AddRows))
 
@@ -102,7 +102,7 @@ def test_copy_rows_and_add_rows() -> None:
 
 
 def test_rows_of_several_matrices() -> None:
-    """Pairs name submatrix and row."""
+    """Pairs have a submatrix and a row."""
     # Submatrix 2 is the result; 3 and 4 are columns of the input.
     lists = {"indexes_multi": [[(4, 0), (-1, -1), (3, 2), (4, 1)]]}
     columns = [(1, 0, 3, 0, 1), (1, 1, 2, 1, 1)]
@@ -117,7 +117,7 @@ def test_rows_of_several_matrices() -> None:
 
 
 def test_to_rows_of_several_matrices() -> None:
-    """Rows that no pair names stay as they are."""
+    """Rows that no pair names are unchanged."""
     lists = {"indexes_multi": [[(3, 1), (-1, -1), (4, 0)]]}
     rows = [(2, 0, 2, 0, 2), (2, 2, 2, 0, 2)]
     copy = CopyToRowsMulti(input=1, indexes_multi=0, alpha=2.0)
@@ -132,7 +132,7 @@ def test_to_rows_of_several_matrices() -> None:
 
 
 def test_row_that_is_named_twice() -> None:
-    """It is refused, by whatever submatrix it is named."""
+    """A row named twice is refused, by whichever submatrix it is named."""
     lists = {"indexes_multi": [[(2, 1), (2, 1), (2, 0)]]}
     commands = [AllocMatrixZeroed(matrix=2), AddToRowsMulti(input=1, indexes_multi=0)]
 
@@ -154,12 +154,12 @@ def test_add_row_ranges() -> None:
 
 
 def test_no_operation() -> None:
-    """Nothing happens."""
+    """NoOperation has no effect."""
     check(run(X, [(3, 2)], [NoOperation(), SwapMatrix(destination=2, source=1)]), X)
 
 
 def round_trip(x: object, kind: int, limit: float, *, truncate: bool) -> np.ndarray:
-    """What values are after compression and decompression."""
+    """Values after compression and decompression."""
     compress = CompressMatrix(matrix=1, compression_type=kind, truncate=int(truncate), alpha=limit)
     back = [DecompressMatrix(matrix=1), SwapMatrix(destination=2, source=1)]
     array = np.atleast_2d(np.array(x, dtype=np.float64))
@@ -171,7 +171,7 @@ def round_trip(x: object, kind: int, limit: float, *, truncate: bool) -> np.ndar
     [(1, -128, 127), (2, 0, 255), (3, -32768, 32767), (4, 0, 65535)],
 )
 def test_compression_to_integers(kind: int, smallest: int, largest: int) -> None:
-    """Values become the nearest multiple of range / largest, ties the even one, within bounds."""
+    """Values become multiples of range / largest, rounded to even, within bounds."""
     limit = 3.0
     unit = limit / largest
     multiples = np.array([smallest - 9, smallest, 0.2, 0.5, 1.5, 1.7, largest, largest + 9])
@@ -187,14 +187,14 @@ def test_compression_to_integers(kind: int, smallest: int, largest: int) -> None
 
 @pytest.mark.parametrize("kind", [2, 5])
 def test_compression_to_signs(kind: int) -> None:
-    """With uint8 and no range, and with one bit, what is left is whether a value is positive."""
+    """With uint8 and no range, or with one bit, only whether a value is positive is kept."""
     found = round_trip([-1e9, -1.0, 0.0, 1e-30, 7.0], kind, 0.0, truncate=False)
 
     check(found, [0, 0, 0, 1, 1])
 
 
 def test_compressed_matrix() -> None:
-    """It is out of reach until it is decompressed, which happens once."""
+    """A compressed matrix cannot be read before it is decompressed, which is possible once."""
     compress = CompressMatrix(matrix=1, compression_type=5, truncate=0, alpha=0.0)
     alloc, copy = AllocMatrixZeroed(matrix=2), MatrixCopy(output=2, input=1)
     decompress = DecompressMatrix(matrix=1)
@@ -207,7 +207,7 @@ def test_compressed_matrix() -> None:
 
 @pytest.mark.parametrize(("kind", "limit"), [(6, 1.0), (1, 0.0), (4, -2.0)])
 def test_unknown_compression(kind: int, limit: float) -> None:
-    """The type and the range are named."""
+    """Errors name the type and the range."""
     message = rf"^c1: CompressMatrix: there is no compression of type {kind} with the range "
     with pytest.raises(ComputationError, match=f"{message}{limit:g}$"):
         round_trip([1.0], kind, limit, truncate=True)
@@ -230,6 +230,6 @@ def test_unknown_compression(kind: int, limit: float) -> None:
     ids=["free", "copy", "shape", "shape of sum"],
 )
 def test_commands_that_do_not_fit(commands: list[object], message: str) -> None:
-    """The command and the matrix are named."""
+    """Errors name the command and the matrix."""
     with pytest.raises(ComputationError, match=f"^{message}$"):
         run(X, [(3, 2)], commands, parts=[(1, 0, 2, 0, 2)])

@@ -1,4 +1,4 @@
-"""CompositeComponent: its parts one after the other, some rows at a time."""
+"""CompositeComponent: its parts in sequence, for some rows at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PARTS = (
     "type=NaturalGradientAffineComponent input-dim=3 output-dim=8",
     "type=TanhComponent dim=8 self-repair-scale=0.0",
     "type=GruNonlinearityComponent cell-dim=2 self-repair-scale=0.05",
-    "type=LinearComponent input-dim=4 output-dim=2",  # it adds to its output
+    "type=LinearComponent input-dim=4 output-dim=2",  # adds to its output
 )
 
 
@@ -24,7 +24,7 @@ def composite(*parts: str, max_rows: int = 0, rows: int = 5, decision: bool = Fa
 
 
 def test_forward() -> None:
-    """The output is that of the last part, which has that of the one before as input."""
+    """The output is the last part's, and the input of each part the output of the part before."""
     made = composite(*PARTS)
     x = made.random_x(np.random.default_rng(0))
 
@@ -36,7 +36,7 @@ def test_forward() -> None:
 
 @pytest.mark.parametrize("max_rows", [0, 2, 5])
 def test_derivatives(max_rows: int) -> None:
-    """Derivatives are right however many rows are computed at a time."""
+    """Derivatives are right for any number of rows at a time."""
     rng = np.random.default_rng(1)
     made = composite(*PARTS, max_rows=max_rows)
     x, dy = made.random_x(rng), made.random_dy(rng)
@@ -52,14 +52,14 @@ def test_derivatives(max_rows: int) -> None:
 
 
 def test_gradient() -> None:
-    """The gradient of the parameters of each part is that of the whole."""
+    """The gradient of each part's parameters is that of the composite."""
     rng = np.random.default_rng(2)
     made = composite(*PARTS, max_rows=2)
     x, dy = made.random_x(rng), made.random_dy(rng)
 
     for name, gradient in made.backpropagated(x, dy).gradient.items():
         v = rng.standard_normal(gradient.shape)
-        own_name = name.partition(".")[2]  # of which only one part has a parameter
+        own_name = name.partition(".")[2]  # only one part has a parameter of this name
         after, before = (made.propagated(x, **{own_name: sign * STEP * v}).y for sign in (1, -1))
         expected = (dy * (after - before)).sum() / (2 * STEP)
         assert (gradient * v).sum() == pytest.approx(expected, rel=1e-6)
@@ -67,7 +67,7 @@ def test_gradient() -> None:
 
 @pytest.mark.parametrize("max_rows", [0, 2])
 def test_statistics(max_rows: int) -> None:
-    """Parts store statistics in the backward pass, by their number; those of pieces add up."""
+    """Parts store statistics in the backward pass, by part number, added up over pieces."""
     rng = np.random.default_rng(3)
     made = composite(*PARTS, max_rows=max_rows, decision=True)
     x = made.random_x(rng)
@@ -84,7 +84,7 @@ def test_statistics(max_rows: int) -> None:
 
 
 def test_statistics_of_the_first_piece_alone() -> None:
-    """What the first piece stored stays where the others store nothing."""
+    """Statistics of the first piece stay if the other pieces store none."""
     made = composite("type=TanhComponent dim=1", max_rows=2, rows=5, decision=False)
     x = np.arange(5.0)[:, None]
     (after,) = made.component.replace(**made.backpropagated(x, x).statistics).components
@@ -94,7 +94,7 @@ def test_statistics_of_the_first_piece_alone() -> None:
 
 
 def test_statistics_decide_on_repair() -> None:
-    """A part stores its statistics before it repairs by them, so that the first rows count."""
+    """A part stores its statistics before self-repair, so that the first rows count."""
     saturated = composite("type=TanhComponent dim=2 self-repair-scale=0.25", decision=True)
     x = np.full((5, 2), [9.0, 0.1])
 
@@ -106,7 +106,7 @@ def test_statistics_decide_on_repair() -> None:
     ("max_rows", "expected"), [(1, [0, 0, 0, 0]), (2, [-1, 1, -1, 1]), (3, [-1, 0, 1, 0])]
 )
 def test_pieces_have_their_own_mean(max_rows: int, expected: list[float]) -> None:
-    """Batch normalization in a composite takes the mean over the rows of a piece."""
+    """Batch-norm in a composite uses the mean over the rows of a piece."""
     made = composite("type=BatchNormComponent dim=1 epsilon=1e-12", max_rows=max_rows, rows=4)
 
     y = made.propagated(np.array([[0.0], [2.0], [4.0], [6.0]])).y[:, 0]

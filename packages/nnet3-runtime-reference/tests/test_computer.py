@@ -1,4 +1,4 @@
-"""Whole computations: forward and backward, segments and loops, statistics, masks, refusals."""
+"""Whole computations: forward and backward, segments and loops, statistics, masks, errors."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def network(config: str) -> Nnet:
 def request(
     inputs: range, outputs: range, *, sequences: int = 2, training: bool = True
 ) -> ComputationRequest:
-    """Some sequences; in training with all derivatives and statistics."""
+    """A request for some sequences; for training, with all derivatives and statistics."""
     specifications = [
         IoSpecification.from_range(name, times.start, times.stop, sequences, has_deriv=training)
         for name, times in (("input", inputs), ("output", outputs))
@@ -70,14 +70,14 @@ def request(
 
 
 def spliced_computer(*, training: bool = True, **options: object) -> ReferenceComputer:
-    """A computer of SPLICED for five frames that gives four."""
+    """A computer of SPLICED with five input frames and four output frames."""
     nnet = network(SPLICED)
     wanted = request(range(-1, 4), range(4), training=training)
     return ReferenceComputer(nnet, compile_computation(nnet, wanted), **options)
 
 
 def test_forward_and_backward() -> None:
-    """Outputs, derivatives and gradients are those of the formulas written out; runs are alike."""
+    """Outputs, derivatives and gradients are those of the formulas; further runs are equal."""
     computer, nnet = spliced_computer(), network(SPLICED)
     state = nnet.state_dict()
     w, b = (state[f"affine.{name}_params"].astype(np.float64) for name in ("linear", "bias"))
@@ -105,7 +105,7 @@ def test_forward_and_backward() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_dtype(dtype: type[np.floating]) -> None:
-    """Results have the dtype of the computer, whatever is given."""
+    """Results have the dtype of the computer, for inputs of any type."""
     computer = spliced_computer(dtype=dtype)
 
     assert computer.forward({"input": np.ones((10, 2), dtype=int)})["output"].dtype == dtype
@@ -113,7 +113,7 @@ def test_dtype(dtype: type[np.floating]) -> None:
 
 
 class Always(Draws):
-    """Decides yes."""
+    """Always decides yes."""
 
     def chance(self, component: str, probability: float) -> bool:
         """Returns True."""
@@ -121,7 +121,7 @@ class Always(Draws):
 
 
 def test_statistics_of_several_runs() -> None:
-    """They are averages over the rows of all runs, and those of a given network go on."""
+    """Statistics are averages over the rows of all runs, continued from those of the network."""
     computer = spliced_computer(draws=Always())
     rng, activations = np.random.default_rng(2), []
     for _ in range(3):
@@ -146,14 +146,14 @@ def test_statistics_of_several_runs() -> None:
 
 
 def looped() -> tuple[Nnet, NnetComputation]:
-    """A loop over chunks of three frames of two sequences."""
+    """A loop over chunks of three frames, for two sequences."""
     nnet = network(RECURRENT)
     chunks = [range(start, start + 3) for start in (0, 3, 6)]
     return nnet, compile_looped(nnet, [request(each, each, training=False) for each in chunks])
 
 
 def test_loop() -> None:
-    """Chunk after chunk goes on where the one before ended, until it is reset."""
+    """Each chunk continues the one before, until a reset."""
     nnet, program = looped()
     state = nnet.state_dict()
     w, b = (state[f"affine.{name}_params"].astype(np.float64) for name in ("linear", "bias"))
@@ -171,7 +171,7 @@ def test_loop() -> None:
 
 
 def segments() -> NnetComputation:
-    """Three segments, where the second takes and gives nothing, and a backward part."""
+    """Three segments, the second without inputs and outputs, and a backward part."""
     commands = [
         AcceptInput(matrix=1, node=INPUT),
         AllocMatrixZeroed(matrix=2),
@@ -192,7 +192,7 @@ def segments() -> NnetComputation:
 
 
 def test_segments() -> None:
-    """They run in turn, then from the first again; a silent one belongs to the one before."""
+    """Segments run in turn, then from the first again; a silent one runs with the one before."""
     computer = ReferenceComputer(identity(1), segments())
     for _ in range(2):
         assert computer.forward({"input": [[1.0]]})["output"] == 1.0
@@ -223,7 +223,7 @@ def test_segments() -> None:
     ids=["missing", "unknown", "shape", "text", "infinite"],
 )
 def test_inputs_that_do_not_fit(given: dict[str, object], message: str) -> None:
-    """They are refused by name, and nothing has happened."""
+    """Inputs that do not fit are refused by name, without an effect on the computer."""
     computer = spliced_computer()
 
     with pytest.raises(RunError, match=f"^{message}$"):
@@ -236,7 +236,7 @@ def test_inputs_that_do_not_fit(given: dict[str, object], message: str) -> None:
 
 
 def test_passes_that_are_not_there() -> None:
-    """A backward pass follows a forward pass; without derivatives there is none."""
+    """A backward pass needs a forward pass, and a computation with derivatives."""
     computer = spliced_computer()
     with pytest.raises(
         RunError, match=r"^backward\(\) needs a forward\(\) before it, one for each"
@@ -271,9 +271,9 @@ def test_computer_of_what_does_not_fit() -> None:
 
 
 def test_component_of_another_size() -> None:
-    """Where the values of a formula do not fit the matrix, the command is named."""
+    """If the result of a formula does not fit its matrix, the command is named."""
     compiled = compile_computation(network(SPLICED), request(range(-1, 4), range(4)))
-    program = attrs.evolve(compiled, network=None)  # or it would be refused at once
+    program = attrs.evolve(compiled, network=None)  # the fingerprint would refuse it first
     wider = network(SPLICED.replace("output-dim=3", "output-dim=4").replace("dim=3", "dim=4"))
 
     message = r"^c\d+: Propagate: values of shape \(8, 4\) do not fit a submatrix of \(8, 3\)$"
@@ -282,7 +282,7 @@ def test_component_of_another_size() -> None:
 
 
 def test_type_without_a_formula() -> None:
-    """It is named."""
+    """A component type without a formula is named."""
 
     @attrs.frozen
     class MysteryComponent:
@@ -309,7 +309,7 @@ def dropout_computer(draws: Draws | None) -> ReferenceComputer:
 
 
 def test_drawn_masks() -> None:
-    """They depend on the seed alone, and differ from run to run."""
+    """Masks depend only on the seed, and differ from run to run."""
     ones = {"input": np.ones((10, 2))}
     first, same, other = (dropout_computer(Draws(seed)) for seed in (1, 1, 2))
 
@@ -322,7 +322,7 @@ def test_drawn_masks() -> None:
 
 
 def test_given_masks() -> None:
-    """They are handed out in order; the component that has none left, or a wrong one, is named."""
+    """Given masks are used in order; a missing or wrong mask is an error with the component."""
     masks = [np.eye(10, 2), 3 * np.ones((10, 2)), np.ones((10, 1))]
     computer = dropout_computer(GivenMasks({"drop": masks}))
     twos = {"input": np.full((10, 2), 2.0)}

@@ -1,4 +1,4 @@
-"""Derivatives of formulas against central finite differences, for random configurations."""
+"""Derivatives of formulas compared with central finite differences, for random components."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Rng = np.random.Generator
 
 
 def _numbers(rng: Rng, *bounds: tuple[int, int]) -> list[int]:
-    """Random numbers, each from its first bound to its last."""
+    """Random numbers within the given bounds, both inclusive."""
     return [int(rng.integers(low, high + 1)) for low, high in bounds]
 
 
@@ -73,7 +73,7 @@ def _attention(rng: Rng) -> Setting:
 
 
 def _windows(rng: Rng, axes: str, window_name: str) -> str:
-    """Sizes of the input, of windows and of steps that divide what is left."""
+    """Sizes of the input, of windows, and of steps that divide the rest."""
     options = ""
     for axis in axes:
         window, step, steps = _numbers(rng, (1, 3), (1, 2), (0, 2))
@@ -181,13 +181,13 @@ def _pooling(rng: Rng) -> Setting:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("name", CASES)
 def test_derivatives(name: str, seed: int) -> None:
-    """The derivative at the input and the gradient are those of the forward formula."""
+    """The input derivative and the gradient are those of the forward formula."""
     rng = np.random.default_rng([seed, *name.encode()])
     made = CASES[name](rng)
     x, dy = made.random_x(rng), made.random_dy(rng)
     constant: tuple[int, ...] = ()
     if name == "lstm" and made.component.use_dropout:
-        constant = tuple(range(x.shape[1] - 3, x.shape[1]))  # masks are no values
+        constant = tuple(range(x.shape[1] - 3, x.shape[1]))  # masks are constants
 
     assert_input_derivative(made, x, dy, rng, constant)
     assert_gradient(made, x, dy, rng)
@@ -195,7 +195,7 @@ def test_derivatives(name: str, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_statistics_pooling(seed: int) -> None:
-    """Derivatives of means and standard deviations are right, if the count is a constant."""
+    """Derivatives of means and standard deviations are right, with constant counts."""
     rng = np.random.default_rng(seed)
     made = _pooling(rng)
     count = rng.integers(1, 5, size=(len(made.input_indexes), 1))
@@ -208,7 +208,7 @@ def test_statistics_pooling(seed: int) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_single_precision(name: str) -> None:
-    """In float32 everything is float32, and near to what it is in float64."""
+    """With float32, all arithmetic is in float32, and near to that in float64."""
     rng = np.random.default_rng([0, *name.encode()])
     made = attrs.evolve(CASES[name](rng), draws=SameDraws(decision=True))
     x, dy = made.random_x(rng), made.random_dy(rng)

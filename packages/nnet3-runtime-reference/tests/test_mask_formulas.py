@@ -1,4 +1,4 @@
-"""Masks that a sequence shares, and stretches of time: values, given masks, test mode."""
+"""Masks of whole sequences and stretches of time: values, given masks, test mode."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ INDEXES = np.array([[n, t, 0] for n in range(SEQUENCES) for t in range(TIMES)], 
 
 
 def mask(options: str) -> Array:
-    """What a component makes of ones, (sequences, times, dim)."""
+    """The output of a component for ones, (sequences, times, dim)."""
     made = setting(f"type={options}", INDEXES, np.random.default_rng(0))
     ones = np.ones((len(INDEXES), made.component.input_dim))
     return made.propagated(ones).y.reshape(SEQUENCES, TIMES, -1)
 
 
 def test_general_dropout() -> None:
-    """The remaining values are divided by the probability to remain."""
+    """Kept values are divided by the probability of keeping them."""
     found = mask("GeneralDropoutComponent dim=20 dropout-proportion=0.2")
 
     np.testing.assert_allclose(np.unique(found), [0.0, 1.25])
@@ -41,7 +41,7 @@ def test_continuous_dropout() -> None:
 
 @pytest.mark.parametrize("continuous", [False, True])
 def test_dropout_of_frames(continuous: bool) -> None:
-    """All columns of a mask are equal; one that is not continuous is 0 or 1."""
+    """All columns of a mask are equal; a mask that is not continuous is 0 or 1."""
     made = setting("type=GeneralDropoutComponent dim=4", INDEXES, np.random.default_rng(0))
     component = made.component.replace(dropout_per_frame=True, continuous=continuous)
     found = attrs.evolve(made, component=component).propagated(np.ones((len(INDEXES), 4))).y
@@ -51,7 +51,7 @@ def test_dropout_of_frames(continuous: bool) -> None:
 
 
 def test_bands() -> None:
-    """At most the given part of the columns is 0, in one band on a circle."""
+    """At most the given part of the columns is 0, in one cyclic band."""
     found = mask("GeneralDropoutComponent dim=8 specaugment-max-proportion=0.5")[:, 0]
 
     zeros = (found == 0.0).sum(axis=1)
@@ -61,7 +61,7 @@ def test_bands() -> None:
 
 
 def test_regions() -> None:
-    """More regions have as many zeros in all, in more bands."""
+    """With more regions, the same number of zeros is in more bands."""
     found = mask(
         "GeneralDropoutComponent dim=16 specaugment-max-proportion=0.5 specaugment-max-regions=3"
     )[:, 0]
@@ -89,12 +89,12 @@ class Scripted(SameDraws):
 
 
 def test_a_turned_half() -> None:
-    """A band of three columns from the second on; the half from the third on is turned round."""
+    """A band of three columns from the second on; then a half circle from the third is reversed."""
     options = "dim=10 specaugment-max-proportion=1 specaugment-max-regions=2"
     made = setting(f"type=GeneralDropoutComponent {options}", INDEXES[:1], np.random.default_rng(0))
     y = attrs.evolve(made, draws=Scripted(3, 1, 2)).propagated(np.ones((1, 10))).y
 
-    # Columns 2 and 7 change places, and so do 3 and 6.
+    # Columns 2 and 7 are exchanged, and so are 3 and 6.
     assert np.flatnonzero(y == 0.0).tolist() == [1, 6, 7]
 
 
@@ -106,7 +106,7 @@ def test_bands_without_dropout() -> None:
 
 
 def test_stretches_of_time() -> None:
-    """Stretches of 0 and of 1 have at most so many frames as asked, and take turns."""
+    """Stretches of 0 and of 1 alternate, and have at most the given numbers of frames."""
     found = mask("SpecAugmentTimeMaskComponent dim=2 zeroed-proportion=0.5 time-mask-max-frames=3")
 
     assert (found == found[:, :, :1]).all()
@@ -119,7 +119,7 @@ def test_stretches_of_time() -> None:
 
 
 def test_rows_of_one_sequence_by_time() -> None:
-    """The stretches are in the order of time, wherever the rows of a sequence are."""
+    """Stretches follow the order of time, in whatever order the rows are."""
     rng = np.random.default_rng(0)
     made = setting("type=SpecAugmentTimeMaskComponent dim=1", INDEXES, rng)
     order = rng.permutation(len(INDEXES))
@@ -144,7 +144,7 @@ def test_rows_of_one_sequence_by_time() -> None:
     ],
 )
 def test_given_masks(options: str, given: list[list[float]], expected: list[list[float]]) -> None:
-    """A mask that is given is what rows are multiplied by, forward and backward."""
+    """Rows are multiplied by a given mask, forward and backward."""
     indexes = INDEXES[:3]
     made = setting(f"type={options}", indexes, np.random.default_rng(0))
     x = np.arange(12.0).reshape(3, 4)
@@ -165,7 +165,7 @@ def test_given_masks(options: str, given: list[list[float]], expected: list[list
     ],
 )
 def test_nothing_is_masked(options: str) -> None:
-    """In test mode, and where nothing is to be dropped, the values stay as they are."""
+    """In test mode, or without dropout, values are unchanged."""
     made = setting(f"type={options}", INDEXES[:3], np.random.default_rng(0))
     x = np.arange(12.0).reshape(3, 4)
 

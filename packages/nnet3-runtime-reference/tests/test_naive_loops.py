@@ -1,4 +1,4 @@
-"""Formulas against loops over single values, which find rows by their (n, t, x) alone."""
+"""Formulas compared with loops over single values, which find rows only by (n, t, x)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from formula_calls import NO_TIME, Array, Setting, random_output_indexes, setting
 
 Rows = dict[tuple[int, int, int], Array]
-"""The values of rows by n, t and x; times that are missing are not there."""
+"""The values of rows by n, t and x, without missing times."""
 
 
 def rows_of(indexes: Array, values: Array) -> Rows:
@@ -22,7 +22,7 @@ def rows_of(indexes: Array, values: Array) -> Rows:
 
 
 def assert_rows(made: Setting, x: Array, y: Array, naive: Any) -> None:
-    """Asserts that each row of the output is what the naive function makes of the input."""
+    """Asserts that each output row is the naive function's result."""
     given = rows_of(made.input_indexes, x)
     found = rows_of(made.output_indexes, y)
     assert found
@@ -60,7 +60,7 @@ def naive_convolution(c: Any, given: Rows, n: int, t: int, x: int) -> list[float
 
 @pytest.mark.parametrize("seed", range(8))
 def test_time_height_convolution(seed: int) -> None:
-    """Each value is a sum over offsets and filters; what is missing or outside adds nothing."""
+    """Each value is a sum over offsets and filters; missing and outside rows add nothing."""
     rng = np.random.default_rng(seed)
     stride, subsample = rng.integers(1, 4), rng.integers(1, 3)
     made = setting(
@@ -78,7 +78,7 @@ def test_time_height_convolution(seed: int) -> None:
 
 
 def naive_attention(c: Any, given: Rows, n: int, t: int, x: int) -> list[float]:
-    """Returns a row of RestrictedAttentionComponent; a row that is missing is all 0."""
+    """Returns a row of RestrictedAttentionComponent; a missing row is 0."""
     key_dim, value_dim = c.key_dim, c.value_dim
     size = 2 * key_dim + value_dim + c.context_dim
     row = []
@@ -108,7 +108,7 @@ def naive_attention(c: Any, given: Rows, n: int, t: int, x: int) -> list[float]:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_attention(seed: int) -> None:
-    """Each value is a mean of values at times around; keys and values that are missing are 0."""
+    """Each value is a mean of values at nearby times; missing keys and values are 0."""
     rng = np.random.default_rng(seed)
     made = setting(
         "type=RestrictedAttentionComponent num-heads=2 key-dim=2 value-dim=3 num-left-inputs=2 "
@@ -139,7 +139,7 @@ def naive_tdnn(c: Any, given: Rows, n: int, t: int, x: int) -> list[float]:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_tdnn(seed: int) -> None:
-    """Each value is a sum over offsets, in whatever order they are, and columns."""
+    """Each value is a sum over columns and offsets, which can have any order."""
     rng = np.random.default_rng(seed)
     made = setting(
         "type=TdnnComponent time-offsets=3,-1,0 input-dim=2 output-dim=3 "
@@ -153,7 +153,7 @@ def test_tdnn(seed: int) -> None:
 
 
 def in_period(given: Rows, n: int, begin: int, end: int, x: int) -> Iterator[Array]:
-    """Yields the rows that are there from one time to another, which is not included."""
+    """Yields the existing rows from `begin` to before `end`."""
     return (given[n, t, x] for t in range(begin, end) if (n, t, x) in given)
 
 
@@ -204,7 +204,7 @@ def naive_pooling(c: Any, given: Rows, n: int, t: int, x: int) -> list[float]:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_statistics_pooling(seed: int) -> None:
-    """Each row has means and standard deviations over a window; variances are floored."""
+    """Each row has means and standard deviations of a window; variances are floored."""
     rng = np.random.default_rng(seed)
     made = setting(
         "type=StatisticsPoolingComponent input-dim=5 left-context=2 right-context=3 "
@@ -228,7 +228,7 @@ def naive_distribution(c: Any, given: Rows, n: int, t: int, x: int) -> Array:
 
 
 def test_distribute() -> None:
-    """Each row is a block of columns of the row that its x belongs to; blocks may be unused."""
+    """Each row is a block of columns of the row for its x; blocks can be unused."""
     rng = np.random.default_rng(0)
     outputs = random_output_indexes(rng, x=8)
     made = setting("type=DistributeComponent input-dim=6 output-dim=2", outputs, rng)
@@ -239,7 +239,7 @@ def test_distribute() -> None:
 
 @pytest.mark.parametrize("period", [0, 3])
 def test_masks_of_sequences(period: int) -> None:
-    """Rows of one n, and one period, have one mask; others have others; blocks share it."""
+    """The rows of one n and one period share a mask, and so do their blocks."""
     rng = np.random.default_rng(0)
     made = setting(
         f"type=GeneralDropoutComponent dim=12 block-dim=6 continuous=true time-period={period}",
@@ -258,7 +258,7 @@ def test_masks_of_sequences(period: int) -> None:
 
 @pytest.mark.parametrize("order", ["zyx", "yzx"])
 def test_convolution_of_images(order: str) -> None:
-    """Each value is a sum over the filter's x, y and z, at the place of the filter."""
+    """Each value is a sum over the filter's x, y and z, at the filter's place."""
     rng = np.random.default_rng(0)
     made = setting(
         "type=ConvolutionComponent input-x-dim=5 input-y-dim=4 input-z-dim=2 filt-x-dim=3 "
@@ -289,7 +289,7 @@ def test_convolution_of_images(order: str) -> None:
 
 
 def test_maxpooling() -> None:
-    """Each value is the greatest of a block; equal ones all get the derivative."""
+    """Each value is the largest of a block; all equal ones get the derivative."""
     made = setting(
         "type=MaxpoolingComponent input-x-dim=1 input-y-dim=3 input-z-dim=2 pool-x-size=1 "
         "pool-y-size=2 pool-z-size=1 pool-x-step=1 pool-y-step=1 pool-z-step=1",

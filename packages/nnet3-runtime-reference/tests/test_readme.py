@@ -1,4 +1,4 @@
-"""The README's examples run, its table is that of the formulas, and it names what is exported."""
+"""The README's examples run, its table has the formulas, and it names all exports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ output-node name=output input=softmax
 
 
 def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All examples are run in order, in one session."""
+    """All examples run in order, in one session."""
     monkeypatch.chdir(tmp_path)
     write_nnet(parse_config(CONFIG, rng=np.random.default_rng(0)), "final.raw")
 
@@ -38,7 +38,7 @@ def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def table() -> list[str]:
-    """The rows of the table: types with the first line of their formula's docstring."""
+    """The rows of the table: each type, and the first line of its formula's docstring."""
     types: dict[type, list[str]] = {}
     for name in component_types():
         found = type(registered_formula(component_class(name)))
@@ -53,7 +53,7 @@ def table() -> list[str]:
 
 
 def test_table_of_formulas() -> None:
-    """It has all types, with the first lines of the docstrings, which are formulas."""
+    """The table has all types, with their formulas from the docstrings."""
     rows = table()
 
     assert README.count(".py) |\n") == len(rows)
@@ -62,11 +62,11 @@ def test_table_of_formulas() -> None:
 
 
 def test_number_of_commands() -> None:
-    """It says how many commands there are."""
+    """The README states the number of commands."""
     assert f"each of the {len(COMMAND_TYPES)} commands" in README
 
 
 def test_public_names() -> None:
-    """The README names everything that the package exports."""
+    """The README names all exports of the package."""
     exported = nnet3_runtime_reference.__all__
     assert [name for name in exported if f"`{name}" not in README] == []

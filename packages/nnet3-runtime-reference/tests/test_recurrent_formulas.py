@@ -20,7 +20,7 @@ ROWS = 5
 SCALE = 0.05
 
 Arguments = Callable[[Any, Array, Array], list[Array]]
-"""Of component, input and parameters: the arguments of the nonlinearities that are repaired."""
+"""Arguments of the repaired nonlinearities, from component, input and parameters."""
 
 
 def sigmoid(x: Array) -> Array:
@@ -51,7 +51,7 @@ def output_gru_arguments(c: Any, x: Array, w_h: Array) -> list[Array]:
 
 
 def penalty(kind: str, a: Array) -> Array:
-    """What self-repair goes down."""
+    """The penalty that self-repair reduces."""
     return 2 * np.log1p(np.exp(a)) - a if kind == "sigmoid" else np.log(np.cosh(a))
 
 
@@ -59,7 +59,7 @@ LSTM_KINDS = ["sigmoid", "sigmoid", "tanh", "sigmoid", "tanh"]
 
 
 def lstm(dropout: bool, scale: float = SCALE) -> Setting:
-    """An LSTM of three cells whose average derivatives lie on both sides of the thresholds."""
+    """An LSTM of three cells with average derivatives on both sides of the thresholds."""
     made = simple(
         f"type=LstmNonlinearityComponent cell-dim=3 use-dropout={str(dropout).lower()} "
         f"self-repair-scale={scale} sigmoid-self-repair-threshold=0.1",
@@ -73,11 +73,11 @@ def lstm(dropout: bool, scale: float = SCALE) -> Setting:
 
 
 SATURATED = np.array([[1, 0, 1], [0, 1, 0], [1, 1, 0], [0, 0, 1], [0, 1, 1]])
-"""Where average * 20 / 21 is below 0.1 for a sigmoid, below 0.2 for a tanh."""
+"""True where average * 20 / 21 is below 0.1 for a sigmoid, below 0.2 for a tanh."""
 
 
 def gru(kind: str, scale: float = SCALE) -> Setting:
-    """A GRU of three cells; the average derivative of before is small for two of them."""
+    """A GRU of three cells; earlier average derivatives are small for two of them."""
     made = simple(f"type={kind}Component cell-dim=3 self-repair-scale={scale}", ROWS)
     component = made.component.replace(deriv_avg=[0.01, 0.9, 0.15], count=20.0)
     return attrs.evolve(made, component=component, draws=SameDraws(decision=True))
@@ -86,7 +86,7 @@ def gru(kind: str, scale: float = SCALE) -> Setting:
 def objective(
     made: Setting, x: Array, dy: Array, repaired: Array, arguments: Arguments, kinds: list[str]
 ) -> Callable[[Array, Array], float]:
-    """The sum of dy y, less the penalty, as a function of shifts of x and of the parameters."""
+    """The sum of dy y minus the penalty, as a function of shifts of x and of the parameters."""
     (name,) = made.component.parameters
     params = np.asarray(made.component.parameter_arrays()[name], np.float64)
 
@@ -103,7 +103,7 @@ def objective(
 def assert_repaired(
     made: Setting, repaired: Array, arguments: Arguments, kinds: list[str], masks: int = 0
 ) -> None:
-    """Asserts that derivatives are those of the objective with the penalty."""
+    """Asserts that the derivatives are those of the objective with the penalty."""
     rng = np.random.default_rng(3)
     x, dy = made.random_x(rng), made.random_dy(rng)
     run = made.backpropagated(x, dy)
@@ -121,7 +121,7 @@ def assert_repaired(
 
 @pytest.mark.parametrize("dropout", [False, True])
 def test_self_repair_of_lstm(dropout: bool) -> None:
-    """The statistics of before decide which cells are repaired; the whole chain has that."""
+    """Earlier statistics choose the repaired cells; repair affects all derivatives before them."""
     assert_repaired(lstm(dropout), SCALE * SATURATED, lstm_arguments, LSTM_KINDS, masks=3 * dropout)
 
 
@@ -130,15 +130,15 @@ def test_self_repair_of_lstm(dropout: bool) -> None:
     [("GruNonlinearity", gru_arguments), ("OutputGruNonlinearity", output_gru_arguments)],
 )
 def test_self_repair_of_gru(kind: str, arguments: Arguments) -> None:
-    """In half of the minibatches saturated cells are repaired, and twice as much."""
-    # Of the third cell the average is 0.15 before, and with this minibatch above 0.2.
+    """Saturated cells are repaired in half of the minibatches, with twice the strength."""
+    # The third cell's average is 0.15 before, and above 0.2 with this minibatch.
     assert_repaired(gru(kind), np.array([[2 * SCALE, 0, 0]]), arguments, ["tanh"])
     never = attrs.evolve(gru(kind), draws=SameDraws(decision=False))
     assert_repaired(never, np.zeros((1, 3)), arguments, ["tanh"])
 
 
 def test_lstm_by_hand() -> None:
-    """One row, one cell: the equations of an LSTM with peepholes and masks."""
+    """One row and one cell follow the equations of an LSTM with peepholes and masks."""
     made = simple("type=LstmNonlinearityComponent cell-dim=1 use-dropout=true", 1)
     made = attrs.evolve(made, component=made.component.replace(params=[[0.5], [-1.0], [2.0]]))
     y = made.propagated(np.array([[0.1, 0.2, 0.3, 0.4, 0.6, 0.0, 1.0, 3.0]])).y
@@ -149,7 +149,7 @@ def test_lstm_by_hand() -> None:
 
 
 def test_gru_by_hand() -> None:
-    """One row: the equations of a projected GRU."""
+    """One row follows the equations of a projected GRU."""
     made = simple("type=GruNonlinearityComponent cell-dim=2 recurrent-dim=1", 1)
     made = attrs.evolve(made, component=made.component.replace(w_h=[[0.5], [-1.0]]))
     # z, r, p, c', s
@@ -160,7 +160,7 @@ def test_gru_by_hand() -> None:
 
 
 def test_statistics_of_lstm() -> None:
-    """The averages of five nonlinearities, of their derivatives, and of the repaired cells."""
+    """Statistics are averages of five nonlinearities, of their derivatives, and repair counts."""
     made = lstm(dropout=False)
     before = made.component
     rng = np.random.default_rng(5)
@@ -190,7 +190,7 @@ def test_statistics_of_lstm() -> None:
     [("GruNonlinearity", gru_arguments), ("OutputGruNonlinearity", output_gru_arguments)],
 )
 def test_statistics_of_gru(kind: str, arguments: Arguments) -> None:
-    """The averages of the tanh and its derivative; a repaired cell is counted once."""
+    """Statistics are averages of the tanh and its derivative; a repaired cell counts once."""
     made = gru(kind)
     before = made.component
     rng = np.random.default_rng(3)

@@ -62,7 +62,7 @@ DIFFERENTIABLE = {
 
 @pytest.mark.parametrize("options", DIFFERENTIABLE.values(), ids=DIFFERENTIABLE.keys())
 def test_derivatives(options: str) -> None:
-    """Those of input and parameters are central differences of the formula."""
+    """Derivatives of input and parameters are central differences of the formula."""
     rng = np.random.default_rng(0)
     setting = simple(f"type={options}", ROWS)
     x, dy = setting.random_x(rng), setting.random_dy(rng)
@@ -72,7 +72,7 @@ def test_derivatives(options: str) -> None:
 
 
 def forward(options: str, x: object, **fields: object) -> np.ndarray:
-    """The output of a component, some of whose fields are replaced."""
+    """The output of a component with some fields replaced."""
     rows = np.array(x, dtype=np.float64)
     return with_fields(simple(f"type={options}", len(rows)), **fields).propagated(rows).y
 
@@ -111,12 +111,12 @@ X = np.array([[3.0, -4.0, 1.0, 0.0]])
     ],
 )
 def test_values(options: str, expected: object) -> None:
-    """Outputs for one row, worked out by hand."""
+    """Outputs for one row are those computed by hand."""
     np.testing.assert_allclose(forward(options, X), expected, rtol=1e-7, atol=1e-12)
 
 
 def test_values_with_parameters() -> None:
-    """Matrices and vectors are where the formulas say."""
+    """Matrices and vectors have the places that the formulas give them."""
     w = np.arange(8.0).reshape(2, 4)
 
     def check(options: str, expected: object, **fields: object) -> None:
@@ -140,7 +140,7 @@ def test_values_with_parameters() -> None:
 
 
 def test_extreme_values() -> None:
-    """Large inputs overflow nowhere; a softmax is at least 1e-20, rows of zeros stay zeros."""
+    """Large inputs do not overflow; a softmax is at least 1e-20, rows of zeros stay zeros."""
     large = [[1000.0, -1000.0]]
 
     np.testing.assert_array_equal(forward("SigmoidComponent dim=2", large), [[1, 0]])
@@ -150,7 +150,7 @@ def test_extreme_values() -> None:
 
 
 def test_derivatives_where_there_is_none() -> None:
-    """A p-norm of 0 passes none, a dropout of 0 passes all of it, and a rectifier none at 0."""
+    """At 0, a p-norm and a rectifier pass no derivative, and a dropout passes all."""
     zeros = np.zeros((ROWS, 4))
     rng = np.random.default_rng(0)
     pnorm, dropout, rectifier = (
@@ -169,7 +169,7 @@ def test_derivatives_where_there_is_none() -> None:
 
 
 def test_constant_has_no_input() -> None:
-    """Its gradient is the sum of the output derivatives; there is nothing to hand back."""
+    """A constant's gradient is the sum of the output derivatives; it has no input derivative."""
     setting = simple("type=ConstantComponent output-dim=3 output-stddev=1", ROWS)
     setting = attrs.evolve(setting, input_indexes=setting.input_indexes[:0])
     rng = np.random.default_rng(0)
@@ -183,13 +183,13 @@ def test_constant_has_no_input() -> None:
 
 
 def mask(options: str, rows: int = 2000) -> np.ndarray:
-    """What a mask without input, or a dropout of ones, gives."""
+    """The output of a mask without input, or of a dropout for ones."""
     setting = simple(f"type={options}", rows)
     return setting.propagated(np.ones((rows, setting.component.input_dim))).y
 
 
 def test_dropout_masks() -> None:
-    """Elements, or rows, are kept with probability 1 - p, and not made larger."""
+    """Elements or rows are kept unscaled, with probability 1 - p."""
     found = mask("DropoutComponent dim=3 dropout-proportion=0.3")
     rows = mask("DropoutComponent dim=3 dropout-proportion=0.3 dropout-per-frame=true")
 
@@ -202,7 +202,7 @@ def test_dropout_masks() -> None:
 
 @pytest.mark.parametrize("dim", [1, 2, 3, 4])
 def test_masks_of_gates(dim: int) -> None:
-    """Each is kept with probability 1 - p; the first two of two or three are never both 0."""
+    """Columns are kept with probability 1 - p; of two or three, the first two are never both 0."""
     found = mask(f"DropoutMaskComponent output-dim={dim} dropout-proportion=0.3")
 
     assert set(np.unique(found)) == {0.0, 1.0}
@@ -212,7 +212,7 @@ def test_masks_of_gates(dim: int) -> None:
 
 
 def test_other_masks_of_gates() -> None:
-    """Continuous ones are uniform around 1; in test mode, or for nothing, masks are constant."""
+    """Continuous masks are uniform around 1; in test mode, or with p = 0, masks are constant."""
     options = "DropoutMaskComponent output-dim=2 dropout-proportion"
     found = mask(f"{options}=0.2 continuous=true")
 
@@ -226,12 +226,12 @@ def test_other_masks_of_gates() -> None:
 
 
 def deciding(setting: Setting, decision: bool) -> Setting:
-    """A setting in which chance always decides so."""
+    """The setting with a fixed decision in place of chance."""
     return attrs.evolve(setting, draws=SameDraws(decision=decision))
 
 
 def statistics(setting: Setting, x: np.ndarray) -> dict[str, object]:
-    """What StoreStats changes."""
+    """The fields that StoreStats changes."""
     return dict(setting.formula.statistics(setting.propagated(x)))
 
 
@@ -244,13 +244,13 @@ SLOPES = {
 
 @pytest.mark.parametrize("kind", SLOPES)
 def test_statistics_of_activations(kind: str) -> None:
-    """Averages of values and slopes over the rows of all minibatches; some are left out."""
+    """Statistics are averages of values and slopes over the rows of the minibatches that count."""
     setting = simple(f"type={kind}Component dim=3", ROWS)
     rng = np.random.default_rng(0)
     first, second = (setting.random_x(rng) for _ in range(2))
     y = setting.propagated(np.concatenate([first])).y
 
-    one = statistics(deciding(setting, False), first)  # the first one always counts
+    one = statistics(deciding(setting, False), first)  # the first minibatch always counts
     after = with_fields(setting, **one)
 
     assert one["count"] == ROWS
@@ -280,7 +280,7 @@ def test_statistics_of_softmax() -> None:
 
 @pytest.mark.parametrize("kind", [*SLOPES, "Softmax", "LogSoftmax"])
 def test_statistics_of_derivatives(kind: str) -> None:
-    """The root mean square of dy over all minibatches; some but the first are left out."""
+    """The statistic is the root mean square of dy over the minibatches that count."""
     setting = simple(f"type={kind}Component dim=3", ROWS)
     rng = np.random.default_rng(0)
     x, first, second = setting.random_x(rng), setting.random_dy(rng), setting.random_dy(rng)
@@ -299,7 +299,7 @@ def test_statistics_of_derivatives(kind: str) -> None:
 
 @pytest.mark.parametrize("blocks", [1, 2])
 def test_statistics_of_batch_norm(blocks: int) -> None:
-    """Mean and variance are those of all rows, and blocks, of all minibatches."""
+    """Mean and variance are those of all rows and blocks of all minibatches."""
     setting = simple(f"type=BatchNormComponent dim={3 * blocks} block-dim=3", ROWS)
     rng = np.random.default_rng(0)
     first, second = (setting.random_x(rng) + 2 for _ in range(2))
@@ -320,7 +320,7 @@ def test_statistics_of_batch_norm(blocks: int) -> None:
 
 
 def repaired(kind: str, averages: list[float], *, more: str = "") -> tuple[Setting, np.ndarray]:
-    """A component with these average slopes, and the values at its input."""
+    """A component with these average slopes, and its input values."""
     dim = len(averages)
     setting = simple(f"type={kind}Component dim={dim} self-repair-scale=0.01 {more}", ROWS)
     fields = {"deriv_avg": averages, "value_avg": np.zeros(dim), "count": 20.0}
@@ -336,7 +336,7 @@ def repaired(kind: str, averages: list[float], *, more: str = "") -> tuple[Setti
     ],
 )
 def test_self_repair(kind: str, averages: list[float], pushes: list[float]) -> None:
-    """Inputs of columns beyond the thresholds are driven back, twice as much as on average."""
+    """Inputs of columns beyond the thresholds are pushed back, with twice the average strength."""
     setting, x = repaired(kind, averages)
     y, dy = setting.propagated(x).y, setting.random_dy(np.random.default_rng(1))
     plain = deciding(setting, False).backpropagated(x, dy)
@@ -353,7 +353,7 @@ def test_self_repair(kind: str, averages: list[float], pushes: list[float]) -> N
 
 
 def test_self_repair_of_blocks() -> None:
-    """Columns of rectifiers that are the same in each block are judged together."""
+    """The columns of a rectifier that correspond in each block share a decision."""
     averages = [0.0, 0.0, 0.08, 0.2]
     setting, x = repaired("RectifiedLinear", averages, more="block-dim=2")
     dy = setting.random_dy(np.random.default_rng(1))
@@ -367,7 +367,7 @@ def test_self_repair_of_blocks() -> None:
 
 
 def test_no_self_repair_without_an_update() -> None:
-    """BackpropNoModelUpdate hands back the plain derivative."""
+    """BackpropNoModelUpdate gives the plain derivative."""
     setting, x = repaired("Tanh", [0.0, 0.0])
     dy = setting.random_dy(np.random.default_rng(1))
 
@@ -380,7 +380,7 @@ def test_no_self_repair_without_an_update() -> None:
 
 
 def test_clipped_elements() -> None:
-    """Each element is held between the threshold and its negative; 0 lets nothing pass."""
+    """Each element is clipped to the threshold's magnitude; 0 passes nothing."""
     rng = np.random.default_rng(0)
     for threshold in (0.5, 0.0):
         setting = simple(f"type=ClipGradientComponent dim=3 clipping-threshold={threshold}", ROWS)
@@ -395,7 +395,7 @@ def test_clipped_elements() -> None:
 
 @pytest.mark.parametrize("repairs", [False, True])
 def test_clipped_rows(repairs: bool) -> None:
-    """Long rows are scaled down; if many were, large inputs are driven back, the mean norm kept."""
+    """Long rows are scaled down; if many were, large inputs are pushed back, with the same norm."""
     rng = np.random.default_rng(0)
     setting = simple(
         "type=ClipGradientComponent dim=3 clipping-threshold=1.5 norm-based-clipping=true "
@@ -427,7 +427,7 @@ def test_clipped_rows(repairs: bool) -> None:
 
 
 def test_truncated_derivatives() -> None:
-    """Long rows are scaled down, and those at a boundary that are longer still are zeroed."""
+    """Long rows are scaled down; rows at a boundary above a larger limit are zeroed."""
     rng = np.random.default_rng(0)
     setting = simple(
         "type=BackpropTruncationComponent dim=3 scale=0.5 clipping-threshold=0.7 "
@@ -453,7 +453,7 @@ def test_truncated_derivatives() -> None:
 
 
 def test_no_thresholds() -> None:
-    """A threshold of 0 stands for none."""
+    """A threshold of 0 means no clipping."""
     setting = simple(
         "type=BackpropTruncationComponent dim=3 clipping-threshold=0 zeroing-threshold=0 "
         "zeroing-interval=1",

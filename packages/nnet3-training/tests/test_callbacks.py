@@ -1,4 +1,4 @@
-"""Schedules, checkpoints, and what users do between minibatches."""
+"""Schedules, checkpoints, and users' actions between minibatches."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def minibatch(number: int = 0) -> TrainingExample:
     ],
 )
 def test_functions(text: str, points: Mapping[float, float]) -> None:
-    """Piecewise linear functions, as Kaldi's --trainer.dropout-schedule describes them."""
+    """A schedule is a piecewise linear function, as in Kaldi's --trainer.dropout-schedule."""
     function = DropoutFunction.parse(text)
 
     assert function.pattern == "*"
@@ -95,14 +95,14 @@ class Proportions(Callback):
         self.found: list[tuple[float, float]] = []
 
     def after_minibatch(self, trainer: Trainer, objectives: Mapping[str, Objective]) -> None:
-        """Takes them from the network."""
+        """Reads them from the network."""
         names = "lstm1.dropout", "relu1.dropout"
         one, other = (trainer.nnet.component(name).dropout_proportion for name in names)
         self.found.append((round(float(one), 4), round(float(other), 4)))
 
 
 def test_dropout_schedule(tmp_path: Path) -> None:
-    """Proportions follow the minibatches, each pattern its function, also from a checkpoint on."""
+    """Proportions follow the schedule, by pattern and minibatch, also after a checkpoint."""
     path, seen = tmp_path / "checkpoint", Proportions()
 
     def callbacks() -> list[Callback]:
@@ -127,7 +127,7 @@ def test_dropout_schedule(tmp_path: Path) -> None:
 
 
 def test_few_changes() -> None:
-    """Proportions are set as often as is said."""
+    """Proportions change the given number of times."""
     seen = Proportions()
     schedule = DropoutSchedule("0,1", 8, num_changes=2)
     trainer = Trainer(network(), TrainerOptions(), callbacks=[schedule, seen])
@@ -140,7 +140,7 @@ def test_few_changes() -> None:
 
 
 def test_learning_rate_schedule() -> None:
-    """Rates fall by equal factors from the initial to the final one, which then stays."""
+    """Rates fall by equal factors from the initial to the final rate, and then stay."""
     schedule = LearningRateSchedule(initial=0.1, final=0.001, num_minibatches=4)
 
     assert [schedule.rate(number) for number in (0, 2, 4, 9)] == pytest.approx(
@@ -167,9 +167,9 @@ def test_learning_rate_schedule() -> None:
     ],
 )
 def test_momentum_under_another_rate(device: str) -> None:
-    """What momentum gathered are changes of parameters: a new rate does not rescale them.
+    """Momentum stores changes of parameters, which a new rate does not scale.
 
-    With a rate of almost 0 the parameters go on as momentum carries them, and no further.
+    With a rate of almost 0, the parameters change only by the stored momentum.
     """
     momentum, rate = 0.5, 0.01
     options = TrainerOptions(

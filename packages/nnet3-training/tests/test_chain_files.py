@@ -34,7 +34,7 @@ RNG = np.random.default_rng(0)
 
 
 def transducer() -> Fst:
-    """Two states and an arc that writes something else than it reads."""
+    """Two states, and an arc that reads one label and writes another."""
     return Fst.from_arcs(
         start=1,
         final_costs=[0.5, np.inf],
@@ -67,7 +67,7 @@ def test_fst_files(fst: Fst, tmp_path: Path) -> None:
 
 
 def test_compact_acceptors(tmp_path: Path) -> None:
-    """A compact acceptor is read as it was written; a transducer has no such form."""
+    """A compact acceptor is read as it was written; a transducer has no compact form."""
     for fst in (denominator(RNG), paths(RNG, frames=4, pdfs=3)):
         (tmp_path / "fst").write_bytes(compact_bytes(fst))
         assert read_fst(tmp_path / "fst").equals(fst)
@@ -77,7 +77,7 @@ def test_compact_acceptors(tmp_path: Path) -> None:
 
 
 def test_properties() -> None:
-    """The header says what holds of an FST, in OpenFst's bits."""
+    """The header states properties of an FST in OpenFst's bits."""
     acceptor, no_epsilons, top_sorted, acyclic, accessible = (
         1 << 16,
         1 << 23,
@@ -116,7 +116,7 @@ def test_supervision_files(make, binary: bool, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("binary", [True, False])
 def test_example_files(binary: bool, tmp_path: Path) -> None:
-    """Examples are read as they were written, weights of frames and far indexes too."""
+    """Examples are read as written, also weights of frames and large indexes."""
     weighted = attrs.evolve(supervision(RNG), deriv_weights=np.arange(12) / 8)
     written = [example(weighted, "a"), example(end_to_end(RNG), "b")]
     write_chain_examples(written, tmp_path / "ark", binary=binary)
@@ -135,7 +135,7 @@ def test_example_files(binary: bool, tmp_path: Path) -> None:
 
 
 def test_older_weights() -> None:
-    """Weights of frames as bytes, and none, are read."""
+    """Weights of frames are read as bytes, or if there are none."""
     each = example(attrs.evolve(paths_supervision(), deriv_weights=np.ones(4)))
     data = example_bytes(each)
     at, end = data.index(b"<DW2> "), data.index(b"</NnetChainSup>")
@@ -153,7 +153,7 @@ def paths_supervision() -> ChainSupervision:
 
 
 def test_merged_examples() -> None:
-    """Rows of the output go frame by frame, and weights of frames with them."""
+    """Output rows are ordered by frame, and so are the weights of frames."""
     parts = [
         example(attrs.evolve(paths_supervision(), deriv_weights=np.full(4, number)))
         for number in range(3)
@@ -169,7 +169,7 @@ def test_merged_examples() -> None:
 
 
 def test_supervisions_that_cannot_be_merged() -> None:
-    """Supervisions of another length, or with and without weights, are not merged."""
+    """Supervisions of other lengths, or with and without weights, are not merged."""
     one = paths_supervision()
     longer = ChainSupervision(frames_per_sequence=5, label_dim=5, fst=paths(RNG, frames=5, pdfs=5))
 
@@ -241,7 +241,7 @@ def test_damaged_supervisions(old: bytes, new: bytes, message: str, tmp_path: Pa
 
 
 def test_indexes_that_are_no_grid(tmp_path: Path) -> None:
-    """Rows of an output in another order than its objective expects are refused."""
+    """Output rows in an order that the objective does not expect are refused."""
     each = example(supervision(RNG))
     (output,) = each.outputs
     turned = attrs.evolve(output, indexes=output.indexes[::-1])
@@ -253,7 +253,7 @@ def test_indexes_that_are_no_grid(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("binary", [True, False])
 def test_random_damage(binary: bool, tmp_path: Path) -> None:
-    """Archives with bytes changed, taken out or cut off are read, or end in one clear error."""
+    """Archives with changed, missing or cut bytes are read, or give one clear error."""
     rng = np.random.default_rng(1)
     path = tmp_path / "ark"
     write_chain_examples(

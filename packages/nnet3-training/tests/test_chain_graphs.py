@@ -1,4 +1,4 @@
-"""Graphs of phones, transitions and pdfs, against brute force on small random ones."""
+"""Graphs of phones, transitions and pdfs, compared with brute force on small random graphs."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ FEW = settings(max_examples=40, deadline=None)
 
 
 def accepted(graph: Graph, longest: int = LONGEST) -> dict[tuple[int, ...], float]:
-    """The cheapest cost of each sequence of labels up to a length, by going through all paths.
+    """The least cost of each sequence of labels up to a length, over all paths.
 
-    Costs are not negative, so arcs that read nothing are followed as far as a path gets cheaper.
+    Costs are not negative, so arcs without a label are followed while a path gets cheaper.
     """
     best: dict[tuple[int, tuple[int, ...]], float] = {}
     left = [(0, (), 0.0)] if graph.num_states else []
@@ -56,7 +56,7 @@ def accepted(graph: Graph, longest: int = LONGEST) -> dict[tuple[int, ...], floa
 
 
 def assert_same(found: dict[tuple[int, ...], float], wanted: dict[tuple[int, ...], float]) -> None:
-    """Asserts that the sequences are the same, and their costs but for rounding."""
+    """Asserts that the sequences are equal, and their costs up to rounding."""
     assert set(found) == set(wanted)
     for labels, cost in wanted.items():
         assert found[labels] == pytest.approx(cost, abs=1e-4)
@@ -64,7 +64,7 @@ def assert_same(found: dict[tuple[int, ...], float], wanted: dict[tuple[int, ...
 
 @st.composite
 def graphs(draw: st.DrawFn, *, labels: int = 3, acyclic: bool = False) -> Graph:
-    """A few states, any arcs, some that read nothing; costs that are exact in single precision."""
+    """A few states and any arcs, some without a label; costs are exact in single precision."""
     states = draw(st.integers(1, 5))
     graph = Graph()
     costs = st.integers(0, 8).map(lambda eighths: eighths / 8)
@@ -82,7 +82,7 @@ def graphs(draw: st.DrawFn, *, labels: int = 3, acyclic: bool = False) -> Graph:
 @FEW
 @given(graphs())
 def test_trimmed_graphs_accept_the_same(graph: Graph) -> None:
-    """States that are on no path go; each that stays is reached, and reaches an end."""
+    """States on no path are removed; all others can be reached, and reach an end."""
     trimmed = graph.trimmed()
 
     assert_same(accepted(trimmed), accepted(graph))
@@ -100,7 +100,7 @@ def test_trimmed_graphs_accept_the_same(graph: Graph) -> None:
 @FEW
 @given(graphs(acyclic=True))
 def test_local_epsilons_are_removed_without_a_change(graph: Graph) -> None:
-    """The same sequences are accepted at the same costs, and there are no more arcs."""
+    """The same sequences have the same costs, and there are no more arcs than before."""
     result = without_local_epsilons(graph)
 
     assert_same(accepted(result), accepted(graph))
@@ -108,7 +108,7 @@ def test_local_epsilons_are_removed_without_a_change(graph: Graph) -> None:
 
 
 def test_a_chain_of_epsilons_is_one_arc() -> None:
-    """Arcs that read nothing, one after the other, leave the one that reads something."""
+    """A chain with one labelled arc becomes this arc."""
     graph = Graph(
         [[Arc(0, 0.5, 1)], [Arc(7, 0.25, 2)], [Arc(0, 1.0, 3)], []], [math.inf] * 3 + [0.125]
     )
@@ -122,7 +122,7 @@ def test_a_chain_of_epsilons_is_one_arc() -> None:
 @FEW
 @given(graphs())
 def test_pushed_weights(graph: Graph) -> None:
-    """Probabilities of all states have the same sum; the costs of sequences stay as they are."""
+    """Arcs and final probabilities of all states have the same sum; sequences keep their costs."""
     graph = graph.trimmed()
     fst = graph.fst()
 
@@ -138,7 +138,7 @@ def test_pushed_weights(graph: Graph) -> None:
 
 
 def cheapest(graph: Graph, labels: tuple[int, ...]) -> float:
-    """The cheapest cost of one sequence of labels, costs being of any sign, without cycles of 0."""
+    """The least cost of one sequence of labels; costs can be negative, but cycles cannot be 0."""
     costs = {(0, 0): 0.0}
     for _ in range(graph.num_states * (len(labels) + 1)):
         for (state, position), cost in list(costs.items()):
@@ -152,7 +152,7 @@ def cheapest(graph: Graph, labels: tuple[int, ...]) -> float:
 
 
 def rows(graph: Graph) -> set[object]:
-    """For each state its final cost and arcs, one state of those with the same; sets of them."""
+    """The final costs and sets of arcs of all states, once for equal states."""
     return {
         (state == 0, final, tuple(sorted(set(arcs))))
         for state, (final, arcs) in enumerate(zip(graph.finals, graph.arcs, strict=True))
@@ -162,7 +162,7 @@ def rows(graph: Graph) -> set[object]:
 @FEW
 @given(graphs(), st.integers(2, 3))
 def test_joined_states(graph: Graph, copies: int) -> None:
-    """Copies of states are joined again; sequences keep their costs."""
+    """Copies of states are merged again; sequences keep their costs."""
     graph = graph.trimmed()
     count = graph.num_states
     several = Graph()  # state s + count * c is copy c of state s
@@ -183,7 +183,7 @@ def test_joined_states(graph: Graph, copies: int) -> None:
 
 
 def test_order_keeps_states_apart() -> None:
-    """States whose arcs are in another order are not joined, nor are their costs when rounded."""
+    """States whose arcs have another order, or costs equal only after rounding, are not merged."""
     one, two = Arc(1, 0.0, 3), Arc(2, 0.25, 3)
     first = [Arc(5, 0.0, 1), Arc(6, 0.0, 2)]
     finals = [math.inf] * 3 + [0.0]
@@ -201,7 +201,7 @@ def test_order_keeps_states_apart() -> None:
 @FEW
 @given(graphs())
 def test_openfst_removes_epsilons(graph: Graph) -> None:
-    """An FST goes to OpenFst and comes back, with the same sequences."""
+    """An FST has the same sequences after a round trip through OpenFst."""
     result = Graph.of(Machine.of(graph.fst()).without_epsilons().fst())
 
     assert_same(accepted(result), accepted(graph))
@@ -211,7 +211,7 @@ def test_openfst_removes_epsilons(graph: Graph) -> None:
 @FEW
 @given(graphs(labels=2), st.integers(1, 3), st.data())
 def test_phones_in_context(graph: Graph, width: int, data: st.DataObject) -> None:
-    """Each sequence of phones becomes the sequence of its windows, at the same cost."""
+    """Each sequence of phones becomes the sequence of its windows, with the same cost."""
     graph = graph.trimmed()
     center = data.draw(st.integers(0, width - 1))
     tree = ContextDependency(context_width=width, central_position=center, to_pdf=Leaf(0))
@@ -238,7 +238,7 @@ SEQUENCES = st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=8), min_si
 @FEW
 @given(SEQUENCES, st.integers(2, 4))
 def test_phone_lm_without_dropping(sequences: list[list[int]], order: int) -> None:
-    """The cost of a sequence is the sum of relative frequencies of its n-grams."""
+    """The cost of a sequence is the sum of the costs of its n-grams, from relative frequencies."""
     model = estimate_phone_lm(
         sequences,
         PhoneLmOptions(ngram_order=order, no_prune_ngram_order=order, num_extra_lm_states=1000),
@@ -263,7 +263,7 @@ def test_phone_lm_without_dropping(sequences: list[list[int]], order: int) -> No
 @FEW
 @given(SEQUENCES, st.integers(0, 4))
 def test_phone_lm_with_fewer_states(sequences: list[list[int]], extra: int) -> None:
-    """States are dropped; what was seen is possible still, and the weights of a state sum to 1."""
+    """States are removed; seen n-grams stay possible, and the weights of a state sum to 1."""
     options = PhoneLmOptions(ngram_order=4, no_prune_ngram_order=2, num_extra_lm_states=extra)
 
     model = estimate_phone_lm(sequences, options)
@@ -283,9 +283,9 @@ def test_phone_lm_with_fewer_states(sequences: list[list[int]], extra: int) -> N
 
 
 def test_phone_lm_drops_most_states() -> None:
-    """With no states beside the bigrams' few others are left.
+    """Without extra states, few states remain beside those of bigrams.
 
-    They are those that longer histories need until the last stage of dropping.
+    These are the states that longer histories need until the last stage of pruning.
     """
     rng = np.random.default_rng(0)
     sequences = rng.integers(1, 6, size=(40, 12)).tolist()
@@ -307,7 +307,7 @@ def test_phone_lm_drops_most_states() -> None:
     ],
 )
 def test_options_of_phone_lms(options: dict[str, int], message: str) -> None:
-    """An option out of range is named."""
+    """An option out of range is refused by name."""
     with pytest.raises(ExampleError) as raised:
         PhoneLmOptions(**options)
 
@@ -335,7 +335,7 @@ def test_phone_lm_of_nothing() -> None:
 def test_allowed_phones(
     alignment: list[tuple[int, int]], factor: int, left: int, right: int
 ) -> None:
-    """A phone may be in a frame of the output if that lies within its tolerances."""
+    """A phone is possible in an output frame that lies within the phone's tolerances."""
     if factor > left + right + 1:
         return
     options = SupervisionOptions(
@@ -365,7 +365,7 @@ def test_allowed_phones(
     ],
 )
 def test_alignments_that_make_no_sense(alignment: list[tuple[int, int]], message: str) -> None:
-    """They are refused."""
+    """Senseless alignments are refused."""
     with pytest.raises(ExampleError) as raised:
         ProtoSupervision.from_alignment(alignment, SupervisionOptions())
 
@@ -373,7 +373,7 @@ def test_alignments_that_make_no_sense(alignment: list[tuple[int, int]], message
 
 
 def test_options_of_supervisions() -> None:
-    """Tolerances below zero, or too small for the subsampling, are refused."""
+    """Tolerances that are negative, or too small for the subsampling, are refused."""
     with pytest.raises(ExampleError, match="left_tolerance must be at least 0"):
         SupervisionOptions(left_tolerance=-1)
     with pytest.raises(ExampleError, match="frame_subsampling_factor must be 1 to 2"):
@@ -398,7 +398,7 @@ def lattice(rng: np.random.Generator, frames: int) -> Fst:
 @FEW
 @given(st.integers(0, 2**32 - 1), st.integers(1, 4))
 def test_parts_of_supervisions(seed: int, frames: int) -> None:
-    """A part accepts what lies between its frames on paths of the whole."""
+    """A part accepts the labels between its frames on paths of the whole."""
     rng = np.random.default_rng(seed)
     fst = lattice(rng, 5)
     whole = ChainSupervision(frames_per_sequence=5, label_dim=3, fst=fst)
@@ -414,7 +414,7 @@ def test_parts_of_supervisions(seed: int, frames: int) -> None:
 @FEW
 @given(st.integers(0, 2**32 - 1))
 def test_normalized_supervisions(seed: int) -> None:
-    """Sequences that the normalization FST has get its costs; the others go."""
+    """Sequences of the normalization FST get its costs; others are removed."""
     rng = np.random.default_rng(seed)
     fst = lattice(rng, 3)
     supervision = ChainSupervision(frames_per_sequence=3, label_dim=3, fst=fst)
@@ -438,7 +438,7 @@ def test_normalized_supervisions(seed: int) -> None:
 
 
 def test_a_path_of_vast_cost() -> None:
-    """A damaged cost that is beyond float32 with others leaves no path, which is no fault."""
+    """A damaged cost whose sum is beyond float32 leaves no path, which is not an error."""
     graph = Graph([[Arc(1, 3e38, 1)], [Arc(1, 3e38, 2)], []], [math.inf, math.inf, 0.0])
     paths = Graph([[Arc(1, 6.6e35, 1)], [Arc(1, 3e38, 2)], []], [math.inf, math.inf, 0.0])
     known = ChainSupervision(frames_per_sequence=2, label_dim=3, fst=paths.fst())
@@ -447,7 +447,7 @@ def test_a_path_of_vast_cost() -> None:
 
 
 def test_normalization_fsts_that_make_no_sense() -> None:
-    """Epsilons, a negative scale, and supervisions that are merged are refused."""
+    """Epsilons, a negative scale, and merged supervisions are refused."""
     rng = np.random.default_rng(0)
     fst = lattice(rng, 2)
     with pytest.raises(ExampleError, match="must be an acceptor without epsilons"):
@@ -472,7 +472,7 @@ def parsed(text: str) -> PhoneLattice:
 @FEW
 @given(graphs(acyclic=True), st.sampled_from([0.25, 0.5]))
 def test_costs_of_lattices(graph: Graph, scale: float) -> None:
-    """Costs are scaled, and relative to the best path; with a scale of 0 there are none."""
+    """Costs are scaled, relative to the best path; a scale of 0 removes them."""
     lengths = [[1] * len(arcs) for arcs in graph.arcs]
     known = PhoneLattice(graph=graph, lengths=lengths, final_lengths=[0] * graph.num_states)
 
@@ -485,7 +485,7 @@ def test_costs_of_lattices(graph: Graph, scale: float) -> None:
 
 
 def test_a_lattice() -> None:
-    """Phones may be said near the frames of any of their arcs, on the paths of the lattice."""
+    """Phones are possible near the frames of their arcs, on the paths of the lattice."""
     text = "\n0 1 7 0.5,3,1_1\n0 1 8 1.5,3,2_2\n1 2 9 0,0,3_3_3\n2 0.25,0,\n\n"
     options = SupervisionOptions(left_tolerance=0, right_tolerance=1, lm_scale=0.5)
 
@@ -506,7 +506,7 @@ def test_a_lattice() -> None:
     ],
 )  # fmt: skip
 def test_lattices_that_are_none(lines: list[str], message: str) -> None:
-    """A lattice without paths or with phones that are not aligned is refused with its reason."""
+    """A lattice without paths, or with phones without alignment, is refused with the reason."""
     text = "\n" + "".join(f"{line}\n" for line in lines) + "\n"
 
     with pytest.raises(ExampleError, match=message):
@@ -514,7 +514,7 @@ def test_lattices_that_are_none(lines: list[str], message: str) -> None:
 
 
 def test_lattices_that_cannot_be_read() -> None:
-    """Lines that are none are named; a frame without a phone near it is refused."""
+    """Invalid lines are named; a frame without a phone near it is refused."""
     for line in ("0 1 5 6 0,0,1", "0 1 5 0,0", "0 x 5", "0 1 -5 0,0,1", "0 1 5 inf,inf,"):
         with pytest.raises(ModelFileError, match="this is no line of a phone lattice"):
             parsed(f"\n{line}\n\n")

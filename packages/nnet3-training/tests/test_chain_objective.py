@@ -1,4 +1,4 @@
-"""LF-MMI against sums over all paths, against finite differences, and where it fails."""
+"""LF-MMI compared with sums over all paths and with finite differences, and its failures."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def log_prob_of_all_paths(fst: Fst, starts: np.ndarray, leak: np.ndarray, output
 
 
 def test_denominator_is_a_sum_over_paths() -> None:
-    """The log-probability is that of a product of dense matrices, the leaks being one of them."""
+    """The log-probability is that of a product of dense matrices, one of which is the leak."""
     rng = np.random.default_rng(1)
     fst, output = denominator(rng), rng.standard_normal((6 * 3, PDFS))
     graph = DenominatorGraph(fst, PDFS)
@@ -66,11 +66,11 @@ def test_denominator_is_a_sum_over_paths() -> None:
 
 
 def test_initial_probabilities() -> None:
-    """They are the average over the first hundred frames of a run from the start state."""
+    """Initial probabilities are averages over the first hundred frames from the start state."""
     fst = denominator(np.random.default_rng(2))
     matrix = np.zeros((fst.num_states, fst.num_states))
     np.add.at(matrix, (fst.sources, fst.destinations), np.exp(-fst.costs.astype(np.float64)))
-    matrix /= matrix.sum(axis=1, keepdims=True) + 1.0  # every state may end with probability 1
+    matrix /= matrix.sum(axis=1, keepdims=True) + 1.0  # each state can end, with weight 1
     current, total = np.eye(fst.num_states)[fst.start], np.zeros(fst.num_states)
     for _ in range(100):
         total += current
@@ -84,7 +84,7 @@ def test_initial_probabilities() -> None:
 @pytest.mark.parametrize("make", [supervision, end_to_end])
 @pytest.mark.parametrize("seed", range(3))
 def test_derivative(make, seed: int) -> None:
-    """In double precision, the derivative is what finite differences of objective and l2 give."""
+    """In double precision, the derivative agrees with finite differences, with and without l2."""
     rng = np.random.default_rng(seed)
     known, chain = make(rng), objective(seed)
     output = 2.0 * rng.standard_normal((12, PDFS))
@@ -103,7 +103,7 @@ def test_derivative(make, seed: int) -> None:
 
 @pytest.mark.parametrize("make", [supervision, end_to_end])
 def test_numerator_is_a_sum_over_paths(make) -> None:
-    """The posteriors of the numerator are the derivative of a sum over the paths of each FST."""
+    """The posteriors of the numerator are the derivative of the sum over each FST's paths."""
     rng = np.random.default_rng(3)
     known, chain = make(rng, sequences=2), objective()
     output = rng.standard_normal((8, PDFS))
@@ -124,7 +124,7 @@ def test_numerator_is_a_sum_over_paths(make) -> None:
 
 
 def test_sequences_that_hang_together() -> None:
-    """Where several states lie between two sequences, the result is that of one long path."""
+    """With several states between two sequences, the result is that of one long path."""
     rng = np.random.default_rng(4)
     fst = paths(rng, frames=8, pdfs=PDFS)
     two = ChainSupervision(num_sequences=2, frames_per_sequence=4, label_dim=PDFS, fst=fst)
@@ -157,7 +157,7 @@ def test_precision() -> None:
 
 
 def test_out_of_range() -> None:
-    """Outputs beyond 30 are pulled back by a share of the distance, and cut in the denominator."""
+    """Outputs beyond 30 are pulled back in proportion, and cut off for the denominator."""
     rng = np.random.default_rng(6)
     known, output = supervision(rng), rng.standard_normal((12, PDFS))
     output[0, 0], output[1, 1] = 35.0, -40.0
@@ -173,7 +173,7 @@ def test_out_of_range() -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_failure(value: float, caplog: pytest.LogCaptureFixture) -> None:
-    """Outputs that are not finite give -10 per frame, no derivative, a warning, and are counted."""
+    """Infinite outputs and NaN give -10 per frame, no derivative, a warning, and are counted."""
     known, chain = supervision(np.random.default_rng(7)), objective()
     output = np.zeros((12, PDFS), dtype=np.float32)
     output[3, 2] = value
@@ -200,13 +200,13 @@ def test_failure(value: float, caplog: pytest.LogCaptureFixture) -> None:
     ],
 )
 def test_options(name: str, value: object) -> None:
-    """Coefficients that make no sense are refused by name."""
+    """Senseless coefficients are refused by name."""
     with pytest.raises(TrainingError, match=name):
         ChainOptions(**{name: value})
 
 
 def test_what_does_not_fit() -> None:
-    """Shapes, numbers of pdfs and lengths of paths that do not fit each other are errors."""
+    """Shapes, numbers of pdfs and path lengths that do not fit each other are errors."""
     rng = np.random.default_rng(8)
     known, chain = supervision(rng), objective()
     output = np.zeros((12, PDFS))
@@ -248,7 +248,7 @@ output-node name=output-xent input=s
 
 
 def example(rng: np.random.Generator) -> TrainingExample:
-    """Three sequences of four frames, every third of the input's."""
+    """Three sequences of four output frames, with three input frames for each."""
     known = supervision(rng)
     indexes = np.array([(n, 3 * t, 0) for t in range(4) for n in range(3)], dtype=np.int32)
     frames = [rng.standard_normal((10, 3)) for _ in range(3)]
@@ -259,7 +259,7 @@ def example(rng: np.random.Generator) -> TrainingExample:
 
 
 def test_training() -> None:
-    """Steps raise the objective; evaluation shows what the first step saw."""
+    """Steps raise the objective; an evaluation agrees with the objective of the first step."""
     rng = np.random.default_rng(9)
     nnet = parse_config(NETWORK, rng=rng)
     training = ChainTraining(nnet, denominator(rng), OPTIONS)
@@ -277,7 +277,7 @@ def test_training() -> None:
 
 
 def test_weights_of_frames() -> None:
-    """Derivatives are multiplied by the weights of frames, where that is asked for."""
+    """Derivatives are multiplied by the weights of frames on request."""
     rng = np.random.default_rng(10)
     nnet = parse_config(NETWORK, rng=rng)
     fst, each = denominator(rng), example(rng)
@@ -293,7 +293,7 @@ def test_weights_of_frames() -> None:
 
 
 def test_networks_without_the_outputs() -> None:
-    """A network without the output that is to be trained is refused by name."""
+    """A network without the output to be trained is refused by name."""
     text = NETWORK.replace("output-node name=output-xent", "output-node name=other")
     nnet = parse_config(text, rng=np.random.default_rng(0))
 

@@ -1,4 +1,4 @@
-"""Training that goes on from a checkpoint, against training that was not interrupted."""
+"""Training from a checkpoint compared with training without interruption."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COMPONENTS = {
     "LogSoftmaxComponent dim=6": (6, 6),
     "BatchNormComponent dim=6": (6, 6),
     "DropoutComponent dim=6 dropout-proportion=0.3": (6, 6),
-    # One number for a frame, of which there is an odd number up to the checkpoint.
+    # One number for each frame; the number of frames up to the checkpoint is odd.
     "DropoutComponent dim=6 dropout-proportion=0.3 dropout-per-frame=true": (6, 6),
     "GeneralDropoutComponent dim=6 dropout-proportion=0.3": (6, 6),
     "SpecAugmentTimeMaskComponent dim=6 zeroed-proportion=0.3": (6, 6),
@@ -57,7 +57,7 @@ COMPONENTS = {
     "component2='type=NaturalGradientPerElementScaleComponent dim=6' "
     "component3='type=RectifiedLinearComponent dim=6 self-repair-scale=0.1'": (6, 6),
 }
-"""Components that gather something, or draw, with their dimensions."""
+"""Components with statistics or random draws, with their dimensions."""
 
 
 def network(component: str = "NoOpComponent dim=6", dims: tuple[int, int] = (6, 6)) -> Nnet:
@@ -76,7 +76,7 @@ def network(component: str = "NoOpComponent dim=6", dims: tuple[int, int] = (6, 
 
 
 def minibatch(number: int) -> TrainingExample:
-    """Frames of noise, two sequences or one in turns, of two lengths."""
+    """Frames of noise: by turns two sequences or one, of two lengths."""
     rng = np.random.default_rng(number)
     frames, sequences = 8 + number % 2, 2 - number % 2
     inputs = [rng.standard_normal((frames + 1, 4), dtype=np.float32) for _ in range(sequences)]
@@ -88,7 +88,7 @@ def minibatch(number: int) -> TrainingExample:
 
 
 def go_on(trainer: Trainer, count: int) -> Trainer:
-    """Trains until there were so many minibatches."""
+    """Trains up to minibatch number `count`."""
     while trainer.num_minibatches < count:
         trainer.train_minibatch(minibatch(trainer.num_minibatches))
     return trainer
@@ -105,7 +105,7 @@ OPTIONS = TrainerOptions(learning_rate=0.02, momentum=0.5, seed=11, print_interv
 
 @pytest.mark.parametrize("component", COMPONENTS)
 def test_resumed_run(component: str, tmp_path: Path) -> None:
-    """A run that goes on from a checkpoint ends in the bytes of one that was not interrupted."""
+    """A run from a checkpoint ends with the bytes of an uninterrupted run."""
     nnet, path = network(component, COMPONENTS[component]), tmp_path / "checkpoint"
     trainer = go_on(Trainer(nnet, OPTIONS), 15)
     saved(trainer, path)
@@ -130,7 +130,7 @@ def numbers(component: Component) -> Iterator[tuple[str, float]]:
 
 @pytest.mark.parametrize("component", COMPONENTS)
 def test_statistics_begin_at_zero(component: str) -> None:
-    """Without `zero_component_stats=False` a new run begins as if its network was new."""
+    """Without `zero_component_stats=False`, a new run resets all statistics of its network."""
     trainer = Trainer(network(component, COMPONENTS[component]), OPTIONS)
     new = [*numbers(trainer.nnet.component("m"))]
 
@@ -150,7 +150,7 @@ def test_statistics_begin_at_zero(component: str) -> None:
     ],
 )
 def test_options(changes: dict[str, float], tmp_path: Path) -> None:
-    """So it is with other options, for a network that was trained before."""
+    """The same holds with other options, and for a network that was trained before."""
     nnet, path = network("BatchNormComponent dim=6"), tmp_path / "checkpoint"
     nnet = go_on(Trainer(nnet, OPTIONS), 2).nnet
     trainer = go_on(Trainer(nnet, attrs.evolve(OPTIONS, **changes)), 5)
@@ -163,7 +163,7 @@ def test_options(changes: dict[str, float], tmp_path: Path) -> None:
 
 
 def test_changed_rates(tmp_path: Path) -> None:
-    """The rate and the dropout of now are kept, not those that training began with."""
+    """A checkpoint has the current learning rate and dropout, not the initial ones."""
     nnet, path = network("DropoutComponent dim=6 dropout-proportion=0.3"), tmp_path / "checkpoint"
     trainer = go_on(Trainer(nnet, OPTIONS), 4)
     trainer.set_learning_rate(0.005)
@@ -181,7 +181,7 @@ def test_changed_rates(tmp_path: Path) -> None:
     "component", ["BatchNormComponent dim=6", "RectifiedLinearComponent dim=6"]
 )
 def test_resumed_run_on_a_device(component: str, tmp_path: Path) -> None:
-    """On a device it is so, too; and what began there goes on on the processor."""
+    """The same holds on a device; a run from a device can continue on the processor."""
     nnet, path = network(component), tmp_path / "checkpoint"
     trainer = go_on(Trainer(nnet, OPTIONS, HostPlatform()), 5)
     saved(trainer, path)
@@ -196,7 +196,7 @@ def test_resumed_run_on_a_device(component: str, tmp_path: Path) -> None:
 
 
 def test_killed_process(tmp_path: Path) -> None:
-    """A process that is killed while it trains and writes loses at most its last minibatch."""
+    """A process that is killed during training or a write loses at most its last minibatch."""
     whole, interrupted = tmp_path / "whole", tmp_path / "interrupted"
     train(whole, 150)
 
@@ -207,7 +207,7 @@ def test_killed_process(tmp_path: Path) -> None:
 
 
 def test_damage_anywhere(tmp_path: Path) -> None:
-    """A file in which a byte was changed, or that was cut, is refused with one clear error."""
+    """A checkpoint with a changed byte, or that was cut off, is refused with one clear error."""
     path = tmp_path / "checkpoint"
     data = saved(go_on(Trainer(network(), OPTIONS), 2), path)
     rng = np.random.default_rng(0)
@@ -225,7 +225,7 @@ def test_damage_anywhere(tmp_path: Path) -> None:
 
 
 def test_other_files(tmp_path: Path) -> None:
-    """What is no checkpoint is called so; of a missing file the error is that of a missing file."""
+    """A file that is no checkpoint is named as such; a missing file gives Python's error, too."""
     path = tmp_path / "network"
     network().save(path)
 
@@ -240,7 +240,7 @@ def test_other_files(tmp_path: Path) -> None:
 
 
 def test_objective_of_the_user(tmp_path: Path) -> None:
-    """A run with an objective function of its own needs that again, and others take none."""
+    """A run with a user's objective function needs it again; other runs accept none."""
     path = tmp_path / "checkpoint"
 
     def objective(outputs: object, example: TrainingExample) -> dict[str, Objective]:

@@ -1,4 +1,4 @@
-"""Damaged archives of examples give one error, soon, in little memory, and touch nothing."""
+"""Damaged archives of examples give one error, quickly, in little memory, without effects."""
 
 import json
 import os
@@ -15,13 +15,13 @@ from damaged.good_files import good_files
 
 TESTS = Path(damaged.__file__).parents[1]
 FILES = int(os.environ.get("DAMAGED_EXAMPLES", "1500"))
-"""How many are read; `python -m damaged.reading 1 0:20000 examples` reads 20,000."""
+"""Number of files to read; `python -m damaged.reading 1 0:20000 examples` reads 20,000."""
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="measures memory in Linux's way")
 
 
 def test_damaged_examples_are_refused_or_read() -> None:
-    """Nothing else happens; failures name seed and number of the file."""
+    """Damaged files have no other effect; a failure names the seed and number of the file."""
     result = subprocess.run(
         [sys.executable, "-m", "damaged.reading", "1", f"0:{FILES}", "examples"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, sys.path)])},
@@ -39,7 +39,7 @@ def test_damaged_examples_are_refused_or_read() -> None:
 
 
 def test_every_damage_is_done() -> None:
-    """All ways of damage, and all forms of examples, occur among a few hundred files."""
+    """A few hundred files have all kinds of damage and all forms of examples."""
     files = [damaged_file(1, number, "examples") for number in range(600)]
     names = Counter(file.name.rsplit(", ", 1)[1] for file in files)
     good = good_files("examples")

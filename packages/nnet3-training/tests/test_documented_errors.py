@@ -1,4 +1,4 @@
-"""What public functions raise is what their docstrings name."""
+"""Public functions raise the errors that their docstrings name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FRAMES = ExampleInput.from_sequences("input", [np.ones((3, 4))])
 
 
 def nnet(line: str = "") -> Nnet:
-    """An affine map, with more fields."""
+    """An affine map with further fields."""
     text = f"""
     input-node name=input dim=4
     component name=c type=AffineComponent input-dim=4 output-dim=3 {line}
@@ -45,7 +45,7 @@ def example(**changes: tuple[object, ...]) -> TrainingExample:
 
 
 def inputs(dim: int) -> tuple[ExampleInput, ...]:
-    """The same frames with another dimension."""
+    """The frames of the example with another dimension."""
     return (ExampleInput.from_sequences("input", [np.ones((3, dim))]),)
 
 
@@ -119,7 +119,7 @@ def inputs(dim: int) -> tuple[ExampleInput, ...]:
     ],
 )
 def test_errors(documented: object, call: Callable[[], object], error: type[Exception]) -> None:
-    """A wrong argument raises an error of the kind that the docstring names, and no other."""
+    """A wrong argument raises an error that the docstring names, and no other."""
     assert error.__name__ in inspect.getdoc(documented).partition("Raises:")[2]
 
     with pytest.raises(error) as raised:
@@ -130,7 +130,7 @@ def test_errors(documented: object, call: Callable[[], object], error: type[Exce
 
 @pytest.mark.parametrize("variable", ["NNET3_BLAS", "NNET3_PANELS", "NNET3_TILES"])
 def test_environment(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trainer puts a network on a device, and names the error of the environment."""
+    """A trainer, which puts a network on a device, names the error of the environment."""
     monkeypatch.setenv(variable, "foo")
 
     assert "RunError" in inspect.getdoc(Trainer.__init__)
@@ -139,7 +139,7 @@ def test_environment(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_components_without_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A component is looked up where it is to be computed; there its error is named."""
+    """The error for an unsupported component appears where it would be computed."""
     monkeypatch.delitem(base._KERNELS, AffineComponent)
     trainer = Trainer(nnet())
 

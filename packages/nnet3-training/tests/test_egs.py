@@ -1,4 +1,4 @@
-"""Examples changed, cut from utterances, and read and written in every form."""
+"""Examples: changing, cutting from utterances, reading and writing in every form."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ RNG = np.random.default_rng(0)
 
 
 def example(frames: int = 4, context: int = 2) -> TrainingExample:
-    """One sequence with i-vector and classes; of the second frame nothing is known."""
+    """One sequence with i-vector and classes; the second frame has no class."""
     values = RNG.standard_normal((frames + 2 * context, 3), dtype=np.float32)
     return TrainingExample(
         key="a",
@@ -66,13 +66,13 @@ def example(frames: int = 4, context: int = 2) -> TrainingExample:
 
 
 def times(each: ExampleInput | ExampleOutput) -> list[int]:
-    """The t of its rows."""
+    """The t of the rows."""
     return each.indexes[:, 1].tolist()
 
 
 @pytest.mark.parametrize("binary", [True, False])
 def test_forms_of_matrices(binary: bool, tmp_path: Path) -> None:
-    """Sparse inputs, dense targets and several outputs are read as they were written."""
+    """Sparse inputs, dense targets and several outputs are read as written."""
     sparse = SparsePosteriors.from_labels([1, -1, 0], 4)
     written = TrainingExample(
         key="k",
@@ -97,7 +97,7 @@ def test_forms_of_matrices(binary: bool, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("binary", [True, False])
 def test_damaged_examples(binary: bool) -> None:
-    """Whatever byte is changed, examples are read or an error of this package is raised."""
+    """With any changed bytes, examples are read, or an error of this package is raised."""
     whole = b"a " + example_bytes(with_compression(example(10)), binary=binary)
     failed = 0
     for _ in range(500):
@@ -111,7 +111,7 @@ def test_damaged_examples(binary: bool) -> None:
 
 
 def test_shift() -> None:
-    """Inputs and outputs move, i-vectors do not."""
+    """Inputs and outputs are shifted, i-vectors are not."""
     moved = shifted(example(), 3)
 
     assert times(moved.inputs[0]) == list(range(1, 9))
@@ -120,7 +120,7 @@ def test_shift() -> None:
 
 
 def test_context_and_frame() -> None:
-    """One frame of the output is kept, and as much of the input as is asked for."""
+    """One frame of the output is kept, with the requested context of the input."""
     one = with_context(with_frame(example(), 2), left=1, right=0)
 
     assert times(one.outputs[0]) == [2]
@@ -132,7 +132,7 @@ def test_context_and_frame() -> None:
 
 
 def test_excision() -> None:
-    """Frames of which nothing is known go, and inputs that no other frame needs."""
+    """Frames without labels are removed, with inputs that no other frame needs."""
     cut = excised(example(6, context=2), left=0, right=0)
 
     assert times(cut.outputs[0]) == [0, 2, 3, 4, 5]
@@ -142,7 +142,7 @@ def test_excision() -> None:
 
 
 def test_weights_and_names() -> None:
-    """Posteriors and targets, compressed ones too, are multiplied; the output is renamed."""
+    """Posteriors and targets, also compressed ones, are scaled; the output is renamed."""
     dense = ExampleOutput.from_targets("output", [RNG.standard_normal((9, 2))])
     full = attrs.evolve(example(), outputs=[dense])
     packed = with_compression(full)
@@ -160,7 +160,7 @@ def test_weights_and_names() -> None:
 
 @pytest.mark.parametrize("rows", [3, 8, 9, 40])
 def test_compressed_rows(rows: int) -> None:
-    """Rows of a compressed matrix are those of its values, repeated beyond its ends."""
+    """Rows of a compressed matrix have its values, repeated beyond its ends."""
     matrix = compressed.compress(RNG.standard_normal((20, 3), dtype=np.float32))
     wanted = matrix.decompressed()[np.clip(np.arange(-2, rows - 2), 0, 19)]
 
@@ -186,7 +186,7 @@ def test_numbers_that_cannot_be_compressed() -> None:
     seed=st.integers(0, 100),
 )
 def test_chunks(lengths: list[int], length: int, overlap: int, step: int, seed: int) -> None:
-    """Chunks have the lengths that are asked for, rise, lie in the utterance, and weigh 1."""
+    """Chunks have the requested lengths, are in order within the utterance, and weigh 1 in sum."""
     if overlap >= lengths[0]:
         overlap = 0
     options = SplitOptions(
@@ -212,7 +212,7 @@ def test_chunks(lengths: list[int], length: int, overlap: int, step: int, seed: 
 
 
 def test_made_examples() -> None:
-    """A chunk has its context, repeated beyond the ends, the i-vector of its time, its labels."""
+    """A chunk has its context, repeated beyond the ends, its i-vector and its labels."""
     features = np.arange(12, dtype=np.float32).reshape(6, 2)
     utterance = Utterance(
         key="u",
@@ -235,7 +235,7 @@ def test_made_examples() -> None:
 
 
 def test_examples_of_utterances() -> None:
-    """Utterances are split in their order; those without room for a chunk give nothing."""
+    """Utterances are split in order; those too short for a chunk give none."""
     utterances = [
         Utterance(
             key=key,
@@ -255,7 +255,7 @@ def test_examples_of_utterances() -> None:
 
 
 def test_whole_utterances() -> None:
-    """Without lengths an utterance is one chunk."""
+    """Without given lengths, an utterance is one chunk."""
     splitter = UtteranceSplitter(SplitOptions(num_frames=()), CRandom())
 
     [chunk] = splitter.chunks(17)
@@ -264,7 +264,7 @@ def test_whole_utterances() -> None:
 
 
 def test_speakers() -> None:
-    """Stretches are moved back into the utterance; too short utterances make no example."""
+    """Segments are moved to lie within the utterance; short utterances give no example."""
     chunk = parse_ranges(["u 0 3 8 4 1"])["u"][0]
     features = RNG.standard_normal((10, 2), dtype=np.float32)
 
@@ -279,7 +279,7 @@ def test_speakers() -> None:
 
 
 def test_labels() -> None:
-    """Posteriors and alignments are read in text, an empty frame too."""
+    """Posteriors and alignments are read as text, even empty frames."""
     reader = TextReader(memoryview(b" [ 3 0.5 1 0.5 ] [ ] [ 2 1 ]\n"), "p")
     assert read_posterior(reader) == [[(3, 0.5), (1, 0.5)], [], [(2, 1.0)]]
     reader = TextReader(memoryview(b"1 2 3\nnext"), "a")
@@ -288,7 +288,7 @@ def test_labels() -> None:
 
 
 def test_sparse_matrix_with_doubles() -> None:
-    """Numbers of a sparse matrix may have double precision."""
+    """A sparse matrix can have numbers of double precision."""
     four = b"\4"
     data = (
         b"SM " + four + np.int32(1).tobytes() + b"SV " + four + np.int32(3).tobytes()
@@ -302,7 +302,7 @@ def test_sparse_matrix_with_doubles() -> None:
 
 
 def test_compressed_minibatches() -> None:
-    """A merger compresses what it has merged, if it is to."""
+    """A merger compresses merged examples on request."""
     merger = ExampleMerger(MinibatchRules.parse("2"), compress=True)
 
     [merged] = merger.merged([example(), example()])
@@ -314,9 +314,9 @@ def test_compressed_minibatches() -> None:
 
 @pytest.mark.parametrize("rows", [30, 29, 10, 11])
 def test_posteriors_with_subsampling(rows: int) -> None:
-    """A row of each input frame is taken at the times of the output; one of output frames always.
+    """Rows for input frames are taken at the times of the output; rows for output frames, always.
 
-    Rows that are missing at the end have no classes.
+    Missing rows at the end have no classes.
     """
     step = 3 if rows > 20 else 1
     frames = [[(number // step % 50, 1.0)] if number % 2 == 0 else [] for number in range(rows)]
@@ -340,7 +340,7 @@ def test_posteriors_with_subsampling(rows: int) -> None:
 
 
 def test_context_at_the_ends_of_time() -> None:
-    """Times near the limits of 32 bits do not wrap around when context is added."""
+    """Adding context does not wrap times around near the limits of 32 bits."""
     end = 2**31 - 1
     example = TrainingExample(
         inputs=[ExampleInput.from_sequences("input", [np.ones((6, 2))], t_start=end - 5)],
@@ -359,7 +359,7 @@ def test_context_at_the_ends_of_time() -> None:
 
 
 def test_compression_of_numbers_that_hardly_differ() -> None:
-    """Where single precision cannot tell the percentiles apart, the numbers stay what they are."""
+    """Numbers whose percentiles are equal in single precision stay unchanged."""
     values = np.full((12, 3), 1e7, dtype=np.float32)
     values[5, 1] += 1.0
 
@@ -381,7 +381,7 @@ def test_compression_of_numbers_that_hardly_differ() -> None:
     ],
 )
 def test_random_numbers_of_the_c_library(seed: int, numbers: list[int]) -> None:
-    """They are those of the GNU C library, for negative seeds, too."""
+    """Random numbers are those of the GNU C library, also for negative seeds."""
     random = CRandom(seed)
 
     assert [random.rand() for _ in numbers] == numbers
@@ -390,7 +390,7 @@ def test_random_numbers_of_the_c_library(seed: int, numbers: list[int]) -> None:
 
 @given(st.integers(0, 30), st.integers(0, 12), st.integers(-5, 5))
 def test_shuffled_with_a_buffer(count: int, buffer_size: int, seed: int) -> None:
-    """Every item comes once; with one place all come in their order."""
+    """Every item is returned once; with one place in the buffer, in order."""
     found = list(shuffled(range(count), CRandom(seed), buffer_size))
 
     assert sorted(found) == list(range(count))

@@ -1,4 +1,4 @@
-"""Training examples: merged to minibatches, and read from Kaldi's archives."""
+"""Training examples: merging to minibatches, and reading Kaldi's archives."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ output-node name=output input=c
 
 
 def labelled(frames: int, label: int) -> TrainingExample:
-    """One sequence whose frames all have one label; inputs begin a frame before the outputs."""
+    """One sequence of frames with the same label; inputs begin one frame before the outputs."""
     return TrainingExample(
         inputs=[
             ExampleInput.from_sequences("input", [np.full((frames + 1, 2), label)], t_start=-1)
@@ -42,7 +42,7 @@ def labelled(frames: int, label: int) -> TrainingExample:
 
 
 def test_merged_examples() -> None:
-    """Each example becomes a sequence; its rows and its supervision stay together."""
+    """Each example becomes a sequence; rows and their supervision stay together."""
     merged = merge_examples([labelled(2, 1), labelled(2, 2)])
 
     assert merged.inputs[0].indexes.tolist() == [[n, t, 0] for n in range(2) for t in (-1, 0, 1)]
@@ -53,7 +53,7 @@ def test_merged_examples() -> None:
 
 
 def test_merged_targets() -> None:
-    """Dense targets are put one below the other."""
+    """Dense targets are stacked."""
     parts = [
         TrainingExample(
             inputs=[ExampleInput.from_sequences("input", [np.zeros((1, 2))])],
@@ -68,7 +68,7 @@ def test_merged_targets() -> None:
 
 
 def test_minibatches_have_one_shape() -> None:
-    """Full groups come at once, the rest at the end, and no example is lost."""
+    """Full groups are returned at once, the rest at the end, and no example is lost."""
     lengths = [3, 2, 3, 2, 3, 2, 3]
     batches = list(minibatches((labelled(n, 0) for n in lengths), 2))
 
@@ -78,13 +78,13 @@ def test_minibatches_have_one_shape() -> None:
 
 @pytest.mark.parametrize("size", [0, 1.5, float("nan")])
 def test_size_of_minibatches(size: float) -> None:
-    """A minibatch has a positive number of examples, which is an integer."""
+    """The number of examples in a minibatch must be a positive integer."""
     with pytest.raises(ExampleError, match=rf"must be a positive integer \(got {size}\)"):
         next(minibatches([labelled(2, 0)], size))
 
 
 def test_examples_that_cannot_be_merged() -> None:
-    """Several sequences, other nodes, and supervision of unknown kind are refused."""
+    """Several sequences, other nodes, and unknown types of supervision are refused."""
     two = merge_examples([labelled(2, 0), labelled(2, 1)])
     odd = TrainingExample(
         inputs=labelled(2, 0).inputs,
@@ -128,13 +128,13 @@ def test_posteriors_that_make_no_sense(
     ],
 )
 def test_sequences_that_make_no_sense(make: Callable[[], object], message: str) -> None:
-    """Labels are vectors of integers; there is a sequence at least, and all have one dimension."""
+    """Labels are integer vectors, and there must be a sequence; all have the same dimension."""
     with pytest.raises(ExampleError, match=message):
         make()
 
 
 def test_repr_of_examples() -> None:
-    """An example is printed with the shapes of its arrays, not with their values."""
+    """The repr of an example shows the shapes of its arrays, not their values."""
     text = repr(labelled(200, 1))
 
     assert "matrix=<float32 (201, 2)>" in text
@@ -142,7 +142,7 @@ def test_repr_of_examples() -> None:
 
 
 def test_rows_without_index() -> None:
-    """Inputs and outputs need one index for each row."""
+    """Inputs and outputs need an index for each row."""
     with pytest.raises(ExampleError, match="input 'input': 1 indexes for 2 rows"):
         ExampleInput(name="input", indexes=[[0, 0, 0]], values=np.zeros((2, 2)))
     with pytest.raises(ExampleError, match="output 'output': 1 indexes for 2 rows"):
@@ -176,7 +176,7 @@ def archive() -> bytes:
 
 
 def test_archive(tmp_path: Path) -> None:
-    """Indexes in both forms, a full and a sparse matrix are read; an archive may hold several."""
+    """Both forms of indexes, and full and sparse matrices, are read from several examples."""
     path = tmp_path / "egs.ark"
     path.write_bytes(archive() * 2)
 
@@ -194,7 +194,7 @@ def test_archive(tmp_path: Path) -> None:
 
 
 def test_empty_archive(tmp_path: Path) -> None:
-    """It has no examples."""
+    """An empty archive has no examples."""
     path = tmp_path / "egs.ark"
     path.touch()
 
@@ -203,7 +203,7 @@ def test_empty_archive(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 def test_archive_from_a_named_pipe(tmp_path: Path) -> None:
-    """What is written into a pipe, which has no size, is read to its end."""
+    """A pipe, which has no size, is read to its end."""
     path = tmp_path / "egs.fifo"
     os.mkfifo(path)
     writer = threading.Thread(target=path.write_bytes, args=(archive() * 2000,), daemon=True)
@@ -217,7 +217,7 @@ def test_archive_from_a_named_pipe(tmp_path: Path) -> None:
 
 
 def test_time_that_leaves_32_bits(tmp_path: Path) -> None:
-    """A step beyond the largest t is an error with its place, whatever t it begins at."""
+    """A step beyond the largest t is an error with its place, whatever the first t is."""
     path = tmp_path / "egs.ark"
     far = integer(2**31 - 2) + integer(0)
     data = archive().replace(integer(300) + integer(0) + bytes([256 - 2]), far + bytes([2]))
@@ -239,7 +239,7 @@ def test_time_that_leaves_32_bits(tmp_path: Path) -> None:
     ],
 )
 def test_damaged_archives(tmp_path: Path, old: bytes, new: bytes, message: str) -> None:
-    """What does not belong there is an error that names the file and the offset."""
+    """Unexpected data is an error that names the file and the offset."""
     path = tmp_path / "egs.ark"
     path.write_bytes(archive().replace(old, new))
 
@@ -249,7 +249,7 @@ def test_damaged_archives(tmp_path: Path, old: bytes, new: bytes, message: str) 
 
 
 def test_truncated_archives(tmp_path: Path) -> None:
-    """Wherever an archive ends too early, there is one error."""
+    """An archive cut off anywhere gives one error."""
     path = tmp_path / "egs.ark"
     whole = archive()
     for size in range(1, len(whole) - 1):

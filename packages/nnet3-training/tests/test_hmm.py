@@ -1,4 +1,4 @@
-"""Trees and transition models: written, read, asked, and damaged."""
+"""Trees and transition models: writing, reading, looking up, and damage."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ TREES = st.builds(
 
 
 def answer(node: EventMap | None, event: dict[int, int]) -> int | None:
-    """The definition: what each kind of node does with an event."""
+    """The answer of a node to an event, by the definition of its kind."""
     if node is None or isinstance(node, Leaf):
         return None if node is None else node.pdf
     if isinstance(node, Table):
@@ -60,7 +60,7 @@ def answer(node: EventMap | None, event: dict[int, int]) -> int | None:
 @settings(max_examples=40, deadline=None)
 @given(TREES, st.tuples(*[st.integers(0, 5)] * 3), st.integers(0, 3))
 def test_answers_of_trees(tree: ContextDependency, window: tuple[int, ...], state: int) -> None:
-    """A tree answers as its nodes do; without an answer an error names the phones."""
+    """A tree answers by its nodes; if it has no answer, an error names the phones."""
     wanted = answer(tree.to_pdf, {-1: state, **dict(enumerate(window))})
 
     if wanted is None:
@@ -73,7 +73,7 @@ def test_answers_of_trees(tree: ContextDependency, window: tuple[int, ...], stat
 
 @pytest.mark.parametrize("binary", [True, False])
 def test_trees_are_read_as_they_were_written(binary: bool, tmp_path: Path) -> None:
-    """Binary and text; each kind of node, and a branch that is not there."""
+    """Each kind of node, and a missing branch, is written and read as binary and text."""
 
     @settings(max_examples=25, deadline=None)
     @given(TREES)
@@ -91,7 +91,7 @@ TEXT = (
 
 
 def test_tree_in_text() -> None:
-    """Blanks and line ends do not matter; an old tree has lengths before, which are skipped."""
+    """Blanks and line ends do not matter; old trees begin with lengths, which are skipped."""
     tree = read_tree(io.BytesIO(TEXT.encode()))
     old = TEXT.replace("ToPdf", "ToLength CE 3\nToPdf")
 
@@ -114,7 +114,7 @@ def test_tree_in_text() -> None:
     ],
 )
 def test_damaged_trees(old: str, new: str, message: str) -> None:
-    """One error says what is wrong."""
+    """A damaged tree gives one error that says what is wrong."""
     assert old in TEXT
     with pytest.raises(ModelFileError) as raised:
         read_tree(io.BytesIO(TEXT.replace(old, new).encode()))
@@ -139,7 +139,7 @@ MODEL = TransitionModel(
 
 
 def test_transitions_are_numbered() -> None:
-    """Each has a number, the pdf of its kind, its phone and its cost."""
+    """Each transition has a number, a pdf of its kind, a phone and a cost."""
     found = Transitions.of(MODEL)
 
     assert found.num_ids == 4
@@ -172,7 +172,7 @@ def test_transitions_are_numbered() -> None:
     ],
 )
 def test_transition_models_that_make_no_sense(changes: dict[str, object], message: str) -> None:
-    """One error says what is wrong."""
+    """A damaged transition model gives one error that says what is wrong."""
     with pytest.raises(HmmError) as raised:
         Transitions.of(attrs.evolve(MODEL, **changes))
 
@@ -180,7 +180,7 @@ def test_transition_models_that_make_no_sense(changes: dict[str, object], messag
 
 
 def test_states_that_there_are_not() -> None:
-    """A state that the model has not, and a phone that the topology has not, are named."""
+    """A state that the model lacks, and a phone that the topology lacks, are named."""
     found = Transitions.of(MODEL)
     with pytest.raises(HmmError, match=r"no state 0 of phone 1 with the pdfs 5 and 6"):
         found.state(1, 0, 5, 6)
@@ -236,7 +236,7 @@ def initial(topology: str) -> TransitionModel:
 
 
 def test_transition_model_of_a_tree() -> None:
-    """Kaldi's nnet3-am-init has these states, in this order."""
+    """The states, and their order, are those of Kaldi's nnet3-am-init."""
     model = initial(ONE_PDF)
 
     pdfs = {1: ([0, 2, 3, 4], [5, 6]), 2: ([0, 1, 3, 4], [5, 7]), 3: ([0, 2, 3, 4], [5, 7])}
@@ -253,7 +253,7 @@ def test_transition_model_of_a_tree() -> None:
 
 
 def test_transition_model_of_pairs_of_pdfs() -> None:
-    """Where a self-loop has its own pdf, the states are Kaldi's pairs."""
+    """If self-loops have their own pdfs, the states are Kaldi's pairs of pdfs."""
     model = initial(TWO_PDFS)
 
     pairs = {1: ([0, 2, 3, 4], [5, 6]), 2: ([0, 1, 3, 4], [5, 7]), 3: ([0, 2, 3, 4], [5, 7])}
@@ -275,7 +275,7 @@ def test_transition_model_of_pairs_of_pdfs() -> None:
     ],
 )
 def test_topologies_that_make_no_sense(old: str, new: str, message: str) -> None:
-    """One error says what is wrong."""
+    """A tree and a topology that do not fit give one error that says what is wrong."""
     assert old in ONE_PDF
     with pytest.raises(ModelFileError) as raised:
         read_hmm_topology(io.BytesIO(ONE_PDF.replace(old, new).encode()))
@@ -284,7 +284,7 @@ def test_topologies_that_make_no_sense(old: str, new: str, message: str) -> None
 
 
 def test_training_of_transitions() -> None:
-    """Shares of counts; states that were seen too little keep theirs; Kaldi's figures."""
+    """Probabilities are shares of counts; rarely seen states keep theirs; Kaldi's figures."""
     transitions = Transitions.of(initial(ONE_PDF))
     counts = np.bincount(6 * [1, 1, 1, 2, 3, 3, 4, 1, 2, 3, 3, 3, 4], minlength=61).astype(float)
     trained = train_transitions(transitions, counts)
@@ -299,7 +299,7 @@ def test_training_of_transitions() -> None:
 
 
 def test_shared_training_of_transitions() -> None:
-    """With the same pdf goes the same probability; the floor holds."""
+    """States with the same pdf get the same probabilities, not below the floor."""
     transitions = Transitions.of(initial(ONE_PDF))
     counts = np.zeros(61)
     counts[1] = 1000.0

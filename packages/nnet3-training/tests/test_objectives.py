@@ -1,4 +1,4 @@
-"""Objectives by name, and as functions of arrays of any library."""
+"""Objectives given by name, or as functions of arrays of any library."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def example(*outputs: str) -> TrainingExample:
 
 
 class Tensor:
-    """An array of another library: all that it lets others see is DLPack."""
+    """An array of another library that has only DLPack."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
@@ -56,7 +56,7 @@ class Tensor:
         return self.array.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Where it is."""
+        """The device of the array."""
         return self.array.__dlpack_device__()
 
 
@@ -77,7 +77,7 @@ def squared_error(output: np.ndarray, targets: np.ndarray) -> tuple[float, np.nd
 
 
 def squared_error_of_tensors(output: Tensor, targets: Tensor) -> tuple[Scalar, Tensor]:
-    """The same with another library."""
+    """The quadratic objective with another library's arrays."""
     value, derivative = squared_error(np.from_dlpack(output), np.from_dlpack(targets))
     return Scalar(value), Tensor(derivative)
 
@@ -102,14 +102,14 @@ def trained(nnet: Nnet, objective: Any, **options: Any) -> np.ndarray:
     ],
 )
 def test_same_objective_in_several_ways(objective: object) -> None:
-    """The name, a function of NumPy arrays and one of another library's train the same."""
+    """A name, a function of NumPy arrays, and one of another library's arrays train alike."""
     np.testing.assert_allclose(
         trained(network("linear"), objective), trained(network(), None), rtol=1e-6
     )
 
 
 def test_outputs_that_are_not_named() -> None:
-    """They keep the objective of their node."""
+    """Outputs that are not named keep the objectives of their nodes."""
     evaluator = Evaluator(network(), objective={"output": "linear"})
     found = evaluator.add(example("output", "other"))
     of_nodes = Evaluator(network()).add(example("output", "other"))
@@ -125,7 +125,7 @@ def test_output_that_the_network_lacks() -> None:
 
 
 def test_cross_entropy() -> None:
-    """It is the linear objective of the log-softmax, with the derivative of that."""
+    """Cross-entropy is the linear objective of the log-softmax, also in its derivative."""
     rng = np.random.default_rng(1)
     output = (5 * rng.standard_normal((6, 4))).astype(np.float32)
     rows = ExampleOutput.from_labels("output", [[0, 1, 2, 3, 0, 1]], 4).supervision
@@ -153,7 +153,7 @@ def test_cross_entropy() -> None:
     ],
 )
 def test_objectives_that_do_not_exist(objective: Any, message: str) -> None:
-    """The error names those that do."""
+    """The error lists the objectives that exist."""
     with pytest.raises(ExampleError) as raised:
         Trainer(network(), objective=objective)
     assert message in str(raised.value)

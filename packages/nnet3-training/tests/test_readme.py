@@ -1,4 +1,4 @@
-"""The Python of the README runs as it is printed, and it names what is exported."""
+"""The Python code of the README runs as printed, and it names all exports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ output-node name=output input=softmax
 
 
 def test_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Data of one's own train a network, which is written and read back."""
+    """The README trains a network on the user's own data, writes it and reads it."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     batches = [
@@ -45,7 +45,7 @@ def test_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Utterances become an archive of examples."""
+    """The README makes an archive of examples from utterances."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     names: dict[str, Any] = {
@@ -62,7 +62,7 @@ def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_chain_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The files of a chain system train a network, which is evaluated."""
+    """The README trains and evaluates a network with the files of a chain system."""
     monkeypatch.chdir(tmp_path)
     digits = CHAIN_REFERENCE / "digits"
     for source, name in (
@@ -81,7 +81,7 @@ def test_chain_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_chain_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tree, a transition model and an alignment become a denominator and a supervision."""
+    """The README makes a denominator and a supervision from a tree, a model and an alignment."""
     monkeypatch.chdir(tmp_path)
     for name in ("tree", "0.trans_mdl"):
         shutil.copy(CHAIN_REFERENCE / "digits" / name, name)
@@ -95,5 +95,5 @@ def test_chain_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_public_names() -> None:
-    """The README names everything that the package exports."""
+    """The README names all exports of the package."""
     assert [name for name in nnet3_training.__all__ if f"`{name}" not in README] == []

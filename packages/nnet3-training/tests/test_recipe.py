@@ -83,7 +83,7 @@ def network() -> Nnet:
 
 
 def utterances(count: int = 20) -> Iterator[Utterance]:
-    """Noise, of which the largest of three columns is the class."""
+    """Utterances of noise, in which the largest of three columns is the class."""
     rng = np.random.default_rng(2)
     for number in range(count):
         features = rng.standard_normal((int(rng.integers(20, 60)), 4), dtype=np.float32)
@@ -97,12 +97,12 @@ def utterances(count: int = 20) -> Iterator[Utterance]:
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> TrainingRun:
-    """A run that was not interrupted, in this process."""
+    """An uninterrupted run in this process."""
     return train_recipe(tmp_path_factory.mktemp("run"), network(), utterances(), OPTIONS)
 
 
 def final_bytes(run: TrainingRun) -> bytes:
-    """The network that came of a run."""
+    """The bytes of a run's final network."""
     return (run.folder / "final.raw").read_bytes()
 
 
@@ -117,7 +117,7 @@ def final_bytes(run: TrainingRun) -> bytes:
     more=st.integers(0, 20),
 )
 def test_schedules(epochs: float, first: int, last: int, more: int) -> None:
-    """Archives are used in turn, as often as asked; jobs grow evenly, and rates fall."""
+    """Archives are used in turn, as often as requested; jobs increase evenly, and rates fall."""
     options = RecipeOptions(num_epochs=epochs, num_jobs_initial=first, num_jobs_final=last)
     archives = max(first, last) + more
 
@@ -135,7 +135,7 @@ def test_schedules(epochs: float, first: int, last: int, more: int) -> None:
 
 
 def test_too_few_archives() -> None:
-    """Each job of an iteration needs an archive of its own."""
+    """Each job of an iteration needs a separate archive."""
     with pytest.raises(RecipeError, match="an archive for each of 4 jobs, found 3"):
         schedule(RecipeOptions(num_jobs_final=4), 3)
 
@@ -160,11 +160,11 @@ def test_numbers_out_of_range(changes: dict[str, object], message: str) -> None:
     assert message in str(raised.value)
 
 
-# ---- what a run does ----
+# ---- the course of a run ----
 
 
 def test_run(done: TrainingRun) -> None:
-    """It learns, on examples that it does not see, too, and says what it did."""
+    """A run improves on held-out examples, too, and records its iterations."""
     before, after = (
         done.diagnostics[0].held_out["output"],
         done.final.diagnostics.held_out["output"],
@@ -176,7 +176,7 @@ def test_run(done: TrainingRun) -> None:
         len(iteration.archives) for iteration in done.schedule
     ]
     assert sorted(done.diagnostics) == list(range(len(done.schedule) + 1))
-    # Frames that are in two chunks weigh one half in each.
+    # Frames in two chunks weigh one half in each.
     assert 0.9 * done.num_frames < sum(job.frames for each in done.iterations for job in each.jobs)
     last = done.iterations[-1]
     assert last.changes.keys() == {"hidden", "classes"}
@@ -186,7 +186,7 @@ def test_run(done: TrainingRun) -> None:
 
 
 def test_examples_are_dealt_out(done: TrainingRun) -> None:
-    """Each example is in one archive, those of each fifth utterance in none."""
+    """Each example is in one archive; those of every fifth utterance are in none."""
     archives = done.archives
     folder = done.folder / "archives"
     keys = [
@@ -211,7 +211,7 @@ def test_examples_are_dealt_out(done: TrainingRun) -> None:
 
 
 def test_networks_are_averaged(done: TrainingRun, tmp_path: Path) -> None:
-    """The next network is the mean of those of the jobs, which began with the one before."""
+    """The next network is the mean of the networks of the jobs, which started from the last."""
     shutil.copytree(done.folder, tmp_path / "run")
     last = len(done.schedule) - 1
     for name in (f"iterations/{last}.json", f"models/{last + 1}.raw", "final.json", "final.raw"):
@@ -231,7 +231,7 @@ def test_networks_are_averaged(done: TrainingRun, tmp_path: Path) -> None:
 
 
 def test_combination(done: TrainingRun) -> None:
-    """The number of models that are averaged is the best one of those tried."""
+    """The number of averaged models is the best one of those tried."""
     objectives = done.final.objectives
 
     assert list(objectives) == list(range(1, len(done.schedule) // 2 + 1))
@@ -239,7 +239,7 @@ def test_combination(done: TrainingRun) -> None:
 
 
 def test_diagnostics_are_those_of_the_network(done: TrainingRun) -> None:
-    """What is said of the final network is what an evaluation of it finds."""
+    """The recorded figures of the final network are those of an evaluation."""
     evaluator = Evaluator(
         done.nnet.with_components(
             {
@@ -260,7 +260,7 @@ def test_diagnostics_are_those_of_the_network(done: TrainingRun) -> None:
 
 
 def test_events(tmp_path: Path) -> None:
-    """What was done is told in its order: archives, the jobs of each iteration, the end."""
+    """Events come in order: archives, the jobs of each iteration, the end."""
     events: list[object] = []
     run = train_recipe(tmp_path, network(), utterances(), OPTIONS, on_event=events.append)
 
@@ -436,7 +436,7 @@ def test_which_jobs_diverged() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_processes(count: int, done: TrainingRun, tmp_path: Path) -> None:
-    """However many processes work, the network is the same, to the last bit."""
+    """The network is the same, to the last bit, for any number of processes."""
     with Processes(count) as workers:
         run = train_recipe(tmp_path, network(), utterances(), OPTIONS, workers=workers)
 
@@ -444,7 +444,7 @@ def test_processes(count: int, done: TrainingRun, tmp_path: Path) -> None:
 
 
 def test_a_process_that_is_killed(done: TrainingRun, tmp_path: Path) -> None:
-    """Its job is done again by another one."""
+    """The job of a killed process is done again by another."""
     killed = []
 
     with Processes(2) as workers:
@@ -463,7 +463,7 @@ def test_a_process_that_is_killed(done: TrainingRun, tmp_path: Path) -> None:
 
 
 def test_dask(done: TrainingRun, tmp_path: Path) -> None:
-    """On a cluster of which a worker is killed it is the same network, too."""
+    """A cluster with a killed worker gives the same network, too."""
     distributed = pytest.importorskip("distributed")
     with (
         distributed.LocalCluster(
@@ -494,7 +494,7 @@ train_recipe(sys.argv[1], network(), utterances(), OPTIONS)
 
 
 def test_what_notebooks_show(done: TrainingRun) -> None:
-    """A run shows its objectives as curves and its iterations as rows, and says how far it is."""
+    """In a notebook, a run shows its objectives as curves, its iterations, and its progress."""
     page = done._repr_html_()
     broken_off = attrs.evolve(done, final=None, iterations=done.iterations[:1])
 
@@ -506,9 +506,9 @@ def test_what_notebooks_show(done: TrainingRun) -> None:
 
 
 def test_resumption(done: TrainingRun, tmp_path: Path) -> None:
-    """Killed at random moments and started again, a run ends in the same bytes.
+    """A run that is killed at random moments and started again ends with the same bytes.
 
-    RECIPE_KILLS in the environment asks for another number of kills than 3.
+    RECIPE_KILLS in the environment is the number of kills; by default 3.
     """
     command = [sys.executable, "-c", RUN, str(tmp_path / "run"), str(Path(__file__).parent)]
     rng = random.Random(5)
@@ -519,7 +519,7 @@ def test_resumption(done: TrainingRun, tmp_path: Path) -> None:
             assert process.stdout.readline() == b"ready\n"
             time.sleep(rng.uniform(0.0, 0.5))
             process.kill()
-            if process.wait() == 0:  # it had ended
+            if process.wait() == 0:  # the run had ended
                 assert final_bytes(TrainingRun.read(tmp_path / "run")) == final_bytes(done)
                 shutil.rmtree(tmp_path / "run")
         kills += 1
@@ -530,7 +530,7 @@ def test_resumption(done: TrainingRun, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("event", [ArchivesRecord, JobRecord, IterationRecord])
 def test_interruptions(event: type, done: TrainingRun, tmp_path: Path) -> None:
-    """Broken off after each kind of step in turn, a run ends in the same bytes; jobs are kept."""
+    """A run interrupted after each kind of step ends with the same bytes, and keeps its jobs."""
     jobs: list[JobRecord] = []
     for nth in (2, 1):
         seen = []
@@ -552,7 +552,7 @@ def test_interruptions(event: type, done: TrainingRun, tmp_path: Path) -> None:
 
 
 def test_a_run_that_has_ended(done: TrainingRun) -> None:
-    """Nothing is done again, and utterances are not read."""
+    """A finished run does nothing again, and reads no utterances."""
     before = final_bytes(done)
 
     run = train_recipe(done.folder, network(), iter(()), OPTIONS, on_event=pytest.fail)
@@ -564,7 +564,7 @@ def test_a_run_that_has_ended(done: TrainingRun) -> None:
 
 
 def test_folders_of_other_runs(done: TrainingRun, tmp_path: Path) -> None:
-    """What differs is named, and nothing is lost."""
+    """Differences to the folder's run are named, and nothing is lost."""
     with pytest.raises(RecipeError, match=r"num_epochs = 3.0, expected 4; give another folder"):
         train_recipe(done.folder, options=attrs.evolve(OPTIONS, num_epochs=4))
     other = parse_config(CONFIG, rng=np.random.default_rng(9))
@@ -579,7 +579,7 @@ def test_folders_of_other_runs(done: TrainingRun, tmp_path: Path) -> None:
 
 
 def test_too_few_utterances(tmp_path: Path) -> None:
-    """The error says how many are needed; with more, the same folder serves."""
+    """The error states how many are needed; with more, the same folder can be used."""
     with pytest.raises(RecipeError, match=r"expected at least 5 utterances.*found 4"):
         train_recipe(tmp_path, network(), utterances(4), OPTIONS)
     with pytest.raises(RecipeError, match="expected utterances to train on, found none"):
@@ -600,7 +600,7 @@ def test_too_few_utterances(tmp_path: Path) -> None:
 def test_damaged_records(
     name: str, text: str, message: str, done: TrainingRun, tmp_path: Path
 ) -> None:
-    """The file is named."""
+    """The error names the damaged file."""
     shutil.copytree(done.folder, tmp_path / "run")
     (tmp_path / "run" / name).write_text(text)
     with pytest.raises(RecipeError) as raised:
@@ -614,7 +614,7 @@ def test_damaged_records(
 
 
 def test_dropout_schedules() -> None:
-    """Each iteration has the proportion of its place in the data, by pattern."""
+    """Each iteration has the proportions for its place in the data, by pattern."""
     options = attrs.evolve(OPTIONS, num_jobs_final=1, dropout_schedule="0,0.4@0.5,0 a*=0.1,0.1")
 
     found = [iteration.dropout for iteration in schedule(options, 2)]
@@ -632,7 +632,7 @@ component-node name=classes component=classes input=dropout
 
 
 def test_dropout_is_scheduled(tmp_path: Path) -> None:
-    """Jobs train with the proportion of their iteration, which is in the record of it."""
+    """Jobs train with the proportion of their iteration, which its record has."""
     config = CONFIG.replace("component-node name=classes component=classes input=norm\n", "")
     nnet = parse_config(
         config.replace("output-node", f"{DROPOUT}output-node"), rng=np.random.default_rng(1)
@@ -656,7 +656,7 @@ def test_dropout_is_scheduled(tmp_path: Path) -> None:
 
 
 def regression() -> tuple[Nnet, list[Utterance]]:
-    """A linear network, and utterances whose targets are such a function of their features."""
+    """A linear network, and utterances whose targets are a linear function of their features."""
     nnet = parse_config(
         "input-node name=input dim=4\n"
         "component name=out type=NaturalGradientAffineComponent input-dim=4 output-dim=2 "
@@ -676,7 +676,7 @@ def regression() -> tuple[Nnet, list[Utterance]]:
 
 
 def test_dense_targets(tmp_path: Path) -> None:
-    """A network learns numbers, and no accuracy is claimed of them."""
+    """A network learns target values, for which no accuracy is recorded."""
     nnet, known = regression()
     options = attrs.evolve(OPTIONS, num_epochs=10, num_jobs_final=2, initial_learning_rate=0.05)
 
@@ -688,7 +688,7 @@ def test_dense_targets(tmp_path: Path) -> None:
 
 
 def steady() -> Iterator[Utterance]:
-    """Noise that is louder in the column of the class, which is that of the whole utterance."""
+    """Utterances of noise that is loudest in the column of the utterance's class."""
     rng = np.random.default_rng(5)
     for number in range(30):
         features = rng.standard_normal((36, 4), dtype=np.float32)
@@ -698,7 +698,7 @@ def steady() -> Iterator[Utterance]:
 
 
 def test_outputs_at_a_third_of_the_frame_rate(tmp_path: Path) -> None:
-    """Examples have such outputs and context for moved inputs; jobs move them in turn."""
+    """Examples have subsampled outputs and context for shifted inputs; jobs shift them in turn."""
     options = attrs.evolve(
         OPTIONS, frame_subsampling_factor=3, frames_per_example=(12,), frames_per_archive=60
     )
@@ -719,7 +719,7 @@ def test_outputs_at_a_third_of_the_frame_rate(tmp_path: Path) -> None:
 
 
 def test_examples_that_are_made_already(done: TrainingRun, tmp_path: Path) -> None:
-    """Whole utterances of them are held out."""
+    """Of ready examples, whole utterances are held out."""
     paths = sorted((done.folder / "archives").glob("train.*.ark"))
     examples = [example for path in paths for example in read_examples(path)]
 
@@ -740,12 +740,12 @@ def test_examples_that_are_made_already(done: TrainingRun, tmp_path: Path) -> No
     ("key", "name"), [("a-b-0", "a-b"), ("a-b-30-8-30-8-v1", "a-b"), ("alone", "alone")]
 )
 def test_names_of_utterances(key: str, name: str) -> None:
-    """They are what keys of examples begin with."""
+    """The name of an utterance is the beginning of an example's key."""
     assert utterance_name(TrainingExample(key=key, inputs=[], outputs=[])) == name
 
 
 def test_devices(done: TrainingRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each job is handed its device, in turn, and the evaluation has the next."""
+    """Jobs take the devices in turn; the evaluation takes the next one."""
     given: list[str] = []
 
     def recorded(kind: type) -> object:
@@ -771,11 +771,11 @@ def test_devices(done: TrainingRun, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         train_recipe(tmp_path / "run", devices=("cuda:0", "cuda:1"), on_event=stop)
 
     assert len(done.schedule[-1].archives) == 2
-    assert given == ["cuda:0", "cuda:1", "cuda:0", "cuda:0"]  # two sets of examples are evaluated
+    assert given == ["cuda:0", "cuda:1", "cuda:0", "cuda:0"]  # two sets of examples to evaluate
 
 
 def test_no_devices(tmp_path: Path) -> None:
-    """There is one at least; one that is not there is named."""
+    """A run needs at least one device; an unknown device is named."""
     with pytest.raises(RecipeError, match="expected a device at least, found none"):
         train_recipe(tmp_path, network(), utterances(), OPTIONS, devices=())
     with pytest.raises(DeviceError, match="abacus"):

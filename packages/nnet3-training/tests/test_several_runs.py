@@ -1,4 +1,4 @@
-"""A network that is written and trained further, against one that is trained in one run."""
+"""Training in several runs compared with training in one."""
 
 import numpy as np
 import pytest
@@ -56,7 +56,7 @@ def minibatch(seed):
 
 
 def trained(nnet, *lengths):
-    """The parameters after runs of so many minibatches, the network written after each."""
+    """The parameters after runs of these numbers of minibatches; each writes the network."""
     options = TrainerOptions(learning_rate=0.05, momentum=0.0, natural_gradient=False)
     minibatches = map(minibatch, range(sum(lengths)))
     for length in lengths:
@@ -77,7 +77,7 @@ def trained(nnet, *lengths):
     ],
 )
 def test_two_runs_equal_one(component, first):
-    """Without momentum, natural gradient, masks and self-repair, after whole periods."""
+    """Results agree after whole periods, without momentum, natural gradient, masks and repair."""
     nnet = network(component)
 
     np.testing.assert_allclose(
@@ -95,7 +95,7 @@ def test_two_runs_equal_one(component, first):
     ],
 )
 def test_what_a_new_run_draws_anew(component):
-    """Masks, self-repair and the turns of orthonormal constraints begin again."""
+    """Masks, self-repair and the periods of orthonormal constraints start again."""
     nnet = network(component)
 
     difference = trained(nnet, 5, MINIBATCHES - 5) - trained(nnet, MINIBATCHES)

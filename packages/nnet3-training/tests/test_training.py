@@ -1,4 +1,4 @@
-"""Objectives, the change of parameters, and whole training steps on small networks."""
+"""Objectives, changes of parameters, and whole training steps on small networks."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def network(component: str = AFFINE, objective: str = "quadratic") -> Nnet:
 
 
 def example(*, seed: int = 0, frames: int = 20) -> TrainingExample:
-    """Two sequences, and targets that are a linear function of their frames."""
+    """Two sequences with targets that are a linear function of their frames."""
     rng = np.random.default_rng(seed)
     inputs = [rng.standard_normal((frames, 3)) for _ in range(2)]
     targets = [x @ np.array([[1.0, 2.0], [0.0, -1.0], [0.5, 0.0]]) + [3.0, 0.0] for x in inputs]
@@ -86,7 +86,7 @@ def gradient(nnet: Nnet, example: TrainingExample) -> np.ndarray:
 
 @pytest.mark.parametrize("function", [linear, quadratic])
 def test_derivative_of_objectives(function) -> None:
-    """The derivative is what finite differences give, for dense and for sparse supervision."""
+    """The derivative agrees with finite differences, for dense and sparse supervision."""
     rng = np.random.default_rng(0)
     output = rng.standard_normal((3, 4))
     sparse = SparsePosteriors(dim=4, splits=[0, 2, 2, 3], classes=[1, 3, 0], weights=[0.5, 0.5, 2])
@@ -100,7 +100,7 @@ def test_derivative_of_objectives(function) -> None:
 
 
 def test_sparse_supervision_is_dense_supervision() -> None:
-    """A class listed twice in a row counts twice, and rows without classes are zero."""
+    """A class listed twice in a row counts twice; rows without classes give zero."""
     sparse = SparsePosteriors(dim=3, splits=[0, 0, 3], classes=[1, 1, 2], weights=[0.25, 0.25, 1.0])
     dense = DenseTargets(values=[[0, 0, 0], [0, 0.5, 1.0]])
     output = np.log(np.array([[0.2, 0.3, 0.5], [0.1, 0.6, 0.3]], dtype=np.float32))
@@ -113,7 +113,7 @@ def test_sparse_supervision_is_dense_supervision() -> None:
 
 
 def test_labels_that_are_not_known() -> None:
-    """A negative label leaves its row without supervision."""
+    """A row with a negative label has no supervision."""
     posteriors = SparsePosteriors.from_labels([2, -1, 0], 3)
 
     assert posteriors.shape == (3, 3)
@@ -125,7 +125,7 @@ def test_labels_that_are_not_known() -> None:
 
 
 def test_limits_of_components_and_of_all() -> None:
-    """First each component is limited, then what is left of all of them together."""
+    """First each component's change is limited, then the change of all together."""
     change = limit_change({0: 9.0, 1: 16.0}, {0: 1.0, 1: 0.0}, 2.0, scale=0.5)
 
     assert change.limited == {0: pytest.approx(1.0 / 1.5)}
@@ -136,7 +136,7 @@ def test_limits_of_components_and_of_all() -> None:
 
 
 def test_change_that_is_not_finite() -> None:
-    """A norm that is infinite or not a number is said to be so."""
+    """An infinite norm, or one that is NaN, is returned as such."""
     for square in (float("inf"), float("nan")):
         assert not limit_change({0: square}, {0: 0.0}, 0.0, scale=1.0).is_finite
 
@@ -144,7 +144,7 @@ def test_change_that_is_not_finite() -> None:
 @pytest.mark.parametrize("shape", [(6, 20), (20, 6), (60, 70)])
 @pytest.mark.parametrize("scale", [-1.0, 0.7])
 def test_orthonormal_steps_converge(shape: tuple[int, int], scale: float) -> None:
-    """Repeated steps make the shorter side orthogonal with equal norms, those that were asked."""
+    """Repeated steps make the rows of the shorter side orthogonal, with the given norm if any."""
     matrix = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     matrix *= (0.7 if scale > 0 else 3.0) / np.sqrt(max(shape))
     tape = NumpyTape()
@@ -160,7 +160,7 @@ def test_orthonormal_steps_converge(shape: tuple[int, int], scale: float) -> Non
 
 
 def test_first_orthonormal_step_does_not_scale() -> None:
-    """With a scale that is not fixed the step is orthogonal to the matrix."""
+    """If the scale is free, the step is orthogonal to the matrix."""
     matrix = np.random.default_rng(0).standard_normal((5, 9)).astype(np.float32)
     before = matrix.copy()
     tape = NumpyTape()
@@ -173,7 +173,7 @@ def test_first_orthonormal_step_does_not_scale() -> None:
 
 
 def test_orthonormal_step_leaves_zeros_alone() -> None:
-    """The matrix of a component that is not used stays zero, without warnings."""
+    """The matrix of an unused component stays zero, without warnings."""
     matrix = np.zeros((3, 5), np.float32)
     tape = NumpyTape()
     record_orthonormal_step(tape, matrix, -1.0)
@@ -186,7 +186,7 @@ def test_orthonormal_step_leaves_zeros_alone() -> None:
 
 
 def test_plain_step() -> None:
-    """A step goes along the gradient by the learning rate, and the objective is that before it."""
+    """A step is the learning rate times the gradient; the objective is the one before it."""
     nnet = network()
     trainer = Trainer(nnet, plain())
 
@@ -199,7 +199,7 @@ def test_plain_step() -> None:
 
 
 def test_l2_of_a_component() -> None:
-    """The l2 term draws parameters towards zero, for each sequence by 2 l2 learning_rate."""
+    """The l2 term shrinks parameters by 2 l2 learning_rate for each sequence."""
     nnet = network(AFFINE + " l2-regularize=0.01")
     trainer = Trainer(nnet, plain(l2_regularize_factor=0.5))
 
@@ -211,7 +211,7 @@ def test_l2_of_a_component() -> None:
 
 
 def test_momentum() -> None:
-    """The second change is that of its gradient plus the momentum times the one before."""
+    """The second change is its gradient's, plus the momentum times the first change."""
     options = plain(momentum=0.75, learning_rate=0.01)
     trainer = Trainer(network(), options)
     networks = [trainer.nnet]
@@ -232,7 +232,7 @@ def test_momentum() -> None:
     [("max-change=0.5", 0.0, 0.5), ("max-change=0.5", 0.2, 0.2), ("", 0.3, 0.3)],
 )
 def test_norm_of_a_limited_step(component: str, limit: float, expected: float) -> None:
-    """The Euclidean norm of a step that is too long becomes the limit, and the summary says so."""
+    """A step that is too long gets the norm of the limit, and the summary says so."""
     nnet = network(f"{AFFINE} {component}")
     trainer = Trainer(nnet, plain(max_param_change=limit))
 
@@ -244,7 +244,7 @@ def test_norm_of_a_limited_step(component: str, limit: float, expected: float) -
 
 
 def test_step_that_is_not_finite(caplog: pytest.LogCaptureFixture) -> None:
-    """It is left out with a warning, and the next one is made as if it had not been."""
+    """A step that is not finite is left out with a warning, and does not affect the next one."""
     nnet = network()
 
     def objective(
@@ -268,7 +268,7 @@ def test_step_that_is_not_finite(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize("spoilt", [0, 2, 12])
 @pytest.mark.parametrize("device", ["cpu", pytest.param("host", marks=needs_compiler)])
 def test_natural_gradient_goes_on_after_a_step_that_is_not_finite(spoilt: int, device: str) -> None:
-    """Derivatives whose squares overflow are no error, and later steps find the solution."""
+    """Derivatives whose squares overflow are no error, and later steps reach the solution."""
     nnet = network(AFFINE.replace("Affine", "NaturalGradientAffine"))
 
     def objective(
@@ -288,7 +288,7 @@ def test_natural_gradient_goes_on_after_a_step_that_is_not_finite(spoilt: int, d
 
 
 def test_objective_of_the_user() -> None:
-    """A function of all outputs replaces those of the nodes, with any kind of supervision."""
+    """A function of all outputs replaces the nodes' objectives, with any kind of supervision."""
     seen: list[object] = []
 
     def objective(
@@ -318,7 +318,7 @@ def test_objective_of_the_user() -> None:
 
 
 def test_training_finds_a_linear_map() -> None:
-    """With natural gradient and momentum the error of a problem that can be solved vanishes."""
+    """With natural gradient and momentum, the error of a solvable problem vanishes."""
     component = AFFINE.replace("AffineComponent", "NaturalGradientAffineComponent")
     trainer = Trainer(network(component), TrainerOptions(learning_rate=0.01, momentum=0.5))
 
@@ -329,7 +329,7 @@ def test_training_finds_a_linear_map() -> None:
 
 
 def test_computations_are_reused() -> None:
-    """Examples of one shape are computed by one computation, and not more than asked are kept."""
+    """Examples of one shape share a computation; the number of kept computations is limited."""
     trainer = Trainer(network(), plain(max_computations=2, learning_rate=0.001))
 
     for frames in (5, 6, 5, 7, 5, 6):
@@ -340,7 +340,7 @@ def test_computations_are_reused() -> None:
 
 
 def test_batch_norm_forgets() -> None:
-    """The rows that batch-norm has counted are scaled at each step; averages are those of now."""
+    """Each step scales batch-norm's count of rows, so that averages are recent."""
     text = """
         input-node name=input dim=3
         component name=b type=BatchNormComponent dim=3
@@ -402,7 +402,7 @@ NUMBERS = {
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_options_that_are_no_numbers(name: str) -> None:
-    """A number is one that single precision has; what is counted is an integer."""
+    """Numbers must be finite in single precision; counts must be integers."""
     wrong: list[object] = [float("nan"), float("inf"), "1"]
     wrong += [1.5, -1] if NUMBERS[name] == "int" else [1e39, 10**400]
     for value in wrong:
@@ -420,7 +420,7 @@ def test_options_that_are_no_numbers(name: str) -> None:
     ],
 )
 def test_infinite_rates_of_components(line: str, options: TrainerOptions, message: str) -> None:
-    """A component that could take no finite step is named before the first one."""
+    """A component that cannot make a finite step is named before the first one."""
     nnet = network(f"type=AffineComponent input-dim=3 output-dim=2 {line}")
 
     with pytest.raises(TrainingError, match=message):
@@ -428,7 +428,7 @@ def test_infinite_rates_of_components(line: str, options: TrainerOptions, messag
 
 
 def test_infinite_rates_of_plain_steps() -> None:
-    """A network whose parameters are changed by `take_step` needs finite rates."""
+    """`take_step` needs finite learning rates."""
     nnet = network("type=AffineComponent input-dim=3 output-dim=2 learning-rate=inf")
 
     with pytest.raises(TrainingError, match=r"'c': the learning rate must be finite \(got inf\)"):
@@ -439,7 +439,7 @@ def test_infinite_rates_of_plain_steps() -> None:
 @needs_compiler
 @pytest.mark.parametrize("natural_gradient", [False, True])
 def test_device_trains_as_the_processor(natural_gradient: bool) -> None:
-    """With every option, steps on a device are those on the processor."""
+    """With any options, steps on a device are those on the processor."""
     lines = NETWORK_WITH_ALL
     options = TrainerOptions(
         learning_rate=0.05,
@@ -465,7 +465,7 @@ def test_device_trains_as_the_processor(natural_gradient: bool) -> None:
 
 @needs_compiler
 def test_device_forgets_changes_that_are_not_finite() -> None:
-    """A change that is not finite is left out on a device too, and does not come back."""
+    """A step that is not finite is left out on a device, too, and does not come back."""
 
     def vast(outputs: Mapping[str, np.ndarray], _: TrainingExample) -> dict[str, Objective]:
         derivative = np.full_like(outputs["output"], 3e38 if trainer.num_minibatches == 0 else 1.0)
@@ -497,7 +497,7 @@ def test_divergence(total: float) -> None:
 
 
 def test_test_mode_keeps_statistics() -> None:
-    """Batch-norm in test mode is trained with its statistics, and keeps them."""
+    """With batch-norm in test mode, training uses its statistics and keeps them."""
     nnet = parse_config(
         "input-node name=input dim=2\n"
         "component name=a type=AffineComponent input-dim=2 output-dim=2\n"
@@ -525,7 +525,7 @@ def test_test_mode_keeps_statistics() -> None:
 
 
 def test_new_learning_rate() -> None:
-    """A trainer with a new rate makes the step of one that had it, and keeps its momentum."""
+    """After a change of the rate, steps are those of a trainer with that rate, with momentum."""
     slow, fast = (Trainer(network(), plain(learning_rate=rate)) for rate in (0.001, 0.002))
     before = vectorize(slow.nnet)
     slow.set_learning_rate(0.002)
@@ -542,7 +542,7 @@ def test_new_learning_rate() -> None:
 
 
 def test_new_dropout() -> None:
-    """After all is dropped nothing but the bias behind it is trained, until dropout ends."""
+    """While dropout drops everything, only the bias after it is trained."""
     nnet = parse_config(
         "input-node name=input dim=2\n"
         "component name=d type=DropoutComponent dim=2 dropout-proportion=0.0\n"
@@ -569,7 +569,7 @@ def test_new_dropout() -> None:
 
 
 def test_evaluation() -> None:
-    """The objective of the next minibatch and its accuracy, without a step."""
+    """An evaluation gives objective and accuracy of the next minibatch, without a step."""
     trainer = Trainer(network(), plain())
     before = vectorize(trainer.nnet)
     labelled = attrs.evolve(
@@ -596,7 +596,7 @@ def test_evaluation() -> None:
 
 
 def test_backstitch() -> None:
-    """A step back of a, and one ahead of 1 + a from there, on every other minibatch."""
+    """Every other minibatch has a step of -a, followed by one of 1 + a."""
     options = plain(
         learning_rate=0.001, backstitch_training_scale=0.5, backstitch_training_interval=2
     )
@@ -614,7 +614,7 @@ def test_backstitch() -> None:
 
 @needs_compiler
 def test_backstitch_on_a_device() -> None:
-    """On a device the natural gradient is held during the step back, too."""
+    """On a device, too, the natural gradient is not updated in the step back."""
     nnet = parse_config(NETWORK_WITH_ALL, rng=np.random.default_rng(1))
     options = TrainerOptions(
         learning_rate=0.01, backstitch_training_scale=0.5, backstitch_training_interval=2
@@ -632,7 +632,7 @@ def test_backstitch_on_a_device() -> None:
 
 
 def test_random_numbers_that_come_again() -> None:
-    """Both steps of backstitch have the same decisions, of which many are drawn at a time."""
+    """Both steps of backstitch use the same random decisions."""
     nnet = DeviceNnet(network())
     kernel = nnet.kernel(0)
     for _ in range(3):
@@ -647,14 +647,14 @@ def test_random_numbers_that_come_again() -> None:
 
 
 def test_precision_that_the_device_lacks() -> None:
-    """The processor has no TF32, and the error says so."""
+    """TF32 on the processor is an error that says so."""
     with pytest.raises(DeviceError, match="'cpu' computes in 'fp32', not in 'tf32'"):
         Trainer(network(), precision="tf32")
 
 
 @pytest.mark.parametrize("backstitch", [0.0, 0.3])
 def test_a_trace(tmp_path: Path, backstitch: float) -> None:
-    """A trace sees each pass, also after a checkpoint, and changes no parameter."""
+    """A trace has each pass, also after a checkpoint, and changes no parameter."""
     nnet = parse_config(NETWORK_WITH_ALL, rng=np.random.default_rng(0))
     options = TrainerOptions(
         max_param_change=1.0, backstitch_training_scale=backstitch, backstitch_training_interval=1
@@ -681,6 +681,6 @@ def test_a_trace(tmp_path: Path, backstitch: float) -> None:
 
 @needs_compiler
 def test_a_trace_on_a_device() -> None:
-    """It is refused before anything is compiled."""
+    """A trace on a device is refused before anything is compiled."""
     with pytest.raises(RunError, match=r"^a trace needs a network on the processor, device='cpu'$"):
         Trainer(network(), device=HostPlatform(), trace=Tracer())

@@ -1,4 +1,4 @@
-"""Who does tasks: results are the same, in order, and none is missing."""
+"""Workers: results are complete, in order, and the same for all kinds."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from nnet3_training.workers import DaskWorkers, InProcess, Processes, Workers
 
 @pytest.fixture(params=["this process", "1", "2", "4", "dask"])
 def workers(request: pytest.FixtureRequest) -> Iterator[Workers]:
-    """This process, processes, and a cluster of Dask where that is installed."""
+    """This process, several processes, and a Dask cluster if Dask is installed."""
     if request.param == "this process":
         yield InProcess()
     elif request.param == "dask":
         distributed = pytest.importorskip("distributed")
         dask = pytest.importorskip("dask")
-        # A task is given up while there still are workers, however slowly they are replaced.
+        # A task is given up while workers remain, however slowly dead ones are replaced.
         with (
             dask.config.set({"distributed.scheduler.allowed-failures": 1}),
             distributed.LocalCluster(
@@ -41,7 +41,7 @@ def workers(request: pytest.FixtureRequest) -> Iterator[Workers]:
 
 
 def test_results_are_the_same(workers: Workers) -> None:
-    """Whoever works, results come in the order of the tasks, with the same bytes."""
+    """With any workers, results are in the order of the tasks, with the same bytes."""
     assert list(workers.map(worker_tasks.squared, range(20))) == [n * n for n in range(20)]
     wanted = list(InProcess().map(worker_tasks.products, range(5)))
     assert list(workers.map(worker_tasks.products, range(5))) == wanted
@@ -49,7 +49,7 @@ def test_results_are_the_same(workers: Workers) -> None:
 
 
 def test_tasks_without_end(workers: Workers) -> None:
-    """Tasks are taken as they are needed; whoever stops asking stops the work."""
+    """Tasks are taken when they are needed; the work stops when the caller stops asking."""
     found = workers.map(worker_tasks.squared, itertools.count())
 
     assert list(itertools.islice(found, 3)) == [0, 1, 4]
@@ -58,7 +58,7 @@ def test_tasks_without_end(workers: Workers) -> None:
 
 
 def test_errors(workers: Workers) -> None:
-    """What a task raises comes in its turn, and the workers can be used afterwards."""
+    """The error of a task comes in its turn, and the workers can still be used."""
     found = workers.map(worker_tasks.refused, range(9))
 
     assert [next(found) for _ in range(3)] == [0, 1, 2]
@@ -69,7 +69,7 @@ def test_errors(workers: Workers) -> None:
 
 @pytest.mark.parametrize("workers", ["1", "2", "dask"], indirect=True)
 def test_a_worker_that_dies(workers: Workers, tmp_path: Path) -> None:
-    """It is replaced, and its task is done again."""
+    """A dead worker is replaced, and its task is done again."""
     markers = [str(tmp_path / str(number)) for number in range(2)]
 
     assert list(workers.map(worker_tasks.killed_once, markers)) == markers
@@ -77,13 +77,13 @@ def test_a_worker_that_dies(workers: Workers, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workers", ["2", "dask"], indirect=True)
 def test_a_task_that_kills(workers: Workers) -> None:
-    """A task at which one process dies after the other is named."""
+    """A task that kills one process after another is named."""
     with pytest.raises(WorkerError, match=r"died at (the same|a) task"):
         list(workers.map(worker_tasks.killed, ["this one"]))
 
 
 def test_idle_processes_that_die() -> None:
-    """One that died while nobody had asked for anything is replaced, too."""
+    """Processes that die while idle are replaced, too."""
     with Processes(2) as processes:
         list(processes.map(worker_tasks.squared, range(4)))
         for process_id in processes.process_ids:
@@ -92,13 +92,13 @@ def test_idle_processes_that_die() -> None:
 
 
 def test_results_that_cannot_be_sent() -> None:
-    """The error says so."""
+    """A result that cannot be sent is an error that says so."""
     with Processes(1) as processes, pytest.raises(WorkerError, match="a result cannot be sent"):
         list(processes.map(worker_tasks.not_to_be_sent, [0]))
 
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, "2"])
 def test_numbers_of_processes(count: object) -> None:
-    """There is one at least."""
+    """There must be at least one process."""
     with pytest.raises(WorkerError, match="an integer >= 1"):
         Processes(count)

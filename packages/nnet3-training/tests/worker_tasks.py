@@ -1,4 +1,4 @@
-"""What processes are asked to do in tests: functions that they can import."""
+"""Tasks for worker processes in tests: functions that processes can import."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def squared(number: int) -> int:
 
 
 def products(seed: int) -> bytes:
-    """The bytes of a chain of products, which depend on how many threads sum."""
+    """The bytes of a chain of products, which depend on the number of threads."""
     rng = np.random.default_rng(seed)
     matrix = rng.standard_normal((200, 700), dtype=np.float32)
     return (matrix @ matrix.T @ matrix).tobytes()
 
 
 def killed_once(marker: str) -> str:
-    """Dies at the first attempt, as if somebody had killed it."""
+    """Dies at the first attempt, as if killed."""
     if not Path(marker).exists():
         Path(marker).touch()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -30,17 +30,17 @@ def killed_once(marker: str) -> str:
 
 
 def killed(_: object) -> None:
-    """Dies whenever it is tried."""
+    """Dies at each attempt."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def refused(number: int) -> int:
-    """Raises for 3."""
+    """Raises an error for 3."""
     if number == 3:
         raise ValueError("not 3")
     return number
 
 
 def not_to_be_sent(_: object) -> object:
-    """Gives what no process can send."""
+    """Returns an object that cannot be sent."""
     return lambda: None
