@@ -196,7 +196,7 @@ def convolved(component: Any, x: np.ndarray) -> np.ndarray:
 
 
 def test_convolutions_in_a_row_are_images() -> None:
-    """Axes are exchanged only before the first and after the last convolution; nothing is padded."""
+    """Axes are exchanged only before the first and after the last convolution; no node pads."""
     nnet = network(CONVOLUTIONS)
     norm = attrs.evolve(
         nnet.component("norm"),
