@@ -46,6 +46,10 @@ FILES = {
     "tree": b"\0BContextDependency \x04\x03\0\0\0",
     "nnet1": b"\0B<Nnet> <AffineTransform> ",
     "mean.vec": b"\0BFV \x04\x03\0\0\0" + bytes(12),
+    "model.onnx": b"\x08\x0a\x12\x07pytorch:",
+    "model.h5": b"\x89HDF\r\n\x1a\n",
+    "model.pkl": b"\x80\x02}q\0.",
+    "speech.wav": b"RIFF\x24\0\0\0WAVEfmt ",
     "final.config": b"# config lines\ninput-node name=input dim=40\n",
     "numbers.txt": b"utt1 1.5 2.5 3.5\n4.5 5.5 6.5\n",
     "ragged.txt": b"utt1 [\n  1 2 3\n  4 5 ]\n",
@@ -330,6 +334,26 @@ MISTAKES: dict[str, tuple[Action, str]] = {
         lambda: read_nnet("model.pt"),
         "model.pt, byte 0: this is no nnet3 model; expected '<Nnet3>' or "
         "'<TransitionModel>', found a ZIP archive, as PyTorch writes models",
+    ),
+    "an ONNX model": (
+        lambda: read_nnet("model.onnx"),
+        "model.onnx, byte 0: this is no nnet3 model; expected '<Nnet3>' or "
+        "'<TransitionModel>', found an ONNX model",
+    ),
+    "a Keras model": (
+        lambda: read_nnet("model.h5"),
+        "model.h5, byte 0: this is no nnet3 model; expected '<Nnet3>' or "
+        "'<TransitionModel>', found an HDF5 file, as Keras writes models",
+    ),
+    "a pickle": (
+        lambda: read_nnet("model.pkl"),
+        "model.pkl, byte 0: this is no nnet3 model; expected '<Nnet3>' or "
+        "'<TransitionModel>', found a pickle, as Python programs and older PyTorch write",
+    ),
+    "a sound file": (
+        lambda: read_nnet("speech.wav"),
+        "speech.wav, byte 0: this is no nnet3 model; expected '<Nnet3>' or "
+        "'<TransitionModel>', found a WAV file",
     ),
     "a tree": (
         lambda: read_nnet("tree"),
