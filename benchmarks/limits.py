@@ -1,10 +1,10 @@
-"""The cost of absurdly large networks, requests and files until they are refused.
+"""The cost of excessive networks, requests and files until they are refused.
 
     python benchmarks/limits.py                            # a table: case, seconds, MB, message
     python benchmarks/limits.py --memory 300 --cpu 2       # under limits of the operating system
 
-Each case runs in a process of its own, forked from one that has all packages loaded. Seconds are of
-processor time. MB is the largest growth of the resident memory.
+Each case runs in its own process, forked from one with all packages loaded. Seconds are processor
+time. MB is the largest growth of the resident memory.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ def output_of(descriptor: str) -> str:
 
 
 def chain(length: int, form: str = "{source}") -> str:
-    """A network of so many component nodes, one after the other.
+    """A chain of `length` component nodes.
 
     Args:
-        length: How many.
-        form: The descriptor of each, of {source}, {node} and an {offset} that is 1 and -1 in turn.
+        length: Number of nodes.
+        form: Each node's descriptor, of {source}, {node} and an {offset} of 1 and -1 by turns.
     """
     lines = [INPUT + "component name=c type=NoOpComponent dim=4\n"]
     source = "input"
@@ -97,7 +97,7 @@ def request(
 
 
 def rows_of(lengths: Sequence[int], context: int = 0, step: int = 1) -> np.ndarray:
-    """The rows (n, t, x) of sequences, each with so many frames before and behind."""
+    """The rows (n, t, x) of sequences, with `context` frames before and after each."""
     times = [np.arange(-context, length + context, step) for length in lengths]
     n = np.repeat(np.arange(len(times)), [len(each) for each in times])
     return np.stack([n, np.concatenate(times), 0 * n], axis=1).astype(np.int32)
@@ -119,9 +119,9 @@ def ragged(sequences: int) -> ComputationRequest:
 
 
 def bind_ragged(name: str, *, train: bool, sequences: int = 3000, scale: float = 0.1) -> str:
-    """Binds a benchmark network, of smaller layers, to sequences of 1 to 59 frames.
+    """Binds a benchmark network with smaller layers to sequences of 1 to 59 frames.
 
-    Every third frame is wanted. Returns how long binding took, which is part of the whole.
+    The request asks for every third frame. Returns the time of binding, a part of the whole.
     """
     benchmark, lengths = BENCHMARKS[name], ragged_lengths(sequences)
     nnet = parse_config(benchmark.config(scale))
@@ -183,7 +183,7 @@ def use_looped(config: str) -> None:
 
 
 def nested(form: str, depth: int) -> str:
-    """A network with a recurrent node that tries its source again and again."""
+    """A recurrent network with a descriptor that nests a form `depth` times."""
     descriptor = "c"
     for _ in range(depth):
         descriptor = f"{form}({descriptor}, input)"
@@ -195,7 +195,7 @@ def nested(form: str, depth: int) -> str:
 
 
 def pooling_below_a_recurrence(frames: int) -> str:
-    """A network with a recurrence over as many frames as a window of pooling has."""
+    """A network with a recurrence over as many frames as the window of a pooling."""
     return (
         f"{INPUT}component name=p type=StatisticsPoolingComponent input-dim=4 left-context=2 "
         f"right-context={frames} num-log-count-features=0 output-stddevs=false\n"
@@ -207,7 +207,7 @@ def pooling_below_a_recurrence(frames: int) -> str:
 
 
 def container_with_text() -> None:
-    """Reads a network whose nodes are 100,000 letters."""
+    """Reads a network whose nodes have 100,000 letters."""
     data = parse_config(output_of("input")).to_bytes()
     size = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + size])
@@ -275,7 +275,7 @@ REFUSED: dict[str, Callable[[], object]] = {
     "100,000 nodes": lambda: use(chain(100_000)),
     "container with 100,000 letters for nodes": container_with_text,
 }
-"""What is to be refused: each in less than two seconds and 300 MB."""
+"""Cases that must be refused, each in less than two seconds and 300 MB."""
 
 DONE: dict[str, Callable[[], object]] = {
     "Switch of 997 inputs, info": lambda: print_info(
@@ -292,7 +292,7 @@ DONE: dict[str, Callable[[], object]] = {
     "ragged request of 500 sequences": lambda: use(SPLICED, ragged(500)),
     "ragged request of 3,000 sequences": lambda: use(SPLICED, ragged(3000)),
 }
-"""What is large, but works: each in less than six seconds and 600 MB."""
+"""Large cases that must work, each in less than six seconds and 600 MB."""
 
 LARGER: dict[str, Callable[[], object]] = {
     "10,000 nodes with a recurrence each, parsed and compiled": lambda: parse_and_compile(
@@ -301,11 +301,11 @@ LARGER: dict[str, Callable[[], object]] = {
     "TDNN-F of 15 layers, 3,000 sequences, use": lambda: bind_ragged("tdnnf", train=False),
     "TDNN-F of 15 layers, 3,000 sequences, training": lambda: bind_ragged("tdnnf", train=True),
 }
-"""What takes more."""
+"""Cases that take more."""
 
 
 def outcome(case: Callable[[], object]) -> str:
-    """Runs a case; returns what it says, "done", or the class and first line of its error."""
+    """Runs a case; returns its text, or "done", or the class and first line of its error."""
     try:
         return str(case() or "done")
     except (Nnet3Error, SerializationError, MemoryError) as error:
@@ -318,10 +318,10 @@ def measured(
     cpu: int,
     tell: Callable[[Callable[[], object]], str] = outcome,
 ) -> tuple[float, float, str]:
-    """Runs a case in a process of its own.
+    """Runs a case in a separate process.
 
     Args:
-        case: What to run.
+        case: The case.
         memory: Limit of additional address space in MB; 0 for none.
         cpu: Limit of processor seconds; 0 for none.
         tell: Runs the case and returns the outcome.

@@ -1,4 +1,4 @@
-"""Draws how many bytes are live over the course of programs, as SVG."""
+"""Draws the number of live bytes over the commands of programs, as SVG."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Curve:
     """The live bytes of one program.
 
     Attributes:
-        label: What the program is.
-        megabytes: (commands,) after each command.
-        forward_end: Where the forward part ends, as a share of the commands.
+        label: Name of the program.
+        megabytes: Megabytes after each command, (commands,).
+        forward_end: The end of the forward part, as a share of the commands.
     """
 
     label: str
@@ -94,7 +94,7 @@ def _panel(panel: Panel) -> Iterator[str]:
 
 
 def _curve(curve: Curve, color: str, scale: _Scale) -> Iterator[str]:
-    """A line through the largest values of short stretches, and where the forward part ends."""
+    """A line through the maxima of short stretches, and a mark at the end of the forward part."""
     points = []
     for stretch in np.array_split(np.arange(len(curve.megabytes)), MOST_POINTS):
         if len(stretch):

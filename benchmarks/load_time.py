@@ -2,9 +2,9 @@
 
     python benchmarks/load_time.py
 
-It is compared with reading the bytes of the file and one `astype` copy of them as float32. The last
-line reads every value, since arrays of a mapped file are read only when used. Times are wall-clock
-milliseconds, the best of several runs, with the file in the system's cache.
+The comparison is with reading the bytes of the file and one `astype` copy of them as float32. The
+last row also reads every value, since arrays of a mapped file are read on first use. Times are
+wall-clock milliseconds, the best of several runs, with the file in the system's cache.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""How much memory the matrices of the benchmark networks take, beside Kaldi's.
+"""The memory of the matrices of the benchmark networks, beside Kaldi's.
 
     python benchmarks/memory.py                             # the table
     python benchmarks/memory.py --plot docs/memory.svg      # and live bytes over each program
 
-Megabytes (10^6 bytes) of matrices; parameters and their gradients are not counted. "compiled" is
-the peak of what the compiler makes, "bound" the peak after optimization: the largest sum of the
-matrices that are needed at one moment, less than which no plan needs. "arena" is what the runtime
-allocates: all matrices at planned offsets. Kaldi's figures are the peaks of its optimized
-computations for the same requests.
+Megabytes (10^6 bytes) of matrices, without parameters and their gradients. "compiled" is the peak
+of the compiled computation, "bound" the peak after optimization: the largest sum of matrices that
+are needed at the same time, a lower bound for any plan. "arena" is the runtime's allocation: all
+matrices at planned offsets. Kaldi's figures are the peaks of its optimized computations for the
+same requests.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def network(name: str, *, train: bool) -> Nnet:
 
 
 def print_table(names: list[str]) -> dict[str, Programs]:
-    """Prints a line for each network and request; returns the programs that are plotted."""
+    """Prints a row for each network and request; returns the programs for the plot."""
     print("| network | case | compiled | bound | arena | arena / bound | Kaldi | arena / Kaldi |")
     print("|---|---|---|---|---|---|---|---|")
     plotted = {}

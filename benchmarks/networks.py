@@ -1,4 +1,4 @@
-"""Four networks of the kinds that people train with nnet3, and requests to them.
+"""Four networks of the usual kinds for nnet3, and requests for them.
 
     python benchmarks/networks.py tdnnf > nnet.config
     python benchmarks/networks.py tdnnf --scale 0.125     # hidden sizes divided by eight, for tests
@@ -31,7 +31,7 @@ ORTHONORMAL = {"orthonormal-constraint": -1.0}
 
 @attrs.define
 class ConfigWriter:
-    """Collects config lines. What adds a node returns its name, to be used in descriptors.
+    """Collects config lines. Methods that add a node return its name, for descriptors.
 
     Attributes:
         scale: Factor for the sizes given to `dim`.
@@ -107,7 +107,7 @@ def write_features(config: ConfigWriter) -> None:
 def write_tdnnf_layer(
     config: ConfigWriter, name: str, source: str, dim: int, bottleneck: int, stride: int
 ) -> str:
-    """A factorised TDNN layer with bypass; stride 0 looks at its own frame only."""
+    """A factorised TDNN layer with bypass; with stride 0 it reads only its own frame."""
     if stride:
         down = {"input-dim": dim, "output-dim": bottleneck, "time-offsets": f"-{stride},0"}
         up = {"input-dim": bottleneck, "output-dim": dim, "time-offsets": f"0,{stride}"}
@@ -138,7 +138,7 @@ def write_tdnnf_layers(
 def write_chain_outputs(
     config: ConfigWriter, source: str, dim: int, small: int, targets: int
 ) -> None:
-    """The two outputs of a chain network, each behind a layer of its own."""
+    """The two outputs of a chain network, each after its own layer."""
     shared = config.linear("prefinal-l", source, dim, small)
     for branch, output in (("chain", "output"), ("xent", "output-xent")):
         prefinal = f"prefinal-{branch}"
@@ -240,7 +240,7 @@ def write_lstmp(config: ConfigWriter, name: str, source: str, input_dim: int) ->
 
 
 def write_tdnn_lstm(config: ConfigWriter) -> None:
-    """TDNN layers with a projected LSTM after each two."""
+    """TDNN layers with a projected LSTM after every second one."""
     width, targets = config.dim(1024), config.dim(6016)
     write_features(config)
     spliced_input = f"Append({spliced('input', range(-2, 3))}, ReplaceIndex(ivector, t, 0))"
@@ -262,7 +262,7 @@ def write_tdnn_lstm(config: ConfigWriter) -> None:
 
 
 def write_xvector(config: ConfigWriter) -> None:
-    """A speaker classifier: frames, pooled over the segment, then the segment."""
+    """A speaker classifier: frame layers, pooling over the segment, then segment layers."""
     narrow, wide, speakers = map(config.dim, (512, 1500, 5140))
     source, dim = config.input("input", 24), 24
     layers = [(range(-2, 3), narrow), ((-2, 0, 2), narrow), ((-3, 0, 3), narrow)]
@@ -297,10 +297,10 @@ class Benchmark:
 
     Attributes:
         write: Writes its config.
-        input_times: Frames given, for each sequence.
-        output_times: Frames wanted, for each sequence.
-        has_ivector: Whether an i-vector at t = 0 is given too.
-        outputs: Names of its outputs; use needs only the first.
+        input_times: Input frames of each sequence.
+        output_times: Output frames of each sequence.
+        has_ivector: Whether an i-vector at t = 0 is an input, too.
+        outputs: Names of its outputs; inference needs only the first.
     """
 
     write: Callable[[ConfigWriter], None]
@@ -316,12 +316,12 @@ class Benchmark:
         return "\n".join(writer.lines) + "\n"
 
     def request(self, sequences: int, *, train: bool) -> ComputationRequest:
-        """What is asked of it for so many sequences.
+        """The request for `sequences` sequences.
 
-        Training wants all outputs with derivatives, model derivatives and statistics; use wants the
-        first output.
+        For training, it asks for all outputs with derivatives, the model derivative and statistics;
+        for inference, for the first output.
         """
-        # Imported here: the config alone can be written without the packages.
+        # Imported here, so that the config alone can be written without the packages.
         from nnet3_graph import ComputationRequest, IoSpecification
 
         def specification(name: str, times: range, has_deriv: bool = False) -> IoSpecification:

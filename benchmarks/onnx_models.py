@@ -1,12 +1,12 @@
-"""How long networks take to become ONNX models, and how large these are.
+"""The time of exporting networks to ONNX models, and the size of the models.
 
-`python benchmarks/onnx_models.py` prints, for each benchmark network, for inference with any number
+`python benchmarks/onnx_models.py` prints for each benchmark network, for inference with any number
 of sequences: seconds of processor time from the optimized computation to the checked model, nodes,
-and how far the outputs of ONNX Runtime are from those of NnetComputer. With `--stream`: the round
-of a looped computation. With `--peer`: the processor time of a run in ONNX Runtime on one thread,
-relative to that of the same network as PyTorch exports it (`pip install torch`), for 1 and for 8
-sequences: the median of `--turns` pairs, of which every other one begins with the peer. Pin it to
-a core (`taskset -c 1`).
+and the difference of the outputs of ONNX Runtime and NnetComputer. With `--stream`: the same for
+the round of a looped computation. With `--peer`: the processor time of a run in ONNX Runtime on one
+thread, relative to that of PyTorch's export of the same network (`pip install torch`), for 1 and 8
+sequences: the median of `--turns` pairs, every other one of which begins with the peer. Pin it to a
+core (`taskset -c 1`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SUBSAMPLING = 3
 
 
 def looped(workload: Workload) -> tuple[Nnet, NnetComputation]:
-    """The looped computation of a network for speech recognition, and the network it is of."""
+    """The looped computation of a network for speech recognition, and the network."""
     chunk = looped_chunk_size(workload.nnet, CHUNK, SUBSAMPLING)
     nnet = with_ivector_period(workload.nnet, chunk)
     requests = looped_requests(nnet, chunk, frame_subsampling_factor=SUBSAMPLING)
@@ -75,7 +75,7 @@ def row(name: str, *, stream: bool) -> str:
 
 
 def exported(name: str, sequences: int) -> tuple[onnxruntime.InferenceSession, Workload]:
-    """The model of a network in ONNX Runtime, on one thread, and what it is run on."""
+    """The model of a network in ONNX Runtime, on one thread, and its workload."""
     workload = Workload.make(name, "infer", sequences)
     one = Workload.make(name, "infer", 1)
     computation = optimize(one.nnet, compile_computation(one.nnet, one.request))
@@ -88,7 +88,7 @@ def exported(name: str, sequences: int) -> tuple[onnxruntime.InferenceSession, W
 
 
 def peer_row(name: str, turns: int) -> str:
-    """The row of a network in the table of times beside PyTorch's export."""
+    """The row of a network in the table of times relative to PyTorch's export."""
     cells = [name]
     for sequences in (1, 8):
         session, workload = exported(name, sequences)

@@ -1,14 +1,14 @@
-"""What each optimization that Kaldi lacks brings: memory, and the time of a training step.
+"""The effect of each optimization that Kaldi lacks: memory, and the time of a training step.
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/optimizer_passes.py
     OPENBLAS_NUM_THREADS=1 python benchmarks/optimizer_passes.py --network xvector --sequences 8
 
-For each benchmark network a line with Kaldi's set of optimizations, one with all, and one with each
-turned off alone. "peak" is that of the matrices of a training request of 64 sequences, in megabytes
-(10^6 bytes), "runtime" all memory that the runtime holds for --sequences of them, scratch memory
-included. "ms" is the processor time of a forward and a backward pass, without the change of the
-parameters: the best of some, taken in turns with the other lines, so that a busy machine slows all
-of them down.
+Each benchmark network has a row with Kaldi's set of optimizations, one with all, and one with each
+turned off alone. "peak" is the peak of the matrices of a training request of 64 sequences, in
+megabytes (10^6 bytes); "runtime" is all memory of the runtime, with scratch memory, for --sequences
+sequences. "ms" is the processor time of a forward and a backward pass, without changing the
+parameters: the least of several, which alternate with the other rows, so that other work on the
+machine slows all of them down.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ ROUNDS = 6
 
 @attrs.define
 class Variant:
-    """A choice of options, and what was measured with it.
+    """A set of options, with its measurements.
 
     Attributes:
-        name: What the line is called.
+        name: The name of the row.
         options: The options.
         computer: Runs the computation for timing.
-        peak: Bytes of matrices, of the large request.
+        peak: Peak bytes of the matrices of the large request.
         seconds: The least time of a step so far.
     """
 
@@ -56,7 +56,7 @@ class Variant:
 
 
 def variants(nnet: Nnet, name: str, sequences: int) -> list[Variant]:
-    """Returns Kaldi's set, all optimizations, and all but one each."""
+    """Returns Kaldi's set, all optimizations, and all but one for each."""
     off = dict.fromkeys(BEYOND_KALDI, False)
     choices = {"Kaldi's set": OptimizeOptions(**off), "all": OptimizeOptions()}
     choices |= {f"without {each}": OptimizeOptions(**{each: False}) for each in BEYOND_KALDI}
@@ -76,7 +76,7 @@ def variants(nnet: Nnet, name: str, sequences: int) -> list[Variant]:
 
 
 def measure(nnet: Nnet, request: ComputationRequest, lines: list[Variant]) -> None:
-    """Runs a training step of each in turn."""
+    """Runs a training step of each variant in turn."""
     rng = np.random.default_rng(0)
 
     def values(name: str, rows: int) -> np.ndarray:

@@ -1,10 +1,11 @@
-"""How fast products with fixed parameters are, transposed and in panels.
+"""The speed of products with fixed parameters, transposed or in panels.
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/panels.py
 
-For numbers of rows and shapes of parameters (input times output dimension): GFLOP/s of a product
-with transposed parameters, and of one with panels. Both are timed in turns, with other parameters
-each time, so that these do not come from the second cache; the least time counts.
+For several numbers of rows and shapes of parameters (input times output dimension), the table has
+the GFLOP/s of a product with transposed parameters, and of one with panels. The two alternate, with
+other parameters each time, so that these do not come from the second-level cache; the least time
+counts.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from nnet3_runtime_cuda.operations.panels import Panels
 ROWS = (2, 8, 16, 48, 66, 128, 213, 286, 384, 512)
 SHAPES = ((256, 4096), (1024, 512), (1536, 320), (320, 1536), (3072, 1024))
 PARAMETERS = 6_000_000
-"""About so many are used in turns, 24 MB."""
+"""About how many parameters are used in turn: 24 MB."""
 
 REPEATS, LEAST_REPEATS, WORK = 60, 12, 4_000_000_000
-"""Each product is timed so often, less if it is large."""
+"""Number of timings of each product; fewer for large ones."""
 
 
 def products(rows: int, inner: int, columns: int) -> dict[str, list[Callable[[], None]]]:
-    """For both ways, the same product with several parameters."""
+    """For both forms, the same product with several parameters."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((rows, inner), dtype=np.float32)
     out = np.empty((rows, columns), np.float32)
@@ -49,7 +50,7 @@ def run(calls: tuple[Callable[[], object], ...]) -> None:
 
 
 def gflops(rows: int, inner: int, columns: int) -> dict[str, float]:
-    """The speed of both ways."""
+    """The speed of both forms."""
     work, ways = 2 * rows * inner * columns, products(rows, inner, columns)
     best = dict.fromkeys(ways, float("inf"))
     for repeat in range(max(LEAST_REPEATS, min(REPEATS, WORK // work))):

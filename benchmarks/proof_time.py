@@ -1,19 +1,19 @@
-"""How long optimizing, checking, planning and proving take, against compiling.
+"""The times of optimizing, checking, planning and proving, relative to compiling.
 
     python benchmarks/proof_time.py                    # all four networks
     python benchmarks/proof_time.py tdnnf xvector
     python benchmarks/proof_time.py --kinds 2 tdnnf    # sequences of two lengths
 
-Processor time, the best of several runs, for a network and request that nothing was compiled for
-before. "cold" is `CachingCompiler(nnet).compile(request)` in milliseconds: graph, compilation,
-optimization and its checks, as in `compile_time.py`. The other columns are ratios to it:
+Processor time, the least of several runs, for a network and request that were not compiled before.
+"cold" is `CachingCompiler(nnet).compile(request)` in milliseconds: graph, compilation, optimization
+and its checks, as in `compile_time.py`. The other columns are ratios to it:
 
 - compile: graph and compilation; optimize; check: `check_computation` of the result;
 - plan: `plan_memory` of the result;
-- verify: `verify_equivalent` of what was compiled and what was made of it;
-- each: all that `verify=True` adds to optimizing, divided by the number of passes that it proves.
+- verify: `verify_equivalent` of the compiled and the optimized computation;
+- each: the time that `verify=True` adds to optimizing, for each pass that it proves.
 
-"excess" is how much the arena is larger than the lower bound, the largest sum of live bytes.
+"excess" is the size of the arena relative to its lower bound, the largest sum of live bytes.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ CASES = ((64, True), (8, True), (8, False), (1, False))
 
 
 FRAMES = 6
-"""How many frames shorter sequences of one kind are than those of the one before."""
+"""Number of frames by which sequences of each kind are shorter than those of the kind before."""
 
 
 @attrs.frozen(kw_only=True)
 class Times:
-    """Milliseconds; see the top of the module."""
+    """Times in milliseconds; see the top of the module."""
 
     cold: float
     compilation: float
@@ -82,7 +82,7 @@ def measure(nnet: Nnet, request: ComputationRequest, runs: int) -> tuple[Times, 
 
 
 def of_kinds(request: ComputationRequest, kinds: int) -> ComputationRequest:
-    """Returns a request in which every so many sequences the lengths are the same, not all."""
+    """Returns a request with sequences of `kinds` different lengths, by turns."""
 
     def shortened(io: IoSpecification) -> IoSpecification:
         n, t = io.indexes[:, :2].T

@@ -1,15 +1,15 @@
-"""What averaging over jobs, and combination at the end, bring: digits by the recipe.
+"""The effect of averaging over jobs, and of the final combination, in the recipe for digits.
 
     python benchmarks/recipe_averages.py [--seeds 3] [--epochs 16] [--processes 2]
 
 For each seed, which draws the first parameters and the order of examples, two runs see the same
-frames equally often: one with a job at a time, one with four. Printed is the objective per frame on
-utterances that are held out, a fifth of all, with batch-norm in test mode:
+frames equally often: one with one job at a time, one with four. The columns are the objective per
+frame on held-out utterances, a fifth of all, with batch-norm in test mode:
 
-- job: the network of a job of the last iteration, the mean over its jobs;
-- average: of these networks, which is what the last iteration makes (of one job: the same);
+- job: the network of a job of the last iteration, as a mean over its jobs;
+- average: the average of these networks, the result of the last iteration (for one job: the same);
 - combined: the average of the last networks that is best on training and held-out examples, with
-  new statistics of batch-norm, which is what the run makes.
+  new statistics of batch-norm, the result of the run.
 """
 
 from __future__ import annotations

@@ -1,22 +1,22 @@
-"""What each rewrite between a computation and its calls brings, alone.
+"""The effect of each rewrite between a computation and its calls.
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/rewrites.py                       # all networks
     OPENBLAS_NUM_THREADS=1 python benchmarks/rewrites.py --network tdnn-lstm --mode train
 
-A cell is the time of the whole program divided by that of the program that is made without one
-rewrite: 0.90 says that the rewrite saves a tenth. Both programs run in turns, on one thread, and
-the cell is the median of the ratios of a turn, of processor time. "-" says that the rewrite changes
-nothing in this program: the calls are the same functions, over as much memory. In training, a turn
-is forward and backward pass without the natural gradient and without the change of parameters.
+A cell is the time of the whole program divided by that of the program without one rewrite: 0.90
+means that the rewrite saves a tenth. The two programs alternate, on one thread; the cell is the
+median of the ratios of single turns, of processor time. "-" means that the rewrite changes nothing
+in this program: the calls are the same functions on as much memory. In training, a turn is a
+forward and a backward pass, without the natural gradient and without changing the parameters.
 
 early products     the input's part of recurrent layers, for many steps at once
-late products      the derivative of that input, likewise
+late products      the derivative of that input, also for many steps at once
 step panels        factors of steps, laid out in panels once for all steps
-splices            affine layers that read several frames take rows where they were copied from,
-                   and add to derivatives before they are copied
-pending zeros      the first sum into zeros replaces them
+splices            affine layers that read several frames read the rows from the copies' source,
+                   and add to the source's derivatives directly
+pending zeros      the first addition to zeros sets instead
 panels             parameters laid out for products of few rows
-tiles              several frames computed with fewer products
+tiles              several frames computed together with fewer products
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from nnet3_runtime_cuda.lowering.plan import make
 from workload import Call, Workload, chosen, flat
 
 TURNS, SECONDS = 11, 3.0
-"""At least so many turns, and so many seconds of turns."""
+"""The least number of turns, and the least time of all turns in seconds."""
 
 Change = Callable[[], AbstractContextManager[None]]
 
 
 @contextmanager
 def replaced(owner: object, name: str, value: object) -> Iterator[None]:
-    """Programs that are made meanwhile use another function."""
+    """Makes programs use another function, within the context."""
     before = getattr(owner, name)
     setattr(owner, name, value)
     try:
@@ -60,7 +60,7 @@ def replaced(owner: object, name: str, value: object) -> Iterator[None]:
 
 @contextmanager
 def switched_off(switch: Switch) -> Iterator[None]:
-    """Programs that are made meanwhile have a switch at "0"."""
+    """Makes programs with a switch at "0", within the context."""
     panel_trial.are_faster.cache_clear()
     try:
         with chosen(switch, "0"):
@@ -71,7 +71,7 @@ def switched_off(switch: Switch) -> Iterator[None]:
 
 @contextmanager
 def without_rules(**found: object) -> Iterator[None]:
-    """Plans that are made meanwhile are made with rules that find nothing."""
+    """Makes plans with rules that find nothing, within the context."""
     with ExitStack() as stack:
         for name, nothing in found.items():
             stack.enter_context(replaced(make, name, lambda *_, nothing=nothing: nothing))
@@ -91,11 +91,11 @@ REWRITES: dict[str, Change] = {
 
 @attrs.frozen
 class Made:
-    """A program that runs.
+    """A bound program.
 
     Attributes:
         run: Runs it once.
-        form: The names of the functions called and the bytes of its matrices and scratch.
+        form: The names of the called functions, and the bytes of matrices and scratch memory.
     """
 
     run: Call
@@ -124,7 +124,7 @@ def made(work: Workload, computation: NnetComputation) -> Made:
 
 
 def seconds(run: Call, repetitions: int) -> float:
-    """Processor seconds of a few runs."""
+    """Processor seconds of several runs."""
     start = time.thread_time()
     for _ in range(repetitions):
         run()
@@ -143,7 +143,7 @@ def ratio(whole: Call, without: Call) -> float:
 
 
 def cells(work: Workload) -> Iterator[str]:
-    """A line of the table: what each rewrite brings."""
+    """The cells of a row of the table."""
     computation = CachingCompiler(work.nnet).compile(work.request)
     whole = made(work, computation)
     for change in REWRITES.values():

@@ -3,9 +3,9 @@
     OPENBLAS_NUM_THREADS=1 python benchmarks/rounding.py
     OPENBLAS_NUM_THREADS=1 NNET3_PANELS=0 python benchmarks/rounding.py
 
-The same values of eight sequences are run in float32 and in float64 (with direct sums). "Output" is
-the largest difference relative to the largest output, "gradient" the norm of the difference of the
-gradient (without natural gradient) relative to its norm.
+Both precisions run the same values of eight sequences; float64 uses direct sums. "Output" is the
+largest difference relative to the largest output; "gradient" is the norm of the difference of the
+gradients (without natural gradient) relative to the norm of the gradient.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SUMS = {"tiles": True, "direct": False}
 
 @attrs.frozen
 class Values:
-    """Of a run.
+    """The results of a run.
 
     Attributes:
         output: (rows, columns).
@@ -37,7 +37,7 @@ class Values:
     gradient: np.ndarray
 
     def errors(self, exact: Values) -> list[float]:
-        """Of the output and, in training, of the gradient."""
+        """The errors of the output and, in training, of the gradient."""
         output = np.abs(self.output - exact.output).max() / np.abs(exact.output).max()
         gradient = np.linalg.norm(self.gradient - exact.gradient)
         norm = np.linalg.norm(exact.gradient)
@@ -45,7 +45,7 @@ class Values:
 
 
 def values(work: Workload, computation: NnetComputation, dtype: type, *, by_tiles: bool) -> Values:
-    """What a run computes."""
+    """The results of a run in this precision."""
     with chosen(TILES, "1" if by_tiles else "0"):
         device = DeviceNnet(work.nnet, trainable=work.is_training, dtype=dtype, threads=1)
         computer = NnetComputer(device, computation)

@@ -2,16 +2,16 @@
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/shares.py
 
-Each recorded call of a program is timed (processor time, one thread; medians over a few periods of
-the natural gradient's updates) and belongs to one of these kinds:
+Each recorded call of a program is timed (processor time, one thread; medians over several periods
+of the natural gradient's updates) and belongs to one of these kinds:
 
-- products: matrix products; sums of columns, which are products with ones, and those of the natural
-  gradient's own functions are not among them. GFLOP is what they compute, twice the number of
-  multiplications; "direct" is the same for a program without tiles.
-- transforms: products by the small matrices by which rows become tiles, and tiles rows.
-- natural gradient: its functions, in which most gradients are computed; a line of training without
-  it ("plain") has these gradients among the products.
-- rest: all else, and, in training, the change of the parameters.
+- products: matrix products, but not sums of columns, which are products with ones, nor those of the
+  natural gradient's own functions. GFLOP is their work, twice the number of multiplications;
+  "direct" is the same for a program without tiles.
+- transforms: products by the small matrices that turn rows into tiles, and tiles into rows.
+- natural gradient: its functions, which compute most gradients; a row of training without it
+  ("plain") has these gradients among the products.
+- rest: all other calls and, in training, the change of the parameters.
 
 The first line is the speed of the product by which machines are compared (`kaldi.py`).
 """
@@ -41,10 +41,10 @@ from workload import FIRST_STEPS, UPDATE_PERIOD, Call, Workload, chosen, flat
 PRODUCTS, TRANSFORMS, NATURAL_GRADIENT, REST = "products", "transforms", "natural gradient", "rest"
 
 MOST_TRANSFORMED = 6
-"""Transforms of tiles have at most so many terms."""
+"""The most terms in a sum of a transform of tiles."""
 
 SGEMM_ARGUMENTS = 14
-"""Of cblas_sgemm: order, two forms of factors, then rows, columns and terms of the product."""
+"""Arguments of cblas_sgemm: order, two forms of factors, rows, columns and terms of the product."""
 
 HEADS = (
     "network",
@@ -64,7 +64,7 @@ clock = time.thread_time
 
 
 def plain(call: Call) -> tuple[Callable[..., object], tuple[Any, ...]]:
-    """The function of a recorded call and its arguments, also of one that runs on a condition."""
+    """The function and the arguments of a recorded call, even of one that runs on a condition."""
     if isinstance(call, partial):
         inner = [argument for argument in call.args if isinstance(argument, partial)]
         return plain(inner[0]) if inner else (call.func, call.args + tuple(call.keywords.values()))
@@ -72,7 +72,7 @@ def plain(call: Call) -> tuple[Callable[..., object], tuple[Any, ...]]:
 
 
 def kind(call: Call) -> str:
-    """What a call is for."""
+    """The kind of a call."""
     function, arguments = plain(call)
     if (getattr(function, "__module__", None) or "").rpartition(".")[2].startswith("natural_"):
         return NATURAL_GRADIENT
@@ -85,7 +85,7 @@ def kind(call: Call) -> str:
 
 
 def flops(call: Call) -> float:
-    """Twice the number of multiplications, if it is a matrix product."""
+    """Twice the number of multiplications of a matrix product; 0 for other calls."""
     function, arguments = plain(call)
     if function is np.matmul:
         a, b = arguments[:2]
@@ -98,12 +98,12 @@ def flops(call: Call) -> float:
 
 @attrs.frozen
 class Bound:
-    """A program and what it runs on.
+    """A program and its operands.
 
     Attributes:
         device: The network.
-        program: What runs.
-        values: Of the inputs, and of the derivatives of the outputs, by node.
+        program: The program.
+        values: Values of inputs and of output derivatives, by node.
     """
 
     device: DeviceNnet
@@ -126,7 +126,7 @@ class Bound:
         )
 
     def run(self) -> list[float]:
-        """The seconds that each call took, and the change of the parameters."""
+        """The seconds of each call, and of the change of the parameters."""
         seconds = []
         if self.program.backward is not None:
             self.device.clear_direction(kept=self.program.replaced)
@@ -146,7 +146,7 @@ class Bound:
 
 
 def gflop(calls: list[Call]) -> float:
-    """What the products among calls compute."""
+    """The work of the products among the calls, in GFLOP."""
     return sum(flops(call) for call in calls if kind(call) == PRODUCTS) / 1e9
 
 

@@ -1,14 +1,14 @@
-"""What a second thread brings: for whole sequences, for element-wise work, and what it costs.
+"""The gain by a second thread, for whole sequences and element-wise work, and its cost.
 
     python benchmarks/sharing.py
 
-First one sequence of the benchmark networks and eight, and a training step of eight: in one
-computation with two threads, and side by side, relative to the processor time of one thread; and
-how often all threads together sleep in a run, for one another or for the interpreter's lock. Then
-the time to hand a call over to a thread that waits and to be told that it ran, by kind of
-hand-over; then a chain of four operations over a matrix by row blocks, alone and shared, by size of
-blocks. Least times of many, by the clock: the second thread needs a processor of its own. (Sleeps
-are counted by Unix systems.)
+First, the time of one and eight sequences of the benchmark networks, and of a training step of
+eight: as one computation on two threads, and side by side, relative to the processor time of one
+thread; and how often all threads together sleep in a run, waiting for one another or for the
+interpreter's lock. Second, the time to hand a call to a waiting thread and to learn that it ran, by
+kind of hand-over. Third, a chain of four operations over a matrix by row blocks, on one thread and
+shared, by size of blocks. Least times of many, by the clock: the second thread needs its own
+processor. (Only Unix systems count sleeps.)
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ ROWS, COLUMNS = 1600, 1536
 
 
 def separate(cpu: int) -> None:
-    """Keeps this thread on one processor, where that can be done."""
+    """Keeps this thread on one processor, if the system can."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {cpu})
 
 
 def forever(turn: Call) -> None:
-    """Starts a thread that takes turns."""
+    """Starts a thread that repeats a call."""
 
     def loop() -> None:
         separate(1)
@@ -84,7 +84,7 @@ def with_executor() -> Call:
 
 
 def chain(rows: int, workers: Workers | None) -> float:
-    """Microseconds of ((b - a m) + a m) m by blocks of so many rows."""
+    """Microseconds of ((b - a m) + a m) m by blocks of `rows` rows."""
     rng = np.random.default_rng(0)
     a, b = (rng.random((ROWS, COLUMNS), dtype=np.float32) for _ in range(2))
     m = np.ones(COLUMNS, dtype=np.float32)
@@ -101,7 +101,7 @@ def chain(rows: int, workers: Workers | None) -> float:
 
 
 def print_sequences(name: str) -> None:
-    """Prints what one and eight sequences take on two threads, relative to one."""
+    """Prints the times of one and eight sequences on two threads, relative to one thread."""
     for sequences in (1, 8):
         work = Workload.make(name, "infer", sequences)
         compiler, inputs = CachingCompiler(work.nnet), flat(work.inputs)
@@ -131,7 +131,7 @@ def least_alone(call: Call) -> float:
 
 
 def training_step(work: Workload, computation: NnetComputation, *, threads: int) -> Call:
-    """A step, after the first steps, each of which updates the estimates."""
+    """A training step, after the first ones, which update the estimates each time."""
     nnet = DeviceNnet(work.nnet, trainable=True, natural_gradient=True, threads=threads)
     computer = NnetComputer(nnet, computation)
     inputs, derivatives = flat(work.inputs), flat(work.derivatives)

@@ -1,21 +1,21 @@
-"""How long a stream takes from the last frame of a chunk to its outputs, beside the chunk alone.
+"""The time of a stream from the last frame of a chunk to its outputs, beside the chunk's own time.
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/stream_latency.py
     OPENBLAS_NUM_THREADS=1 python benchmarks/stream_latency.py --frames 1000000
     OPENBLAS_NUM_THREADS=1 python benchmarks/stream_latency.py --streams 1000
 
-Frames come one at a time. Measured is the push that completes a chunk: median and 99th percentile.
-"chunk" is the median of a computer that is given the inputs of such a chunk, run in turns with the
-pushes; "ratio" that of the two medians. All times are processor time of the thread, in
+Frames come one at a time, and the push that completes a chunk is timed: median and 99th percentile.
+"chunk" is the median time of a computer with the inputs of such a chunk, which alternates with the
+pushes; "ratio" is the ratio of the medians. All times are processor time of the thread, in
 milliseconds.
 
-With `--frames` a small recurrent network is given so many frames instead, and the largest memory of
-the process so far is printed every tenth of the way.
+With `--frames`, a small recurrent network gets this number of frames instead; the benchmark prints
+the largest memory of the process so far after each tenth of them.
 
-With `--streams` so many sequences of it are open at a time, and come and go: each has a length of
-its own, and another one begins where one ends. Printed is, every tenth of the rounds, how many have
-ended, the processor time of a chunk, the largest memory so far, and the largest difference of the
-outputs of those that ended from those of the sequence alone.
+With `--streams`, this number of its sequences are open at a time. Each has its own length; when one
+ends, another begins. After each tenth of the rounds, the benchmark prints the number of finished
+sequences, the processor time of a chunk, the largest memory so far, and the largest difference of
+their outputs from those of each sequence alone.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def chunk_alone(model: Model, chunk_size: int) -> Callable[[], object]:
-    """A call that computes what a stream computes for a chunk, and nothing else."""
+    """A call that only computes a chunk as a stream does."""
     nnet = with_ivector_period(collapse_model(model.nnet), chunk_size)
     requests = looped_requests(nnet, chunk_size, frame_subsampling_factor=SUBSAMPLING)
     chunks = chunks_with_state(nnet, requests)
@@ -71,7 +71,7 @@ def chunk_alone(model: Model, chunk_size: int) -> Callable[[], object]:
 
 
 def latencies(model: Model, chunk_size: int, count: int) -> tuple[list[float], list[float]]:
-    """Times of so many pushes that complete a chunk, and of as many chunks alone."""
+    """Times of `count` pushes that complete a chunk, and of as many chunks alone."""
     stream = model.stream(frames_per_chunk=chunk_size, frame_subsampling_factor=SUBSAMPLING)
     alone = chunk_alone(model, stream.chunk_size)
     rng = np.random.default_rng(0)
@@ -83,7 +83,7 @@ def latencies(model: Model, chunk_size: int, count: int) -> tuple[list[float], l
         last = rng.standard_normal((1, model.input_dim), np.float32)
         pushes.append(timed(lambda last=last: stream.push(last, ivector)))  # type: ignore[misc]
         chunks.append(timed(alone))
-    return pushes[count // 10 :], chunks[count // 10 :]  # the first ones fetch parameters
+    return pushes[count // 10 :], chunks[count // 10 :]  # the first ones load parameters
 
 
 def print_latencies(names: Sequence[str], sizes: Sequence[int], count: int) -> None:
@@ -102,7 +102,7 @@ def print_latencies(names: Sequence[str], sizes: Sequence[int], count: int) -> N
 
 
 def print_memory(num_frames: int) -> None:
-    """Gives a stream so many frames, and prints the largest memory of the process so far."""
+    """Pushes frames to a stream, and prints the largest memory of the process so far."""
     stream = Model(parse_config(SMALL), threads=1).stream(frames_per_chunk=20)
     frames, pushed = np.random.default_rng(0).standard_normal((23, 40), np.float32), 0
     print(f"{'frames':>9} {'MB at most':>10}")
@@ -115,7 +115,7 @@ def print_memory(num_frames: int) -> None:
 
 
 def print_streams(count: int, rounds: int) -> None:
-    """Has so many sequences come and go, and prints time, memory and differences on the way."""
+    """Runs `count` sequences at a time, and prints time, memory and differences on the way."""
     model = Model(parse_config(SMALL, rng=np.random.default_rng(0)), threads=1)
     stream = model.stream(frames_per_chunk=20, sequences=16)
     alone = model.stream(frames_per_chunk=20)
@@ -123,7 +123,7 @@ def print_streams(count: int, rounds: int) -> None:
     source = rng.standard_normal((2000, model.input_dim), np.float32)
 
     def begun(name: int) -> tuple[int, int]:
-        """Where in the source a sequence begins, and how many frames it has."""
+        """The first frame of a sequence in the source, and its number of frames."""
         own = np.random.default_rng(name)
         return int(own.integers(1000)), int(own.integers(20, 600))
 
@@ -163,7 +163,7 @@ def print_streams(count: int, rounds: int) -> None:
 
 
 def main() -> None:
-    """Prints what the command line asks for."""
+    """Prints the figures that the command line asks for."""
     parser = argparse.ArgumentParser(description="Measure streams.")
     parser.add_argument("networks", nargs="*", default=NETWORKS, help=", ".join(NETWORKS))
     parser.add_argument("--sizes", type=int, nargs="+", default=[3, 21, 51], help="of chunks")

@@ -1,15 +1,15 @@
-"""Whole processes of nnet3-train on the benchmark networks, and of any other nnet3-train beside.
+"""Whole processes of nnet3-train on the benchmark networks, beside any other nnet3-train.
 
     python benchmarks/train_tool.py [--network tdnnf ...] [--minibatches 8] [--runs 2]
         [--other PATH]
 
-Networks with random parameters; minibatches of eight sequences of noise with a class for each frame
-of each output, merged already; one thread. The programs run in turns, over one minibatch and over
-all. For each network: processor seconds and largest memory of the process. Beside another program:
-the ratios, for all minibatches, for one, and for each further one, which has no part of start,
-compiling and writing; from how many minibatches on our process takes 0.8 of the other's time, as
-these figures tell; and how far the objectives of the first minibatch are apart (those of later ones
-depend on what each program draws).
+The networks have random parameters. The minibatches are ready: eight sequences of noise, with a
+class for each frame of each output. There is one thread. The programs alternate, over one minibatch
+and over all. For each network: processor seconds and largest memory of the process. Beside another
+program: the ratios for all minibatches, for one, and for each further one, which has no part of
+start, compiling and writing; the number of minibatches from which on our process takes 0.8 of the
+other's time, by these figures; and the difference of the first minibatch's objectives (later ones
+depend on the draws of each program).
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ GOAL = 0.8
 
 
 class Spent(NamedTuple):
-    """What a process took: processor seconds and largest memory in MB."""
+    """The cost of a process: processor seconds and largest memory in MB."""
 
     processor: float
     megabytes: float
 
 
 def write_inputs(folder: Path, network: str, count: int) -> None:
-    """Writes a network, and an archive of minibatches of all sizes that are asked for."""
+    """Writes a network, and archives of one minibatch and of all."""
     work = Workload.make(network, "train", SEQUENCES)
     write_nnet(work.nnet, str(folder / "0.raw"))
     rng = np.random.default_rng(0)
@@ -76,10 +76,10 @@ def write_inputs(folder: Path, network: str, count: int) -> None:
 
 
 def run(program: str, folder: Path, count: int) -> tuple[Spent, str]:
-    """Trains on so many minibatches; returns what that took, and the log.
+    """Trains on `count` minibatches; returns the cost and the log.
 
     Raises:
-        SystemExit: the program failed.
+        SystemExit: The program failed.
     """
     log = folder / "log"
     arguments = [program, "--max-param-change=1.0", "--print-interval=1", "--use-gpu=no"]

@@ -1,4 +1,4 @@
-"""What the execution benchmark runs: a network with parameters and statistics, and its inputs."""
+"""The workload of the execution benchmark: a network with parameters and statistics, and inputs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from nnet3_graph import ComputationRequest
 from nnet3_runtime_cuda.cpu.switches import Switch
 
 FIRST_STEPS = 10
-"""The natural gradient is updated in each of so many steps, which are not timed."""
+"""The number of first steps, each of which updates the natural gradient; they are not timed."""
 
 UPDATE_PERIOD, PERIODS = 4, 5
-"""Later it is updated once in a period of steps; so many periods are timed."""
+"""Number of timed periods of steps; later, one step in a period updates the natural gradient."""
 
 Array = np.ndarray
 Call = Callable[[], object]
@@ -32,12 +32,12 @@ class Workload:
 
     Attributes:
         name: The benchmark.
-        is_training: Whether parameters are to be changed.
-        sequences: How many sequences are computed at a time.
+        is_training: Whether parameters change.
+        sequences: Number of sequences that are computed together.
         nnet: The network; in test mode for inference.
-        request: What is asked of it.
+        request: The request.
         inputs: By input node, (sequences, frames, columns) float32.
-        derivatives: By output node, likewise.
+        derivatives: By output node, the same.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Workload:
 
     @classmethod
     def make(cls, name: str, mode: str, sequences: int, scale: float = 1.0) -> Workload:
-        """The same values each time; sizes of layers multiplied by `scale`."""
+        """Makes a workload, the same each time; `scale` multiplies the sizes of layers."""
         is_training = mode == "train"
         rng = np.random.default_rng(0)
         nnet = with_values(parse_config(BENCHMARKS[name].config(scale), rng=rng), rng)
@@ -68,9 +68,9 @@ class Workload:
         return cls(name, is_training, sequences, nnet, request, inputs, derivatives)
 
     def time(self, run: Callable[[], object], clock: Callable[[], float]) -> float:
-        """Milliseconds of a run, the median; of a training step, the median of means of a period.
+        """Milliseconds of a run, the median; of a training step, the median of periods' means.
 
-        So another program that takes the processor for a second does not decide.
+        So another program that uses the processor for a second has little effect.
         """
         period = UPDATE_PERIOD if self.is_training else 1
         count = PERIODS if self.is_training else max(3, 24 // self.sequences)
@@ -98,7 +98,7 @@ def least(call: Call, count: int = 400, clock: Callable[[], float] = time.perf_c
 
 @contextmanager
 def chosen(switch: Switch, value: str) -> Iterator[None]:
-    """Programs that are made meanwhile are made as if the user had set a switch."""
+    """Makes programs as if the user had set a switch, within the context."""
     before = os.environ.get(switch.variable)
     os.environ[switch.variable] = value
     try:
@@ -110,7 +110,7 @@ def chosen(switch: Switch, value: str) -> Iterator[None]:
 
 
 def with_values(nnet: Nnet, rng: np.random.Generator) -> Nnet:
-    """The network as if it had been trained: with statistics, and biases that are not zero."""
+    """The network with statistics and nonzero biases, as after training."""
     changed: dict[str, Component] = {}
     for name, component in zip(nnet.component_names, nnet.components, strict=True):
         if isinstance(component, BatchNormComponent):
@@ -132,4 +132,4 @@ def flat(arrays: dict[str, Array]) -> dict[str, Array]:
 
 
 CLOCKS = {"wall": time.perf_counter, "cpu": time.thread_time}
-"""Clocks: 'cpu' counts the time of the thread that asks."""
+"""Clocks: 'cpu' counts the processor time of the calling thread."""

@@ -1,7 +1,7 @@
 """Layers of the benchmark networks in PyTorch.
 
-Values are (n, frames, columns) tensors. Which frames they hold is a `range` that every layer is
-told when it is made, so that slices are fixed.
+Values are (n, frames, columns) tensors. A layer is given the `range` of its frames when it is made,
+so that slices are fixed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.nn import functional
 
 
 def parameter(array: np.ndarray) -> nn.Parameter:
-    """A copy of an array, to be trained."""
+    """A trainable copy of an array."""
     return nn.Parameter(torch.from_numpy(np.array(array)))
 
 
@@ -30,7 +30,7 @@ def needed(frames: range, offsets: Sequence[int]) -> range:
 
 
 def part(have: range, want: range, offset: int = 0) -> slice:
-    """Where the frames of `want`, moved by the offset, are among those of `have`."""
+    """The places of the frames `want`, moved by the offset, among the frames `have`."""
     first, last = (have.index(frame + offset) for frame in (want[0], want[-1]))
     return slice(first, last + 1, max(1, want.step // have.step))
 
@@ -64,7 +64,7 @@ class Norm(nn.Module):
         self.norm.running_var.copy_(torch.from_numpy(np.array(component.stats_var)))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The same shape."""
+        """(n, frames, columns) to the same shape."""
         return self.norm(x.reshape(-1, self.norm.num_features)).view(x.shape)
 
 
@@ -102,15 +102,15 @@ class TdnnfLayer(nn.Module):
 
     @staticmethod
     def input_frames(want: range, stride: int) -> range:
-        """The frames of the input that are needed."""
+        """The needed frames of the input."""
         return needed(want, (-stride, 0, stride) if stride else (0,))
 
 
 class Lstmp(nn.Module):
     """A projected LSTM with peepholes, whose recurrence goes back one frame of its input.
 
-    The input's part of the gates, and the part of the projection that does not recur, are computed
-    for all frames at once.
+    The input's part of the gates, and the part of the projection that is not recurrent, are
+    computed for all frames at once.
     """
 
     def __init__(self, nnet: Nnet, name: str) -> None:
@@ -172,7 +172,7 @@ class ConvolutionLayer(nn.Module):
 
 
 class ChainOutputs(nn.Module):
-    """The two outputs of a chain network; for inference, the first only."""
+    """The two outputs of a chain network; for inference, only the first."""
 
     def __init__(self, nnet: Nnet, frames: range) -> None:
         super().__init__()

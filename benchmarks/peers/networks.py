@@ -47,7 +47,7 @@ class Tdnnf(nn.Module):
 
 
 class CnnTdnnf(nn.Module):
-    """Convolutions below a TDNN-F; from the last of them on, only every third frame is needed."""
+    """Convolutions below a TDNN-F; from the last one on, only every third frame is needed."""
 
     STRIDES = (0, *[3] * 8)
 
@@ -77,7 +77,7 @@ class CnnTdnnf(nn.Module):
 
 
 class TdnnLstm(nn.Module):
-    """TDNN layers with a projected LSTM after each two."""
+    """TDNN layers with a projected LSTM after every second one."""
 
     def __init__(self, nnet: Nnet, benchmark: Benchmark) -> None:
         super().__init__()

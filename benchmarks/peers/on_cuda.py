@@ -1,7 +1,7 @@
 """The benchmark networks in PyTorch on a CUDA device: eager, torch.compile, and a captured graph.
 
-The networks are those of `networks.py` beside this file. Training is plain gradient descent, fused
-into one kernel for all parameters; there is no natural gradient in PyTorch.
+The networks are those of `networks.py` in this folder. Training is plain gradient descent, with one
+kernel for all parameters; PyTorch has no natural gradient.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from nnet3_descriptors import Nnet
 RUNNERS = ("eager", "compile", "graph")
 
 WARM_UP = 4
-"""Runs before a graph is captured, so that libraries have chosen and allocated what they need."""
+"""Runs before a graph is captured, in which libraries choose algorithms and allocate memory."""
 
 
 def set_precision(precision: str) -> None:
-    """Products and convolutions in that precision; bf16 by autocast."""
+    """Sets the precision of products and convolutions; bf16 by autocast."""
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
@@ -36,16 +36,16 @@ def prepare(
     precision: str,
     device: str = "cuda",
 ) -> Callable[[], object]:
-    """A call that queues one run, or one training step.
+    """Returns a call that queues one run, or one training step.
 
     Args:
         runner: One of RUNNERS.
         name: The benchmark.
-        nnet: Its network, whose parameters are used.
+        nnet: The network that the parameters come from.
         inputs: By input node, (n, frames, columns).
-        derivatives: To train: by output, (n, frames, columns); None for inference.
+        derivatives: For training: by output, (n, frames, columns); None for inference.
         precision: "fp32", "tf32" or "bf16".
-        device: Where; "cpu" to see whether it works, without a graph.
+        device: The device; with "cpu", a test run without a graph.
     """
     import torch
     from networks import BENCHMARKS
@@ -80,7 +80,7 @@ def prepare(
 
 
 def captured(run: Callable[[], object]) -> Callable[[], object]:
-    """The same as a CUDA graph."""
+    """The run as a CUDA graph."""
     import torch
 
     stream = torch.cuda.Stream()

@@ -1,4 +1,4 @@
-"""Running a network in PyTorch, eager or compiled, and in ONNX Runtime."""
+"""Runs networks in PyTorch, eager or compiled, and in ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ PEERS = {
     "torch.compile": ("torch",),
     "ONNX Runtime": ("torch", "onnx", "onnxruntime"),
 }
-"""The peers, and the modules that each needs; PyTorch writes the network for ONNX Runtime."""
+"""The peers, with the modules that each needs; PyTorch exports the network to ONNX."""
 
 
 def missing(peer: str) -> list[str]:
-    """The modules that a peer lacks here."""
+    """The modules of a peer that are not installed."""
     return [name for name in PEERS[peer] if importlib.util.find_spec(name) is None]
 
 
@@ -33,9 +33,9 @@ def prepare(peer: str, name: str, nnet: Nnet, inputs: Arrays, derivatives: Array
     Args:
         peer: One of PEERS.
         name: The benchmark.
-        nnet: Its network, whose parameters are used.
+        nnet: The network that the parameters come from.
         inputs: By input node, (n, frames, columns).
-        derivatives: To train by plain gradient descent: by output, the derivative of the objective,
+        derivatives: For plain gradient descent: by output, the derivative of the objective,
             (n, frames, columns); None for inference.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Run the notebooks beside this file, and store what their cells show.
+"""Run the notebooks in this folder, and store their outputs.
 
 uv run python examples/notebooks/run.py
 """

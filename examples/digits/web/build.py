@@ -3,8 +3,8 @@
     python examples/digits/web/build.py site
     python -m http.server --directory site
 
-The folder gets the model as ONNX, the utterances of the test as JSON, ONNX Runtime Web, which npm
-installs, and the page. It needs nnet3-tools with the extra onnx, and npm.
+The folder gets the model as ONNX, the test utterances as JSON, ONNX Runtime Web, which npm
+installs, and the page. The script needs nnet3-tools with the extra onnx, and npm.
 """
 
 import json
@@ -20,14 +20,14 @@ from nnet3_tables import read_table
 FOLDER = Path(__file__).parent
 DIGITS = FOLDER.parent
 RUNTIME = ("ort.wasm.min.js", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
-"""What the page needs of ONNX Runtime Web."""
+"""The files of ONNX Runtime Web that the page needs."""
 
 FRAMES = 50
 """Frames of a chunk."""
 
 
 def export(model: Path) -> dict[str, int]:
-    """Write the network as ONNX; returns the facts about it that the page needs."""
+    """Write the network as ONNX; returns the numbers that the page needs."""
     tool = shutil.which("nnet3-to-onnx", path=Path(sys.executable).parent)
     assert tool is not None, "nnet3-tools is not installed for this Python"
     subprocess.run([tool, DIGITS / "final.raw", model, f"--frames={FRAMES}"], check=True)
@@ -42,7 +42,7 @@ def export(model: Path) -> dict[str, int]:
 
 
 def install_runtime(site: Path) -> None:
-    """Copy ONNX Runtime Web from where npm installs it."""
+    """Install ONNX Runtime Web with npm, and copy it to the site."""
     npm = shutil.which("npm")
     if npm is None:
         sys.exit("build.py: npm is not installed; it comes with Node.js")
@@ -55,7 +55,7 @@ def install_runtime(site: Path) -> None:
 
 
 def main() -> None:
-    """Build the folder that is named."""
+    """Build the folder that the command line names."""
     if len(sys.argv) != 2:
         sys.exit("usage: python build.py FOLDER")
     site = Path(sys.argv[1])

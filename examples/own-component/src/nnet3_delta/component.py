@@ -1,4 +1,4 @@
-"""The component type: its fields, and which rows of its input it reads."""
+"""The component type: its fields, and the rows of its input that it reads."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from numpy.typing import NDArray
 
 @precomputed
 class DeltaPrecomputedIndexes(PrecomputedIndexes):
-    """Which rows of the input belong to the rows of the output.
+    """The rows of the input for each row of the output.
 
     Attributes:
-        later: (rows out,), the row of x(t + offset).
-        earlier: (rows out,), the row of x(t - offset).
+        later: (rows out,), the input row of x(t + offset).
+        earlier: (rows out,), the input row of x(t - offset).
     """
 
     later: RowArray = row_array()
     earlier: RowArray = row_array()
 
     def misfit(self, component: Any, rows_in: int, rows_out: int, *, backward: bool) -> str | None:
-        """Returns what does not fit: a number of rows, or a missing row."""
+        """Returns what does not fit: a number of rows, or a missing row; None if all fits."""
         for rows in (self.later, self.earlier):
             misfit = wrong_count("output rows", len(rows), rows_out)
             misfit = misfit or no_such_row("input row", rows, rows_in)
@@ -50,7 +50,7 @@ class DeltaComponent(Component):
     Attributes:
         dim: Number of columns.
         offset: Distance in frames.
-        scale: Multiplies the difference.
+        scale: Factor of the difference.
     """
 
     INDEXES = DeltaPrecomputedIndexes
@@ -70,20 +70,20 @@ class DeltaComponent(Component):
         """Returns the earlier and the later row of each row of the output; both are required.
 
         Raises:
-            NetworkError: one of them would be at a t beyond 32 bits.
+            NetworkError: One of them would be at a t beyond 32 bits.
         """
         both = (self._moved(output_indexes, frames) for frames in (-self.offset, self.offset))
         rows = np.stack(list(both), axis=1).reshape(-1, 3)
         return np.arange(len(output_indexes) + 1, dtype=np.int64) * 2, rows
 
     def closed_form(self) -> ClosedForm:
-        """Returns the same for all rows at once, so that requests of many frames are fast."""
+        """Returns the same rule for all rows at once, which makes requests of many frames fast."""
         return (AtOffsets((-self.offset, self.offset)),)
 
     def precompute_indexes(
         self, input_indexes: IndexArray, output_indexes: IndexArray, need_backprop: bool
     ) -> DeltaPrecomputedIndexes:
-        """Returns where these rows lie."""
+        """Returns the places of these rows."""
         return DeltaPrecomputedIndexes(
             later=find_rows(input_indexes, self._moved(output_indexes, self.offset)),
             earlier=find_rows(input_indexes, self._moved(output_indexes, -self.offset)),

@@ -23,7 +23,7 @@ class Delta(Formula):
         return call.component.scale * difference
 
     def backward(self, call: Call) -> Array:
-        """Returns, for each row of x, scale dy where it was the later, - scale dy the earlier."""
+        """Returns for each row of x: scale dy where it is the later row, -scale dy the earlier."""
         dx = call.zeros_in()
         dx[call.indexes.later] += call.component.scale * call.dy
         dx[call.indexes.earlier] -= call.component.scale * call.dy

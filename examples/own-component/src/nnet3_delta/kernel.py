@@ -16,7 +16,7 @@ class DeltaKernel(Kernel):
         """Records the forward pass."""
         later, earlier = p.tape.scratch(*p.y.shape), p.tape.scratch(*p.y.shape)
         x = p.tape.scratch(*p.x.shape)
-        p.tape.copy(p.x, x)  # rows of p.x may be parts of longer rows
+        p.tape.copy(p.x, x)  # rows of p.x can be parts of longer rows
         p.tape.take_rows(x, p.indexes.later.astype(np.int64), later)
         p.tape.take_rows(x, p.indexes.earlier.astype(np.int64), earlier)
         p.tape.subtract(later, earlier, later)
