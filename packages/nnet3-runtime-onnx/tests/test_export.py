@@ -359,7 +359,7 @@ def test_a_loop_has_no_whole() -> None:
     nnet = network(RECURRENT)
     computation, _ = loop(nnet)
 
-    with pytest.raises(ExportError, match="part must be 'start' or 'round' of a loop"):
+    with pytest.raises(ExportError, match="part must be 'start' or 'round' for a loop"):
         to_onnx(nnet, computation)
 
 

@@ -210,6 +210,6 @@ def test_divergence() -> None:
         trainer.train_minibatch(minibatch())
     assert str(raised.value) == (
         "minibatch 2: the objective of 'output' is nan, after -2 per frame on average: training "
-        "has diverged, or the example has such numbers. The learning rate is 0.25, and 2 of 2 "
+        "has diverged, or the example has NaN or infinity. The learning rate is 0.25, and 2 of 2 "
         "changes were limited by max_param_change 2; lower ones may help"
     )

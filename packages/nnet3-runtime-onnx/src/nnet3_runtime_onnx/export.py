@@ -99,7 +99,11 @@ def _chosen(parts: Parts, name: PartName) -> Part:
     if name not in ("whole", "start", "round"):
         raise ExportError(f"part must be 'whole', 'start' or 'round' (got {name!r})")
     if is_loop != (name != "whole"):
-        expected = "'start' or 'round' of a loop" if is_loop else "'whole' of what is no loop"
+        expected = (
+            "'start' or 'round' for a loop"
+            if is_loop
+            else "'whole' for a computation without a loop"
+        )
         raise ExportError(f"part must be {expected} (got {name!r})")
     count = len(parts.segments)
     first = parts.loop_start or 0

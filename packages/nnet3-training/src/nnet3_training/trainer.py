@@ -446,14 +446,14 @@ class Trainer:
         if before is None:
             return (
                 f"minibatch {self.num_minibatches}: the objective of '{name}' is {objective.total} "
-                "before any step: the network, the example or the objective has such numbers"
+                "before any step: the network, the example or the objective has NaN or infinity"
             )
         rates = [group.rate for group in self._update.current_groups]
         limited = f"{self.num_globally_limited} of {self.num_updates} changes were limited"
         return (
             f"minibatch {self.num_minibatches}: the objective of '{name}' is {objective.total}, "
             f"after {before.per_frame:.6g} per frame on average: training has diverged, or the "
-            f"example has such numbers. The learning rate is {max(rates, default=0.0):g}, and "
+            f"example has NaN or infinity. The learning rate is {max(rates, default=0.0):g}, and "
             f"{limited} by max_param_change {self.options.max_param_change:g}; lower ones may help"
         )
 

@@ -65,7 +65,7 @@ _DEFAULTS = nnet3_training.FineTuning()
     "--momentum",
     type=float,
     default=0.0,
-    help="Part of the last change that the next one contains.",
+    help="Share of the last change of parameters to add to the next.",
 )
 @click.option(
     "--max-param-change",

@@ -49,8 +49,8 @@ def _only_zero(context: click.Context, parameter: click.Parameter, value: float)
     """Refuses options of learning without forgetting, which is not implemented."""
     if value:
         raise click.ClickException(
-            f"{parameter.opts[0]}: expected 0, found {value:g}; there is no learning without "
-            "forgetting here"
+            f"{parameter.opts[0]}: expected 0, found {value:g}; learning without forgetting "
+            "is not supported"
         )
 
 

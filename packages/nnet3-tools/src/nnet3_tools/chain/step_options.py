@@ -25,7 +25,7 @@ _OPTIONS = (
         "--momentum",
         type=float,
         default=0.0,
-        help="Part of the last change that the next one contains.",
+        help="Share of the last change of parameters to add to the next.",
     ),
     click.option(
         "--max-param-change",

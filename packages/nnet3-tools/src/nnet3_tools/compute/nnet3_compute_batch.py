@@ -37,7 +37,7 @@ OPTIONS = (
     _count(
         "--edge-minibatch-size",
         32,
-        "Likewise for first and last chunks, if they have a context of their own.",
+        "The same for first and last chunks whose context differs.",
     ),
     click.option(
         "--partial-minibatch-factor",

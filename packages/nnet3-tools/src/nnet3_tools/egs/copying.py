@@ -137,7 +137,7 @@ def copy_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--keep-proportion",
             type=click.FloatRange(min=0.0),
             default=1.0,
-            help="How often an example is written on average, which may be more than once.",
+            help="Average number of times to write each example; can exceed 1.",
         ),
         click.option("--srand", default=0, help="Seed of the random numbers."),
         click.option(

@@ -36,7 +36,7 @@ _HELP = {
     "num_jobs_final": "Jobs of the last iteration.",
     "initial_learning_rate": "Effective learning rate at the beginning.",
     "final_learning_rate": "Effective learning rate at the end.",
-    "momentum": "Part of the last change that the next one contains.",
+    "momentum": "Share of the last change of parameters to add to the next.",
     "max_param_change": "Largest change of all parameters in one step (2-norm).",
     "minibatch_size": "Sizes of minibatches, as for nnet3-merge-egs.",
     "frames_per_example": "Frames of the input that the output of an example covers; several "
@@ -45,13 +45,13 @@ _HELP = {
     "shuffle_buffer_size": "Examples in memory, from which the next is drawn.",
     "compress": "Compress features that are not compressed yet.",
     "held_out_every": "Hold out one of every N utterances for diagnostics.",
-    "diagnostic_examples": "Training examples, and as many held-out ones, for diagnostics.",
+    "diagnostic_examples": "Number of training examples, and of held-out ones, for diagnostics.",
     "max_models_combine": "Greatest number of last networks to average at the end.",
     "seed": "Seed of the random numbers.",
     "frame_subsampling_factor": "Frames of the input for each frame of the output.",
     "max_objective_difference": "Leave a job out of the average whose objective per frame is that "
     "much worse than that of the best job.",
-    "dropout_schedule": "What dropout drops, by the part of the data that was used, as in Kaldi: "
+    "dropout_schedule": "Dropout proportions by the share of the data used so far, as in Kaldi: "
     "0,0@0.2,0.5@0.5,0.",
 }
 
