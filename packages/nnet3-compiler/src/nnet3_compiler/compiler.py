@@ -55,7 +55,7 @@ class Compiler:
     def __init__(
         self, nnet: Nnet, request: ComputationRequest, graph: ComputationGraph | None = None
     ) -> None:
-        """Takes what is to be compiled.
+        """Prepares to compile a request.
 
         Raises:
             CompilationError: The graph is of another network or request.

@@ -1,4 +1,4 @@
-"""How large a network or a request may be, checked before memory is asked for.
+"""Limits on the sizes of networks and requests, checked before memory is allocated.
 
 A number of a config line, descriptor or request takes ten characters and can ask for a terabyte.
 The defaults leave room for every network that people train; whoever needs more raises them:

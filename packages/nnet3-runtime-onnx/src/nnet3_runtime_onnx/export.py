@@ -39,8 +39,8 @@ def to_onnx(
     component. Where several segments accept the same node, its input has their rows one below the
     other; likewise outputs.
 
-    A loop has two models: "start" has the segments with which it begins, "round" those that it
-    repeats. Both have an output "next_state.NAME" for each matrix of the state, and "round" an
+    A loop has two models: "start" has the segments before the repetition, "round" the repeated
+    segments. Both have an output "next_state.NAME" for each matrix of the state, and "round" an
     input "state.NAME" of the same shape: an output of one call is the input of the next one.
 
     Args:
@@ -50,8 +50,8 @@ def to_onnx(
         sequences: None for values of (rows, columns), with the rows of the request. Otherwise
             all values have a leading axis with one entry for each sequence, and the model runs the
             computation for each of them: a number, or a name, such as "sequences", for any number.
-        metadata: Properties of the model, beside "model_author" and those that say what its inputs
-            and outputs are.
+        metadata: Properties of the model, beside "model_author" and those that describe its inputs
+            and outputs.
 
     Raises:
         ExportError: standard operators cannot express it; the message names each component and

@@ -11,11 +11,11 @@ import signal
 from collections.abc import Callable
 
 INTERRUPTED = 130
-"""The exit status after Ctrl-C: 128 and the number of the signal, as shells have it."""
+"""The exit status after Ctrl-C: 128 plus the number of the signal, as in shells."""
 
 _OBJECTS_UNTIL_COLLECTION = 10_000
-"""So many objects are made before Python looks for garbage: by default 700 are, and modules that
-are imported make hundreds of thousands, none of which is garbage."""
+"""Number of new objects before Python looks for garbage. By default it is 700, and importing
+modules makes hundreds of thousands of objects, none of them garbage."""
 
 
 def entry_point(module: str) -> Callable[[], None]:

@@ -26,7 +26,7 @@ NodeDim = Callable[[str], int]
 CindexSet = Callable[[npt.NDArray[np.int64]], BoolArray]
 """Tells for (K, 4) cindexes, columns node, n, t, x, which are in the set: (K,).
 
-It may be asked for a t or x beyond 32 bits: no such row is in any set.
+Callers can ask for a t or x beyond 32 bits; no set has such a row.
 """
 
 
@@ -193,7 +193,7 @@ class SumDescriptor(ABC):
     def _tried_on(self, leaf_available: BoolArray) -> Trial:
         return self._tried(iter(leaf_available), leaf_available.shape[1])
 
-    # A tree of many leaves may be 200 deep. So each of these goes through it once.
+    # A tree of many leaves can be 200 deep, so each of these methods traverses it only once.
 
     @abstractmethod
     def _tried(self, leaves: Iterator[BoolArray], rows: int) -> Trial:

@@ -69,7 +69,7 @@ class Descriptor:
         available: CindexSet,
         node_index: Mapping[str, int] | None = None,
     ) -> tuple[BoolArray, BoolArray]:
-        """Tells which rows can be computed (those of which all parts can be), and what they read.
+        """Tells which rows can be computed (rows all of whose parts can), and what they read.
 
         Args:
             indexes: (N, 3) int32, the requested indexes, columns n, t, x.

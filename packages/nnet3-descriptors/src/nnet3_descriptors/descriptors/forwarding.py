@@ -1,4 +1,4 @@
-"""Forwarding descriptors: which row of which node a value is taken from.
+"""Forwarding descriptors: the node and the row that a value is read from.
 
 A forwarding descriptor maps every requested index to one cindex, with a scale. It never changes n.
 The constructors take their fields by position, in the order of the written form.

@@ -35,7 +35,7 @@ from nnet3_descriptors.descriptors.sums import Failover, IfDefined, Sum
 from nnet3_descriptors.errors import DescriptorSyntaxError, NetworkError
 
 _FREE_LEAVES: Final = 10_000
-"""How many leaves may be made on the way to normal form, besides one for each character."""
+"""The most leaves on the way to normal form, besides one for each character."""
 
 
 def parse_descriptor(text: str) -> Descriptor:

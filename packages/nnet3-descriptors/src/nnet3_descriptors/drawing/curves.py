@@ -66,9 +66,9 @@ def curves_svg(curves: Mapping[str, tuple[Array, Array]], axes: Axes) -> str:
     """Draws curves, each with its name at its end.
 
     Args:
-        curves: By name, the numbers to the right and those upwards, (points,) both; those that are
-            not finite are left out.
-        axes: What the axes say.
+        curves: By name, horizontal and vertical coordinates, (points,) each; points that are not
+            finite are left out.
+        axes: The labels of the axes.
 
     Returns:
         An SVG element. It can be a file, or part of an HTML page, whose colour of text it takes; a

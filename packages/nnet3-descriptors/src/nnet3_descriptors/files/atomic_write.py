@@ -19,7 +19,7 @@ from typing import IO, Final
 from nnet3_descriptors.errors import check_path, file_error
 
 _LOCKS: Final = sys.platform != "win32"
-"""Whether files can be locked; where not, those that are open cannot be removed anyhow."""
+"""Whether files can be locked; where they cannot, open files cannot be removed either."""
 
 if sys.platform != "win32":
     import fcntl

@@ -134,8 +134,8 @@ class CompressedMatrix:
         columns would take more room than they save, are compressed again, to 16 bits.
 
         Args:
-            first: Number of the first row; may be negative.
-            count: How many there are to be, at least one.
+            first: Number of the first row; can be negative.
+            count: Number of rows, at least one.
         """
         rows, cols = self.shape
         taken = np.clip(np.arange(first, first + count), 0, rows - 1)

@@ -19,7 +19,7 @@ from nnet3_descriptors.indexes.integers import INT32_MAX, INT32_MIN
 
 IndexArray = npt.NDArray[np.int32]
 AnyIndexes = npt.NDArray[np.int32] | npt.NDArray[np.int64]
-"""Indexes, of which some may lie beyond 32 bits: there is no such row."""
+"""Indexes, possibly with values beyond 32 bits, for which no rows exist."""
 
 N: Final = 0
 T: Final = 1

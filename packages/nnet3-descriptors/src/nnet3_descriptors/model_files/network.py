@@ -309,7 +309,7 @@ _OTHER_FORMATS = {
 
 
 def _is_binary(path_or_file: PathOrFile, binary: bool | None) -> bool:
-    """Whether a file is to be binary; refuses paths that look like files of other formats."""
+    """Whether to write a file in binary; refuses paths that look like files of other formats."""
     if not isinstance(path_or_file, str | os.PathLike):
         return binary is not False
     suffix = os.path.splitext(os.fsdecode(path_or_file))[1].lower()

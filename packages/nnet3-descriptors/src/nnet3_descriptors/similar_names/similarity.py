@@ -16,8 +16,8 @@ def most_similar(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str
     A name that differs in capitals, or in the ending "Component", comes before all others.
 
     Args:
-        name: What was written.
-        known: What may be written.
+        name: The unknown name.
+        known: The known names.
         cutoff: How similar it must be, from 0 to 1 (the ratio of `difflib`).
     """
     names = [other for other in known if len(other) <= _LONGEST_NAME]

@@ -1,4 +1,4 @@
-"""What is to be known of all components of a network, as arrays; worked out once for each."""
+"""Properties of all components of a network as arrays, computed once for each network."""
 
 from __future__ import annotations
 

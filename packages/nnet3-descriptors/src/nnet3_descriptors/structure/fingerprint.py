@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from nnet3_descriptors.nodes import Node as NetworkNode
 
 DIGEST_BYTES: Final = 8
-"""So many bytes of a SHA-256 digest are kept: enough against accidents, of which there are few."""
+"""Number of bytes kept of a SHA-256 digest: enough against accidental equality."""
 
 Digests = NDArray[np.uint8]
 

@@ -233,7 +233,7 @@ class BreadthFirstExamination:
             self._count(record.dependencies, 1)
 
     def _count(self, ids: Iterable[int], change: int) -> None:
-        """Adds 1 to usable counts, or takes it away, and to those that depend on it."""
+        """Changes usable counts by +1 or -1, and then the counts that depend on them."""
         pending = list(ids)
         while pending:
             number = pending.pop()

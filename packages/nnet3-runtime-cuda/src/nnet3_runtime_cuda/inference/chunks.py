@@ -62,7 +62,7 @@ def check_memory(num_frames: int, dim: int) -> None:
     process.
 
     Args:
-        num_frames: Frames of the input, with those that repeat the first or last one.
+        num_frames: Frames of the input, including repeats of the first and the last.
         dim: Columns of the input.
 
     Raises:

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from nnet3_runtime_cuda.tracing import Tracer
 
 MOST_BYTES = 1 << 29
-"""What computers may take in all, where nothing else says it: those that run, and those that wait.
+"""The default limit on the bytes of all computers together, running and waiting.
 
-Those that wait for another run of their request go first; those that run take what they need.
+Computers that wait for another run of their request are freed first; running ones keep their bytes.
 Utterances that are computed as a whole have a request for each length, and seldom one that was
 there before. To bind a computation again takes a third of the time to run it (the benchmark's
 x-vectors).

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from nnet3_tools.compute.shards import Compute, Ivectors
 
     Prepare = Callable[[str, FloatArray], Work]
-    """From an utterance and its features, what is to be done for what is to be written."""
+    """Makes the work for an utterance, from its key and features."""
 
 
 class UtteranceCommand(KaldiCommand):

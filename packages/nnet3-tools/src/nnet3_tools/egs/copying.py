@@ -42,10 +42,10 @@ class Relabelling:
 
     @classmethod
     def read(cls, weights: str, outputs: str) -> Relabelling:
-        """Reads the tables of these names, of which any may be "".
+        """Reads the tables of these names; "" stands for no table.
 
         Raises:
-            TableError: one cannot be read.
+            TableError: A table cannot be read.
         """
         return cls(
             weights=nnet3_tables.read_tokens(weights) if weights else None,

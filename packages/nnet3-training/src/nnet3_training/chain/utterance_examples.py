@@ -73,7 +73,7 @@ class ChainExampleMaker:
 
         Returns:
             Examples of the inputs "input" and "ivector" and the output "output"; None for a chunk
-            of which no path is in the normalization FST. Empty if the utterance is too short.
+            without a path in the normalization FST. Empty if the utterance is too short.
 
         Raises:
             ExampleError: lengths do not fit each other, there are no i-vectors, or the labels are

@@ -219,7 +219,7 @@ class ParameterUpdate:
 
     @property
     def sum_rates(self) -> tuple[float, ...]:
-        """The rate of each group by which the running sum is to be multiplied."""
+        """The factor of the running sum for each group of rates."""
         return tuple(self._sum_rates.values())
 
     def resume(self, running_sum: Array, sum_rates: Sequence[float]) -> None:

@@ -3,7 +3,7 @@
 With them the same examples are chosen, and utterances are cut alike, as by Kaldi's tools.
 
 Source: `random_r` of the GNU C library, an additive feedback generator: x[i] = x[i-3] + x[i-31]
-modulo 2^32, of which the lowest bit is dropped.
+modulo 2^32; the lowest bit is dropped.
 """
 
 from __future__ import annotations

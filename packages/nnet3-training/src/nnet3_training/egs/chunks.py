@@ -22,7 +22,7 @@ from nnet3_training.egs.c_random import Random
 from nnet3_training.errors import ExampleError
 
 _NEARLY_AS_GOOD = 1.9999
-"""A split may be that much worse than the best; just below 2, so that ties are decided alike."""
+"""The factor by which a split can be worse than the best; just below 2, to decide ties alike."""
 
 
 @attrs.frozen(kw_only=True)
@@ -30,8 +30,8 @@ class SplitOptions:
     """How utterances are split; names and defaults are those of Kaldi.
 
     Attributes:
-        num_frames: The lengths of chunks, the first of which may be repeated; empty for one chunk
-            for each utterance.
+        num_frames: The lengths of chunks; a split can repeat the first one. Empty for one chunk for
+            each utterance.
         left_context: Frames of the input before a chunk.
         right_context: Frames after it.
         left_context_initial: Frames of the input before the first chunk of an utterance; negative

@@ -18,11 +18,11 @@ def shuffled(items: Iterable[T], rng: Random, buffer_size: int = 0) -> Iterator[
     """The items in random order.
 
     Args:
-        items: Any number of them.
-        rng: Draws.
-        buffer_size: There are places for so many. Each item is put in a place that is drawn, and
-            the one that was there comes next; in the end those that are left, place by place. 0 for
-            places for all.
+        items: Any number of items.
+        rng: The random generator.
+        buffer_size: Number of places in the buffer. Each item goes to a random place, and the item
+            that was there is next; at the end come the remaining items, place by place. 0 for a
+            place for each item.
     """
     if not buffer_size:
         held = list(items)

@@ -39,7 +39,7 @@ class TransitionTraining:
 
 @attrs.frozen(kw_only=True, eq=False)
 class TrainedTransitions:
-    """What came of it.
+    """The result of training transition probabilities.
 
     Attributes:
         model: The transition model with the new probabilities.

@@ -96,7 +96,7 @@ def _answer(node: EventMap | None, event: Mapping[int, int]) -> int | None:
 
 
 def _answers(node: EventMap | None, event: Mapping[int, int]) -> set[int]:
-    """The pdfs that events lead to of which only some values are known."""
+    """The pdfs of all events that agree with the known values."""
     match node:
         case Leaf(pdf):
             return {pdf}

@@ -46,7 +46,7 @@ class Combination:
 
 @attrs.frozen(kw_only=True, eq=False)
 class Combined:
-    """What came of it.
+    """The result of a combination.
 
     Attributes:
         nnet: The average; if it has batch-norm, with statistics of the examples.

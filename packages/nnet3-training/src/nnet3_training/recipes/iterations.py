@@ -201,5 +201,5 @@ def schedule(options: RecipeOptions, num_archives: int) -> tuple[Iteration, ...]
 
 
 def first_combined(options: RecipeOptions, num_iterations: int) -> int:
-    """The number of the first network of those that may be averaged at the end."""
+    """The number of the first network that the final average can include."""
     return num_iterations + 1 - max(1, min(options.max_models_combine, num_iterations // 2))

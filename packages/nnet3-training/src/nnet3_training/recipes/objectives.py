@@ -134,7 +134,7 @@ class ChainRunObjective:
         """See `RunObjective.examples`.
 
         Parts of supervisions get the weights of the normalization FST, which follows from the
-        denominator; those of which no path is in it are left out.
+        denominator; parts without a path in it are left out.
         """
         normalization = make_normalization_fst(read_fst(self.den_fst), nnet.node_dim("output"))
         maker = ChainExampleMaker(
@@ -184,10 +184,10 @@ def _other_kind(data: object, expected: str) -> RecipeError:
 
 
 def utterance_name(example: TrainingExample) -> str:
-    """The utterance that an example was made of: its key without what says which part.
+    """The name of the utterance that an example comes from: the key without its place.
 
-    Keys end with the first frame, "-4", or, those that nnet3-chain-get-egs --long-key writes, with
-    first frame, left context, length, right context and "v1".
+    The place is the first frame, "-4", or with nnet3-chain-get-egs --long-key the first frame, left
+    context, length, right context and "v1".
     """
     key = example.key
     return key.rsplit("-", 5 if key.endswith("-v1") else 1)[0]

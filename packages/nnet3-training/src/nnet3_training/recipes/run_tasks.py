@@ -182,7 +182,7 @@ def _figures(task: EvaluationTask, nnet: Nnet, path: Path) -> dict[str, Figure]:
     evaluator = Evaluator(nnet, device=task.device, objective=task.objective.function(nnet))
     for minibatch in _minibatches(task.objective, nnet, path):
         evaluator.add(minibatch)
-    # Numbers to be reached are no classes, of which the largest is the right one.
+    # Target values are no classes, so there is no accuracy.
     classes = {node.name for node in nnet.output_nodes if node.objective != "quadratic"}
     shares = {
         name: found.per_frame for name, found in evaluator.accuracies.items() if name in classes

@@ -271,7 +271,7 @@ def _begin(
 
 
 def _check_new(nnet: Nnet, options: RecipeOptions, den_fst: Fst | None) -> None:
-    """Raises an error if what a new run is to be of does not fit together."""
+    """Raises an error if the parts of a new run do not fit each other."""
     if options.chain is None and den_fst is not None:
         raise RecipeError("expected no denominator, because options.chain is None; found one")
     if options.chain is not None:

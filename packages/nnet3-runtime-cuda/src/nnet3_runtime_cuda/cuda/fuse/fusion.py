@@ -288,7 +288,7 @@ def _is_scattered(operation: Operation) -> bool:
 
 
 def _pairs(old: Operation, new: Operation) -> list[tuple[View, View]]:
-    """The views of two operations of which one is written, where they have memory in common."""
+    """Pairs of overlapping views of two operations, at least one of which is written."""
     touched = (*new.reads, *new.writes)
     pairs = [(a, b) for a in old.writes for b in touched]
     pairs += [(a, b) for a in old.reads for b in new.writes]

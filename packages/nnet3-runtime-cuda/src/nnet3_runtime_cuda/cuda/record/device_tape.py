@@ -47,7 +47,7 @@ class DeviceTape(RecordingTape):
         return (PendingSegment(operations, self.host_values.take_steps(), self.device_scratch),)
 
     def flush_updates(self) -> None:
-        """Records the updates that are to be made at the end."""
+        """Records the updates for the end of the segment."""
         pending, self._pending = self._pending, []
         if pending:
             self.begin_command()

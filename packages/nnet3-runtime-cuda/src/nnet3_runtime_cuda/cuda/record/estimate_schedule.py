@@ -105,8 +105,8 @@ class Decisions:
     """Makes the decisions of a segment.
 
     Attributes:
-        length: How many there are.
-        starts: Numbers of those that are positive only when an estimate begins.
+        length: Number of decisions.
+        starts: Numbers of the decisions that are positive only when an estimate begins.
     """
 
     def __init__(

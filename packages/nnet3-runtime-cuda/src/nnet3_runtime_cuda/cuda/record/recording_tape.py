@@ -28,13 +28,13 @@ FEW_BLOCKS = 4
 
 
 class RecordingTape(Tape):
-    """Records what is to be done on a device: element-wise work, sums, products, gathers.
+    """Records the work of a device: element-wise operations, sums, products, gathers.
 
     Attributes:
-        memory: Where the arrays are.
+        memory: The memory of the arrays.
         device_scratch: Working memory of commands.
-        host_values: What the host does before each run.
-        operations: What was recorded since `take_operations`.
+        host_values: The work of the host before each run.
+        operations: The operations recorded since `take_operations`.
     """
 
     cache_scale: ClassVar[int] = 64
@@ -202,14 +202,14 @@ class RecordingTape(Tape):
         """Has an estimate updated when the segment ends, or before it is used again.
 
         Args:
-            estimate: Which.
-            moves: Number of the decision whether it is to be.
+            estimate: The estimate.
+            moves: Number of the decision whether to update it.
         """
         self._pending.append((estimate, moves))
 
     @abstractmethod
     def flush_updates(self) -> None:
-        """Records the updates that are to be made at the end."""
+        """Records the updates for the end of the segment."""
 
     # ---- recording ----
 

@@ -75,7 +75,7 @@ class BatchOptions:
         return MemoryShares(int(self.memory) * _MEBIBYTE)
 
     def frames_waiting(self, bytes_per_frame: int) -> int:
-        """The number of frames that may be read and not yet written, besides the oldest utterance.
+        """The most frames read and not yet written, besides the oldest utterance.
 
         Args:
             bytes_per_frame: Bytes of the features and outputs of a frame.
@@ -83,7 +83,7 @@ class BatchOptions:
         return self.shares.waiting // max(1, bytes_per_frame)
 
     def frames_ahead(self, bytes_per_frame: int) -> int:
-        """How many frames may be read while an utterance waits to fill a minibatch.
+        """The most frames to read while an utterance waits to fill a minibatch.
 
         Args:
             bytes_per_frame: Bytes of the features and outputs of a frame.

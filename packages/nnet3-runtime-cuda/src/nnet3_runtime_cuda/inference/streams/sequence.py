@@ -101,7 +101,7 @@ class Sequence:
         return values | self._state
 
     def _last_frames(self, times: list[int], end: int) -> list[int]:
-        """For each i-vector of a chunk, the last frame so far of those that it serves."""
+        """For each i-vector of a chunk, the last frame so far that uses it."""
         if self._program.options.ivector_period is None:
             return [end - 1] * len(times)
         return [min(time + self._program.ivector_period, end) - 1 for time in times]

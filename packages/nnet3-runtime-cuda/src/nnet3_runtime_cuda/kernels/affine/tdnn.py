@@ -52,10 +52,9 @@ class TdnnKernel(Kernel):
         return [matrix[:, k : k + width] for k in range(0, matrix.shape[1], width)]
 
     def _splice(self, x: Array, indexes: PrecomputedIndexes | None, rows: int) -> TimeSplice | None:
-        """The spliced input, if products are to be made with its own rows.
+        """The splice of the input, if products with the input's own rows take less work.
 
-        That is less work if the input is wider than the output, and nearly all of its rows are
-        used.
+        They do if the input is wider than the output, and nearly all of its rows are used.
         """
         assert isinstance(indexes, TimeOffsetPrecomputedIndexes)
         first, end = min(indexes.row_offsets), max(indexes.row_offsets) + rows

@@ -12,7 +12,7 @@ from nnet3_runtime_cuda.lowering.areas import Area
 
 
 class PendingZeros:
-    """The areas of each matrix that are to be zero but have not been written yet."""
+    """The areas of each matrix whose zeroing is postponed."""
 
     def __init__(self) -> None:
         self._areas: dict[int, list[Area]] = {}

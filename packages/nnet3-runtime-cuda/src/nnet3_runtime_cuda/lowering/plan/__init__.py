@@ -1,7 +1,7 @@
-"""What lowering changes of a computation: found by rules, one a file, and kept as a value.
+"""Plans: the changes that lowering makes to a computation, found by rules in a file each.
 
-`trace` says what the commands do to which part of which matrix. Each rule reads it: `known_inputs`
-finds products that can be made before a recurrence, `deferred_derivatives` such as can be made
-after it, `step_panels` parameters that many steps multiply by, `splices` inputs whose rows lie in
-another matrix. `make` puts them together to a `Plan` (`plan`).
+`trace` lists the accesses of commands to parts of matrices. Each rule reads it: `known_inputs`
+finds products that can be computed before a recurrence, `deferred_derivatives` products that can be
+computed after it, `step_panels` parameters that many steps multiply by, and `splices` inputs whose
+rows lie in another matrix. `make` combines these changes in a `Plan` (`plan`).
 """

@@ -49,7 +49,7 @@ class Factor:
 
 @attrs.define(eq=False)
 class _Memory:
-    """Memory for the panels of several factors, of which one is in use at a time.
+    """Memory for the panels of several factors, used one at a time.
 
     Attributes:
         size: The size of the largest.
@@ -78,7 +78,7 @@ def step_panels(
         nnet: The network.
         can: The capabilities of the machine.
         early: The products that take the first columns off forward steps.
-        late: Those that take them off backward steps.
+        late: The products that take the first columns off backward steps.
 
     Returns:
         The factors, and how many elements each memory for them has.

@@ -23,7 +23,7 @@ from nnet3_training.errors import ExampleError
 _BOUNDARY = 0
 """The phone before the first, and that which ends a sequence."""
 _STAGES = 4
-"""States are dropped in so many stages, at the beginning of which all changes are computed."""
+"""Number of stages of dropping states; each begins by computing all changes."""
 _NO_CHANGE = -1e-15
 """The change in log-likelihood for each count, where counts move to a state without any."""
 _EQUAL = 0.001

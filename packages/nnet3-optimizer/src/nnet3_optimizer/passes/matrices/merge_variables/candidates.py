@@ -99,7 +99,7 @@ def _values_lie_elsewhere(draft: Draft, rows: Table) -> Bools:
 
 
 _IN_PLACE, _S1, _S2 = np.zeros((3, len(SCHEMA.types)), dtype=np.int64)
-"""By opcode the property of components that may be a candidate, and the columns of s1 and s2."""
+"""By opcode, the property that components of a candidate need, and the columns of s1 and s2."""
 
 _OPERANDS: tuple[tuple[type[Command], int, str, str], ...] = (
     (MatrixCopy, 0, "input", "output"),
