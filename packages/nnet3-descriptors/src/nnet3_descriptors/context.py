@@ -182,7 +182,7 @@ class _Keys:
         return keys
 
     def moved(self, keys: Keys, frames: int, reader: str) -> Keys:
-        """Returns the keys of the indexes so many frames later, for a node that reads there."""
+        """Returns the keys of the indexes `frames` frames later, for a node that reads there."""
         if frames == 0:
             return keys
         return self.of(as_rows(moved_indexes(self.indexes(keys), frames, 0), reader))

@@ -136,6 +136,6 @@ def _shown_chain(chain: Sequence[Row], reason: str) -> list[str]:
 
 
 def _listed(items: Sequence[object], shown: int) -> str:
-    """Returns items with commas, at most so many."""
+    """Returns at most `shown` items, with commas."""
     text = ", ".join(map(str, items[:shown]))
     return text if len(items) <= shown else f"{text} and {len(items) - shown} more"

@@ -28,7 +28,7 @@ MAX_STEPS = (2000, 20)
 """How far beyond all other rows, in t and x, a recurrence without an end is followed."""
 
 _SPREAD = 1000
-"""A request has a smaller limit if its box has more than so many cells per named row."""
+"""The most cells of a request's box per named row; with more, the limit is smaller."""
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -78,7 +78,7 @@ def rows_of(info: MatrixDebugInfo, begin: int, end: int) -> MatrixDebugInfo:
 
 
 def extended(info: MatrixDebugInfo, rows: int) -> MatrixDebugInfo:
-    """Returns the debug info of a matrix with so many more rows, which stand for nothing."""
+    """Returns the debug info of a matrix with `rows` more rows, which stand for no cindex."""
     if info.node < 0:
         return info
     size = len(info.sequences)
@@ -88,7 +88,7 @@ def extended(info: MatrixDebugInfo, rows: int) -> MatrixDebugInfo:
 
 
 def _padded(cindexes: IntArray, rows: int) -> IntArray:
-    """Returns cindexes, with so many more that stand for nothing."""
+    """Returns cindexes with `rows` further rows, which stand for no cindex."""
     padding = np.repeat(cindexes[-1:], rows, axis=0)
     padding[:, T] = NO_TIME
     return freeze(np.concatenate([cindexes, padding]))

@@ -37,7 +37,7 @@ class Progress:
         self._begin = time.perf_counter()
 
     def succeed(self, frames: int, size: int = 1) -> None:
-        """Counts an utterance of so many frames.
+        """Counts an utterance of `frames` frames.
 
         Args:
             frames: Its length.

@@ -26,7 +26,7 @@ MOST_LISTS = 16
 
 
 def is_worthwhile(num_lists: int, num_sources: int) -> bool:
-    """Tells whether to gather rows that would take so many commands, from so many submatrices."""
+    """Whether to gather rows from `num_sources` submatrices instead of `num_lists` commands."""
     return num_lists > max(MOST_LISTS, num_sources + 1)
 
 

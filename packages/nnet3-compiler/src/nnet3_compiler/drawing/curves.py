@@ -42,7 +42,7 @@ def memory_svg(curves: Mapping[str, npt.NDArray[np.int64]]) -> str:
 
 
 def _thinned(values: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """At most so many points, each the largest value of its stretch."""
+    """At most MOST_POINTS points, each the largest value of its stretch."""
     if len(values) <= MOST_POINTS:
         return values.astype(np.float64) if len(values) else np.zeros(1)
     starts = np.linspace(0, len(values), MOST_POINTS, endpoint=False).astype(int)

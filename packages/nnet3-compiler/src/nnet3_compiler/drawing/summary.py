@@ -13,7 +13,7 @@ from nnet3_compiler.memory import live_bytes
 from nnet3_compiler.text import program_lines
 
 MOST_LINES = 1000
-"""So many lines of the program are shown."""
+"""The most lines of the program to show."""
 
 
 def computation_html(computation: NnetComputation) -> str:

@@ -85,9 +85,9 @@ def looped_requests(
     Args:
         nnet: The network; its nodes have the conventional names "input", "ivector" and "output".
         chunk_size: Frames in a chunk; see `looped_chunk_size`.
-        frame_subsampling_factor: The output is wanted every so many frames.
-        ivector_period: An i-vector is given every so many frames, if the network has one; see
-            `with_ivector_period`. By default once a chunk.
+        frame_subsampling_factor: Frames of the input for each frame of the output.
+        ivector_period: Frames for each i-vector, if the network takes one; see
+            `with_ivector_period`. By default one for each chunk.
         extra_left_context: Frames before the first chunk beyond the left context of the network.
         extra_right_context: Frames after each chunk beyond its right context.
         num_sequences: Number of sequences, n = 0, 1, ...

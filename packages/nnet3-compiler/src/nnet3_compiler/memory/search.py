@@ -13,11 +13,11 @@ import numpy as np
 from nnet3_compiler.memory.blocks import Blocks, Packing
 
 STEPS_PER_BLOCK = 12
-"""The search with one order of choices ends after so many placements per block."""
+"""The most placements for each block in a search with one order of choices."""
 
 
 def search(blocks: Blocks, capacity: int) -> Packing | None:
-    """Returns a packing into so many bytes; None if none was found."""
+    """Returns a packing into `capacity` bytes; None if none was found."""
     moments = _Moments(blocks)
     for order in moments.orders():
         found = _Search(moments, capacity, order).run()

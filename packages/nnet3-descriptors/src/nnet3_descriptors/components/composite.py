@@ -42,7 +42,7 @@ class _Components(kinds.Kind):
         return type(value) is tuple and all(isinstance(item, Component) for item in value)
 
     def read(self, reader: Reader) -> tuple[Component, ...]:
-        """Reads a number and so many components."""
+        """Reads the number of components, and the components."""
         count = reader.count("components", maximum=_MAX_COMPONENTS, least_bytes=_LEAST_COMPONENT)
         return tuple(read_component(reader) for _ in range(count))
 

@@ -49,7 +49,7 @@ class _Line:
 
 
 _NARROWEST = 24
-"""The text of a layer or node gets at least so many columns, however narrow the terminal is."""
+"""The fewest columns for the text of a layer or node, however narrow the terminal is."""
 
 
 def format_tree(

@@ -86,7 +86,7 @@ class _Window:
         return memoryview(self.data)[self._start :]
 
     def fill(self, size: int) -> None:
-        """Reads until so many bytes are held, or to the end."""
+        """Reads until `size` bytes are held, or to the end."""
         pieces = [bytes(self.view)]
         held = len(pieces[0])
         while held < size and not self.is_last:

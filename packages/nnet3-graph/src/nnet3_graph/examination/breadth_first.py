@@ -159,7 +159,7 @@ class BreadthFirstExamination:
         return not self._queue
 
     def run(self, max_hops: int = MAX_HOPS) -> BreadthFirstExamination:
-        """Makes hops until no row is left to examine, but at most so many; returns this.
+        """Makes hops until no row is left to examine, at most `max_hops`; returns this object.
 
         A recurrence without a first value goes on without end, and its rows stay UNKNOWN.
 

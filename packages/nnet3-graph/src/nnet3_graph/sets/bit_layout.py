@@ -24,11 +24,11 @@ Bits = int
 """A set of indexes in some layout."""
 
 _DENSE = 1 << 20
-"""A table with at most so many entries is always made."""
+"""The most entries of a table that is always made."""
 _FEW_RESIDUES = 16
-"""With at most so many residues, all are tried; with more, the ones that occur are found first."""
+"""The most residues that are all tried; with more, the ones that occur are found first."""
 _ENTRIES_PER_ROW = 64
-"""A larger table is made if it has at most so many entries for each row asked about."""
+"""The most entries of a larger table for each row asked about."""
 
 
 @attrs.frozen(kw_only=True)

@@ -28,7 +28,7 @@ SUM_ELEMENTS = 1 << 18
 """The same for chains that sum columns: sums of more rows at a time have smaller errors."""
 
 FEWEST_SHARED = 1 << 12
-"""Threads share operations on at least so many elements."""
+"""The fewest elements of an operation that threads share."""
 
 
 class Recorder(Tape):
@@ -285,7 +285,7 @@ def _call_if(conditions: Sequence[Array], call: Call) -> None:
 
 
 def _block_rows(array: Array, elements: int) -> int:
-    """The number of rows that have about so many elements."""
+    """The number of rows with about `elements` elements."""
     size = max(1, elements // max(math.prod(array.shape[1:]), 1))
     count = -(-len(array) // size)
     # An even number of blocks, so that two threads have equal work.

@@ -43,16 +43,16 @@ TRANSPOSED_ROWS_MKL = range(4, 257)
 """The same for MKL, which gains up to three times where rows are few."""
 
 WIDE = 4
-"""A product of one row is faster with transposed parameters if it is so many times as wide."""
+"""The ratio of width to height from which a product of one row is faster transposed."""
 
 FEWEST_ROWS = 8
-"""Products of MKL with fewer rows are not."""
+"""The smallest number of rows of MKL's products that are computed transposed."""
 
 FEWEST_ROWS_SHARED = 2
 """Products with fewer rows for each thread are cut up by columns."""
 
 WAITS_COST = 64
-"""Cutting up by columns pays from so many times the work on."""
+"""The factor by which work cut up by columns counts less, because threads wait for each other."""
 
 SLOW_WITH_NUMBERS = ("maximum", "minimum")
 """Functions for which NumPy has vector instructions for two arrays, but not for array and number:
@@ -95,11 +95,11 @@ class NumpyTape(Recorder):
         return self.gains_by_tiles and TILES.chosen() != "0"
 
     def gains_by_panels(self, rows: int) -> bool:
-        """Whether a product with so many rows is faster with its factor in panels."""
+        """Whether a product with `rows` rows is faster with its factor in panels."""
         return not is_mkl() and self.dtype == np.float32 and rows in ROWS and are_faster()
 
     def gains_by_transposing(self, rows: int, parameters: Array) -> bool:
-        """Whether products with so many rows are faster with transposed (out, in) parameters."""
+        """Whether products with `rows` rows are faster with (out, in) parameters transposed."""
         if is_mkl():
             return rows in TRANSPOSED_ROWS_MKL
         output_dim, input_dim = parameters.shape

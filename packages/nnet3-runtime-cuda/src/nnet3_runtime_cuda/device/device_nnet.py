@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from nnet3_runtime_cuda.cuda.platform.platform import Platform
 
 STEP_BLOCK = 1 << 18
-"""So many parameters are changed at a time: see `recorder.BLOCK_ELEMENTS`."""
+"""Number of parameters that are changed at a time; see `recorder.BLOCK_ELEMENTS`."""
 
 MOST_THREADS_UNASKED = 4
 """Element-wise work runs on no more threads unless asked to: they wait for the interpreter."""

@@ -17,7 +17,7 @@ _GENERATOR = "PCG64"
 
 
 def _below(bits: int) -> Any:
-    """A field for an integer of so many bits, without a sign."""
+    """A field for an unsigned integer of `bits` bits."""
 
     def check(_: object, field: attrs.Attribute[Any], value: int) -> None:
         if not 0 <= value < 1 << bits:

@@ -74,7 +74,7 @@ class ComputerPool:
 
     @contextlib.contextmanager
     def within(self, most_bytes: int) -> Iterator[None]:
-        """Keeps computers within so much memory in the block; outside blocks, within MOST_BYTES.
+        """Limits the memory of computers within the block; outside blocks, the limit is MOST_BYTES.
 
         Running computers count and take what they need; beyond the limit no idle one is kept. Of
         the limits of several blocks on several threads, the smallest holds.
@@ -153,7 +153,7 @@ class ComputerPool:
             self._make_room(0, kept=1)
 
     def _make_room(self, needed: int, *, kept: int = 0) -> None:
-        """Drops idle computers until so many more bytes are free, or only `kept` are left."""
+        """Drops idle computers until `needed` bytes are free, or only `kept` computers are left."""
         most = min(self._limits, default=MOST_BYTES)
         while self._bytes + needed > most and sum(map(len, self._idle.values())) > kept:
             self._drop_oldest()

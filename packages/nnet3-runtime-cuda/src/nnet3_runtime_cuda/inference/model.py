@@ -731,7 +731,7 @@ class Model:
         )
 
     def _are_side_by_side(self, count: int) -> bool:
-        """Whether to do so many tasks side by side: if there is at least one for each thread."""
+        """Whether to do `count` tasks side by side: if there is at least one for each thread."""
         workers = self._device_nnet.machine.workers
         return workers is None or count >= workers.threads
 

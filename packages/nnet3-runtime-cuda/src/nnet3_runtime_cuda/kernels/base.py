@@ -99,7 +99,7 @@ class Backpropagation:
         update: Whether parameters and statistics are to be updated.
         first: The gradient is the first of this pass, and no other follows: it replaces what the
             directions hold (only for kernels that set their gradient).
-        skipped: So many of the first columns of dx are left to `backprop_known`; only for kernels
+        skipped: Number of first columns of dx that are left to `backprop_known`; only for kernels
             that can split their input.
         panels: The parameters A in panels, without the columns that are skipped; likewise.
         splice: As in `Propagation`.
@@ -348,7 +348,7 @@ class Kernel:
         raise NotImplementedError
 
     def gains_by_splice(self, tape: Operations, num_rows: int, offsets: Sequence[int]) -> bool:
-        """Whether `splice` and `dx_splice` are wanted for so many rows at these offsets."""
+        """Whether `splice` and `dx_splice` pay for `num_rows` rows at these offsets."""
         return False
 
     def factor(self, skipped: int) -> Array:

@@ -61,7 +61,7 @@ class HeightPatches:
     """
 
     def __init__(self, component: TimeHeightConvolutionComponent, *, num_times: int) -> None:
-        """Plans the copies for the first time offsets, so many."""
+        """Plans the copies for the first `num_times` time offsets."""
         self._height_out = component.height_out
         self._filters_in = component.num_filters_in
         times = component.time_offsets[:num_times]
@@ -72,7 +72,7 @@ class HeightPatches:
         self._whole = _heights_within(component, min(heights), max(heights))
 
     def memory(self, tape: Operations, rows: int, *, is_zeroed: bool) -> Array:
-        """Scratch memory for patches of so many rows.
+        """Scratch memory for the patches of `rows` rows.
 
         Args:
             tape: Records that it is set to zero.

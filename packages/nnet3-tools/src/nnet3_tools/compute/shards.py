@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from nnet3_tools.progress import Progress
 
 MOST_UTTERANCES, MOST_FRAMES = 32, 20_000
-"""A shard is closed when it has so many of one of them."""
+"""The most utterances, and about the most frames, of a shard."""
 
 Ivectors = tuple["FloatArray | None", "FloatArray | None"]
 """The i-vector of an utterance and its online i-vectors."""

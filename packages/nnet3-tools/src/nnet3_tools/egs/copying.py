@@ -93,8 +93,8 @@ class CopyOptions:
         keep_proportion: How often an example is written on average.
         srand: Seed of what is drawn.
         frame_shift: The number of frames by which to move examples.
-        left_context: So many frames are kept before the output; None for all.
-        right_context: Likewise after it.
+        left_context: Number of frames to keep before the output; None for all.
+        right_context: Number of frames to keep after it; None for all.
         relabelling: What tables say of the outputs.
     """
 

@@ -39,8 +39,8 @@ OUTPUT_LIMIT = 30.0
 _ITERATIONS = 100
 """Frames over which the probabilities of states are averaged."""
 _BLOCK = 16
-"""The processor computes so many sequences at a time, so that what a frame needs stays in the
-cache. A device computes all of them at once."""
+"""Number of sequences that the processor computes at a time, so that the data of a frame stays in
+the cache. A device computes all of them at once."""
 
 
 @attrs.frozen(eq=False)

@@ -78,7 +78,7 @@ def check_single(example: TrainingExample) -> None:
 def with_context(
     example: TrainingExample, *, left: int | None, right: int | None
 ) -> TrainingExample:
-    """The example with "input" cut to so many frames of context around "output".
+    """The example with "input" cut to the given context around "output".
 
     Args:
         example: An example of one sequence.

@@ -114,7 +114,7 @@ class UtteranceSplitter:
             )
 
     def chunks(self, length: int) -> list[UtteranceChunk]:
-        """The chunks of an utterance of so many frames; none if it is shorter than all lengths."""
+        """The chunks of an utterance of `length` frames; none if it is shorter than all lengths."""
         options, step = self.options, self.options.frame_subsampling_factor
         sizes = self._sizes(length) if options.num_frames else [length]
         starts, end = [], 0

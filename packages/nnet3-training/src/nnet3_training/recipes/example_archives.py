@@ -22,7 +22,7 @@ from nnet3_training.recipes.records import ArchivesRecord, write_record
 T = TypeVar("T")
 
 _OPEN_FILES = 200
-"""So many archives are written at a time; with more, the examples are read several times."""
+"""Number of archives written at a time; with more, the examples are read several times."""
 
 
 def archive_path(folder: Path, number: int) -> Path:

@@ -162,7 +162,7 @@ class Iteration:
 
 
 def schedule(options: RecipeOptions, num_archives: int) -> tuple[Iteration, ...]:
-    """The iterations of a run with so many archives.
+    """The iterations of a run with `num_archives` archives.
 
     Archives are used in turn. The number of jobs grows evenly from the first to the last iteration;
     the last one has as many as archives are left.

@@ -16,7 +16,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _READ_AHEAD = 2
-"""So many tasks for each thread are taken before the oldest is done."""
+"""Tasks taken for each thread before the oldest is done."""
 
 
 class DaskWorkers:

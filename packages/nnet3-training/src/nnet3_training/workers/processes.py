@@ -21,7 +21,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _READ_AHEAD = 2
-"""So many tasks for each process are taken before the oldest is done."""
+"""Tasks taken for each process before the oldest is done."""
 
 
 @attrs.define(eq=False)
@@ -55,7 +55,7 @@ class _Worker:
 
 
 class Processes:
-    """So many processes of this machine; one that dies is replaced, and its task done again.
+    """Processes on this machine; one that dies is replaced, and its task is done again.
 
     They are started when the first tasks come, anew and not as copies of this one, so a script that
     uses them has an `if __name__ == "__main__":`. They end with the context.

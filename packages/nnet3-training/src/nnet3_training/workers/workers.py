@@ -15,7 +15,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 MOST_ATTEMPTS = 3
-"""A task at which so many processes died is not tried again."""
+"""The number of processes that a task may kill before it is given up."""
 
 
 class Workers(Protocol):

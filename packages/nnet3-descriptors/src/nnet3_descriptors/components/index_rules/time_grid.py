@@ -82,8 +82,8 @@ def grid_indexes(
         indexes: (N, 3) int32; their times are on the grid, their (n, x) among `sequences`.
         sequences: (S,) from `sequences`.
         grid: The times; `interleave` divides their number.
-        interleave: So many neighbouring times of a sequence follow each other directly, so that
-            rows of every interleave-th time have a constant distance.
+        interleave: Number of neighbouring times of a sequence that follow each other directly, so
+            that rows of every interleave-th time have a constant distance.
 
     Returns:
         (grid.count * S, 3) int32.

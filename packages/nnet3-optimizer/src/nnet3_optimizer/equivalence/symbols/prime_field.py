@@ -25,7 +25,7 @@ def element_of(value: float) -> int:
 
 @lru_cache(maxsize=4096)
 def shift(columns: int) -> int:
-    """Returns the element that stands for a shift by so many columns, which may be negative."""
+    """Returns the element for a shift by a number of columns, which can be negative."""
     return pow(_SHIFT, columns, PRIME)
 
 

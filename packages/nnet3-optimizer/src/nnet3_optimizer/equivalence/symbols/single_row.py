@@ -48,7 +48,7 @@ def columns_of(row: Row, begin: int, cols: int) -> Row:
 
 
 def with_columns(row: Row, part: Row, begin: int, end: int, width: int) -> Row:
-    """Returns a row, of so many columns, with the columns begin, ..., end - 1 replaced."""
+    """Returns a row of `width` columns with the columns begin, ..., end - 1 replaced."""
     if begin == 0 and end == width:
         return part
     if isinstance(row, int):

@@ -22,7 +22,7 @@ from nnet3_optimizer.editing import Edit
 from nnet3_optimizer.row_lists import MULTI, commands_with_lists
 
 WORTH_SPLITTING = 2
-"""A piece of a list is split off if it names at least one in so many rows of its stretch."""
+"""The most rows of a stretch for each row that a list names there, to split off the piece."""
 
 _NOTHING = -1
 

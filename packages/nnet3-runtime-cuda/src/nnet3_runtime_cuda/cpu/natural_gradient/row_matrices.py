@@ -61,7 +61,7 @@ class ColumnBlocks:
         Args:
             blocks: Each (rows, some columns).
             last: (rows,), one more column.
-            thin_columns: If not 0, `project` is for so many columns, by a `ThinProduct` if it pays.
+            thin_columns: Columns for `project` with a `ThinProduct`, if that is faster; or 0.
         """
         starts = [0, *itertools.accumulate(block.shape[1] for block in blocks)]
         self._blocks = [

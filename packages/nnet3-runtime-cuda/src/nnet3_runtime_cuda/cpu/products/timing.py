@@ -9,8 +9,8 @@ REPEATS = 4
 """The number of repeats whose least time counts, because first calls of a library are slow."""
 
 MOST_ROUNDS = 8
-"""Another program may slow down all repeats of one way. So before no way counts as faster than the
-first, so many times as many repeats are made."""
+"""The most rounds of repeats before the first way is chosen: another program can slow down all
+repeats of one way."""
 
 CLEARLY = 0.85
 """Another way must take at most this share of the time of the first way."""

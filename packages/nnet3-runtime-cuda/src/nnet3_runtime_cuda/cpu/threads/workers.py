@@ -42,7 +42,7 @@ class Workers:
     """
 
     def __init__(self, threads: int) -> None:
-        """Prepares for so many threads; at least 2."""
+        """Prepares for a number of threads, at least 2."""
         self.threads = threads
         self._lock = threading.Lock()
         self._crew: _Crew | None = None

@@ -48,7 +48,7 @@ class Estimate:
         self.start = natural.first_w(dim).astype(np.float32)
 
     def state(self, memory: ShadowMemory, minibatches: int) -> EstimateState:
-        """The estimate after so many minibatches; memory: the network's memory."""
+        """The estimate after `minibatches` minibatches; memory: the network's memory."""
         if not minibatches:
             return EstimateState.unused()
         memory.pull([self.w, self.ww, self.d, self.rho])

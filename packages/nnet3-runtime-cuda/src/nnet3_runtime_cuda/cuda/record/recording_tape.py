@@ -24,7 +24,7 @@ from nnet3_runtime_cuda.operations.natural_gradient import FisherEstimate
 _T = TypeVar("_T")
 
 FEW_BLOCKS = 4
-"""So many blocks of columns at most are worked on one by one."""
+"""The most blocks of columns that are processed one by one."""
 
 
 class RecordingTape(Tape):

@@ -22,7 +22,7 @@ from nnet3_runtime_cuda.inference.utterance_work import Run
 _MEBIBYTE = 1 << 20
 
 MOST_FRAMES_AHEAD = 5_000
-"""An utterance waits for so many frames of others at most, until its chunks have company.
+"""The most frames of other utterances that a chunk waits for, to share a minibatch.
 
 To wait for 10,000 or 50,000 fills more minibatches and saves no time: most chunks are full ones,
 which have company soon (docs/runtime-measurements.md). Outputs that wait are memory.

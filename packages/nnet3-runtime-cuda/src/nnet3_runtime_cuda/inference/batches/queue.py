@@ -28,7 +28,7 @@ from nnet3_runtime_cuda.inference.batches.runs import Minibatches
 from nnet3_runtime_cuda.inference.utterance_work import Work
 
 READ_AHEAD_FRAMES = 2000
-"""So many frames, for each thread, are read while the oldest utterance is computed."""
+"""Frames to read, for each thread, while the oldest utterance is computed."""
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -38,7 +38,7 @@ class Minibatches:
         self._bytes: dict[ComputationRequest, int] = {}
 
     def within(self, most_bytes: int) -> contextlib.AbstractContextManager[None]:
-        """Keeps computers within so much memory, in the block; see `ComputerPool.within`."""
+        """Limits the memory of computers within the block; see `ComputerPool.within`."""
         return self._pool.within(most_bytes)
 
     def bytes_of(self, request: ComputationRequest) -> int:

@@ -38,7 +38,7 @@ class FrameBuffer:
             self.end += len(frames)
 
     def repeat_last(self, count: int) -> None:
-        """Adds the last frame again so many times; there must be one."""
+        """Repeats the last frame `count` times; there must be one."""
         self.append(np.broadcast_to(self._parts[-1][-1], (count, self._dim)))
 
     def window(self, begin: int, end: int) -> FloatArray:

@@ -10,7 +10,7 @@ from nnet3_descriptors import Nnet
 from nnet3_runtime_cuda.inference.chunks import check_frames
 
 MOST_SEQUENCES = 1 << 16
-"""So many sequences can be computed at a time: programs for more would fill the memory."""
+"""The most sequences at a time: programs for more would fill the memory."""
 
 
 @attrs.frozen(kw_only=True)

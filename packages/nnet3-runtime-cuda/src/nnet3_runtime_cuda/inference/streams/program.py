@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 INPUT, IVECTOR, OUTPUT = "input", "ivector", "output"
 
 MOST_PROGRAMS = 8
-"""So many of a network are kept for streams to come; streams hold their own."""
+"""The most programs of a network kept for further streams; each stream holds its own."""
 
 
 @attrs.frozen(kw_only=True)

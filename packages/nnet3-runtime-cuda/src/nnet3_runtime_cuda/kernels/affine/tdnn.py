@@ -72,7 +72,7 @@ class TdnnKernel(Kernel):
         *,
         is_precise: bool = False,
     ) -> TiledProduct | None:
-        """The product of so many output rows by tiles, if it is faster."""
+        """The product of `rows` output rows by tiles, if it is faster."""
         assert isinstance(indexes, TimeOffsetPrecomputedIndexes)
         if indexes.row_stride != 1:
             return None

@@ -28,7 +28,7 @@ FEWEST_FILTERS = 16
 """Convolutions with fewer filters of input or output are not computed by tiles."""
 
 FEWEST_ROWS = 256
-"""Tiles need at least so many rows of heights, because the parameters are transformed, too."""
+"""The fewest rows of heights for tiles, which also take transforms of the parameters."""
 
 
 @kernel_for(TimeHeightConvolutionComponent)
@@ -60,7 +60,7 @@ class TimeHeightConvolutionKernel(Kernel):
         )
 
     def _tiled(self, operands: Propagation | Backpropagation, rows: int) -> TiledConvolution | None:
-        """The products of so many output rows by tiles, if they are faster."""
+        """The products of `rows` output rows by tiles, if they are faster."""
         c, dtype = self.component, self.store.dtype
         heights = sorted({height for _, height in c.offsets})
         is_grid = c.offsets == tuple(itertools.product(c.time_offsets, heights))

@@ -264,8 +264,8 @@ class LstmNonlinearityKernel(Kernel):
 
         Args:
             tape: Records the arithmetic.
-            sums: (10, cell_dim), over so many rows: of the values and of their slopes.
-            rows: How many.
+            sums: (10, cell_dim), sums over rows: of the values and of their slopes.
+            rows: Number of rows.
         """
         number = tape.scratch(5, 1, dtype=np.float64)
         tape.row_sum(self._record_saturated(tape), number)

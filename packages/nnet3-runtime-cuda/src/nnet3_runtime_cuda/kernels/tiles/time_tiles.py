@@ -259,7 +259,7 @@ class TimeTiles:
                     tape.fill(0.0, rest)
 
     def sum_memory(self, tape: Operations, products: Array, *, add: bool = True) -> Array:
-        """Scratch memory of `record_input_derivatives` for so many products."""
+        """Scratch memory of `record_input_derivatives` for an array of products."""
         if add:
             return tape.scratch(products.size)
         overlap = len(products) - self.filtering.num_outputs

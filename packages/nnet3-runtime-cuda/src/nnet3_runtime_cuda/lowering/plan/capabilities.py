@@ -24,4 +24,4 @@ class Capabilities(Protocol):
         """
 
     def gains_by_panels(self, component: int, rows: int) -> bool:
-        """Whether steps of so many rows are faster with the parameters copied into panels."""
+        """Whether steps of `rows` rows are faster with the parameters copied into panels."""

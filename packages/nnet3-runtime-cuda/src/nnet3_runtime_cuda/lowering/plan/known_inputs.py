@@ -121,7 +121,7 @@ def _copy_of_first_columns(trace: Trace, place: Place, before: int) -> tuple[int
 
 
 def _chunks(trace: Trace, steps: Sequence[_Step], rows_at_once: int) -> Iterator[list[_Step]]:
-    """Consecutive steps that follow one another in the source, about so many rows at a time."""
+    """Steps in groups of about `rows_at_once` rows, each consecutive in the source."""
     chunk: list[_Step] = []
     for step in steps:
         rows = sum(s.source.area.rows for s in chunk)

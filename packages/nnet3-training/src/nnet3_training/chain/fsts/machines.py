@@ -72,7 +72,7 @@ class Machine:
         return self
 
     def determinized(self, max_states: int) -> Self:
-        """Leaves one path for each sequence of labels, the cheapest; stops at so many states."""
+        """Leaves the cheapest path for each sequence of labels; stops at `max_states` states."""
         self._held = _library().determinize(self._held, nstate=max_states)
         return self
 
@@ -83,7 +83,7 @@ class Machine:
         Kaldi's.
 
         Raises:
-            ExampleError: the result has more than so many states.
+            ExampleError: The result has more than `max_states` states.
         """
         try:
             _library().determinize_star(self._held, max_states=max_states)

@@ -23,7 +23,7 @@ Vector = npt.NDArray[np.float64]
 _DIAGONAL = 0.1
 _MAX_ITERATIONS = 200
 _CHECKED = 5
-"""So many iterations lie between two looks at the sums."""
+"""Number of iterations between two checks of the sums."""
 
 
 def _probabilities(costs: npt.NDArray[np.float32]) -> Vector:
