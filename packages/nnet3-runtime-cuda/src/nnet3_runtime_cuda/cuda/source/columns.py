@@ -26,7 +26,7 @@ class ColumnGroup:
 
     Attributes:
         before: Element-wise operations and sums, in order.
-        after: Element-wise operations on (columns,), such as the sums.
+        after: Element-wise operations on (columns,): on the sums and on other vectors.
         stores: For each operation of `after` and `before`, whether its result is needed in memory.
     """
 

@@ -38,7 +38,7 @@ def _bind_rows(
     add: bool,
     zero_absent: bool,
 ) -> None:
-    """Records row i of `output` (+)= alpha times the row with place i, where there is one."""
+    """Records row i of `output` (+)= alpha times the row at source[i], where present[i]."""
     target = binding.arena.row_positions(output)
     columns = binding.areas.of(output).area.columns
     if zero_absent:
