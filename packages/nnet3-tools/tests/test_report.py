@@ -199,6 +199,24 @@ def test_page_stands_alone(nnet: Nnet) -> None:
     assert all(name in page for name in nnet.component_names)
 
 
+def test_legend(nnet: Nnet) -> None:
+    """The page explains the labels and arrows that the drawing has, and no others."""
+    page = report_page("page", nnet)
+    plain = report_page(
+        "plain",
+        parse_config(
+            "input-node name=input dim=2\n"
+            "output-node name=output input=Append(input, Round(input, 3))\n"
+        ),
+    )
+
+    for text in ("At t = 0", "Times 0.66", "An orange arrow", "a dashed arrow"):
+        assert text in page.replace("\n", " ")
+        assert text not in plain.replace("\n", " ")
+    assert "a descriptor of Kaldi" in plain
+    assert "a descriptor of Kaldi" not in page
+
+
 def test_tool(nnet: Nnet, tmp_path: Path) -> None:
     """The tool writes the page, with the request that its options describe."""
     write_nnet(nnet, tmp_path / "final.raw")

@@ -63,6 +63,7 @@ def report_page(
             for read in layer.reads
         ),
         has_optional=any(read.is_optional for layer in layers for read in layer.reads),
+        labels=" ".join(read.text for layer in layers for read in layer.reads),
         facts=facts,
         most_parameters=max((each.num_parameters for each in facts), default=0) or 1,
         shows_frames=any(each.frames for each in facts),
