@@ -185,6 +185,7 @@ def test_a_run_that_was_broken_off(folder: Path) -> None:
     ("arguments", "message"),
     [
         (["run"], "'run' holds no run: give --nnet-config or --nnet"),
+        (["feats.ark"], "expected a folder for the run, found the file 'feats.ark'"),
         ([DATA[0], "run"], "expected --features or --egs, which a new run needs"),
         ([*DATA[:2], "run"], "--targets as the labels of a network that is no chain model"),
         ([*DATA, "--targets=ark:x", "run"], "got --alignments and --targets"),

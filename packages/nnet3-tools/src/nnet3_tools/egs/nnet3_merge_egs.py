@@ -36,7 +36,7 @@ def command(egs_in: str, egs_out: str, minibatch_size: str, compress: bool) -> N
     for line in merger.lines():
         log(NAME, line)
     if not merger.num_written:
-        raise click.ClickException("no minibatch was written")
+        raise click.ClickException(f"no minibatch was made of the examples of '{egs_in}'")
 
 
 def main() -> None:

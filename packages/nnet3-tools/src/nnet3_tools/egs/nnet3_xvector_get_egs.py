@@ -68,7 +68,10 @@ def command(
         f"{num_written} examples; {num_failed} files had errors.",
     )
     if not num_written or num_failed > num_done:
-        raise click.ClickException("fewer utterances were processed than not")
+        raise click.ClickException(
+            f"expected more utterances with examples than failed ones, found {num_done} and "
+            f"{num_failed}, with {num_written} examples"
+        )
 
 
 def _writer(writers: list[ObjectWriter], chunk: SpeakerChunk) -> ObjectWriter:

@@ -174,7 +174,7 @@ class ExampleMaker:
         for line in splitter.lines():
             log(self.tool, line)
         if not splitter.num_chunks:
-            raise click.ClickException("no example was made")
+            raise click.ClickException(f"no example was made of the utterances of '{features_in}'")
 
     def utterances(self, features_in: str) -> Iterator[Utterance]:
         """The utterances of a table of features; warns of utterances with missing data.

@@ -157,6 +157,8 @@ def command(
     names = [field.name for field in attrs.fields(DataOptions)[1:]]
     data = DataOptions(tool=NAME, **{name: options.pop(name) for name in names})
     given = {name: value for name, value in options.items() if value is not None}
+    if path.exists() and not path.is_dir():
+        raise click.UsageError(f"expected a folder for the run, found the file '{folder}'")
     is_new = not (path / "recipe.json").exists()
     if is_new and not (nnet_config or nnet_in):
         raise click.UsageError(f"'{folder}' holds no run: give --nnet-config or --nnet")

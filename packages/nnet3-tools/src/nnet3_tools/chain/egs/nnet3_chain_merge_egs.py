@@ -52,7 +52,7 @@ def command(
     for line in merger.lines():
         log(NAME, line)
     if not merger.num_written:
-        raise click.ClickException("no minibatch was written")
+        raise click.ClickException(f"no minibatch was made of the examples of '{egs_in}'")
 
 
 def _with_language(example: TrainingExample) -> TrainingExample:

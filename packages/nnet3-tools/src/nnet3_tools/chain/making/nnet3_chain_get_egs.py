@@ -109,7 +109,7 @@ def command(
     for line in maker.splitter.lines():
         log(NAME, line)
     if not written:
-        raise click.ClickException("no example was made")
+        raise click.ClickException(f"no example was made of the utterances of '{features_in}'")
 
 
 def _multiples(options: SplitOptions) -> SplitOptions:
