@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ElementTree
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_descriptors.drawing import (
     Arc,
+    Axes,
+    curves_svg,
     format_tree,
+    frames_read,
     html_table,
     lanes,
     layers_of,
     network_svg,
 )
+from nnet3_descriptors.drawing.curves import LINE, TOP
 
 SPLICE = "input=Append(Offset(input, -1), input, ReplaceIndex(ivector, t, 0))"
 
@@ -170,3 +176,38 @@ def test_tables_hold_text() -> None:
 
     assert "&lt;b&gt;" in table
     assert ">1,234</td>" in table
+
+
+def test_frames_that_components_read() -> None:
+    """Layers, tree and report say which frames a component reads, if it chooses them itself."""
+    nnet = parse_config(
+        "input-node name=input dim=4\n"
+        "component name=tdnn type=TdnnComponent input-dim=4 output-dim=3 time-offsets=-3,0\n"
+        "component-node name=tdnn component=tdnn input=input\n"
+        "component name=relu type=RectifiedLinearComponent dim=3\n"
+        "component-node name=tdnn.relu component=relu input=tdnn\n"
+        "component name=extract type=StatisticsExtractionComponent input-dim=3\n"
+        "component-node name=extract component=extract input=tdnn.relu\n"
+        "component name=pool type=StatisticsPoolingComponent input-dim=7 left-context=0 "
+        "right-context=90\n"
+        "component-node name=pool component=pool input=extract\n"
+        "output-node name=output input=pool\n"
+    )
+
+    assert [frames_read(each) for each in nnet.components] == ["-3, 0", "", "", "0 to +90"]
+    assert [layer.parts for layer in layers_of(nnet)[1:-1]] == [
+        ("TDNN (-3, 0)", "ReLU"),
+        ("StatisticsExtraction",),
+        ("StatisticsPooling (0 to +90)",),
+    ]
+    assert "Tdnn (-3, 0)\n" in format_tree(nnet)
+
+
+def test_names_of_curves() -> None:
+    """Names of curves that end at the top lie apart, below the top of the drawing."""
+    xs = np.arange(3.0)
+    curves = dict.fromkeys(("first", "second", "third"), (xs, xs))
+    svg = curves_svg(curves, Axes(title="Three", x_title="step"))
+
+    heights = [float(y) for y in re.findall(r'class="legend \w+" x="\d+" y="([\d.]+)"', svg)]
+    assert sorted(heights) == [TOP + 4, TOP + LINE + 4, TOP + 2 * LINE + 4]

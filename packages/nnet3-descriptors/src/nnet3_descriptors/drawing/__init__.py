@@ -18,7 +18,7 @@ from nnet3_descriptors.lazy_exports import on_first_use
 if TYPE_CHECKING:
     from nnet3_descriptors.drawing.curves import Axes, curves_svg
     from nnet3_descriptors.drawing.graphviz import format_dot
-    from nnet3_descriptors.drawing.layers import Layer, Read, layers_of
+    from nnet3_descriptors.drawing.layers import Layer, Read, frames_read, layers_of
     from nnet3_descriptors.drawing.summary import network_html
     from nnet3_descriptors.drawing.svg import Arc, lanes, network_svg
     from nnet3_descriptors.drawing.tables import html_table
@@ -32,6 +32,7 @@ __all__ = [
     "curves_svg",
     "format_dot",
     "format_tree",
+    "frames_read",
     "html_table",
     "lanes",
     "layers_of",
@@ -51,6 +52,7 @@ if not TYPE_CHECKING:  # or any name would be one of this package
             "nnet3_descriptors.drawing.layers": (
                 "Layer",
                 "Read",
+                "frames_read",
                 "layers_of",
             ),
             "nnet3_descriptors.drawing.summary": ("network_html",),

@@ -101,7 +101,7 @@ def curves_svg(curves: Mapping[str, tuple[Array, Array]], axes: Axes) -> str:
             f'<text class="axis below" x="{at:g}" y="{HEIGHT - BOTTOM + 14}">{escape(text)}</text>'
         )
     ends = {name: float(y_of(ys[-1])) for name, (_, ys) in finite.items() if len(ys)}
-    names_at = _apart(ends, LINE, HEIGHT - BOTTOM)
+    names_at = _apart(ends, LINE, TOP, HEIGHT - BOTTOM)
     for number, (name, (xs, ys)) in enumerate(finite.items()):
         kind = KINDS[(len(finite) - 1 - number) % len(KINDS)]
         if not len(xs):
@@ -152,11 +152,20 @@ def _levels(low: float, high: float) -> Array:
     return levels
 
 
-def _apart(places: Mapping[str, float], distance: float, bottom: float) -> dict[str, float]:
-    """The places, moved up as little as it takes to lie apart and not below the bottom."""
+def _apart(
+    places: Mapping[str, float], distance: float, top: float, bottom: float
+) -> dict[str, float]:
+    """The places, moved as little as it takes to lie apart, between the top and the bottom.
+
+    They move up, and down only from above the top. Names that have no room stand below the bottom.
+    """
     moved: dict[str, float] = {}
     lowest = bottom
     for name in sorted(places, key=lambda name: -places[name]):
         moved[name] = min(places[name], lowest)
         lowest = moved[name] - distance
+    highest = top
+    for name in reversed(moved):
+        moved[name] = max(moved[name], highest)
+        highest = moved[name] + distance
     return moved

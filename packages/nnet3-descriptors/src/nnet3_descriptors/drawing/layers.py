@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 import attrs
+import numpy as np
 
+from nnet3_descriptors.components.declaration.base import Component
 from nnet3_descriptors.descriptors import Descriptor, ForwardingDescriptor, leaves_of
 from nnet3_descriptors.network_structure import NetworkStructure
 from nnet3_descriptors.nodes import (
@@ -34,6 +36,9 @@ SHORT = {
     "TimeHeightConvolution": "convolution",
 }
 """What people call frequent types; others have their name without "Component"."""
+
+MOST_FRAMES = 8
+"""If a component reads more frames, the first and the last are shown."""
 
 _FIXED = re.compile(r"ReplaceIndex\([^(),]+, t, (-?\d+)\)")
 _SCALE = re.compile(r"Scale\(([^,]+), ")
@@ -64,7 +69,7 @@ class Layer:
         name: What the names of its nodes have in common.
         kind: "input", "output" or "layer".
         nodes: Their names.
-        parts: What each of them is, such as "Affine" or "RectifiedLinear".
+        parts: What each of them is, such as "affine" or "TDNN (-3, 0)"; see `frames_read`.
         input_dim: Columns that the first one takes.
         output_dim: Columns that the last one gives.
         num_parameters: Parameters of their components; shared ones are counted each time.
@@ -98,6 +103,22 @@ def layers_of(nnet: NetworkStructure) -> tuple[Layer, ...]:
     return tuple(layers)
 
 
+def frames_read(component: Component) -> str:
+    """Returns which frames the row of frame 0 reads, such as "-3, 0"; "" for frame 0 alone."""
+    _, read = component.input_dependencies(np.zeros((1, 3), np.int32))
+    frames = np.unique(read[:, 1]).tolist()
+    if frames in ([], [0]):
+        return ""
+    first, *others = (f"{frame:+d}" if frame else "0" for frame in frames)
+    return f"{first} to {others[-1]}" if len(frames) > MOST_FRAMES else ", ".join((first, *others))
+
+
+def with_frames(name: str, component: Component) -> str:
+    """Returns a name with the frames that the component reads, such as "TDNN (-3, 0)"."""
+    frames = frames_read(component)
+    return f"{name} ({frames})" if frames else name
+
+
 def _is_drawn(node: Node) -> bool:
     return isinstance(node, InputNode | ComponentNode | DimRangeNode | OutputNode)
 
@@ -120,7 +141,7 @@ def _layer(nnet: NetworkStructure, node: Node) -> Layer:
         case ComponentNode():
             component = nnet.component_of(node)
             type_name = component.type.removesuffix("Component")
-            parts = (SHORT.get(type_name, type_name),)
+            parts = (with_frames(SHORT.get(type_name, type_name), component),)
             num_parameters, input_dim = component.num_parameters, component.input_dim
             before = nnet.nodes[nnet.node_index(node.name) - 1]
             assert hasattr(before, "descriptor")

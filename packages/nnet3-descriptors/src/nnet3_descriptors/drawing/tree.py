@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import attrs
 
-from nnet3_descriptors.drawing.layers import Layer, Read, layers_of
+from nnet3_descriptors.drawing.layers import Layer, Read, layers_of, with_frames
 from nnet3_descriptors.network_structure import NetworkStructure
 from nnet3_descriptors.nodes import ComponentNode
 
@@ -128,7 +128,9 @@ def _layer_lines(
             kind="node",
             dims=_dims(component.input_dim if component else dim, dim, "node"),
             num_parameters=component.num_parameters if component else 0,
-            what=component.type.removesuffix("Component") if component else part,
+            what=with_frames(component.type.removesuffix("Component"), component)
+            if component
+            else part,
         )
 
 

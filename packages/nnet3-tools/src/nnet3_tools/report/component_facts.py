@@ -14,15 +14,13 @@ from nnet3_descriptors.components import (
     SigmoidComponent,
     TanhComponent,
 )
+from nnet3_descriptors.drawing import frames_read
 from nnet3_training import saturated_units
 
 Array = npt.NDArray[np.float32]
 
 SMALLEST_RANK, LARGEST_RANK = 8, 2048
 """The rank is shown of matrices whose smaller side is within these: larger ones take seconds."""
-
-MOST_FRAMES = 8
-"""If a row reads more frames, the first and the last are shown."""
 
 ENERGY = 0.9
 """The part of the sum of squares that the singular values counted by the rank hold."""
@@ -75,17 +73,6 @@ def component_facts(nnet: Nnet) -> Iterator[ComponentFacts]:
             frames=frames_read(component),
         )
         yield _with_statistics(_with_matrix(facts, component), component)
-
-
-def frames_read(component: Component) -> str:
-    """Returns which frames the row of frame 0 reads, such as "-3, 0"; "" for frame 0 alone."""
-    _, read = component.input_dependencies(np.zeros((1, 3), np.int32))
-    frames = np.unique(read[:, 1]).tolist()
-    if frames in ([], [0]):
-        return ""
-    if len(frames) > MOST_FRAMES:
-        return f"{frames[0]:+d} to {frames[-1]:+d}".replace("+0 to", "0 to")
-    return ", ".join(f"{frame:+d}" if frame else "0" for frame in frames)
 
 
 def _with_matrix(facts: ComponentFacts, component: Component) -> ComponentFacts:
