@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,8 +22,10 @@ from nnet3_tables import (
     TableError,
     VectorLookup,
     VectorWriter,
+    native,
     read_matrices,
     read_tokens,
+    writing,
 )
 from nnet3_tables.archive import read_archive
 
@@ -196,6 +199,24 @@ def test_archive_that_breaks_off(archive: Path, capfd: pytest.CaptureFixture[str
         next(entries)
 
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no files in memory")
+def test_no_folder_to_write_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables can be written without a writable folder for temporary files."""
+
+    def refuse() -> None:
+        raise FileNotFoundError("no usable temporary directory")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    log = native.Log()
+    monkeypatch.setattr(writing, "LOG", log)
+
+    with VectorWriter(f"ark:{tmp_path}/v.ark") as writer:
+        writer.write("speaker", np.arange(3.0))
+    os.close(log._file)
+    with VectorLookup(f"ark:{tmp_path}/v.ark") as lookup:
+        np.testing.assert_array_equal(lookup.get("speaker"), range(3))
 
 
 def test_the_end_of_a_process(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Kaldi's tables: archives and script files, read and written with clear errors.
 
-Tables are read and written by Python's own streams. So no line of data can run a command, other
-threads compute while one waits for a command or for the disk, and Ctrl-C ends the wait. Every
-failure becomes a TableError.
+Tables are read by Python's own streams. So no line of data can run a command, other threads compute
+while one waits for a command, and Ctrl-C ends the wait. Tables are written by kaldi_native_io.
+Every failure becomes a TableError, even if the library only logs it (a full disk).
 """
 
 from __future__ import annotations

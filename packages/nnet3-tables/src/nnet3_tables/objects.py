@@ -6,15 +6,17 @@ import contextlib
 import mmap
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
-from typing import IO, Generic, TypeVar
+from typing import IO, Generic, Self, TypeVar
 
 import attrs
 from nnet3_descriptors import Nnet3Error
 from nnet3_descriptors.files import BinaryReader, Reader, TextReader, read_entries
 
+from nnet3_tables.commands import shell
 from nnet3_tables.errors import TableError
-from nnet3_tables.output import TableOutput
 from nnet3_tables.script import read_script
 from nnet3_tables.sources import file_and_offset, opened, opened_at
 from nnet3_tables.specifier import Specifier
@@ -22,6 +24,7 @@ from nnet3_tables.specifier import Specifier
 T = TypeVar("T")
 
 _BINARY = b"\0B"
+_SUFFIX = ".incomplete"
 
 
 @attrs.frozen
@@ -117,8 +120,55 @@ def _contents(stream: IO[bytes]) -> Iterator[memoryview]:
         yield view
 
 
-class ObjectWriter(TableOutput):
-    """Writes a table of bytes."""
+class ObjectWriter:
+    """Writes a table of bytes; use as a context manager.
+
+    An archive in a file has the name `FILE.incomplete` until it is complete, unless there is a
+    script file as well, or the option `f`.
+
+    Attributes:
+        is_text: Whether entries are written as text (the option `t`).
+    """
+
+    def __init__(self, wspecifier: str) -> None:
+        """Opens the table.
+
+        Raises:
+            TableError: this is no name of a table to write, or the table cannot be opened.
+        """
+        self._specifier = Specifier.to_write(wspecifier)
+        if self._specifier.is_script:
+            raise TableError(f"'{wspecifier}': expected an archive to write, 'ark:FILE'")
+        self.is_text = "t" in self._specifier.options
+        self._process: subprocess.Popen[bytes] | None = None
+        self._path = self._specifier.files[0] if self._specifier.files else None
+        self._script: list[str] = []
+        self._final: str | None = None
+        if self._path is not None and not self._specifier.writes_both:
+            final = os.path.realpath(self._path)
+            if "f" not in self._specifier.options and (
+                os.path.isfile(final) or not os.path.exists(final)
+            ):
+                self._final, self._path = final, final + _SUFFIX
+        self._stream = self._open()
+
+    def _open(self) -> IO[bytes]:
+        if self._specifier.is_command:
+            command = self._specifier.target.removeprefix("|").strip()
+            self._process = subprocess.Popen(shell(command), stdin=subprocess.PIPE)
+            assert self._process.stdin is not None
+            return self._process.stdin
+        if self._path is None:
+            if sys.stdout is None:
+                raise TableError("cannot write '-': standard output is closed")
+            return sys.stdout.buffer
+        try:
+            return open(self._path, "wb")
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: OSError) -> TableError:
+        return TableError(f"cannot write '{self._specifier.target}': {error.strerror or error}")
 
     def write(self, key: str, data: bytes) -> None:
         """Writes one entry.
@@ -130,4 +180,51 @@ class ObjectWriter(TableOutput):
         Raises:
             TableError: the key is no word, or the entry cannot be written.
         """
-        self.write_bytes(key, [data])
+        if not key or key.split() != [key]:
+            raise TableError(f"expected a key without blanks, found {key!r}")
+        try:
+            if self._specifier.writes_both:
+                self._stream.write(f"{key} ".encode())
+                self._script.append(f"{key} {self._path}:{self._stream.tell()}\n")
+                self._stream.write(data)
+            else:
+                self._stream.write(f"{key} ".encode() + data)
+            if "f" in self._specifier.options:
+                self._stream.flush()
+        except OSError as error:
+            raise self._failure(error) from error
+
+    def _finish(self) -> None:
+        """Closes the table, and gives a file its name.
+
+        Raises:
+            TableError: not everything could be written, or the command failed.
+        """
+        try:
+            if self._path is None and self._process is None:
+                self._stream.flush()
+            else:
+                self._stream.close()
+            if self._final is not None and self._path is not None:
+                os.replace(self._path, self._final)
+            if self._specifier.writes_both:
+                with open(self._specifier.files[1], "w", encoding="utf-8") as script:
+                    script.writelines(self._script)
+        except OSError as error:
+            raise self._failure(error) from error
+        if self._process is not None and self._process.wait():
+            command = self._specifier.target.removeprefix("|").strip()
+            raise TableError(f"the command '{command}' failed")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if error is None:
+            self._finish()
+            return
+        with contextlib.suppress(OSError):
+            if self._path is not None or self._process is not None:
+                self._stream.close()
+        if self._process is not None:
+            self._process.wait()

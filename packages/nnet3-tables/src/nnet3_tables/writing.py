@@ -1,67 +1,173 @@
-"""Writing tables of matrices and vectors; every failure to write is an error."""
+"""Writing tables; every failure to write is an error."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+import contextlib
+import os
+import re
+import shutil
+import sys
+from typing import Any, Self
 
+import kaldi_native_io as kaldi
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors.files import BinaryWriter, TextWriter
 
 from nnet3_tables.archive import FloatArray
 from nnet3_tables.errors import TableError
-from nnet3_tables.output import TableOutput
+from nnet3_tables.native import FAILURES, LOG, Checked, message_of, reason_of
 from nnet3_tables.specifier import Specifier
 
-_BINARY = b"\0B"
+_SUFFIX = ".incomplete"
+_LONGEST_NAME = 255
+"""Bytes of the name of a file, on the usual systems."""
 
 
-class TableWriter(TableOutput):
-    """Writes a table of arrays in single precision.
+class _MatrixWriter(Checked, kaldi.FloatMatrixWriter):  # type: ignore[misc]
+    """Writes a table of matrices."""
+
+
+class _VectorWriter(Checked, kaldi.FloatVectorWriter):  # type: ignore[misc]
+    """Writes a table of vectors."""
+
+
+class TableWriter:
+    """Writes a table; use as a context manager, so that closing can report what went wrong.
+
+    An archive that is a file has the name that the wspecifier says as soon as it is complete, and
+    until then that name with ".incomplete" behind it. So an unfinished archive remains, and nobody
+    takes it for a complete one. With the option `f`, for readers that wait for entries, and where
+    there
+    is a script file as well, the archive has its name from the beginning.
 
     Attributes:
-        ndim: The number of axes of its values.
+        is_prompt: Whether each entry is written through at once (the option `f`).
     """
 
-    ndim: ClassVar[int]
+    writer_class: Any
+
+    def __init__(self, wspecifier: str) -> None:
+        self._specifier = Specifier.to_write(wspecifier)
+        self._incomplete_path = _incomplete_path(self._specifier)
+        self._is_complete = False
+        self.is_prompt = "f" in self._specifier.options
+        if self._specifier.target == "-" and sys.stdout is None:
+            raise TableError("cannot write '-': standard output is closed")
+        with LOG.capture(enabled=not self._specifier.is_command):
+            try:
+                self._writer = self.writer_class(os.fsencode(self._library_specifier()))
+            except FAILURES as error:
+                log = LOG.text
+                text = f"{message_of(error)}\n{log}"
+                found = re.search(r"errno \(in case it's relevant\) is: (.+)", text)
+                reason = found[1].strip() if found else reason_of(error, log)
+                for folder in {os.path.dirname(name) or "." for name in self._specifier.files}:
+                    if not os.path.isdir(folder):
+                        reason = f"there is no folder '{folder}'"
+                raise TableError(f"cannot write '{self._specifier.target}': {reason}") from error
+
+    def _library_specifier(self) -> str:
+        """The wspecifier for the library, with the temporary name of an archive."""
+        if self._incomplete_path is None:
+            return self._specifier.text
+        words = self._specifier.text.partition(":")[0]
+        return f"{words}:{self._incomplete_path}"
+
+    @property
+    def unfinished(self) -> str | None:
+        """The file with a part of the table; None if the table is complete, or is no file."""
+        if self._is_complete or not self._specifier.files:
+            return None
+        return self._incomplete_path or self._specifier.files[0]
+
+    def _incomplete(self) -> TableError:
+        return TableError(
+            f"cannot write '{self._specifier.target}': not everything could be written (is the "
+            "disk full, or has the reader gone?)"
+        )
 
     def write(self, key: str, array: FloatArray) -> None:
         """Writes one entry.
 
-        Args:
-            key: A word.
-            array: (rows, cols) or (size,). A matrix without numbers is written as one of 0 rows and
-                0 columns.
+        Raises:
+            TableError: it cannot be written.
+        """
+        try:
+            with LOG.capture():
+                self._writer.write(key, np.ascontiguousarray(array, dtype=np.float32))
+        except FAILURES as error:
+            self.close()  # it raises if a command has failed
+            raise self._incomplete() from error
+
+    def close(self) -> None:
+        """Finishes the table.
 
         Raises:
-            TableError: the key is no word, the array has another number of axes, or the entry
-                cannot be written.
+            TableError: not everything could be written.
         """
-        array = np.asarray(array, dtype=np.float32)
-        if array.ndim != self.ndim:
-            raise TableError(f"'{key}': expected {self.ndim} axes, found {array.ndim}")
-        if not array.size and self.ndim > 1:
-            array = array.reshape(0, 0)  # Kaldi has no other
-        writer = TextWriter() if self.is_text else BinaryWriter()
-        if writer.binary:
-            writer.raw(_BINARY)
-        if self.ndim == 1:
-            writer.vector(array)
+        with LOG.capture():
+            complete = self._writer.finish()
+        if re.search(r"Pipe .* had nonzero return status", LOG.text):
+            command = self._specifier.target.removeprefix("|").strip()
+            raise TableError(f"the command '{command}' failed")
+        if not complete:
+            raise self._incomplete()
+
+    def _finish(self) -> None:
+        """Closes the table, and gives a file its name.
+
+        Raises:
+            TableError: not everything could be written, or the file cannot be renamed.
+        """
+        self.close()
+        if self._incomplete_path is not None:
+            final = os.path.realpath(self._specifier.target)
+            try:
+                if os.path.exists(final):
+                    shutil.copymode(final, self._incomplete_path)
+                os.replace(self._incomplete_path, final)
+            except OSError as error:
+                raise TableError(
+                    f"cannot write '{self._specifier.target}': {error.strerror}; all is in "
+                    f"'{self._incomplete_path}'"
+                ) from error
+        self._is_complete = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if error is None:
+            self._finish()
         else:
-            writer.matrix(array)
-        self.write_bytes(key, writer.chunks)
+            with contextlib.suppress(TableError):
+                self.close()
+
+
+def _incomplete_path(specifier: Specifier) -> str | None:
+    """The name that a table has until it is complete; None for its own."""
+    if specifier.kinds != {"ark"} or "f" in specifier.options or not specifier.files:
+        return None
+    # A link stays; the file that it refers to is replaced.
+    final = os.path.realpath(specifier.target)
+    if os.path.exists(final) and not os.path.isfile(final):
+        return None
+    if os.path.isfile(final) and not os.access(os.path.dirname(final), os.W_OK):
+        return None
+    name = f"{final}{_SUFFIX}"
+    return None if len(os.fsencode(os.path.basename(name))) > _LONGEST_NAME else name
 
 
 class MatrixWriter(TableWriter):
     """Writes a table of matrices."""
 
-    ndim = 2
+    writer_class = _MatrixWriter
 
 
 class VectorWriter(TableWriter):
     """Writes a table of vectors."""
 
-    ndim = 1
+    writer_class = _VectorWriter
 
 
 class MixedTableWriter:
@@ -128,7 +234,7 @@ def _numbers(key: str, value: npt.ArrayLike) -> FloatArray:
         array = given.astype(np.float32)
     if not np.array_equal(np.isfinite(array), np.isfinite(given)):
         raise TableError(f"'{key}' has a number that is too large for single precision")
-    return array
+    return array if array.size or array.ndim == 1 else array.reshape(0, 0)  # Kaldi has no other
 
 
 def write_table(wspecifier: str) -> MixedTableWriter:
