@@ -1,4 +1,4 @@
-"""The tool nnet3-compute as users run it: on real speech, and on damaged input."""
+"""The tool nnet3-compute: on real speech, and on damaged input."""
 
 import contextlib
 import os
@@ -13,6 +13,7 @@ import pytest
 from kaldi_tables import assert_same_archive, read_archive, write_archive
 from nnet3_tables import TableError, read_table
 from reference_cases import DIGITS_EXAMPLE, DIGITS_REFERENCE, TOOLS_REFERENCE
+from tool_runs import run_tool
 
 TOOL = Path(sys.executable).with_name("nnet3-compute")
 MODEL = DIGITS_EXAMPLE / "final.raw"
@@ -20,11 +21,18 @@ FEATURES = DIGITS_EXAMPLE / "test.feats.ark"
 IVECTOR_MODEL = TOOLS_REFERENCE / "tdnn-ivector.raw"
 
 
-def compute(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Runs the tool, which must never show a traceback."""
+def compute_apart(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Runs the tool in a separate process; it must never show a traceback."""
     done = subprocess.run(
         [TOOL, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=120
     )
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def compute(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Runs the tool within this process; it must never show a traceback."""
+    done = run_tool("compute.nnet3_compute", *arguments)
     assert "Traceback" not in done.stderr
     return done
 
@@ -37,7 +45,7 @@ def features() -> dict[str, np.ndarray]:
 
 def test_digits_as_the_readme_says(tmp_path: Path) -> None:
     """The README's command writes a text archive with Kaldi's log-posteriors within 1e-4."""
-    done = compute(MODEL, f"ark:{FEATURES}", f"ark,t:{tmp_path / 'posteriors.txt'}")
+    done = compute_apart(MODEL, f"ark:{FEATURES}", f"ark,t:{tmp_path / 'posteriors.txt'}")
 
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
@@ -81,7 +89,7 @@ def test_same_output_as_kaldi(name: str, tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_reports_what_it_did(tmp_path: Path) -> None:
     """Standard error reports utterances, frames, frames per second and the time of compiling."""
-    done = compute(MODEL, f"ark:{FEATURES}", f"ark:{tmp_path / 'output.ark'}")
+    done = compute_apart(MODEL, f"ark:{FEATURES}", f"ark:{tmp_path / 'output.ark'}")
 
     frames = sum(map(len, read_archive(FEATURES).values()))
     assert "40 utterances" in done.stderr
@@ -141,7 +149,9 @@ def test_damaged_model(damage: str, tmp_path: Path) -> None:
 
 def test_missing_model(tmp_path: Path) -> None:
     """A model that does not exist gives one line that names it."""
-    done = compute(tmp_path / "nowhere.raw", f"ark:{FEATURES}", f"ark:{tmp_path / 'output.ark'}")
+    done = compute_apart(
+        tmp_path / "nowhere.raw", f"ark:{FEATURES}", f"ark:{tmp_path / 'output.ark'}"
+    )
 
     assert done.returncode == 1
     _, blank, line = done.stderr.splitlines()  # the command line is first
@@ -223,7 +233,9 @@ def test_truncated_archive(tmp_path: Path) -> None:
     """An archive that is cut off gives its whole utterances, and a failure."""
     (tmp_path / "features.ark").write_bytes(FEATURES.read_bytes()[:30000])
 
-    done = compute(MODEL, f"ark:{tmp_path / 'features.ark'}", f"ark:{tmp_path / 'output.ark'}")
+    done = compute_apart(
+        MODEL, f"ark:{tmp_path / 'features.ark'}", f"ark:{tmp_path / 'output.ark'}"
+    )
 
     assert done.returncode == 1
     assert "features.ark" in done.stderr
@@ -280,7 +292,7 @@ def test_killed_in_the_middle(tool: str, tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
 def test_full_disk() -> None:
     """Output that can't be written is never reported as success."""
-    done = compute(MODEL, f"ark:{FEATURES}", "ark:/dev/full")
+    done = compute_apart(MODEL, f"ark:{FEATURES}", "ark:/dev/full")
 
     assert done.returncode == 1
     assert "/dev/full" in done.stderr

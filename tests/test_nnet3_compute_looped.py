@@ -1,4 +1,4 @@
-"""The tool nnet3-compute-looped as users run it: Kaldi's archives, i-vectors, failures."""
+"""The tool nnet3-compute-looped: Kaldi's archives, i-vectors, failures."""
 
 import subprocess
 import sys
@@ -12,16 +12,15 @@ from nnet3_runtime_cuda import load
 from nnet3_runtime_reference import ReferenceComputer
 from reference_cases import TOOLS_REFERENCE
 from test_reference_loops import CASES, case_file, features_of
+from tool_runs import run_tool
 
 TOOL = Path(sys.executable).with_name("nnet3-compute-looped")
 IVECTOR_MODEL = TOOLS_REFERENCE / "tdnn-ivector.raw"
 
 
 def compute(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Runs the tool, which must never show a traceback."""
-    done = subprocess.run(
-        [TOOL, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=120
-    )
+    """Runs the tool within this process; it must never show a traceback."""
+    done = run_tool("compute.nnet3_compute_looped", *arguments)
     assert "Traceback" not in done.stderr
     return done
 
@@ -103,10 +102,9 @@ def test_failures(tmp_path: Path) -> None:
     }
     write_archive(tmp_path / "feats.ark", archive)
 
-    done = compute(
-        TOOLS_REFERENCE / "lstmp.raw",
-        f"ark:{tmp_path / 'feats.ark'}",
-        f"ark:{tmp_path / 'output.ark'}",
+    tables = f"ark:{tmp_path / 'feats.ark'}", f"ark:{tmp_path / 'output.ark'}"
+    done = subprocess.run(  # as users start it
+        [TOOL, TOOLS_REFERENCE / "lstmp.raw", *tables], capture_output=True, text=True, check=False
     )
 
     assert done.returncode == 1

@@ -299,6 +299,7 @@ class TestErrors:
         with pytest.raises(NetworkError, match=message):
             parse_config(text)
 
+    @pytest.mark.any_versions
     def test_unknown_names_in_a_large_network_are_still_quick(self) -> None:
         """No name is suggested if the search would take long."""
         lines = [f"input-node name=input{number} dim=1" for number in range(20_000)]

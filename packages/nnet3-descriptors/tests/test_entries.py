@@ -48,6 +48,7 @@ def test_entries_that_are_cut(piece: int, monkeypatch: pytest.MonkeyPatch) -> No
     assert b"".join(f"{each.key} ".encode() + each.data for each in found) == data
 
 
+@pytest.mark.any_versions
 def test_memory_of_endless_streams() -> None:
     """An entry is returned before the stream has ended, after a few further pieces at most."""
     stream = Drops(iter(lambda: text(1000), None))

@@ -50,6 +50,8 @@ KALDI = {
 """Percent of each kind of damage to optimized computations that Kaldi's checker finds, measured
 with 60 networks of Kaldi's own tests; the last two kinds were counted together."""
 
+pytestmark = pytest.mark.any_versions
+
 Results = dict[tuple, np.ndarray]
 
 

@@ -336,6 +336,7 @@ class Counted:
         return sum(array.nbytes for array in alive if array is not None)
 
 
+@pytest.mark.any_versions
 class TestMemory:
     """Arrays and computers that are alive stay within their shares of `memory`."""
 

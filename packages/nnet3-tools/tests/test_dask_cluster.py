@@ -33,7 +33,7 @@ output-node name=output input=log-softmax
 """
 RECIPE = ("--nnet-config=nnet.config", "--features=ark:cat one.ark two.ark |",
           "--alignments=ark:ali.txt", "--num-jobs-initial=2", "--num-jobs-final=3",
-          "--num-epochs=6", "--frames-per-example=10", "--minibatch-size=1:8",
+          "--num-epochs=3", "--frames-per-example=10", "--minibatch-size=1:8",
           "--held-out-every=5", "--initial-learning-rate=0.02")  # fmt: skip
 SECONDS = 120.0
 SOON = {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "2s"}
@@ -170,7 +170,7 @@ def test_no_scheduler_for_dask() -> None:
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, **SOON},
+        env={**os.environ, "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "300ms"},
     )
 
     assert done.returncode == 1

@@ -5,16 +5,19 @@ from __future__ import annotations
 import html.parser
 import importlib.util
 import re
-import subprocess
 import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import numpy as np
 import pytest
 from nnet3_descriptors import read_nnet
 from nnet3_tables import MatrixWriter
 from nnet3_tools.report import training_page
+from nnet3_tools.training import nnet3_train_recipe
+from nnet3_tools.training.nnet3_train_recipe import write_report
 from nnet3_training.recipes import TrainingRun
+from tool_runs import run_tool
 
 CONFIG = """
 input-node name=input dim=4
@@ -50,16 +53,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def tool(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs the tool in a separate process."""
-    program = "from nnet3_tools.entry_points import nnet3_train_recipe as run\nrun()"
-    command = [sys.executable, "-c", program, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+def recipe(*arguments: str) -> CompletedProcess[str]:
+    """Runs nnet3-train-recipe within this process."""
+    return run_tool("training.nnet3_train_recipe", *arguments)
 
 
 def test_run(folder: Path) -> None:
     """A run trains, reports its progress, and writes its page; started again, it does nothing."""
-    done = tool(*DATA, *OPTIONS, "--num-epochs=3", "--jobs=2", "--report=page.html", "run")
+    done = recipe(*DATA, *OPTIONS, "--num-epochs=3", "--jobs=2", "--report=page.html", "run")
 
     assert done.returncode == 0, done.stderr
     assert "WARNING (nnet3-train-recipe) No label for key u3" in done.stderr
@@ -70,7 +71,7 @@ def test_run(folder: Path) -> None:
     network = (folder / "run" / "final.raw").read_bytes()
     page = (folder / "page.html").read_text()
 
-    again = tool("run")
+    again = recipe("run")
     assert again.returncode == 0
     assert "the run in 'run' has ended" in again.stderr
     assert (folder / "run" / "final.raw").read_bytes() == network
@@ -94,8 +95,8 @@ def test_a_job_that_diverges(folder: Path) -> None:
         "".join(f"u{n} {' '.join(('012' * 40)[: 12 if n == 11 else 40])}\n" for n in range(12))
     )
 
-    done = tool(*DATA, *OPTIONS, "--num-jobs-initial=2", "--num-epochs=2", "--compress=false",
-                "--diagnostic-examples=2", "--report=page.html", "run")  # fmt: skip
+    done = recipe(*DATA, *OPTIONS, "--num-jobs-initial=2", "--num-epochs=2", "--compress=false",
+                  "--diagnostic-examples=2", "--report=page.html", "run")  # fmt: skip
 
     assert done.returncode == 0, done.stderr
     warnings = re.findall(
@@ -147,36 +148,28 @@ class Elements(html.parser.HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_a_run_that_was_broken_off(folder: Path) -> None:
+@pytest.mark.any_versions
+def test_a_run_that_was_broken_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The page exists before the end, and an interrupted run needs only its folder."""
+
+    def stop(folder: Path, path: str) -> None:
+        write_report(folder, path)
+        sys.exit(9)
+
     options = ("--num-epochs=2", "--seed=3")
-    whole = tool(*DATA, *OPTIONS, *options, "whole")
+    whole = recipe(*DATA, *OPTIONS, *options, "whole")
     assert whole.returncode == 0, whole.stderr
-    script = folder / "stopped.py"
-    script.write_text(
-        "from nnet3_training.recipes import TrainingRun\n"
-        "import nnet3_tools.training.nnet3_train_recipe as tool, sys\n"
-        "def stop(folder, path, write=tool.write_report):\n"
-        "    write(folder, path)\n"
-        "    sys.exit(9)\n"
-        "tool.write_report = stop\n"
-        "if __name__ == '__main__':\n"
-        "    tool.command.main(standalone_mode=False)\n"
-    )
-    stopped = subprocess.run(
-        [sys.executable, script, *DATA, *OPTIONS, *options, "--report=page.html", "part"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with monkeypatch.context() as patch:
+        patch.setattr(nnet3_train_recipe, "write_report", stop)
+        stopped = recipe(*DATA, *OPTIONS, *options, "--report=page.html", "part")
     assert stopped.returncode == 9, stopped.stderr
     assert "1 of 3 iterations are done" in (folder / "page.html").read_text()
 
-    assert tool("part").returncode == 0
+    assert recipe("part").returncode == 0
     assert (folder / "part" / "final.raw").read_bytes() == (
         folder / "whole" / "final.raw"
     ).read_bytes()
-    refused = tool("--seed=4", "part")
+    refused = recipe("--seed=4", "part")
     assert refused.returncode == 1
     assert "part: the run there has seed = 3, expected 4" in refused.stderr
 
@@ -202,7 +195,7 @@ def test_a_run_that_was_broken_off(folder: Path) -> None:
 )
 def test_mistakes(folder: Path, arguments: list[str], message: str) -> None:
     """Each mistake is reported in one line or as wrong usage, without a traceback."""
-    done = tool(*arguments)
+    done = recipe(*arguments)
 
     assert done.returncode == 1
     assert message in done.stderr
@@ -220,27 +213,22 @@ def test_targets(folder: Path) -> None:
             wide.write(f"u{number}", np.zeros((40, 4), np.float32))
     arguments = (*DATA[:2], *OPTIONS, "--num-epochs=1")
 
-    done = tool(*arguments, "--targets=ark:targets.ark", "run")
+    done = recipe(*arguments, "--targets=ark:targets.ark", "run")
     assert done.returncode == 0, done.stderr
     assert re.search(r"per frame at 'output' on held-out examples\n", done.stderr)
     egs = "ark:cat run/archives/train.*.ark |"
-    again = tool(DATA[0], *OPTIONS, "--held-out-every=4", "--num-epochs=1", f"--egs={egs}", "egs")
+    again = recipe(DATA[0], *OPTIONS, "--held-out-every=4", "--num-epochs=1", f"--egs={egs}", "egs")
     assert again.returncode == 0, again.stderr
     assert TrainingRun.read("egs").archives.utterances == 10
-    refused = tool(*arguments, "--targets=ark:wide.ark", "no")
+    refused = recipe(*arguments, "--targets=ark:wide.ark", "no")
     assert refused.returncode == 1
     assert "--targets: expected 3 columns, as the output has, found 4 for 'u0'" in refused.stderr
 
 
-def test_dask(folder: Path) -> None:
-    """Without the extra, an error says what to install; with it, the network is the same."""
-    done = tool(*DATA, *OPTIONS, "--num-epochs=1", "--dask=local", "--jobs=2", "run")
-    if importlib.util.find_spec("distributed") is None:
-        assert done.returncode == 1
-        assert "--dask needs the extra dask: pip install 'nnet3-training[dask]'" in done.stderr
-        return
-    assert done.returncode == 0, done.stderr
-    assert tool(*DATA, *OPTIONS, "--num-epochs=1", "same").returncode == 0
-    assert (folder / "run" / "final.raw").read_bytes() == (
-        folder / "same" / "final.raw"
-    ).read_bytes()
+@pytest.mark.skipif(importlib.util.find_spec("distributed") is not None, reason="Dask is installed")
+def test_without_dask(folder: Path) -> None:
+    """Without the extra, an error says what to install."""
+    done = recipe(*DATA, *OPTIONS, "--dask=local", "--jobs=2", "run")
+
+    assert done.returncode == 1
+    assert "--dask needs the extra dask: pip install 'nnet3-training[dask]'" in done.stderr

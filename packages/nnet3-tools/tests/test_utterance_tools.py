@@ -335,6 +335,7 @@ def test_prompt_output(folder: Path, threads: int) -> None:
     assert process.returncode == 0
 
 
+@pytest.mark.any_versions
 @pytest.mark.skipif(os.name != "posix", reason="sends a signal of POSIX")
 @pytest.mark.parametrize(
     ("ivectors", "features"),

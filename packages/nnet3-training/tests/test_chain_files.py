@@ -251,6 +251,7 @@ def test_indexes_that_are_no_grid(tmp_path: Path) -> None:
         list(read_chain_examples(tmp_path / "ark"))
 
 
+@pytest.mark.any_versions
 @pytest.mark.parametrize("binary", [True, False])
 def test_random_damage(binary: bool, tmp_path: Path) -> None:
     """Archives with changed, missing or cut bytes are read, or give one clear error."""

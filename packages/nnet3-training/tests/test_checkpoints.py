@@ -195,6 +195,7 @@ def test_resumed_run_on_a_device(component: str, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.any_versions
 def test_killed_process(tmp_path: Path) -> None:
     """A process that is killed during training or a write loses at most its last minibatch."""
     whole, interrupted = tmp_path / "whole", tmp_path / "interrupted"

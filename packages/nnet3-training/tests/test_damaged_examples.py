@@ -17,7 +17,10 @@ TESTS = Path(damaged.__file__).parents[1]
 FILES = int(os.environ.get("DAMAGED_EXAMPLES", "1500"))
 """Number of files to read; `python -m damaged.reading 1 0:20000 examples` reads 20,000."""
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="measures memory in Linux's way")
+pytestmark = [
+    pytest.mark.any_versions,
+    pytest.mark.skipif(sys.platform != "linux", reason="measures memory in Linux's way"),
+]
 
 
 def test_damaged_examples_are_refused_or_read() -> None:

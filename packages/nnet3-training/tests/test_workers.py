@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,23 +19,31 @@ from nnet3_training import WorkerError
 from nnet3_training.workers import DaskWorkers, InProcess, Processes, Workers
 
 
+@pytest.fixture(scope="module")
+def dask_client() -> Iterator[Any]:
+    """A client of a Dask cluster on this machine, which all tests of this file share.
+
+    Of five workers the tests kill four, so that none has to wait for those that replace them.
+    """
+    distributed = pytest.importorskip("distributed")
+    dask = pytest.importorskip("dask")
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+        distributed.LocalCluster(
+            n_workers=5, threads_per_worker=1, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
 @pytest.fixture(params=["this process", "1", "2", "4", "dask"])
 def workers(request: pytest.FixtureRequest) -> Iterator[Workers]:
     """This process, several processes, and a Dask cluster if Dask is installed."""
     if request.param == "this process":
         yield InProcess()
     elif request.param == "dask":
-        distributed = pytest.importorskip("distributed")
-        dask = pytest.importorskip("dask")
-        # A task is given up while workers remain, however slowly dead ones are replaced.
-        with (
-            dask.config.set({"distributed.scheduler.allowed-failures": 1}),
-            distributed.LocalCluster(
-                n_workers=3, threads_per_worker=1, dashboard_address=None
-            ) as cluster,
-            distributed.Client(cluster) as client,
-        ):
-            yield DaskWorkers(client)
+        yield DaskWorkers(request.getfixturevalue("dask_client"))
     else:
         with Processes(int(request.param)) as processes:
             yield processes
@@ -67,6 +76,7 @@ def test_errors(workers: Workers) -> None:
     assert list(workers.map(worker_tasks.refused, [1])) == [1]
 
 
+@pytest.mark.any_versions
 @pytest.mark.parametrize("workers", ["1", "2", "dask"], indirect=True)
 def test_a_worker_that_dies(workers: Workers, tmp_path: Path) -> None:
     """A dead worker is replaced, and its task is done again."""
@@ -75,6 +85,7 @@ def test_a_worker_that_dies(workers: Workers, tmp_path: Path) -> None:
     assert list(workers.map(worker_tasks.killed_once, markers)) == markers
 
 
+@pytest.mark.any_versions
 @pytest.mark.parametrize("workers", ["2", "dask"], indirect=True)
 def test_a_task_that_kills(workers: Workers) -> None:
     """A task that kills one process after another is named."""
@@ -82,6 +93,7 @@ def test_a_task_that_kills(workers: Workers) -> None:
         list(workers.map(worker_tasks.killed, ["this one"]))
 
 
+@pytest.mark.any_versions
 def test_idle_processes_that_die() -> None:
     """Processes that die while idle are replaced, too."""
     with Processes(2) as processes:

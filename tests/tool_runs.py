@@ -1,0 +1,35 @@
+"""Runs of command-line tools within this process, where all that they import is loaded already."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import sys
+import warnings
+from pathlib import Path
+from subprocess import CompletedProcess
+from unittest import mock
+
+
+def run_tool(module: str, *arguments: str | Path) -> CompletedProcess[str]:
+    """Runs a tool, given by its module in nnet3_tools; returns status, output and messages.
+
+    Tests of how a tool begins, is interrupted or uses its standard streams start processes.
+    """
+    name = module.rpartition(".")[2].replace("_", "-")
+    command, status = [name, *map(str, arguments)], None
+    out, err = io.StringIO(), io.StringIO()
+    main = importlib.import_module(f"nnet3_tools.{module}").main
+    with (
+        warnings.catch_warnings(),
+        mock.patch.object(sys, "argv", command),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        warnings.simplefilter("default", UserWarning)  # those that users see; pytest raises them
+        try:
+            main()
+        except SystemExit as end:
+            status = end.code
+    return CompletedProcess(command, int(status or 0), out.getvalue(), err.getvalue())
