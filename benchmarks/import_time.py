@@ -19,7 +19,9 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from statistics import median
 
-DIGITS = Path(__file__).parent.parent / "examples/digits"
+ROOT = Path(__file__).parent.parent
+DIGITS = ROOT / "examples/digits"
+KALDI_DIGITS = ROOT / "tests/reference/digits"
 BASE = "import numpy"
 
 FIRST_USES = {
@@ -46,16 +48,6 @@ def statements(output: str) -> dict[str, str]:
         (entry for entry in entry_points(group="console_scripts") if _is_ours(entry)),
         key=lambda entry: entry.name,
     )
-    jobs = {
-        "nnet3-info": {"examples/digits": [f"{DIGITS}/final.raw"]},
-        "nnet3-compute": {
-            "examples/digits": [
-                f"{DIGITS}/final.raw",
-                f"ark:{DIGITS}/test.feats.ark",
-                f"ark:{output}",
-            ]
-        },
-    }
     return {
         "the interpreter": "pass",
         **{f"import {package}": f"import {package}" for package in FIRST_USES},
@@ -67,9 +59,35 @@ def statements(output: str) -> dict[str, str]:
         **{
             f"{entry.name} {job}": _run(entry, arguments)
             for entry in commands
-            for job, arguments in jobs.get(entry.name, {}).items()
+            for job, arguments in small_jobs(output).get(entry.name, {}).items()
         },
     }
+
+
+def small_jobs(output: str) -> dict[str, dict[str, list[str]]]:
+    """The arguments of small jobs, by command and by name.
+
+    Args:
+        output: Where a job may write.
+    """
+    raw, features = f"{DIGITS}/final.raw", f"ark:{DIGITS}/test.feats.ark"
+    mdl, egs = f"{KALDI_DIGITS}/final.mdl", f"ark:{KALDI_DIGITS}/egs.ark"
+    files = {
+        "nnet3-info": [raw],
+        "nnet3-copy": [raw, output],
+        "nnet3-average": [raw, raw, output],
+        "nnet3-init": [f"{DIGITS}/nnet.config", output],
+        "nnet3-am-info": [mdl],
+        "nnet3-am-copy": ["--raw=true", mdl, output],
+        "nnet3-copy-egs": [egs, f"ark:{output}"],
+        "nnet3-merge-egs": ["--minibatch-size=64", egs, f"ark:{output}"],
+        "nnet3-shuffle-egs": [egs, f"ark:{output}"],
+        "nnet3-subset-egs": ["--n=10", egs, f"ark:{output}"],
+        "nnet3-show-progress": [raw, raw],
+        "nnet3-compute": [raw, features, f"ark:{output}"],
+        "nnet3-compute-looped": [raw, features, f"ark:{output}"],
+    }
+    return {tool: {"on digits": arguments} for tool, arguments in files.items()}
 
 
 def _is_ours(entry: EntryPoint) -> bool:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, TextIO
@@ -18,6 +16,8 @@ import nnet3_descriptors
 import nnet3_tables
 
 if TYPE_CHECKING:
+    import subprocess
+
     from nnet3_descriptors.files import PathOrFile
 
 _STANDARD = ("", "-")
@@ -36,6 +36,8 @@ def readable(name: str) -> Iterator[PathOrFile]:
         yield _open(sys.stdin, "input").buffer
     elif name.rstrip().endswith("|"):
         command = name.rstrip().removesuffix("|")
+        import subprocess
+
         with subprocess.Popen(nnet3_tables.shell(command), stdout=subprocess.PIPE) as process:
             try:
                 yield _pipe(process.stdout)
@@ -69,6 +71,8 @@ def writable(name: str) -> Iterator[PathOrFile]:
         with _standard_output() as stream:
             yield stream
     elif name.lstrip().startswith("|"):
+        import subprocess
+
         command = name.lstrip().removeprefix("|")
         try:
             with subprocess.Popen(nnet3_tables.shell(command), stdin=subprocess.PIPE) as process:
@@ -141,5 +145,7 @@ def _check(process: subprocess.Popen[bytes], command: str) -> None:
 
 def terminal_width() -> int | None:
     """The columns of the terminal that standard output is; None if it is none."""
+    import shutil
+
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     return shutil.get_terminal_size().columns if is_terminal else None

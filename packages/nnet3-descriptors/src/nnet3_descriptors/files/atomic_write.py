@@ -13,7 +13,6 @@ import sys
 import time
 import zlib
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import IO, Final
 
 from nnet3_descriptors.errors import check_path, file_error
@@ -71,7 +70,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     Raises:
         OSError: It could not be written.
     """
-    target = Path(os.path.realpath(path))  # a link stays, and what it refers to is replaced
+    target = os.path.realpath(path)  # a link stays, and what it refers to is replaced
     remove_left_behind(target)
     file, temporary = _open_temporary(target)
     try:
@@ -79,8 +78,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         with file:
             yield file
             file.flush()
-            if target.exists():
-                os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
+            if os.path.exists(target):
+                os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
             os.fsync(file.fileno())
             if _LOCKS:
                 os.replace(temporary, target)
@@ -88,33 +87,32 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(OSError):
-            temporary.unlink()
+            os.remove(temporary)
         raise
-    _sync_folder(target.parent)
+    _sync_folder(os.path.dirname(target))
 
 
-def _open_temporary(target: Path) -> tuple[IO[bytes], Path]:
+def _open_temporary(target: str) -> tuple[IO[bytes], str]:
     """Returns a new file beside another one, locked, and its path."""
     while True:
         # Cut, because folders limit the length of names.
-        temporary = target.with_name(
-            f"{_prefix(target)}{_machine()}.{os.urandom(4).hex()}{_SUFFIX}"
-        )
-        file = temporary.open("xb")
+        name = f"{_prefix(target)}{_machine()}.{os.urandom(4).hex()}{_SUFFIX}"
+        temporary = os.path.join(os.path.dirname(target), name)
+        file = open(temporary, "xb")  # noqa: SIM115  (the caller closes it)
         try:
             _lock(file, wait=True)
-            if temporary.exists():
+            if os.path.exists(temporary):
                 return file, temporary
         except BaseException:
             file.close()
             with contextlib.suppress(OSError):
-                temporary.unlink()
+                os.remove(temporary)
             raise
         file.close()  # another writer took it for one left behind, before it was locked
 
 
-def _prefix(target: Path) -> str:
-    return f".{target.name[:_SHOWN_NAME]}."
+def _prefix(target: str) -> str:
+    return f".{os.path.basename(target)[:_SHOWN_NAME]}."
 
 
 def _machine() -> str:
@@ -123,30 +121,30 @@ def _machine() -> str:
     return f"{zlib.crc32(name.encode(errors='replace')):08x}"
 
 
-def remove_left_behind(target: Path) -> None:
+def remove_left_behind(target: str) -> None:
     """Removes temporary files of writers of a file that were killed."""
     prefix = _prefix(target)
-    with contextlib.suppress(OSError), os.scandir(target.parent) as entries:
+    with contextlib.suppress(OSError), os.scandir(os.path.dirname(target)) as entries:
         for entry in entries:
             if entry.name.startswith(prefix) and entry.name.endswith(_SUFFIX):
                 machine = entry.name[len(prefix) : -len(_SUFFIX)].partition(".")[0]
                 with contextlib.suppress(OSError):
-                    _remove_unless_used(Path(entry.path), is_own=machine == _machine())
+                    _remove_unless_used(entry.path, is_own=machine == _machine())
 
 
-def _remove_unless_used(temporary: Path, *, is_own: bool) -> None:
+def _remove_unless_used(temporary: str, *, is_own: bool) -> None:
     """Removes a temporary file if no process writes to it.
 
     Args:
         temporary: The file.
         is_own: Whether it was made on this machine.
     """
-    if not is_own and time.time() - temporary.stat().st_mtime < LONGEST_PAUSE:
+    if not is_own and time.time() - os.stat(temporary).st_mtime < LONGEST_PAUSE:
         return
     # Append: opened for writing, as some systems ask for to lock it, and not changed.
-    with temporary.open("ab") as file:
+    with open(temporary, "ab") as file:
         if _lock(file, wait=False):
-            temporary.unlink()
+            os.remove(temporary)
 
 
 def _lock(file: IO[bytes], *, wait: bool) -> bool:
@@ -167,7 +165,7 @@ def _lock(file: IO[bytes], *, wait: bool) -> bool:
     return True
 
 
-def _sync_folder(folder: Path) -> None:
+def _sync_folder(folder: str) -> None:
     """Waits until the folder's entries are on disk, where the system can do that."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)

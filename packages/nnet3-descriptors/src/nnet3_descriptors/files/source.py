@@ -3,7 +3,6 @@
 import io
 import os
 import re
-from pathlib import Path
 from typing import IO, Final
 
 from nnet3_descriptors.errors import ModelFileError
@@ -35,7 +34,7 @@ def open_reader(source: PathOrFile) -> Reader:
     if isinstance(source, str | os.PathLike):
         path, offset = _split_offset(os.fspath(source))
         try:
-            with Path(path).open("rb") as file:
+            with open(path, "rb") as file:
                 data, position = _contents(file, path)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
@@ -71,7 +70,7 @@ def leave_behind(source: PathOrFile, reader: Reader) -> None:
 def _split_offset(path: str) -> tuple[str, int]:
     """Returns path and offset of `path:offset`; a file that has such a name comes first."""
     match = _OFFSET.fullmatch(path)
-    if match is None or Path(path).exists():
+    if match is None or os.path.exists(path):
         return path, 0
     return match[1], int(match[2])
 

@@ -52,7 +52,9 @@ class ModelChanges:
         """Returns the network after --edits-config and --edits."""
         if self.edits_config:
             nnet = editing.apply_edits(nnet, read_text(self.edits_config))
-        return editing.apply_edits(nnet, self.edits.replace(";", "\n"))
+        if self.edits:
+            nnet = editing.apply_edits(nnet, self.edits.replace(";", "\n"))
+        return nnet
 
     def scaled(self, nnet: Nnet) -> Nnet:
         """Returns the network with --scale."""

@@ -9,6 +9,7 @@ modulo 2^32; the lowest bit is dropped.
 from __future__ import annotations
 
 from collections import deque
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -42,8 +43,7 @@ class CRandom:
             seed: Its lowest 32 bits count, as a number with a sign; 0 is taken for 1.
         """
         state = [(seed + (1 << 31)) % (1 << 32) - (1 << 31) or 1]
-        # Kaldi shuffles with another generator, which takes no numbers from this one.
-        self._shuffling = np.random.default_rng(abs(state[0]))
+        self._seed = state[0]
         for _ in range(_DEGREE - 1):
             state.append(16807 * state[-1] % _MODULUS)
         self._state = deque(state, maxlen=_DEGREE)
@@ -71,6 +71,11 @@ class CRandom:
         if probability * (_RANGE - 1) < 128.0:
             return self.rand() < (_RANGE - 1) // 128 and self.with_probability(probability * 128.0)
         return self.rand() < _RANGE * float(np.float32(probability))
+
+    @cached_property
+    def _shuffling(self) -> np.random.Generator:
+        """Another generator: Kaldi's takes no numbers from this one, either."""
+        return np.random.default_rng(abs(self._seed))
 
     def permutation(self, count: int) -> npt.NDArray[np.int64]:
         """The numbers below `count` in random order."""

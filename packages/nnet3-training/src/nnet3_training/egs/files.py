@@ -13,10 +13,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
-from nnet3_descriptors import Nnet
 from nnet3_descriptors.files import (
     BinaryWriter,
     Reader,
@@ -42,6 +41,9 @@ from nnet3_training.examples import (
     StoredMatrix,
     TrainingExample,
 )
+
+if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
 
 _BINARY: Final = b"\0B"
 _MAX_IOS: Final = 1 << 16
