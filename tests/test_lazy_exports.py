@@ -93,14 +93,45 @@ NOT_NEEDED = {
     "nnet3_runtime_cuda.cpu.bf16",
     "nnet3_runtime_cuda.cuda",
     "nnet3_runtime_cuda.inference.parallel_computer",
-    "nnet3_runtime_cuda.lowering.check",
     "nnet3_runtime_cuda.inference.streams",
+    "nnet3_runtime_cuda.kernels.composite",
+    "nnet3_runtime_cuda.kernels.convolution",
+    "nnet3_runtime_cuda.kernels.over_time",
+    "nnet3_runtime_cuda.kernels.recurrent",
+    "nnet3_runtime_cuda.lowering.check",
     "nnet3_runtime_cuda.tracing",
+    "numpy.ma",
+    "numpy.random",
     "safetensors",
     "scipy",
     "tqdm",
 }
-"""Modules that it does not load: for proofs, devices, streams, traces, stored forms, progress."""
+"""Modules that it does not load: for proofs, devices, streams, traces, stored forms, progress,
+random numbers, masked arrays, and components that the network does not have."""
+
+SMALL_JOBS = {
+    "nnet3-info": ["{raw}"],
+    "nnet3-copy": ["{raw}", "{output}"],
+    "nnet3-average": ["{raw}", "{raw}", "{output}"],
+    "nnet3-am-info": ["{mdl}"],
+    "nnet3-am-copy": ["--raw=true", "{mdl}", "{output}"],
+    "nnet3-copy-egs": ["ark:{egs}", "ark:{output}"],
+}
+"""What tools that do little are given."""
+
+NOT_FOR_SMALL_JOBS = {
+    "kaldi_native_io",
+    "logging",
+    "nnet3_compiler",
+    "nnet3_optimizer",
+    "nnet3_runtime_cuda",
+    "numpy.ma",
+    "numpy.random",
+    "pathlib",
+    "scipy",
+    "tqdm",
+}
+"""Modules that such a tool does not load: it would need more than twice the time of NumPy."""
 
 HELPFUL = {
     "nnet3_compiler",
@@ -146,6 +177,7 @@ HEAVY = {
 """Libraries that no command's help loads."""
 
 DIGITS = ROOT / "examples/digits"
+KALDI_DIGITS = ROOT / "tests/reference/digits"
 
 
 def modules_of(statement: str) -> set[str]:
@@ -171,6 +203,32 @@ def test_what_nnet3_compute_loads(tmp_path: Path) -> None:
 
     assert {name.partition(".")[0] for name in loaded if name.startswith("nnet3_")} == NEEDED
     assert loaded & NOT_NEEDED == set()
+
+
+@pytest.mark.parametrize("tool", SMALL_JOBS)
+def test_what_small_jobs_load(tool: str, tmp_path: Path) -> None:
+    """A tool that does little loads no runtime, no compiler, and only the libraries it uses."""
+    names = {
+        "raw": DIGITS / "final.raw",
+        "mdl": KALDI_DIGITS / "final.mdl",
+        "egs": KALDI_DIGITS / "egs.ark",
+        "output": tmp_path / "output",
+    }
+    arguments = [tool, *(each.format(**names) for each in SMALL_JOBS[tool])]
+    name = tool.replace("-", "_")
+    statement = (
+        "import contextlib, io\n"
+        f"sys.argv = {arguments!r}\n"
+        f"from nnet3_tools.entry_points import {name}\n"
+        "with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO())):\n"
+        f"    try:\n        {name}()\n    except SystemExit as end:\n        assert not end.code"
+    )
+
+    loaded = modules_of(statement)
+
+    assert "nnet3_tools" in loaded
+    assert "numpy" in loaded
+    assert loaded & NOT_FOR_SMALL_JOBS == set()
 
 
 COMMANDS = sorted(

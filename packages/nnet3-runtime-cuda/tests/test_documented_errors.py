@@ -25,7 +25,7 @@ from nnet3_runtime_cuda import (
     UnsupportedComponentError,
     load,
 )
-from nnet3_runtime_cuda.kernels import base
+from nnet3_runtime_cuda.kernels import kernel_class, registry
 
 AFFINE = "type=AffineComponent input-dim=4 output-dim=3"
 ANOTHER = """
@@ -149,7 +149,8 @@ def test_components_without_arithmetic(
     documented: object, call: Callable[[], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error for an unsupported component appears where it would be computed."""
-    monkeypatch.delitem(base._KERNELS, AffineComponent)
+    kernel_class(nnet().components[0])  # registers the kernel
+    monkeypatch.delitem(registry._kernels, AffineComponent)
     Model(nnet())
 
     assert "UnsupportedComponentError" in inspect.getdoc(documented)

@@ -11,7 +11,7 @@ from nnet3_descriptors import Nnet, parse_config
 from nnet3_descriptors.components import AffineComponent
 from nnet3_graph import RequestError
 from nnet3_runtime_cuda import DeviceError, RunError, UnsupportedComponentError
-from nnet3_runtime_cuda.kernels import base
+from nnet3_runtime_cuda.kernels import kernel_class, registry
 from nnet3_training import (
     DenseTargets,
     ExampleError,
@@ -140,7 +140,8 @@ def test_environment(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_components_without_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error for an unsupported component appears where it would be computed."""
-    monkeypatch.delitem(base._KERNELS, AffineComponent)
+    kernel_class(nnet().components[0])  # registers the kernel
+    monkeypatch.delitem(registry._kernels, AffineComponent)
     trainer = Trainer(nnet())
 
     assert "UnsupportedComponentError" in inspect.getdoc(Trainer.train_minibatch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -115,8 +116,9 @@ def check_output(array: FloatArray, what: str) -> None:
 
 def check_not_masked(values: Any, what: str) -> None:
     """Raises a RunError for a masked array, or masked rows: their masks would be lost."""
+    masked = sys.modules.get("numpy.ma")  # which takes a while to import, and is not needed here
     rows = values if isinstance(values, list | tuple) else ()
-    if any(isinstance(each, np.ma.MaskedArray) for each in (values, *rows)):
+    if masked and any(isinstance(each, masked.MaskedArray) for each in (values, *rows)):
         raise RunError(
             f"{what}: expected an array of numbers, found a masked array; filled() makes one of it"
         )

@@ -27,7 +27,7 @@ from nnet3_runtime_cuda.cpu.machine import CpuMachine
 from nnet3_runtime_cuda.cpu.switches import check_switches
 from nnet3_runtime_cuda.cpu.threads import blas_threads
 from nnet3_runtime_cuda.device.number_of_threads import MOST_THREADS
-from nnet3_runtime_cuda.device.random_state import Draws, GeneratorState, RandomState
+from nnet3_runtime_cuda.device.random_state import Generators, RandomState
 from nnet3_runtime_cuda.device.training_state import TrainingState, resume, state_of
 from nnet3_runtime_cuda.errors import DeviceError, RunError, TrainingError
 from nnet3_runtime_cuda.kernels import ComponentStore, Kernel, kernel_class
@@ -146,8 +146,7 @@ class DeviceNnet:
         self.machine = machine_for(device, precision, threads)
         self.lowering = threading.Lock()
         self._natural_gradient = natural_gradient
-        self._rng = np.random.default_rng(seed)
-        self._draws = Draws(self._rng.spawn(1)[0])
+        self._random = Generators(seed)
         self._kernels: dict[int, Kernel] = {}
         self._clears: dict[frozenset[int], Callable[[], object]] = {}
         self._arrays = [component.parameter_arrays() for component in nnet.components]
@@ -259,12 +258,13 @@ class DeviceNnet:
                 name: np.asarray(array, dtype=self.dtype)
                 for name, array in self._arrays[number].items()
             }
+        random = self._random
         return ComponentStore(
             parameters=parameters,
             directions=partial(_directions, weakref.ref(self), number),
             natural_gradient=self._natural_gradient,
-            rng=self._rng,
-            draws=self._draws,
+            rng=lambda: random.masks,
+            draws=lambda: random.decisions,
             dtype=self.dtype,
             new_tape=partial(self.machine.tape, self.dtype, is_alone=True),
             # On a device products take transposed factors as they are.
@@ -331,17 +331,11 @@ class DeviceNnet:
     @property
     def random_state(self) -> RandomState:
         """Where the generators of masks and decisions are; set it, and the same numbers come."""
-        return RandomState(
-            masks=GeneratorState.of(self._rng),
-            drawn=self._draws.left,
-            decisions=GeneratorState.of(self._draws.rng),
-        )
+        return self._random.state
 
     @random_state.setter
     def random_state(self, state: RandomState) -> None:
-        state.masks.give_to(self._rng)
-        state.decisions.give_to(self._draws.rng)
-        self._draws.left = state.drawn
+        self._random.state = state
 
     @property
     def training_state(self) -> TrainingState:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import attrs
@@ -66,6 +67,46 @@ class RandomState:
     masks: GeneratorState
     decisions: GeneratorState
     drawn: tuple[float, ...]
+
+
+class Generators:
+    """The random generators of a network, made when the first number is drawn.
+
+    Inference draws none, and importing NumPy's generators takes a while.
+    """
+
+    def __init__(self, seed: int) -> None:
+        """Begins.
+
+        Args:
+            seed: Of all generators.
+        """
+        self._seed = seed
+
+    @cached_property
+    def masks(self) -> np.random.Generator:
+        """The generator of masks."""
+        return np.random.default_rng(self._seed)
+
+    @cached_property
+    def decisions(self) -> Draws:
+        """The decisions on which minibatches to record statistics."""
+        return Draws(self.masks.spawn(1)[0])
+
+    @property
+    def state(self) -> RandomState:
+        """Where the generators are; set it, and the same numbers come."""
+        return RandomState(
+            masks=GeneratorState.of(self.masks),
+            drawn=self.decisions.left,
+            decisions=GeneratorState.of(self.decisions.rng),
+        )
+
+    @state.setter
+    def state(self, state: RandomState) -> None:
+        state.masks.give_to(self.masks)
+        state.decisions.give_to(self.decisions.rng)
+        self.decisions.left = state.drawn
 
 
 class Draws:

@@ -7,17 +7,6 @@ the objective with respect to them.
 
 from __future__ import annotations
 
-# Importing a family registers its kernels.
-from nnet3_runtime_cuda.kernels import (
-    affine,
-    columns,
-    composite,
-    convolution,
-    elementwise,
-    normalization,
-    over_time,
-    recurrent,
-)
 from nnet3_runtime_cuda.kernels.base import (
     Backpropagation,
     ComponentStore,
@@ -26,9 +15,8 @@ from nnet3_runtime_cuda.kernels.base import (
     Memo,
     Propagation,
     StatsStorage,
-    kernel_class,
-    kernel_for,
 )
+from nnet3_runtime_cuda.kernels.registry import kernel_class, kernel_for
 
 __all__ = [
     "Backpropagation",
@@ -38,14 +26,6 @@ __all__ = [
     "Memo",
     "Propagation",
     "StatsStorage",
-    "affine",
-    "columns",
-    "composite",
-    "convolution",
-    "elementwise",
     "kernel_class",
     "kernel_for",
-    "normalization",
-    "over_time",
-    "recurrent",
 ]

@@ -1,4 +1,4 @@
-"""The base of all kernels: registry, operands, and the stores of their arrays."""
+"""The base of all kernels: operands, and the stores of their arrays."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.components import Component, PrecomputedIndexes
-from nnet3_descriptors.extensions import load_extensions
 
-from nnet3_runtime_cuda.errors import UnsupportedComponentError
 from nnet3_runtime_cuda.operations import Array, Operations, Tape
 from nnet3_runtime_cuda.operations.gradients import TimeSplice
 from nnet3_runtime_cuda.operations.natural_gradient import (
@@ -139,8 +137,6 @@ class ComponentStore:
     Attributes:
         parameters: The trainable parameters by field name; training changes them in place.
         natural_gradient: Backprop computes the natural gradient, where the type has one.
-        rng: Source of masks.
-        draws: Source of the decisions on which minibatches to record statistics.
         dtype: Of values and parameters.
         is_fixed: The parameters will not change.
         states: The arrays that `state` has returned.
@@ -153,8 +149,8 @@ class ComponentStore:
         parameters: dict[str, Array],
         directions: Callable[[], dict[str, Array]],
         natural_gradient: bool,
-        rng: np.random.Generator,
-        draws: Iterator[float],
+        rng: Callable[[], np.random.Generator],
+        draws: Callable[[], Iterator[float]],
         dtype: np.dtype[Any],
         new_tape: Callable[[], Tape],
         is_fixed: bool = False,
@@ -166,10 +162,20 @@ class ComponentStore:
         self._kept: dict[tuple[object, ...], Any] = {}
         self._directions = directions
         self.natural_gradient = natural_gradient
-        self.rng = rng
-        self.draws = draws
+        self._rng = rng
+        self._draws = draws
         self.dtype = dtype
         self._new_tape = new_tape
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """The source of masks, made on first use."""
+        return self._rng()
+
+    @property
+    def draws(self) -> Iterator[float]:
+        """The source of the decisions on which minibatches to record statistics."""
+        return self._draws()
 
     @property
     def forward_is_precise(self) -> bool:
@@ -302,8 +308,8 @@ class ComponentStore:
             parameters=own(self.parameters),
             directions=lambda: own(self.directions),
             natural_gradient=self.natural_gradient,
-            rng=self.rng,
-            draws=self.draws,
+            rng=self._rng,
+            draws=self._draws,
             dtype=self.dtype,
             new_tape=self._new_tape,
             is_fixed=self.is_fixed,
@@ -381,40 +387,6 @@ class Kernel:
     def chance(self, probability: float) -> bool:
         """True with the given probability."""
         return next(self.store.draws) < probability
-
-
-ENTRY_POINTS = "nnet3_runtime_cuda.kernels"
-"""The group of entry points where other packages offer kernels, by name of component type."""
-
-_KERNELS: dict[type[Component], type[Kernel]] = {}
-
-
-def kernel_for(*component_types: type[Component]) -> Callable[[type[Kernel]], type[Kernel]]:
-    """Registers a kernel class for component classes."""
-
-    def register(kernel: type[Kernel]) -> type[Kernel]:
-        for component_type in component_types:
-            _KERNELS[component_type] = kernel
-        return kernel
-
-    return register
-
-
-def kernel_class(component: Component, name: str = "") -> type[Kernel]:
-    """The kernel class for a component, here or in an installed package.
-
-    Raises:
-        UnsupportedComponentError: there is none; the message names component and type.
-        Nnet3Error: an installed package offers it, but it cannot be imported.
-    """
-    if type(component) not in _KERNELS:
-        load_extensions(ENTRY_POINTS, component.type)
-    try:
-        return _KERNELS[type(component)]
-    except KeyError:
-        raise UnsupportedComponentError(
-            f"component '{name}' has the type {component.type}, which this runtime cannot compute"
-        ) from None
 
 
 def same_array(a: Array | None, b: Array | None) -> bool:

@@ -10,9 +10,8 @@ from nnet3_runtime_cuda.kernels.base import (
     Memo,
     Propagation,
     StatsStorage,
-    kernel_class,
-    kernel_for,
 )
+from nnet3_runtime_cuda.kernels.registry import kernel_class, kernel_for
 from nnet3_runtime_cuda.operations import Array
 
 

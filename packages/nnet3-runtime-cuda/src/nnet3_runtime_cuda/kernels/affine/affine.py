@@ -19,13 +19,7 @@ from nnet3_descriptors.components import (
     RepeatedAffineComponent,
 )
 
-from nnet3_runtime_cuda.kernels.base import (
-    Backpropagation,
-    Kernel,
-    Propagation,
-    as_blocks,
-    kernel_for,
-)
+from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, as_blocks
 from nnet3_runtime_cuda.kernels.gradient.affine_gradient import (
     add_affine_gradient,
     add_column_sum,
@@ -35,6 +29,7 @@ from nnet3_runtime_cuda.kernels.parameter_products import (
     record_factor_product,
     record_product,
 )
+from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.kernels.tiles.tiled_product import TiledProduct
 from nnet3_runtime_cuda.operations import Array, Operations
 from nnet3_runtime_cuda.operations.gradients import AffineGradient, Product, TimeSplice

@@ -10,9 +10,10 @@ from nnet3_descriptors.components import (
     TimeOffsetPrecomputedIndexes,
 )
 
-from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, kernel_for
+from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation
 from nnet3_runtime_cuda.kernels.gradient.affine_gradient import record_affine_gradient
 from nnet3_runtime_cuda.kernels.parameter_products import record_product
+from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.kernels.tiles.tiled_product import TiledProduct
 from nnet3_runtime_cuda.kernels.time_offsets import rows_at_offsets
 from nnet3_runtime_cuda.operations import Array, Operations

@@ -6,9 +6,10 @@ import itertools
 
 from nnet3_descriptors.components import TimeHeightConvolutionComponent
 
-from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, kernel_for
+from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation
 from nnet3_runtime_cuda.kernels.gradient.affine_gradient import add_affine_gradient, add_column_sum
 from nnet3_runtime_cuda.kernels.height_patches import HeightPatches
+from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.kernels.tiles.height_tiles import HeightTiles
 from nnet3_runtime_cuda.kernels.tiles.tiled_convolution import TiledConvolution
 from nnet3_runtime_cuda.kernels.tiles.time_tiles import TimeTiles

@@ -14,14 +14,9 @@ from nnet3_descriptors.components import (
     NoOpComponent,
 )
 
-from nnet3_runtime_cuda.kernels.base import (
-    Backpropagation,
-    Kernel,
-    Propagation,
-    kernel_for,
-    same_array,
-)
+from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, same_array
 from nnet3_runtime_cuda.kernels.counts import add_count_above
+from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.operations import Array, Operations
 
 

@@ -19,9 +19,9 @@ from nnet3_runtime_cuda.kernels.base import (
     Kernel,
     Propagation,
     as_blocks,
-    kernel_for,
     same_array,
 )
+from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.operations import Array, Operations
 
 

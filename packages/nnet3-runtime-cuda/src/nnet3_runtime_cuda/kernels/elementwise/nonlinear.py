@@ -20,8 +20,8 @@ from nnet3_runtime_cuda.kernels.base import (
     Propagation,
     StatsStorage,
     as_blocks,
-    kernel_for,
 )
+from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.operations import Array, Operations
 
 Slope = Callable[[Operations, Array, Array], None]

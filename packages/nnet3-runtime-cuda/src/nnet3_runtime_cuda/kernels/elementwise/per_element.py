@@ -17,12 +17,12 @@ from nnet3_runtime_cuda.kernels.base import (
     Kernel,
     Propagation,
     as_blocks,
-    kernel_for,
     same_array,
     same_blocks,
 )
 from nnet3_runtime_cuda.kernels.elementwise.fixed_maps import FixedScaleKernel
 from nnet3_runtime_cuda.kernels.gradient.vector_gradient import record_vector_update
+from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.operations import Array, Operations
 from nnet3_runtime_cuda.operations.natural_gradient import FisherEstimate, NaturalGradientOptions
 

@@ -14,9 +14,9 @@ from nnet3_runtime_cuda.kernels.base import (
     Propagation,
     StatsStorage,
     as_blocks,
-    kernel_for,
     same_array,
 )
+from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.operations import Array, Operations
 
 SQUARED_NORM_FLOOR = 2.0**-66

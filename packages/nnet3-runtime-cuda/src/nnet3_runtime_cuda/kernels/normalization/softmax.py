@@ -6,8 +6,9 @@ from functools import partial
 
 from nnet3_descriptors.components import LogSoftmaxComponent, SoftmaxComponent
 
-from nnet3_runtime_cuda.kernels.base import Backpropagation, Propagation, StatsStorage, kernel_for
+from nnet3_runtime_cuda.kernels.base import Backpropagation, Propagation, StatsStorage
 from nnet3_runtime_cuda.kernels.elementwise.nonlinear import NonlinearKernel
+from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.operations import Array, Operations
 
 SMALLEST_PROBABILITY = 1.0e-20

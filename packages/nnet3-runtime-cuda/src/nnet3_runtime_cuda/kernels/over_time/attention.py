@@ -17,13 +17,13 @@ from nnet3_runtime_cuda.kernels.base import (
     Kernel,
     Propagation,
     StatsStorage,
-    kernel_for,
 )
 from nnet3_runtime_cuda.kernels.normalization.softmax import (
     SMALLEST_PROBABILITY,
     softmax,
     softmax_backward,
 )
+from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.kernels.time_offsets import rows_at_offsets
 from nnet3_runtime_cuda.operations import Array, Operations
 

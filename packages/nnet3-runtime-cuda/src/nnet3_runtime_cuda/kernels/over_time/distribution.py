@@ -9,7 +9,8 @@ from nnet3_descriptors.components import (
     PrecomputedIndexes,
 )
 
-from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, kernel_for
+from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation
+from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.operations import Array
 
 

@@ -10,7 +10,8 @@ from nnet3_descriptors.components import (
     StatisticsPoolingPrecomputedIndexes,
 )
 
-from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, kernel_for
+from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation
+from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.kernels.row_range_sums import record_row_range_sums
 from nnet3_runtime_cuda.operations import Array
 

@@ -9,8 +9,9 @@ from nnet3_descriptors.components import (
     Component,
 )
 
-from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, kernel_for
+from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation
 from nnet3_runtime_cuda.kernels.counts import add_count_above, add_total
+from nnet3_runtime_cuda.kernels.registry import kernel_for
 
 NO_THRESHOLD = 1.0e10
 """The limit for a threshold that is switched off."""

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from nnet3_descriptors.components import Component, LstmNonlinearityComponent
 
-from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, kernel_for
+from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation
 from nnet3_runtime_cuda.kernels.elementwise.nonlinear import sigmoid, tanh_derivative
+from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.operations import Array, Operations
 from nnet3_runtime_cuda.operations.natural_gradient import NaturalGradientOptions
 
