@@ -33,11 +33,6 @@ class Foreign:
     def __init__(self, array: np.ndarray, error: str = "") -> None:
         self._array, self._error = array, error
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape."""
-        return self._array.shape
-
     def __dlpack__(self, **options: object) -> object:
         """Shares the memory."""
         if self._error:
@@ -141,11 +136,39 @@ class TestOtherArrays:
         np.testing.assert_array_equal(found[0], expected)
         found = model.compute([Foreign(values[0])], [Foreign(ivector)])
         np.testing.assert_array_equal(found[0], expected)
+        [(_, found)] = model.compute_many(
+            [("a", Foreign(values[0]))], ivectors={"a": Foreign(ivector)}
+        )
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+        stream = model.stream()
+        found = np.concatenate([stream.push(Foreign(values[0]), ivector), stream.finish()])
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
     def test_dlpack_that_fails(self) -> None:
         """Errors pass on the other library's reason."""
         with pytest.raises(RunError, match=r"features for node 'input'.*: it requires gradients"):
             Model(network(CONFIG)).compute(Foreign(frames(5, 4), "it requires gradients"))
+
+    @pytest.mark.parametrize("dtype", ["f2", "f8", ">f4", "i1", "u2", "i8"])
+    def test_types_of_numbers(self, dtype: str) -> None:
+        """Numbers of any type and any order in memory are taken for what they are."""
+        model, values = Model(network(CONFIG)), np.round(3 * np.abs(frames(30, 4)))
+        expected = model.compute(values)
+
+        for given in (
+            values.astype(dtype),
+            np.asfortranarray(values.astype(dtype)),
+            np.repeat(values.astype(dtype), 2, axis=0)[::2],
+            values[::-1].astype(dtype)[::-1],
+        ):
+            np.testing.assert_array_equal(model.compute(given), expected)
+
+    def test_other_types(self) -> None:
+        """Arrays of anything but real numbers are refused by their type."""
+        model = Model(network(CONFIG))
+        for dtype in ("bool", "complex64", "object", "U3", "M8[s]"):
+            with pytest.raises(RunError, match=r"expected numbers, found"):
+                model.compute(np.zeros((5, 4), dtype))
 
     def test_masked_arrays(self) -> None:
         """Masked arrays are refused by name: ignoring the mask would change the meaning."""
@@ -178,7 +201,7 @@ class TestLoad:
         expected = Model(network(CONFIG)).compute(frames(30, 4))
 
         data = path.read_bytes()
-        for source in (str(path), path, io.BytesIO(data), data, read_model(path)):
+        for source in (str(path), path, io.BytesIO(data), data, bytearray(data), read_model(path)):
             np.testing.assert_array_equal(load(source).compute(frames(30, 4)), expected)
 
     def test_bytes_that_are_no_model(self) -> None:

@@ -285,6 +285,20 @@ def test_utterances_without_ivectors() -> None:
 
 
 @pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        (None, "items: expected pairs of a key and features, found NoneType"),
+        ("ab", "items: expected pairs of a key and features, found str"),
+        ([np.zeros((3, 4))], "item 0: expected a pair of a key and features, found ndarray"),
+    ],
+)
+def test_items_that_are_no_pairs(items: object, message: str) -> None:
+    """Items of another kind are refused by their number and type."""
+    with pytest.raises(RunError, match=f"^{message}$"):
+        next(Model(network(FEED_FORWARD)).compute_many(items))
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"minibatch_size": 0}, "'minibatch_size' must be an integer >= 1 (got 0)"),

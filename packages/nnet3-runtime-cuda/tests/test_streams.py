@@ -206,6 +206,16 @@ class TestOneSequence:
         with pytest.raises(RunError, match=message):
             Model(network(TDNN)).stream(**options)
 
+    def test_integers_of_numpy(self) -> None:
+        """Options given as NumPy's integers are those of Python: states can be exchanged."""
+        model = Model(network(TDNN))
+        stream = model.stream(frames_per_chunk=np.int64(5), frame_subsampling_factor=np.int32(1))
+        outputs = stream.push(frames(17))
+        other = model.stream(frames_per_chunk=5)
+        other.resume(stream.state())
+
+        assert_same(np.concatenate([outputs, other.finish()]), model.compute(frames(17)))
+
     def test_frames_that_do_not_fit(self) -> None:
         """Frames that do not fit are refused, without an effect on the stream."""
         model = Model(network(TDNN))
@@ -215,6 +225,8 @@ class TestOneSequence:
             (np.zeros((2, 3)), "expected dimension 4, found 3"),
             (np.full((2, 4), np.nan), "expected finite numbers, found nan"),
             (np.zeros(4), "expected a matrix"),
+            (np.zeros((0, 3)), "expected dimension 4, found 3"),
+            ([[1.0, 2.0], [1.0]], "expected an array of numbers"),
         ):
             with pytest.raises(RunError, match=message):
                 stream.push(values)
@@ -336,6 +348,19 @@ class TestManySequences:
         for number, outputs in found.items():
             assert_same(np.concatenate(outputs), expected.get(number, np.empty((0, 0))[:, :0]))
 
+    def test_values_of_other_kinds(self) -> None:
+        """Frames without names, and one name in place of several, are refused."""
+        stream = Model(network(TDNN)).stream(frames_per_chunk=5)
+        stream.push(frames(9), sequence="call 7")
+        with pytest.raises(RunError, match="expected a mapping from names of sequences, found lis"):
+            stream.push_many([frames(3)])
+        with pytest.raises(RunError, match="i-vectors: expected a mapping"):
+            stream.push_many({"call 7": frames(3)}, [frames(1)])
+        with pytest.raises(RunError, match=r"expected names of sequences, as \['call 7'\], found"):
+            stream.push_many({}, finished="call 7")
+
+        assert len(stream.finish("call 7")) + len(stream.finish("call 8")) == 9 - 5
+
     def test_nothing_is_compiled_for_one_more(self) -> None:
         """Making a stream compiles all its programs; streams with equal options share them."""
         model = Model(network(RECURRENT))
@@ -417,6 +442,8 @@ numpy.save(f"{folder}/outputs.npy", numpy.concatenate(outputs))
             model.stream(frames_per_chunk=7).resume(state)
         with pytest.raises(RunError, match="of another network"):
             Model(network(TDNN)).stream(frames_per_chunk=6).resume(state)
+        with pytest.raises(RunError, match="expected a StreamState, found bytes"):
+            stream.resume(state.to_bytes(), "b")
         with pytest.raises(SerializationError, match="stream-state"):
             StreamState.from_bytes(model.nnet.to_bytes())
         for change in (

@@ -150,17 +150,17 @@ def as_array(values: Any, what: str) -> npt.NDArray[Any]:
         RunError: it is on a device, masked, or cannot be read as an array.
     """
     check_not_masked(values, what)
-    if is_on_cuda(values):
-        raise RunError(
-            f"{what}: expected an array in the memory of the processor, found one on a device "
-            "(NnetComputer takes those)"
-        )
     try:
-        if isinstance(values, np.ndarray) or not hasattr(values, "__dlpack__"):
-            return np.asarray(values)
-        return np.from_dlpack(values)
+        if not is_on_cuda(values):
+            if isinstance(values, np.ndarray) or not hasattr(values, "__dlpack__"):
+                return np.asarray(values)
+            return np.from_dlpack(values)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise RunError(f"{what}: expected an array of numbers: {error}") from error
+    raise RunError(
+        f"{what}: expected an array in the memory of the processor, found one on a device "
+        "(NnetComputer takes those)"
+    )
 
 
 def as_matrix(values: npt.ArrayLike, node: str, what: str, dim: int) -> FloatArray:
@@ -177,12 +177,12 @@ def as_matrix(values: npt.ArrayLike, node: str, what: str, dim: int) -> FloatArr
         raise RunError(
             f"{what} for node '{node}': expected a matrix (rows, {dim}), found shape {array.shape}"
         )
-    if len(array) == 0:
-        raise RunError(f"{what} for node '{node}': expected at least 1 row, found 0")
     if array.shape[1] != dim:
         raise RunError(
             f"{what} for node '{node}': expected dimension {dim}, found {array.shape[1]}"
         )
+    if len(array) == 0:
+        raise RunError(f"{what} for node '{node}': expected at least 1 row, found 0")
     check_float32(array, f"{what} for node '{node}'")
     return np.ascontiguousarray(array, dtype=np.float32)
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from nnet3_runtime_cuda.arrays import as_array
 from nnet3_runtime_cuda.errors import RunError
 
+_FEATURES = "features for node 'input'"
+"""What messages call them."""
+
 
 def is_batch(features: Any) -> bool:
     """Whether features are one array of several utterances of the same length."""
-    return not isinstance(features, list | tuple) and _ndim(features) == 3
+    return not isinstance(features, list | tuple) and _ndim(features, _FEATURES) == 3
 
 
 def utterances_of(features: Any) -> list[Any] | None:
@@ -20,10 +24,27 @@ def utterances_of(features: Any) -> list[Any] | None:
         RunError: a batch cannot be read as an array.
     """
     if is_batch(features):
-        return list(as_array(features, "features"))
-    if isinstance(features, list | tuple) and features and _ndim(features[0]) == 2:
+        return list(as_array(features, _FEATURES))
+    if isinstance(features, list | tuple) and features and _ndim(features[0], _FEATURES) == 2:
         return list(features)
     return None
+
+
+def pairs_of(items: Any) -> Iterator[tuple[str, Any]]:
+    """The key and the features of each item.
+
+    Raises:
+        RunError: there are no items to go through, or an item is no such pair.
+    """
+    if isinstance(items, str | bytes) or not isinstance(items, Iterable):
+        found = type(items).__name__
+        raise RunError(f"items: expected pairs of a key and features, found {found}")
+    for number, item in enumerate(items):
+        if not (isinstance(item, tuple | list) and len(item) == 2):
+            found = type(item).__name__
+            raise RunError(f"item {number}: expected a pair of a key and features, found {found}")
+        key, features = item
+        yield key, features
 
 
 def for_each(values: Any, count: int, what: str) -> list[Any]:
@@ -41,19 +62,21 @@ def for_each(values: Any, count: int, what: str) -> list[Any]:
         return [None] * count
     if not isinstance(values, list | tuple):
         values = as_array(values, what)
-    if _ndim(values) < 2 or len(values) != count:
+    if _ndim(values, what) < 2 or len(values) != count:
         raise RunError(
             f"{what}: expected one for each of {count} utterances, found "
-            f"{len(values) if _ndim(values) > 1 else 'one'}"
+            f"{len(values) if _ndim(values, what) > 1 else 'one'}"
         )
     return list(values)
 
 
-def _ndim(values: Any) -> int:
-    """The number of axes of an array, or of nested lists by their first elements."""
-    shape = getattr(values, "shape", None)
-    if shape is not None:
-        return len(shape)
+def _ndim(values: Any, what: str) -> int:
+    """The number of axes of an array, or of nested lists by their first elements.
+
+    Raises:
+        RunError: it has no shape, and cannot be read as an array.
+    """
     if isinstance(values, list | tuple):
-        return 1 + (_ndim(values[0]) if values else 0)
-    return 0
+        return 1 + (_ndim(values[0], what) if values else 0)
+    shape = getattr(values, "shape", None)  # asked first, as it needs no conversion
+    return as_array(values, what).ndim if shape is None else len(shape)

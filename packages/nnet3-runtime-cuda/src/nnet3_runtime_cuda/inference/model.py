@@ -40,6 +40,7 @@ from nnet3_runtime_cuda.inference.computer_pool import ComputerPool
 from nnet3_runtime_cuda.inference.many_utterances import (
     for_each,
     is_batch,
+    pairs_of,
     utterances_of,
 )
 from nnet3_runtime_cuda.inference.output_scores import ScoreOptions
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 
 
 def load(
-    source: PathOrFile | bytes | Nnet | AcousticModel,
+    source: PathOrFile | bytes | bytearray | memoryview | Nnet | AcousticModel,
     device: str = "cpu",
     *,
     precision: str = "fp32",
@@ -85,7 +86,8 @@ def load(
     if isinstance(source, Nnet | AcousticModel):
         model = source
     else:
-        model = read_model(io.BytesIO(source) if isinstance(source, bytes) else source)
+        is_content = isinstance(source, bytes | bytearray | memoryview)
+        model = read_model(io.BytesIO(source) if is_content else source)
     if isinstance(model, AcousticModel):
         nnet, priors = model.nnet, model.priors if model.priors.size else None
     else:
@@ -450,14 +452,14 @@ class Model:
                 finally:
                     queue.remove_oldest()
 
-            for key, features in items:
+            for key, features in pairs_of(items):
                 try:
                     todo = work(key, features)
                 except RunError as error:
                     while queue:
                         yield oldest()
                     raise RunError(f"utterance '{key}': {error}") from error
-                queue.add(key, np.shape(features)[0], todo)
+                queue.add(key, len(as_array(features, "features")), todo)
                 while queue.is_full or queue.has_result:
                     yield oldest()
             queue.flush()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from numbers import Integral
+from typing import Any
 
 import attrs
 from nnet3_descriptors import Nnet
@@ -11,6 +13,16 @@ from nnet3_runtime_cuda.inference.chunks import check_frames
 
 MOST_SEQUENCES = 1 << 16
 """The most sequences at a time: programs for more would fill the memory."""
+
+
+def _as_int(value: object) -> object:
+    """An integer of NumPy as one of Python, so that equal options have equal digests."""
+    return int(value) if isinstance(value, Integral) else value
+
+
+def _frames(default: int | None) -> Any:
+    """A field for a number; `__attrs_post_init__` checks it."""
+    return attrs.field(default=default, converter=_as_int)
 
 
 @attrs.frozen(kw_only=True)
@@ -29,11 +41,11 @@ class StreamOptions:
         RunError: a value is out of range.
     """
 
-    frames_per_chunk: int = 20
-    frame_subsampling_factor: int = 1
-    ivector_period: int | None = None
-    extra_left_context_initial: int = 0
-    sequences: int = 1
+    frames_per_chunk: int = _frames(20)
+    frame_subsampling_factor: int = _frames(1)
+    ivector_period: int | None = _frames(None)
+    extra_left_context_initial: int = _frames(0)
+    sequences: int = _frames(1)
 
     def __attrs_post_init__(self) -> None:
         """Checks the ranges."""

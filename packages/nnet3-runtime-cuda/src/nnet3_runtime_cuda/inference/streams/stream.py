@@ -8,7 +8,14 @@ from collections.abc import Hashable, Iterable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_runtime_cuda.arrays import FloatArray, as_matrix, as_vector, check_float32, check_output
+from nnet3_runtime_cuda.arrays import (
+    FloatArray,
+    as_array,
+    as_matrix,
+    as_vector,
+    check_float32,
+    check_output,
+)
 from nnet3_runtime_cuda.errors import RunError
 from nnet3_runtime_cuda.inference.output_scores import ScoreOptions
 from nnet3_runtime_cuda.inference.streams.program import INPUT, OUTPUT, StreamProgram
@@ -135,7 +142,9 @@ class Stream:
                     get their outputs with the next call.
             DeviceMemoryError: the device lacks memory.
         """
-        ivectors, ended = ivectors or {}, list(dict.fromkeys(finished))
+        ivectors, ended = {} if ivectors is None else ivectors, _names(finished)
+        _check_mapping(frames, "frames")
+        _check_mapping(ivectors, "i-vectors")
         checked = {name: self._frames(name, values) for name, values in frames.items()}
         vectors = {name: self._ivector(name, values) for name, values in ivectors.items()}
         for name in (*checked, *vectors):
@@ -195,6 +204,8 @@ class Stream:
         """
         if sequence in self._open:
             raise RunError(f"there is a sequence {sequence!r}; reset() it first")
+        if not isinstance(state, StreamState):
+            raise RunError(f"expected a StreamState, found {type(state).__name__}")
         self._open[sequence] = Sequence.resumed(self._program, state)
 
     # ---- chunks ----
@@ -250,9 +261,11 @@ class Stream:
             raise RunError(
                 f"frames{_of(name)} came after its end: finish() gives the outputs that are left"
             )
-        if np.shape(values) in ((0,), (0, dim)):
+        what = f"frames{_of(name)}"
+        array = as_array(values, what)
+        if array.shape in ((0,), (0, dim)):
             return np.empty((0, dim), np.float32)
-        return np.array(as_matrix(values, INPUT, f"frames{_of(name)}", dim))
+        return np.array(as_matrix(array, INPUT, what, dim))
 
     def _ivector(self, name: Hashable, values: npt.ArrayLike) -> FloatArray:
         dim, what = self._program.ivector_dim, f"the i-vector{_of(name)}"
@@ -261,6 +274,24 @@ class Stream:
         vector = as_vector(values, what, dim)
         check_float32(vector[None], what)
         return np.array(vector)
+
+
+def _names(finished: Iterable[Hashable]) -> list[Hashable]:
+    """The names of sequences that end, each once.
+
+    Raises:
+        RunError: they are one name, whose characters would be taken for names.
+    """
+    if isinstance(finished, str | bytes):
+        raise RunError(f"finished: expected names of sequences, as [{finished!r}], found one name")
+    return list(dict.fromkeys(finished))
+
+
+def _check_mapping(values: object, what: str) -> None:
+    """Raises a RunError if values are not given by the names of sequences."""
+    if not isinstance(values, Mapping):
+        found = type(values).__name__
+        raise RunError(f"{what}: expected a mapping from names of sequences, found {found}")
 
 
 def _of(name: Hashable) -> str:
