@@ -153,6 +153,7 @@ def test_options_about_how_kaldi_computes(folder: Path) -> None:
         f"--config={folder / 'kaldi.conf'}",
         "--optimization.memory_compression_level=0",
         "--debug-computation=true",
+        "--cuda-use-tensor-cores=true",
     )
 
     assert done.return_value == 0
@@ -462,7 +463,29 @@ def test_help_names_every_option() -> None:
             if isinstance(parameter, click.Option):
                 assert parameter.opts[0] in text
                 assert parameter.help
-        assert all(f"{name}" in text for name in ("--config", *UtteranceCommand.ignored))
+        ignored = command.ignored if isinstance(command, UtteranceCommand) else ()
+        assert len(ignored) >= len(UtteranceCommand.ignored) > 0
+        assert all(name in text for name in ("--config", *ignored))
+
+
+def test_chunks_that_are_longer_than_the_option(folder: Path) -> None:
+    """If chunks cannot have --frames-per-chunk frames, a log line says how many they have."""
+    rounded = compute(folder, "--frames-per-chunk=10", "--frame-subsampling-factor=3")
+    exact = compute(folder, "--frames-per-chunk=12", "--frame-subsampling-factor=3")
+
+    assert "Chunks have 12 frames: --frames-per-chunk=10 is no multiple" in rounded.stderr
+    assert "Chunks have" not in exact.stderr
+
+
+def test_options_that_do_nothing_for_xvectors(folder: Path) -> None:
+    """The options for chunks, which Kaldi's tool takes without using them, change no vector."""
+    tables = folder / "final.raw", f"ark:{folder / 'feats.ark'}"
+    ignored = ["--frames-per-chunk=7", "--extra-left-context-initial=3", "--acoustic-scale=0.1"]
+    plain = invoke(nnet3_xvector_compute.command, *tables, f"ark:{folder / 'plain.ark'}")
+    other = invoke(nnet3_xvector_compute.command, *ignored, *tables, f"ark:{folder / 'other.ark'}")
+
+    assert plain.return_value == other.return_value == 0
+    assert (folder / "plain.ark").read_bytes() == (folder / "other.ark").read_bytes()
 
 
 @pytest.mark.parametrize(

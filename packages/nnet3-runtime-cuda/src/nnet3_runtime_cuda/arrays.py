@@ -177,12 +177,12 @@ def as_matrix(values: npt.ArrayLike, node: str, what: str, dim: int) -> FloatArr
         raise RunError(
             f"{what} for node '{node}': expected a matrix (rows, {dim}), found shape {array.shape}"
         )
+    if len(array) == 0 and array.shape[1] in (0, dim):  # Kaldi's empty matrices have no columns
+        raise RunError(f"{what} for node '{node}': expected at least 1 row, found 0")
     if array.shape[1] != dim:
         raise RunError(
             f"{what} for node '{node}': expected dimension {dim}, found {array.shape[1]}"
         )
-    if len(array) == 0:
-        raise RunError(f"{what} for node '{node}': expected at least 1 row, found 0")
     check_float32(array, f"{what} for node '{node}'")
     return np.ascontiguousarray(array, dtype=np.float32)
 

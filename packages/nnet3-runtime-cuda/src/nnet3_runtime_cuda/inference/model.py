@@ -86,8 +86,9 @@ def load(
     if isinstance(source, Nnet | AcousticModel):
         model = source
     else:
-        is_content = isinstance(source, bytes | bytearray | memoryview)
-        model = read_model(io.BytesIO(source) if is_content else source)
+        if isinstance(source, bytes | bytearray | memoryview):
+            source = io.BytesIO(source)
+        model = read_model(source)
     if isinstance(model, AcousticModel):
         nnet, priors = model.nnet, model.priors if model.priors.size else None
     else:

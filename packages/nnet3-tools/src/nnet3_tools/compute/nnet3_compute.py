@@ -14,10 +14,10 @@ import nnet3_tables
 
 from nnet3_tools.chosen_workers import DASK, JOBS
 from nnet3_tools.compute.utterance_tool import MEMORY, UtteranceRun, utterance_tool
-from nnet3_tools.kaldi_command import boolean_option, run_tool
+from nnet3_tools.kaldi_command import boolean_option, log, run_tool
 
 if TYPE_CHECKING:
-    from nnet3_runtime_cuda import BatchOptions, ChunkOptions, ScoreOptions, Work
+    from nnet3_runtime_cuda import BatchOptions, ChunkOptions, Model, ScoreOptions, Work
     from nnet3_tables import FloatArray, MatrixLookup, VectorLookup
 
 NAME = "nnet3-compute"
@@ -185,6 +185,18 @@ def command(
     )
 
 
+def _log_rounding(run: UtteranceRun, options: ChunkOptions, model: Model) -> None:
+    """Says, as Kaldi's tools do, that chunks have more frames than --frames-per-chunk."""
+    frames = options.rounded(model.nnet.modulus).frames_per_chunk
+    if frames != options.frames_per_chunk:
+        log(
+            run.tool,
+            f"Chunks have {frames} frames: --frames-per-chunk={options.frames_per_chunk} is no "
+            f"multiple of --frame-subsampling-factor={options.frame_subsampling_factor} and of the "
+            f"network's modulus, {model.nnet.modulus}",
+        )
+
+
 def compute_by_workers(
     run: UtteranceRun,
     tables: tuple[str, str, str],
@@ -217,6 +229,7 @@ def compute_by_workers(
     run.check_shards(filter(None, tables))
     model = run.load_model()
     score_options.check(model.priors)
+    _log_rounding(run, chunk_options, model)
     options = {
         name: getattr(each, name)
         for each in (score_options, chunk_options)
@@ -268,6 +281,7 @@ def compute_chunks(
             f"{run.model_in} has no priors; --use-priors needs a .mdl file that has them"
         )
     score_options.check(model.priors)
+    _log_rounding(run, chunk_options, model)
     with IvectorSource.open(ivectors, online_ivectors, utt2spk) as source:
 
         def prepare(utterance: str, frames: FloatArray) -> Work:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import attrs
 import click
@@ -42,17 +42,23 @@ if TYPE_CHECKING:
 
 
 class UtteranceCommand(KaldiCommand):
-    """A command that takes Kaldi's options for its optimizer, compiler and debugging.
+    """A command that takes Kaldi's options for its optimizer, compiler, debugging and GPU.
 
     These change Kaldi's speed and memory, not its results.
+
+    Attributes:
+        ignored_in_help: Further options that are accepted without effect, for the help.
     """
 
-    ignored = (
+    ignored_in_help: ClassVar[str] = ""
+
+    ignored: ClassVar[tuple[str, ...]] = (
         "--optimization.",
         "--computation.",
         "--debug-computation",
         "--use-shortcut",
         "--cached-compiler-",
+        "--cuda-",
     )
 
 
@@ -66,9 +72,9 @@ output, 'ark:COMMAND |' and 'scp:COMMAND |' for the output of a command. Command
 files are not run. With the option p (scp,p:FILE), entries that cannot be read are left out; with f
 (ark,f:-), each result is handed on before the next utterance is read.
 
-Of Kaldi's options, --optimization.*, --computation.*, --debug-computation, --use-shortcut and
---cached-compiler-* say how Kaldi computes: they are taken and change nothing. --config=FILE reads
-options from a file.
+Of Kaldi's options, --optimization.*, --computation.*, --debug-computation, --use-shortcut,
+--cached-compiler-* and --cuda-* say how Kaldi computes: they are taken and change nothing.{ignored}
+--config=FILE reads options from a file.
 
 An utterance that cannot be computed, or whose output is not finite, is reported and left out; the
 others are written. The exit status is 0 if all could be computed, else 1. Until an archive is
@@ -105,6 +111,7 @@ class UtteranceRun:
     """One run of a tool: the arguments and options that all tools share.
 
     Attributes:
+        tool: The name of the tool.
         model_in: The model: a file, "-", or "command |".
         features: The table of features.
         output: The table to write.
@@ -115,6 +122,7 @@ class UtteranceRun:
         tracer: Receives what each command reads and writes; None without --profile.
     """
 
+    tool: str
     model_in: str
     features: str
     output: str
@@ -277,7 +285,12 @@ class UtteranceRun:
 
 
 def utterance_tool(
-    name: str, *, output: str, examples: str, options: Sequence[Option]
+    name: str,
+    *,
+    output: str,
+    examples: str,
+    options: Sequence[Option],
+    cls: type[UtteranceCommand] = UtteranceCommand,
 ) -> Callable[[Callable[..., int]], click.Command]:
     """Makes a command of a function that is called with an UtteranceRun and its own options.
 
@@ -286,6 +299,7 @@ def utterance_tool(
         output: Name of the written table in the tool's help.
         examples: Command lines for the help.
         options: The tool's own options; they come before the common ones.
+        cls: The class of the command.
     """
 
     def decorate(function: Callable[..., int]) -> click.Command:
@@ -305,6 +319,7 @@ def utterance_tool(
             with profiled(profile) as tracer:
                 return function(
                     UtteranceRun(
+                        tool=name,
                         model_in=model_in,
                         features=features,
                         output=output,
@@ -327,11 +342,12 @@ def utterance_tool(
         )
         for parameter in reversed(parameters):
             command = parameter(command)
-        epilog = EPILOG.format(examples=examples)
+        ignored = cls.ignored_in_help and f" {cls.ignored_in_help}"
+        epilog = EPILOG.format(examples=examples, ignored=ignored)
         settings = {"max_content_width": 100}
-        made: click.Command = click.command(
-            cls=UtteranceCommand, epilog=epilog, context_settings=settings
-        )(command)
+        made: click.Command = click.command(cls=cls, epilog=epilog, context_settings=settings)(
+            command
+        )
         return made
 
     return decorate

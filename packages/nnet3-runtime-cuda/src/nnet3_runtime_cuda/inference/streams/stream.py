@@ -263,7 +263,7 @@ class Stream:
             )
         what = f"frames{_of(name)}"
         array = as_array(values, what)
-        if array.shape in ((0,), (0, dim)):
+        if array.shape in ((0,), (0, 0), (0, dim)):
             return np.empty((0, dim), np.float32)
         return np.array(as_matrix(array, INPUT, what, dim))
 
