@@ -1,11 +1,13 @@
 """NnetComputation: its errors, and the values that it derives from commands."""
 
+import copy
+import pickle
 from typing import Any
 
 import attrs
 import numpy as np
 import pytest
-from nnet3_compiler import commands
+from nnet3_compiler import commands, compile_computation
 from nnet3_compiler.commands import command_table
 from nnet3_compiler.commands.declaration import ALPHA_COLUMN, alpha_bits
 from nnet3_compiler.computation import NnetComputation
@@ -13,6 +15,7 @@ from nnet3_compiler.computation.debug_info import DebugInfoOfRows, MatrixDebugIn
 from nnet3_compiler.computation.storage import StoredComputation
 from nnet3_compiler.errors import ComputationError
 from nnet3_descriptors import parse_config
+from nnet3_graph import ComputationRequest, IoSpecification
 
 MATRICES = [[0, 0], [4, 3], [4, 2], [4, 2]]
 SUBMATRICES = [
@@ -70,6 +73,24 @@ class TestValue:
         assert small_computation() == small_computation()
         assert hash(small_computation()) == hash(small_computation())
         assert small_computation() != small_computation(indexes=[[0, -1, 2]])
+
+    def test_copied_and_pickled(self) -> None:
+        """What a process compiled for a network is the same in another one, or as a copy."""
+        nnet = parse_config("input-node name=input dim=3\noutput-node name=output input=input\n")
+        compiled = compile_computation(
+            nnet,
+            ComputationRequest(
+                inputs=[IoSpecification.from_range("input", 0, 4)],
+                outputs=[IoSpecification.from_range("output", 0, 4)],
+            ),
+        )
+
+        for other in (
+            pickle.loads(pickle.dumps(compiled)),  # noqa: S301, bytes of our own
+            copy.deepcopy(compiled),
+        ):
+            assert other == compiled
+            other.check_network(nnet)
 
     def test_steps_by_node(self) -> None:
         """Steps have node names; steps without rows are left out."""

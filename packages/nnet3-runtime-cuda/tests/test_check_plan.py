@@ -14,8 +14,9 @@ import pytest
 import test_known_inputs
 import test_splices
 from computations import program
-from nnet3_compiler import NnetComputation
-from nnet3_descriptors import Nnet
+from nnet3_compiler import ComputationError, NnetComputation
+from nnet3_descriptors import InputNode, Nnet
+from nnet3_descriptors.structure import NetworkFingerprint
 from nnet3_runtime_cuda import Plan, PlanError, check_plan
 from nnet3_runtime_cuda.lowering import check
 from nnet3_runtime_cuda.lowering.areas import Area, Place
@@ -60,6 +61,17 @@ def test_plans_that_are_right(make: Callable[[], Planned]) -> None:
 
     assert plan != Plan(components=nnet.component_names)
     check_plan(nnet, computation, plan)
+
+
+def test_a_plan_for_another_network() -> None:
+    """A computation is checked with the network that it was compiled for."""
+    nnet, computation, plan = recurrent()
+    compiled = attrs.evolve(computation, network=NetworkFingerprint.of(nnet))
+    other = attrs.evolve(nnet, nodes=[*nnet.nodes, InputNode(name="more", dim=1)])
+
+    check_plan(nnet, compiled, plan)
+    with pytest.raises(ComputationError, match="network"):
+        check_plan(other, compiled, plan)
 
 
 def test_rows_of_nothing() -> None:

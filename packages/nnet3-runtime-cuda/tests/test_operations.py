@@ -1,10 +1,13 @@
 """The tape's operations compared with plain loops: any layout, length, type, number of threads."""
 
+import ast
 import inspect
 from collections.abc import Iterator
+from pathlib import Path
 
 import elementwise_cases  # noqa: F401
 import gathering_cases  # noqa: F401
+import nnet3_runtime_cuda
 import numpy as np
 import pytest
 import sum_cases  # noqa: F401
@@ -33,6 +36,15 @@ NOT_ARITHMETIC = {
 }
 """Methods that record calls, give memory, or divide work among threads."""
 
+RECORDERS = {
+    "cpu/bf16.py": "test_bf16.py",
+    "cpu/natural_gradient/affine.py": "test_natural_gradient.py",
+    "cpu/recorder.py": "here",
+    "cpu/sign_bits.py": "here: pack_signs and unpack_signs",
+    "cpu/tape.py": "here",
+}
+"""The modules that record calls of functions, and the tests of these calls."""
+
 NAMES = list({case: name for name, case in CASES.items()}.values())
 """Operations, one for each case."""
 
@@ -59,6 +71,23 @@ def test_every_operation_has_a_case() -> None:
     }
 
     assert public == (CASES.keys() - OTHERS) | ELSEWHERE.keys() | NOT_ARITHMETIC
+
+
+def test_no_other_module_records_calls() -> None:
+    """Only modules whose tests are known record calls of functions on a tape."""
+    package = Path(nnet3_runtime_cuda.__file__).parent
+    found = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "record"
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id in ("self", "tape")
+    }
+
+    assert found == RECORDERS.keys()
 
 
 def check(trial: Trial, draw: Draw, tape: NumpyTape) -> None:

@@ -87,8 +87,8 @@ class _Outline:
         numbers = (array.tolist() for array in arrays)
         return cls(
             nnet.nodes,
-            nnet.node_indexes,
-            nnet.component_indexes,
+            dict(nnet.node_indexes),  # unlike the network's mappings, dicts can be pickled
+            dict(nnet.component_indexes),
             tuple(zip(types, *numbers, values, strict=True)),
         )
 

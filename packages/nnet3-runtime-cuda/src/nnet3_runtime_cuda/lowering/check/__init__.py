@@ -33,7 +33,9 @@ def check_plan(nnet: Nnet, computation: NnetComputation, plan: Plan) -> None:
     Raises:
         PlanError: The plan is not of this computation, or changes what it computes; the message
             names the command.
+        ComputationError: The computation is of another network.
     """
+    computation.check_network(nnet)
     check_form(nnet, computation, plan)
     check_panels(computation, plan)
     changes = Changes(plan)
