@@ -354,6 +354,26 @@ def test_computers_share_a_network() -> None:
     assert shared.current().component("norm").count == 2 * 2 * 7
 
 
+def test_no_gradient_of_another_computer() -> None:
+    """A backward pass that reaches no parameters leaves a gradient of zero, whatever ran before."""
+    nnet = parse_config(
+        "input-node name=input dim=3\n"
+        "component name=affine type=AffineComponent input-dim=3 output-dim=3\n"
+        "component-node name=affine component=affine input=input\n"
+        "output-node name=output input=affine\noutput-node name=other input=input\n"
+    )
+    shared, asked = DeviceNnet(nnet, trainable=True), request(TIMES, TIMES, training=True)
+    (output,) = asked.outputs
+    for name in ("output", "other"):
+        named = attrs.evolve(asked, outputs=[attrs.evolve(output, name=name)])
+        computer = NnetComputer(shared, compile_computation(nnet, named))
+        computer.forward({"input": random(ROWS, 3)})
+        computer.backward({name: random(ROWS, 3)})
+        found = vectorize(computer.gradient)
+
+        assert found.any() == (name == "output")
+
+
 def test_double_precision() -> None:
     """A DeviceNnet of float64 computes in float64."""
     nnet = network()

@@ -210,6 +210,29 @@ def test_l2_of_a_component() -> None:
     np.testing.assert_allclose(vectorize(trainer.nnet) - before, wanted, rtol=1e-4, atol=1e-6)
 
 
+def test_l2_of_what_a_minibatch_does_not_reach() -> None:
+    """Where a minibatch has no gradient, the l2 term alone shrinks parameters, each time anew."""
+    text = (
+        "input-node name=input dim=3\n"
+        f"component name=c {AFFINE} l2-regularize=0.01\n"
+        "component-node name=c component=c input=input\n"
+        "output-node name=output input=c objective=quadratic\n"
+        "output-node name=other input=input objective=quadratic\n"
+    )
+    nnet, rng = parse_config(text, rng=np.random.default_rng(0)), np.random.default_rng(1)
+    targets = [rng.standard_normal((20, 3)) for _ in range(2)]
+    of_other = attrs.evolve(example(), outputs=[ExampleOutput.from_targets("other", targets)])
+    trainer = Trainer(nnet, plain())
+    trainer.train_minibatch(example())
+
+    for _ in range(3):
+        before = vectorize(trainer.nnet)
+        trainer.train_minibatch(of_other)
+
+        wanted = -2 * 0.01 * 0.1 * 2 * before
+        np.testing.assert_allclose(vectorize(trainer.nnet) - before, wanted, atol=1e-6)
+
+
 def test_momentum() -> None:
     """The second change is its gradient's, plus the momentum times the first change."""
     options = plain(momentum=0.75, learning_rate=0.01)

@@ -155,7 +155,7 @@ class NnetComputer:
         if not self._ran_forward:
             raise RunError("backward() needs a forward() before it, one for each")
         arrays = self._checked(segment, output_derivatives, "output derivative")
-        if self._program.updated:
+        if self._computation.need_model_derivative:
             self.device_nnet.clear_direction(kept=self._program.replaced)
         self._ran_forward = False
         return self._run(segment, arrays)

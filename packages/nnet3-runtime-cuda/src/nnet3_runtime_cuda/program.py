@@ -73,8 +73,8 @@ class Program:
         forward: The forward segments: one, unless the computation is looped.
         backward: The backward segment, if there is one.
         loop_to: For a looped computation, the segment that follows the last one; else None.
-        updated: Numbers of the components whose gradient the backward segment computes.
-        replaced: Those of them whose gradient overwrites the gradient's array, and is not added.
+        replaced: Numbers of the components whose gradient overwrites the gradient's array, and is
+            not added.
         memory_bytes: Size of the arena, the scratch memory, and memory that outlasts commands.
         transfer: Moves values in and out.
     """
@@ -82,7 +82,6 @@ class Program:
     forward: tuple[Segment, ...]
     backward: Segment | None
     loop_to: int | None
-    updated: frozenset[int]
     replaced: frozenset[int]
     memory_bytes: int
     transfer: Transfer = attrs.field(factory=Transfer)

@@ -64,7 +64,6 @@ class Binding:
         compressed: The form and the memory of each matrix that is compressed now.
         signs: The packed signs of the output value of the next command, which itself is left unset;
             nearly always None.
-        updated: Components whose gradient is computed.
         replaced: Components whose gradient replaces the old content.
         position: Of the current command.
         changes: The changes of the plan, by command.
@@ -96,7 +95,6 @@ class Binding:
         self.areas = Areas(computation)
         self.memos: dict[int, Memo] = {}
         self.zeros = PendingZeros()
-        self.updated: set[int] = set()
         self.replaced: set[int] = set()
         self.compressed: dict[int, tuple[CompressedForm, Array]] = {}
         self.signs: Array | None = None
@@ -135,7 +133,6 @@ class Binding:
             forward=tuple(self._segments[:num_forward]),
             backward=backward[0] if backward else None,
             loop_to=self._loop_to,
-            updated=frozenset(self.updated),
             replaced=frozenset(self.replaced),
             memory_bytes=self.arena.nbytes + self.tape.scratch_bytes + self.tape.persistent_bytes,
         )

@@ -79,7 +79,6 @@ def _bind_backprop(
     if properties & ComponentProperties.UPDATABLE:
         update = update and binding.computation.need_model_derivative
         if update:
-            binding.updated.add(command.component)
             first = kernel.sets_gradient and binding.num_updates(command.component) == 1
         if first:
             binding.replaced.add(command.component)
