@@ -84,6 +84,23 @@ def test_dead_units(nnet: Nnet) -> None:
     assert facts[1].activity == "positive in 44% of frames"
 
 
+def test_composite_component() -> None:
+    """The largest matrix of a composite component is that of its components."""
+    nnet = parse_config(
+        "input-node name=input dim=9\n"
+        "component name=c type=CompositeComponent num-components=2 "
+        "component1='type=AffineComponent input-dim=9 output-dim=8 param-stddev=2 bias-stddev=0' "
+        "component2='type=TanhComponent dim=8'\n"
+        "component-node name=c component=c input=input\noutput-node name=output input=c\n"
+    )
+    matrix = nnet.state_dict()["c.0.linear_params"]
+    (facts,) = component_facts(nnet)
+
+    assert facts.rms == pytest.approx(np.sqrt(np.mean(matrix**2)))
+    assert facts.full_rank == 8
+    assert "Composite" in report_page("composite", nnet)
+
+
 def test_frames_read() -> None:
     """The table says which frames a component chooses itself."""
     nnet = parse_config(

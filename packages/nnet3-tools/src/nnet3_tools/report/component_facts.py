@@ -76,7 +76,7 @@ def component_facts(nnet: Nnet) -> Iterator[ComponentFacts]:
 
 
 def _with_matrix(facts: ComponentFacts, component: Component) -> ComponentFacts:
-    arrays = (getattr(component, name) for name in component.parameters)
+    arrays = component.parameter_arrays().values()
     matrices = [array for array in arrays if array.ndim == 2 and array.size]
     if not matrices:
         return facts
