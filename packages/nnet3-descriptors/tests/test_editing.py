@@ -4,7 +4,14 @@ import re
 
 import numpy as np
 import pytest
-from nnet3_descriptors import ConfigError, NetworkError, Nnet, node_config_lines, parse_config
+from nnet3_descriptors import (
+    ConfigError,
+    NetworkError,
+    Nnet,
+    Nnet3Error,
+    node_config_lines,
+    parse_config,
+)
 from nnet3_descriptors.editing import (
     apply_edits,
     apply_svd,
@@ -278,6 +285,17 @@ class TestLowRank:
         nnet = apply_svd(nnet, "tdnn1.affine", energy_threshold=threshold)
 
         assert nnet.component("tdnn1.affine_a").output_dim == rank
+
+    @pytest.mark.parametrize(
+        "edit", ["reduce-rank name=* rank=1", "apply-svd name=* bottleneck-dim=1"]
+    )
+    def test_matrices_that_are_not_finite(self, edit: str) -> None:
+        """A matrix with a NaN is refused by the name of its component."""
+        params = np.full((8, 12), np.nan, np.float32)
+        nnet = NNET.with_state_dict({"tdnn1.affine.linear_params": params})
+
+        with pytest.raises(Nnet3Error, match=r"component 'tdnn1.affine': its matrix cannot be dec"):
+            apply_edits(nnet, edit)
 
     def test_apply_svd_refuses_names_that_are_taken(self) -> None:
         """The name of a new component must be free."""

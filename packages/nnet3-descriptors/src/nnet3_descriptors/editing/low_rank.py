@@ -39,7 +39,7 @@ def reduce_rank(nnet: Nnet, pattern: str, rank: int) -> Nnet:
         rank: How many singular values are kept; components of no higher rank stay as they are.
 
     Raises:
-        NetworkError: `rank` is not positive.
+        NetworkError: `rank` is not positive, or a matrix is not finite.
     """
     if rank <= 0:
         raise NetworkError(f"'rank' must be positive (got {rank})")
@@ -56,7 +56,7 @@ def reduce_rank(nnet: Nnet, pattern: str, rank: int) -> Nnet:
                 *(name, rank, component.input_dim, component.output_dim),
             )
         else:
-            left, singular_values, right = _svd(component.linear_params)
+            left, singular_values, right = _svd(name, component.linear_params)
             reduced = (left[:, :rank] * singular_values[:rank]) @ right[:rank]
             changed[name] = component.replace(linear_params=reduced)
     _LOGGER.info("Reduced rank of parameters of %d components.", len(changed))
@@ -87,8 +87,8 @@ def apply_svd(
             shrink to this part.
 
     Raises:
-        NetworkError: Neither dimension nor threshold is given, or one is out of range; or a name
-            that is needed for a new component or node is taken.
+        NetworkError: Neither dimension nor threshold is given, or one is out of range; or a matrix
+            is not finite; or a name that is needed for a new component or node is taken.
     """
     if energy_threshold is None and (bottleneck_dim is None or bottleneck_dim <= 0):
         found = "none" if bottleneck_dim is None else bottleneck_dim
@@ -110,9 +110,18 @@ def apply_svd(
 
 
 def _svd(
+    name: str,
     matrix: NDArray[np.float32],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Returns U (rows, k), the k singular values from the largest, and V transposed (k, cols)."""
+    """Returns U (rows, k), the k singular values from the largest, and V transposed (k, cols).
+
+    Raises:
+        NetworkError: A value is not finite.
+    """
+    if not np.isfinite(matrix).all():
+        raise NetworkError(
+            f"component '{name}': its matrix cannot be decomposed, as not all values are finite"
+        )
     left, singular_values, right = np.linalg.svd(matrix.astype(np.float64), full_matrices=False)
     return left, singular_values, right
 
@@ -126,7 +135,7 @@ def _decompose(
 ) -> tuple[Component, Component] | None:
     """Returns the two components that replace one, or None if it is to stay."""
     input_dim, output_dim = component.input_dim, component.output_dim
-    left, singular_values, right = _svd(component.linear_params)
+    left, singular_values, right = _svd(name, component.linear_params)
     if energy_threshold is not None:
         energy = np.cumsum(singular_values**2)
         enough = int(np.searchsorted(energy, energy_threshold * energy[-1]))

@@ -10,6 +10,9 @@ from nnet3_descriptors.components.declaration.fields import boolean, integer, re
 _LARGEST_RANK_IN = 20
 _LARGEST_RANK_OUT = 80
 
+_LONGEST_HISTORY = 1e6
+"""Kaldi's bound, too: an estimate that forgets nothing learns nothing."""
+
 
 def rank_in(**changes: Any) -> Any:
     """Declares the rank of the Fisher-matrix estimate for the input side."""
@@ -39,7 +42,7 @@ def update_period(**changes: Any) -> Any:
 
 def num_samples_history(**changes: Any) -> Any:
     """Declares over how many frames the estimate forgets."""
-    declaration: dict[str, Any] = {"default": 2000.0, "above": 0.0}
+    declaration: dict[str, Any] = {"default": 2000.0, "above": 0.0, "maximum": _LONGEST_HISTORY}
     return real(**declaration | changes)
 
 
@@ -49,7 +52,7 @@ def num_minibatches_history(**changes: Any) -> Any:
     The newest minibatch has a weight of one over this number. The number must be above 1, or the
     estimate would keep nothing of earlier minibatches.
     """
-    declaration: dict[str, Any] = {"default": 4.0, "above": 1.0}
+    declaration: dict[str, Any] = {"default": 4.0, "above": 1.0, "maximum": _LONGEST_HISTORY}
     return real(**declaration | changes)
 
 

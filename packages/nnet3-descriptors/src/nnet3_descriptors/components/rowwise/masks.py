@@ -19,6 +19,7 @@ from nnet3_descriptors.components.index_rules.precomputed import (
     times,
     wrong_count,
 )
+from nnet3_descriptors.indexes import INT32_MAX
 from nnet3_descriptors.indexes.arrays import IndexArray, N, T, index_keys
 
 
@@ -178,6 +179,11 @@ class GeneralDropoutComponent(Component):
             not (_is_specaugment(self) and self.continuous),
             "a mask cannot be 'continuous' and have a 'specaugment_max_proportion'",
         )
+        self.require(
+            not _is_specaugment(self) or self.specaugment_max_regions <= self.block_dim,
+            "'specaugment_max_regions' must be at most the number of columns of a block, "
+            f"{self.block_dim}, got {self.specaugment_max_regions}",
+        )
 
     @property
     def properties(self) -> Property:
@@ -274,11 +280,16 @@ class SpecAugmentTimeMaskComponent(Component):
     test_mode: bool = flag(config=None, info=None)
 
     def check(self) -> None:
-        """Raises NetworkError if no frame could stay between two stretches."""
+        """Raises NetworkError if between two stretches no frame, or too many, could stay."""
         zeroed, longest = self.zeroed_proportion, self.time_mask_max_frames
         self.require(
             longest * (1.0 - zeroed) >= zeroed,
             f"'zeroed_proportion' must leave some of {longest} frames, got {zeroed:g}",
+        )
+        self.require(
+            longest * (1.0 - zeroed) < zeroed * INT32_MAX or zeroed == 0.0,
+            f"'zeroed_proportion' is so small that more than {INT32_MAX} frames would stay "
+            f"between two stretches of up to {longest}, got {zeroed:g}",
         )
 
     def precompute_indexes(
