@@ -62,6 +62,9 @@ CORES = {
 }
 """Processors that OpenBLAS has products of their own for, and what a processor needs for those."""
 
+BY_MKL = ("bf16", "blas", "blas_threads", "computer", "operations", "random_components")
+"""Tests whose products MKL computes, where it is installed."""
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 """Any of these takes pictures of pages."""
 
@@ -180,6 +183,9 @@ def nightly(session: nox.Session) -> None:
         session.install(FROM_WHEELS, f"{CUDA_PACKAGE}[mkl]")
         session.run(*judge, env={"NNET3_BLAS": "mkl"})
         session.run(*judge, "--precision=bf16")
+        # No other session has MKL, without which these are skipped or take OpenBLAS.
+        products = (f"packages/{CUDA_PACKAGE}/tests/test_{name}.py" for name in BY_MKL)
+        session.run("pytest", *products, *session.posargs, env={"NNET3_BLAS": "mkl"})
 
 
 @nox.session(requires=["wheels"], default=False)

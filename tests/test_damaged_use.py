@@ -1,8 +1,8 @@
-"""Damaged files that can still be read are used in all ways, and raise only Nnet3Error.
+"""What is damaged or extreme and can still be read is used in all ways, and raises only Nnet3Error.
 
-DAMAGED_USES in the environment says how many files, and how many containers and texts, are tried,
-DAMAGED_SEED with which seed. A use that takes 512 MB or ten seconds is a fault, too; by itself
-`damaged.using` allows two seconds, which is too short on a busy machine.
+DAMAGED_USES in the environment says how many files, containers and texts, and components with
+extreme fields are tried, DAMAGED_SEED with which seed. A use that takes 512 MB or ten seconds is a
+fault, too; by itself `damaged.using` allows two seconds, too short on a busy machine.
 """
 
 import json
@@ -36,7 +36,7 @@ def report_of(what: str) -> dict[str, Any]:
     return report
 
 
-@pytest.mark.parametrize("what", ["files", "texts"])
+@pytest.mark.parametrize("what", ["files", "texts", "fields"])
 def test_use_of_what_is_damaged(what: str) -> None:
     """Failures name seed, number and use; messages are short and have no control characters.
 

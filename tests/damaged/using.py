@@ -1,11 +1,12 @@
-"""Uses the values of damaged files, containers and texts in every way.
+"""Uses the values of damaged files, containers and texts, and extreme components, in every way.
 
 Reading a damaged file may succeed: most damaged networks are still some network. Every use of it
 must then work, or raise a `Nnet3Error`, within bounds of time and memory.
 
 Run with a seed and numbers to repeat some, with `tests` as PYTHONPATH, as in
-`python -m damaged.using files 1 300:310`, or `texts` for containers and texts; the report is a
-line of JSON. A use may take two seconds of processor time, or as many as a fourth argument says.
+`python -m damaged.using files 1 300:310`, or `texts` for containers and texts, or `fields` for
+components; the report is a line of JSON. A use may take two seconds of processor time, or as many
+as a fourth argument says.
 """
 
 from __future__ import annotations
@@ -64,6 +65,8 @@ from nnet3_optimizer import (
     verify_equivalent,
 )
 from nnet3_runtime_cuda import Model, NnetComputer, ParallelComputer
+from nnet3_runtime_onnx import to_onnx
+from nnet3_tools.report import report_page
 from nnet3_training import (
     DenseTargets,
     ExampleInput,
@@ -75,6 +78,7 @@ from nnet3_training import (
 
 from damaged.containers import damaged_text
 from damaged.damages import damaged_file
+from damaged.fields import changed_fields
 from damaged.good_files import read
 
 SECONDS = 2.0
@@ -283,7 +287,21 @@ class User:
             return
         self.use_computation(nnet, computation)
         attempt("cache", lambda: CachingCompiler(nnet).compile(request))
+        attempt("report", lambda: report_page("a network", nnet, request))
+        attempt("onnx", lambda: self._export(nnet, request))
         attempt("parallel computer", lambda: self._run_parallel(nnet, request))
+
+    def _export(self, nnet: Nnet, request: ComputationRequest) -> None:
+        """Exports what a request asks for, but derivatives and statistics."""
+        tested = set_test_mode(nnet)
+        plain = attrs.evolve(
+            request,
+            inputs=[attrs.evolve(io, has_deriv=False) for io in request.inputs],
+            outputs=[attrs.evolve(io, has_deriv=False) for io in request.outputs],
+            need_model_derivative=False,
+            store_component_stats=False,
+        )
+        to_onnx(tested, optimize(tested, compile_computation(tested, plain))).SerializeToString()
 
     def _run_parallel(self, nnet: Nnet, request: ComputationRequest) -> None:
         computer = ParallelComputer(nnet, CachingCompiler(nnet).compile, request, threads=2)
@@ -397,7 +415,7 @@ def use_damaged(what: str, seed: int, numbers: range, seconds: float = SECONDS) 
     """Reads damaged things, and uses them.
 
     Args:
-        what: "files" or "texts".
+        what: "files", "texts" or "fields".
         seed: Of the damage.
         numbers: Which of them.
         seconds: Processor time that a use may take.
@@ -405,7 +423,7 @@ def use_damaged(what: str, seed: int, numbers: range, seconds: float = SECONDS) 
     report = Report()
     warnings.simplefilter("ignore")
     for number in numbers:
-        use = _use_file if what == "files" else _use_text
+        use = {"files": _use_file, "texts": _use_text, "fields": _use_fields}[what]
         rng = random.Random(f"{what} {seed}:{number}")
         _allow_memory()
         use(User(report, "", rng, seconds), seed, number)
@@ -420,6 +438,15 @@ def _use_file(user: User, seed: int, number: int) -> None:
     if model is not None:
         user.report.used += 1
         user.use_nnet(model.nnet if isinstance(model, AcousticModel) else model)
+
+
+def _use_fields(user: User, seed: int, number: int) -> None:
+    changed = changed_fields(seed, number)
+    user.name = changed.name
+    nnet = user.attempt("make", changed.nnet)
+    if nnet is not None:
+        user.report.used += 1
+        user.use_nnet(nnet)
 
 
 def _use_text(user: User, seed: int, number: int) -> None:

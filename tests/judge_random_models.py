@@ -1,0 +1,251 @@
+"""Compares Model with the definition, for any number of random networks, utterances and options.
+
+`python tests/judge_random_models.py --count 1000 --first-seed 1000` prints the seeds whose scores
+differ from the definition. A seed draws a network (recurrent or not, with i-vectors or not),
+utterances of any length, how they are cut, and what is made of the outputs.
+
+The definition cuts each utterance by itself, compiles each chunk alone at its own times, and runs
+that program in float64 on nnet3-runtime-reference. Model.compute, with one and several threads, and
+Model.compute_many, with minibatches, must give the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from random import Random
+
+import attrs
+import numpy as np
+from network_generator import DIM
+from nnet3_compiler import compile_computation
+from nnet3_descriptors import Nnet
+from nnet3_graph import ComputationRequest, IoSpecification, compute_context
+from nnet3_runtime_cuda import Model
+from nnet3_runtime_reference import ReferenceComputer
+from test_looped_networks import IVECTOR_DIM, case_of_seed
+
+LARGEST_DIFFERENCE = 1e-5
+"""Of a score, relative to the largest one of the utterance, or to 1."""
+
+
+@attrs.frozen(kw_only=True)
+class Utterance:
+    """An utterance, and what a network needs for it.
+
+    Attributes:
+        frames: (frames, DIM).
+        ivector: (IVECTOR_DIM,) for the whole utterance, or None.
+        online: (rows, IVECTOR_DIM) as the utterance went on, or None.
+    """
+
+    frames: np.ndarray
+    ivector: np.ndarray | None
+    online: np.ndarray | None
+
+
+@attrs.frozen(kw_only=True)
+class Case:
+    """A network, utterances, and options.
+
+    Attributes:
+        nnet: The network, in test mode.
+        priors: (DIM,) of the outputs.
+        utterances: By key.
+        options: Keyword arguments of `Model.compute`.
+        threads: Number of threads.
+        minibatch_size: Largest number of chunks computed together.
+        memory: Mebibytes that `compute_many` may take.
+    """
+
+    nnet: Nnet
+    priors: np.ndarray
+    utterances: dict[str, Utterance]
+    options: dict[str, float]
+    threads: int
+    minibatch_size: int
+    memory: int
+
+
+def case_of(seed: int) -> Case:
+    """Draws a case."""
+    drawn, rng, values = case_of_seed(seed), Random(seed), np.random.default_rng(seed)
+    per_chunk = rng.randint(1, 12)
+    options: dict[str, float] = {
+        "frames_per_chunk": per_chunk,
+        "frame_subsampling_factor": drawn.subsampling,
+        "extra_left_context": rng.choice([0, 0, 2, 5]),
+        "extra_right_context": rng.choice([0, 0, 1, 4]),
+        "extra_left_context_initial": rng.choice([-1, 0, 3]),
+        "extra_right_context_final": rng.choice([-1, 0, 2]),
+        "use_priors": rng.random() < 0.3,
+        "acoustic_scale": rng.choice([1.0, 1.0, 0.3, -2.0]),
+    }
+    if rng.random() < 0.2:
+        # Small enough that no exponential overflows, or makes rounding errors larger.
+        options |= {"apply_exp": True, "acoustic_scale": 1e-3}
+    is_online = drawn.has_ivector and rng.random() < 0.5
+    if is_online:
+        options["online_ivector_period"] = rng.randint(1, 9)
+    utterances = {}
+    for number in range(rng.randint(1, 9)):
+        length = rng.choice([rng.randint(1, 5), rng.randint(1, 6 * per_chunk), 3 * per_chunk])
+        ivector, online = None, None
+        if is_online:
+            rows = max(1, -(-length // int(options["online_ivector_period"])) - rng.randint(0, 2))
+            online = values.standard_normal((rows, IVECTOR_DIM), dtype=np.float32)
+        elif drawn.has_ivector:
+            ivector = values.standard_normal(IVECTOR_DIM, dtype=np.float32)
+        frames = values.standard_normal((length, DIM), dtype=np.float32)
+        utterances[f"u{97 * number % 101}"] = Utterance(
+            frames=frames, ivector=ivector, online=online
+        )
+    return Case(
+        nnet=drawn.nnet,
+        priors=values.dirichlet(np.ones(DIM)),
+        utterances=utterances,
+        options=options,
+        threads=rng.randint(2, 4),
+        minibatch_size=rng.randint(1, 6),
+        memory=rng.choice([1, 64]),
+    )
+
+
+# ---- the definition ----
+
+
+def defined(case: Case, utterance: Utterance) -> np.ndarray:
+    """The scores of an utterance, (rows, DIM), chunk by chunk in float64."""
+    given = case.options
+    step, frames = int(given["frame_subsampling_factor"]), len(utterance.frames)
+    # A chunk begins where the network's pattern of reading repeats, and at an output.
+    unit = int(np.lcm(step, case.nnet.modulus))
+    rows_of_chunk = -(-int(given["frames_per_chunk"]) // unit) * unit // step
+    rows = np.arange(0, frames, step)
+    outputs = []
+    for begin in range(0, len(rows), rows_of_chunk):
+        own = rows[begin : begin + rows_of_chunk]
+        left, right = given["extra_left_context"], given["extra_right_context"]
+        if begin == 0 and given["extra_left_context_initial"] >= 0:
+            left = given["extra_left_context_initial"]
+        if own[-1] == rows[-1] and given["extra_right_context_final"] >= 0:
+            right = given["extra_right_context_final"]
+        outputs.append(_outputs_of_chunk(case, utterance, own, int(left), int(right)))
+    scores = np.concatenate(outputs)
+    if given["use_priors"]:
+        scores = scores - np.log(case.priors)
+    scores = scores * given["acoustic_scale"]
+    return np.exp(scores) if "apply_exp" in given else scores
+
+
+def _outputs_of_chunk(
+    case: Case, utterance: Utterance, rows: np.ndarray, left: int, right: int
+) -> np.ndarray:
+    """The outputs at the frames `rows`, from the frames around them; the edges repeat."""
+    before, after = compute_context(case.nnet)
+    first, last = int(rows[0]) - before - left, int(rows[-1]) + after + right
+    step = int(case.options["frame_subsampling_factor"])
+    inputs = {"input": utterance.frames[_clipped(first, last, len(utterance.frames))]}
+    requested = [IoSpecification.from_range("input", first, last + 1)]
+    if utterance.ivector is not None:
+        inputs["ivector"] = utterance.ivector[None]
+    if utterance.online is not None:
+        middle = (int(rows[0]) + int(rows[-1])) // 2
+        row = middle // int(case.options["online_ivector_period"])
+        inputs["ivector"] = utterance.online[min(row, len(utterance.online) - 1)][None]
+    if "ivector" in inputs:
+        requested.append(IoSpecification.from_range("ivector", 0, 1))
+    wanted = IoSpecification.from_range("output", int(rows[0]), int(rows[-1]) + 1, t_step=step)
+    request = ComputationRequest(inputs=requested, outputs=[wanted])
+    computer = ReferenceComputer(case.nnet, compile_computation(case.nnet, request))
+    return computer.forward(inputs)["output"]
+
+
+def _clipped(first: int, last: int, frames: int) -> np.ndarray:
+    return np.clip(np.arange(first, last + 1), 0, frames - 1)
+
+
+# ---- what is judged ----
+
+
+def found(case: Case) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """The scores of all utterances, by key, in each way of computing them."""
+    one = Model(case.nnet, priors=case.priors)
+    several = Model(case.nnet, priors=case.priors, threads=case.threads)
+    keys, utterances = list(case.utterances), list(case.utterances.values())
+    for name, model in ("compute", one), (f"compute on {case.threads} threads", several):
+        yield (
+            name,
+            {
+                key: model.compute(u.frames, u.ivector, online_ivectors=u.online, **case.options)
+                for key, u in case.utterances.items()
+            },
+        )
+    has_ivector, is_online = utterances[0].ivector is not None, utterances[0].online is not None
+    scores = several.compute(
+        [u.frames for u in utterances],
+        [u.ivector for u in utterances] if has_ivector else None,
+        online_ivectors=[u.online for u in utterances] if is_online else None,
+        **case.options,
+    )
+    yield "compute of a list", dict(zip(keys, scores, strict=True))
+    for threads in (1, case.threads):
+        many = one.compute_many(
+            ((key, u.frames) for key, u in case.utterances.items()),
+            ivectors={key: u.ivector for key, u in case.utterances.items()}
+            if has_ivector
+            else None,
+            online_ivectors=(
+                {key: u.online for key, u in case.utterances.items()} if is_online else None
+            ),
+            threads=threads,
+            minibatch_size=case.minibatch_size,
+            memory=case.memory,
+            **case.options,
+        )
+        yield f"compute_many on {threads} threads", dict(many)
+
+
+def problems_of_seed(seed: int) -> list[str]:
+    """What differs from the definition; empty if nothing does."""
+    case = case_of(seed)
+    expected = {key: defined(case, utterance) for key, utterance in case.utterances.items()}
+    problems = []
+    for way, scores in found(case):
+        if list(scores) != list(expected):
+            problems.append(f"{way}: keys {list(scores)}, expected {list(expected)}")
+            continue
+        for key, rows in expected.items():
+            if scores[key].shape != rows.shape:
+                problems.append(f"{way}: '{key}' has the shape {scores[key].shape}")
+                continue
+            scale = max(float(np.abs(rows).max()), 1.0)
+            difference = float(np.abs(scores[key] - rows).max()) / scale
+            if not difference <= LARGEST_DIFFERENCE:
+                problems.append(f"{way}: '{key}' differs by {difference:.1e}")
+    return problems
+
+
+def main() -> int:
+    """Judges the seeds that the command line asks for; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--first-seed", type=int, default=int(time.time()))
+    arguments = parser.parse_args()
+    disagree = 0
+    for seed in range(arguments.first_seed, arguments.first_seed + arguments.count):
+        problems = problems_of_seed(seed)
+        disagree += bool(problems)
+        for problem in problems:
+            print(f"seed {seed}: {problem}", flush=True)
+    print(
+        f"{arguments.count} cases from seed {arguments.first_seed} on, {disagree} disagree with "
+        "the definition"
+    )
+    return 1 if disagree else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
