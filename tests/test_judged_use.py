@@ -1,0 +1,25 @@
+"""Models and trainers on random networks compute what their definition says.
+
+`judge_random_models.py` and `judge_random_training.py` judge as many as one likes; the seeds of a
+failure repeat it there: `--first-seed SEED --count 1`.
+"""
+
+import pytest
+from judge_random_models import problems_of_seed
+from judge_random_training import problem_of_seed
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_models_cut_utterances_as_is_defined(seed: int) -> None:
+    """Chunks, minibatches and threads change no score, whatever the network and the options."""
+    assert problems_of_seed(seed) == []
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_trainers_make_the_steps_that_are_defined(block: int) -> None:
+    """Momentum, backstitch, limits and l2 are the definition's; a checkpoint changes nothing."""
+    seeds = range(25 * block, 25 * (block + 1))
+    problems = {seed: problem_of_seed(seed) for seed in seeds}
+
+    assert {seed: problem for seed, problem in problems.items() if problem} == {}
+    assert sum(problem is not None for problem in problems.values()) > 2
