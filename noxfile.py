@@ -265,10 +265,14 @@ def typing(session: nox.Session) -> None:
 
 @nox.session(requires=["wheels"], default=False)
 def docs(session: nox.Session) -> None:
-    """Build the site of docs/ and of the docstrings; a warning (a lost link) is an error."""
+    """Build the site of docs/ and of the docstrings; a warning (a lost link) is an error.
+
+    The site must describe every public name and every tool.
+    """
     session.install(FROM_WHEELS, *PACKAGES, "--group=docs")
     site = Path(".nox/site").absolute()
     session.run("sphinx-build", "--quiet", "--fresh-env", "--fail-on-warning", "docs", str(site))
+    session.run("python", "docs/check_reference.py", str(site))
     session.log(f"the site begins at {site / 'index.html'}")
 
 

@@ -28,6 +28,7 @@ from nnet3_descriptors.files import BinaryReader, Reader, TextReader, compressed
 from nnet3_tables.errors import TableError
 
 FloatArray = npt.NDArray[np.float32]
+"""A matrix (rows, columns) or a vector, float32."""
 
 _BINARY = b"\0B"
 _BLANKS = b" \t\r\n"

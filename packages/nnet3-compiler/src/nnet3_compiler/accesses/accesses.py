@@ -37,7 +37,9 @@ from nnet3_compiler.commands.declaration import Table
 Accesses = npt.NDArray[np.int8]
 
 READ, WRITE = int(Access.READ), int(Access.WRITE)
+"""Bits of an access, as int."""
 NEVER = -1
+"""Stands for the number of a command where there is none."""
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -22,6 +22,7 @@ def columns_of_kind(kind: OperandKind) -> Ids:
 
 
 MEMO_COLUMN = columns_of_kind(OperandKind.MEMO)
+"""For each kind of command the column of its memo; 0 if it has none."""
 
 
 def memos(table: Table) -> Ids:

@@ -29,6 +29,7 @@ MATRIX, ROW_OFFSET, NUM_ROWS, COL_OFFSET, NUM_COLS = range(5)
 """Columns of a table of submatrices."""
 
 OFFSETS, _SIZES = [ROW_OFFSET, COL_OFFSET], [NUM_ROWS, NUM_COLS]
+"""The columns of the first row and column of a submatrix, and those of its size."""
 
 Table = npt.NDArray[np.int32]
 

@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 Ids = npt.NDArray[np.int64]
+"""Numbers of things, int64."""
 Bools = npt.NDArray[np.bool_]
+"""Truth values."""
 
 
 class Csr(NamedTuple):

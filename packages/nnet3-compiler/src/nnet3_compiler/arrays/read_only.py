@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 IntArray = NDArray[np.int32]
+"""Integers as values hold them, int32."""
 
 NONE = -1
 """Stands for no row, no step, no cindex."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 INT8, UINT8, INT16, UINT16, ONE_BIT = 1, 2, 3, 4, 5
+"""Numbers of the types, as CompressMatrix has them."""
 
 COMPRESSED_BITS: Final = {INT8: 8, UINT8: 8, INT16: 16, UINT16: 16, ONE_BIT: 1}
 """Bits that each type keeps of an element."""

@@ -20,11 +20,15 @@ from numpy.typing import NDArray
 from nnet3_compiler.errors import CommandError
 
 OPCODE_COLUMN = 0
+"""The column of a table of commands that has the number of the command's kind."""
 ALPHA_COLUMN = 1
+"""The column of the factor alpha, the bits of a float32."""
 FIRST_OPERAND_COLUMN = 2
+"""The column of the first operand; the others follow in the order of the command's fields."""
 MAX_OPERANDS = 7
 NO_PROPERTIES = ComponentProperties(0)
 TABLE_WIDTH = FIRST_OPERAND_COLUMN + MAX_OPERANDS
+"""The columns of a table of commands, whose rows are commands."""
 
 Table = NDArray[np.int32]
 """Commands as rows: (commands, TABLE_WIDTH) int32."""

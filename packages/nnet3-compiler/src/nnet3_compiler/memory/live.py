@@ -29,8 +29,10 @@ from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.errors import ComputationError
 
 Bytes = npt.NDArray[np.int64]
+"""Numbers of bytes, int64."""
 
 FLOAT_BYTES = 4
+"""The bytes of an element of a matrix that is not compressed."""
 NO_BLOCK = -1
 _OPERAND = FIRST_OPERAND_COLUMN
 

@@ -18,12 +18,16 @@ from nnet3_descriptors.errors import NetworkError, Nnet3Error
 from nnet3_descriptors.indexes.integers import INT32_MAX, INT32_MIN
 
 IndexArray = npt.NDArray[np.int32]
+"""Indexes (n, t, x): (rows, 3) int32."""
 AnyIndexes = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 """Indexes, possibly with values beyond 32 bits, for which no rows exist."""
 
 N: Final = 0
+"""The column of n, the sequence."""
 T: Final = 1
+"""The column of t, the frame."""
 X: Final = 2
+"""The column of x, the extra index."""
 
 NO_TIME: Final = INT32_MIN
 """Value of t that marks a padding row; only `Component.reorder_indexes` makes such rows."""

@@ -7,7 +7,9 @@ import attrs
 from nnet3_descriptors.errors import NetworkError
 
 INT32_MIN: Final = -(2**31)
+"""The smallest int32."""
 INT32_MAX: Final = 2**31 - 1
+"""The largest int32."""
 
 
 def is_int32(value: object) -> bool:

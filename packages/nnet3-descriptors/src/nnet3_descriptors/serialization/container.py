@@ -13,6 +13,7 @@ from nnet3_descriptors.errors import SerializationError
 from nnet3_descriptors.serialization.converter import Array, structure, unstructure
 
 METADATA_KEY: Final = "nnet3"
+"""The key under which the metadata of a safetensors file has the value as JSON."""
 TENSOR_KEY: Final = "$tensor"
 
 _HEADER_KEYS: Final = ("format", "version", "content")

@@ -37,6 +37,7 @@ DIGEST_BYTES: Final = 8
 """Number of bytes kept of a SHA-256 digest: enough against accidental equality."""
 
 Digests = NDArray[np.uint8]
+"""Digests of 16 bytes: (count, 16) uint8."""
 
 _STRUCTURAL_KINDS: Final = (Boolean, Integer, IntegerPairs, Integers)
 _OF_TRAINING: Final = frozenset(

@@ -56,7 +56,7 @@ class NodeRules:
             before their readers; inside a component likewise, but for edges that close a cycle.
         recurrent: for each group, whether its nodes (maybe through others) read each other.
         cycles: for each group, some of the ways in which its rows read others of the same node.
-        moves: the largest |offset| in t and in x of any rule.
+        moves: the largest `abs(offset)` in t and in x of any rule.
         has_alternatives: whether some row may leave a computable source unread.
     """
 

@@ -26,8 +26,11 @@ from nnet3_runtime_cuda.operations.gradients import AffineGradient
 from nnet3_runtime_cuda.operations.natural_gradient import AffinePreconditioner, FisherEstimate
 
 Array = npt.NDArray[Any]
+"""An array of NumPy, or on a device what stands for one."""
 Call = Callable[[], object]
+"""An operation bound to its operands."""
 Operand = Array | float
+"""What an operation reads: an array, or a number for all elements."""
 _T = TypeVar("_T")
 
 

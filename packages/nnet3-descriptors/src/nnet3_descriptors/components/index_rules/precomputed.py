@@ -13,6 +13,7 @@ from nnet3_descriptors.errors import Nnet3Error
 from nnet3_descriptors.indexes.arrays import IndexArray, N, T, X, index_keys
 
 RowArray = NDArray[np.int32]
+"""Numbers of rows, int32."""
 
 NO_ROWS = np.empty(0, dtype=np.int32)
 NO_RANGES = np.empty((0, 2), dtype=np.int32)
