@@ -4,12 +4,13 @@
         [--other PATH]
 
 The networks have random parameters. The minibatches are ready: eight sequences of noise, with a
-class for each frame of each output. There is one thread. The programs alternate, over one minibatch
-and over all. For each network: processor seconds and largest memory of the process. Beside another
-program: the ratios for all minibatches, for one, and for each further one, which has no part of
-start, compiling and writing; the number of minibatches from which on our process takes 0.8 of the
-other's time, by these figures; and the difference of the first minibatch's objectives (later ones
-depend on the draws of each program).
+class for each frame of each output. There is one thread. Each program runs once before it is
+measured: Python then has its bytecode, as on a user's machine from the second run on. The programs
+alternate, over one minibatch and over all. For each network: processor seconds and largest memory
+of the process. Beside another program: the ratios for all minibatches, for one, and for each
+further one, which has no part of start, compiling and writing; the number of minibatches from which
+on our process takes 0.8 of the other's time, by these figures; and the difference of the first
+minibatch's objectives (later ones depend on the draws of each program).
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ def run(program: str, folder: Path, count: int) -> tuple[Spent, str]:
     arguments = [program, "--max-param-change=1.0", "--print-interval=1", "--use-gpu=no"]
     arguments += [f"{folder}/0.raw", f"ark:{folder}/{count}.egs", f"{folder}/out.raw"]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     opened = (os.POSIX_SPAWN_OPEN, 2, log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     process = os.posix_spawnp(program, arguments, environment, file_actions=[opened])
     _, status, usage = os.wait4(process, 0)
@@ -104,6 +106,8 @@ def measured(name: str, programs: dict[str, str], count: int, runs: int) -> list
     logs = {}
     with tempfile.TemporaryDirectory() as folder:
         write_inputs(Path(folder), name, count)
+        for program in programs.values():
+            run(program, Path(folder), 1)
         for _ in range(runs):
             for size in (1, count):
                 for label, program in programs.items():

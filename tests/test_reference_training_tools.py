@@ -14,9 +14,11 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import nnet3_training
 import numpy as np
 import pytest
-from nnet3_descriptors import read_acoustic_model, read_nnet, vectorize
+from nnet3_descriptors import Nnet, read_acoustic_model, read_nnet, vectorize
+from nnet3_runtime_cuda import DeviceError
 from nnet3_runtime_cuda.kernels import Kernel
 from nnet3_tables import read_table
 from nnet3_training import Trainer
@@ -30,12 +32,15 @@ COMMANDS = dict(
 )
 
 NUMBER = re.compile(r"(?<![\w.])-?(?:\d+(?:\.\d+)?(?:e-?\d+)?|inf|nan)(?![\w])")
-Run = Callable[[str], str]
+Run = Callable[..., str]
 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd) -> Run:
-    """A function that runs a command line in a folder with its inputs; returns the tool's log."""
+    """A function that runs a command line in a folder with its inputs; returns the tool's log.
+
+    It takes the name of the command line, and more options.
+    """
     folder = tmp_path / "training"
     shutil.copytree(TRAINING, folder, ignore=shutil.ignore_patterns("*.log"))
     shutil.copytree(DIGITS_REFERENCE, tmp_path / "digits")
@@ -43,10 +48,10 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd) -> Run:
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
 
-    def run(name: str) -> str:
+    def run(name: str, *options: str) -> str:
         words = shlex.split(COMMANDS[name])
         tool = importlib.import_module(f"nnet3_tools.training.{words[0].replace('-', '_')}")
-        tool.command.main(words[1:], standalone_mode=False)
+        tool.command.main([*words[1:], *options], standalone_mode=False)
         return capfd.readouterr().err
 
     return run
@@ -81,6 +86,28 @@ def test_lines_that_scripts_read(run: Run) -> None:
     place = r"LOG \(nnet3-compute-prob:PrintTotalStats\(\):nnet-diagnostics\.cc:\d+\)"
     for what in ("log-likelihood", "accuracy"):
         assert re.search(rf"^{place} Overall {what} for 'output' is -?[\d.]+ per frame", log, re.M)
+
+
+def test_accuracy_of_each_class(run: Run) -> None:
+    """nnet3-show-progress prints it, too, at each point between the networks."""
+    log = run("progress", "--compute-per-dim-accuracy", "--num-segments=2")
+
+    vectors = re.findall(r"per-dim accuracy vector for 'output' is  \[ (.*) \]", log)
+    assert [len(vector.split()) for vector in vectors] == [11, 11]
+    assert all(-1.0 <= float(share) <= 1.0 for share in " ".join(vectors).split())
+
+
+@pytest.mark.parametrize("name", ["combine", "from-egs", "progress"])
+def test_use_gpu(run: Run, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With --use-gpu=yes the network goes to a CUDA device."""
+
+    def refuse(_: Nnet, *, device: str, **__: object) -> None:
+        raise DeviceError(device)
+
+    monkeypatch.setattr(nnet3_training.evaluation, "DeviceNnet", refuse)
+
+    with pytest.raises(DeviceError, match=r"^cuda$"):
+        run(name, "--use-gpu=yes")
 
 
 def test_combined_network(run: Run) -> None:

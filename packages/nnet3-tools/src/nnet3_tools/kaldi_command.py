@@ -27,10 +27,10 @@ class KaldiCommand(click.Command):
     line, and options on the command line override them. `--version` is that of nnet3-tools.
 
     Attributes:
-        ignored: Prefixes of options that are accepted without effect, unless the command has them.
+        ignored: Options that are accepted without effect, unless the command has them.
     """
 
-    ignored: ClassVar[tuple[str, ...]] = ()
+    ignored: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
@@ -68,7 +68,7 @@ class KaldiCommand(click.Command):
             if arg.startswith("--"):
                 name, equals, value = arg.partition("=")
                 name = name.replace("_", "-")
-                if name.startswith(self.ignored) and name not in known:
+                if name in self.ignored and name not in known:
                     continue
                 if not equals and name in booleans:
                     equals, value = "=", "true"

@@ -9,7 +9,7 @@ import click
 import nnet3_descriptors
 import nnet3_training
 
-from nnet3_tools.chain.options import ObjectiveCommand, chain_options, read_den_fst, taken
+from nnet3_tools.chain.options import chain_options, read_den_fst, taken
 from nnet3_tools.kaldi_command import (
     boolean_option,
     chosen_device,
@@ -18,6 +18,7 @@ from nnet3_tools.kaldi_command import (
     log,
     run_tool,
 )
+from nnet3_tools.objectives.objective_command import ObjectiveCommand
 from nnet3_tools.streams import readable, writable
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def command(
     from nnet3_training.recipes import Combination, combine  # slow: loads all of training
 
     from nnet3_tools.chain.egs.examples import read_entries
-    from nnet3_tools.chain.objective_log import say_combination, say_combined
+    from nnet3_tools.objectives.objective_log import say_combination, say_combined
 
     if len(names) < 3:
         raise click.UsageError(f"expected four arguments at least, got {len(names) + 1}")

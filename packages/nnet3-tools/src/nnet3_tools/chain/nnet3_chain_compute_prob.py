@@ -8,8 +8,9 @@ import click
 import nnet3_descriptors
 import nnet3_training
 
-from nnet3_tools.chain.options import ObjectiveCommand, chain_options, read_den_fst, taken
+from nnet3_tools.chain.options import chain_options, read_den_fst, taken
 from nnet3_tools.kaldi_command import boolean_option, common_options, log, run_tool
+from nnet3_tools.objectives.objective_command import ObjectiveCommand
 from nnet3_tools.streams import readable
 
 NAME = "nnet3-chain-compute-prob"
@@ -37,7 +38,7 @@ def command(
 ) -> None:
     """Print the objective per frame of the network NNET-IN on the examples of EGS-RSPECIFIER."""
     from nnet3_tools.chain.egs.examples import read_entries
-    from nnet3_tools.chain.objective_log import value
+    from nnet3_tools.objectives.objective_log import value
 
     with readable(nnet_in) as source:
         nnet = nnet3_descriptors.read_nnet(source)

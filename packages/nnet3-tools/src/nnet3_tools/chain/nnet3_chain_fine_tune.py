@@ -9,7 +9,7 @@ import click
 import nnet3_descriptors
 import nnet3_training
 
-from nnet3_tools.chain.options import ObjectiveCommand, chain_options, read_den_fst, taken
+from nnet3_tools.chain.options import chain_options, read_den_fst, taken
 from nnet3_tools.kaldi_command import (
     boolean_option,
     chosen_device,
@@ -18,6 +18,7 @@ from nnet3_tools.kaldi_command import (
     log,
     run_tool,
 )
+from nnet3_tools.objectives.objective_command import ObjectiveCommand
 from nnet3_tools.streams import readable, writable
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def command(
     examples, as nnet3-chain-get-egs writes them, have one sequence each and are held in memory.
     """
     from nnet3_tools.chain.egs.examples import read_entries
-    from nnet3_tools.chain.objective_log import value
+    from nnet3_tools.objectives.objective_log import value
 
     with readable(model_in) as source:
         model = nnet3_descriptors.read_model(source)
@@ -141,7 +142,7 @@ def _say_held_out(
     when: str, nnet: Nnet, training: ChainTraining, examples: list[TrainingExample], device: str
 ) -> None:
     """Logs the objective of held-out examples."""
-    from nnet3_tools.chain.objective_log import value
+    from nnet3_tools.objectives.objective_log import value
 
     sums = nnet3_training.compute_chain_prob(nnet, training, examples, device)
     for name, total in sums.items():

@@ -10,8 +10,7 @@ import nnet3_descriptors
 import nnet3_tables
 import nnet3_training
 
-from nnet3_tools.chain.options import ObjectiveCommand, chain_options, read_den_fst, taken
-from nnet3_tools.chain.step_options import trainer_options, training_options
+from nnet3_tools.chain.options import chain_options, read_den_fst, taken
 from nnet3_tools.kaldi_command import (
     boolean_option,
     chosen_device,
@@ -20,6 +19,8 @@ from nnet3_tools.kaldi_command import (
     log,
     run_tool,
 )
+from nnet3_tools.objectives.objective_command import ObjectiveCommand
+from nnet3_tools.objectives.step_options import trainer_options, training_options
 from nnet3_tools.profiles import PROFILE, check_overwrites_none, profiled
 from nnet3_tools.streams import readable, writable
 
@@ -68,7 +69,7 @@ def command(
     'ark:nnet3-chain-merge-egs --minibatch-size=64 ark:1.cegs ark:- |'.
     """
     from nnet3_tools.chain.egs.examples import read_entries
-    from nnet3_tools.chain.objective_log import ObjectiveLog
+    from nnet3_tools.objectives.objective_log import ObjectiveLog
 
     objective = attrs.evolve(taken(options), apply_deriv_weights=apply_deriv_weights)
     settings = trainer_options(srand, **options)
@@ -92,7 +93,7 @@ def command(
 
 def _say_all(trainer: Trainer, training: ChainTraining) -> None:
     """Logs the objectives and limits after all minibatches."""
-    from nnet3_tools.chain.objective_log import say_limits, say_totals
+    from nnet3_tools.objectives.objective_log import say_limits, say_totals
 
     say_totals(trainer.objectives, _say)
     count = max(trainer.num_minibatches, 1)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
 import nnet3_training
 
-from nnet3_tools.kaldi_command import KaldiCommand
 from nnet3_tools.streams import readable
 
 if TYPE_CHECKING:
@@ -22,27 +21,6 @@ CHAIN_NUMBERS = {
     "xent_regularize": "Factor of cross-entropy at the output 'output-xent'; 0 for none.",
 }
 """The options of `ChainOptions` that are numbers, with their help."""
-
-
-class ObjectiveCommand(KaldiCommand):
-    """A command that accepts Kaldi's options for its optimizer, compiler and caches.
-
-    They change how Kaldi computes, not the results; a training command handles some itself.
-    """
-
-    ignored: ClassVar[tuple[str, ...]] = (
-        "--optimization.",
-        "--compiler.",
-        "--computation.",
-        "--debug-computation",
-        "--read-cache",
-        "--write-cache",
-        "--binary-write-cache",
-        "--num-threads",
-        "--numerator-graph-threads",
-        "--cuda-cache-memory",
-        "--cuda-memory-proportion",
-    )
 
 
 def _only_zero(context: click.Context, parameter: click.Parameter, value: float) -> None:

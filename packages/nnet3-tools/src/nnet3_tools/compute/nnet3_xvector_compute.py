@@ -69,14 +69,15 @@ OPTIONS = (
 class XvectorCommand(UtteranceCommand):
     """A command that takes the options for chunks of frames, as Kaldi's tool does."""
 
-    ignored: ClassVar[tuple[str, ...]] = (
-        *UtteranceCommand.ignored,
+    ignored: ClassVar[frozenset[str]] = UtteranceCommand.ignored | {
         "--acoustic-scale",
         "--extra-left-context",
+        "--extra-left-context-initial",
         "--extra-right-context",
+        "--extra-right-context-final",
         "--frame-subsampling-factor",
         "--frames-per-chunk",
-    )
+    }
     ignored_in_help = (
         "So are --acoustic-scale,\n--extra-left-context*, --extra-right-context*, "
         "--frame-subsampling-factor and --frames-per-chunk,\nwhich do nothing in Kaldi's tool."

@@ -20,6 +20,7 @@ from nnet3_runtime_cuda.device import MOST_THREADS
 
 from nnet3_tools.chosen_workers import chosen_workers
 from nnet3_tools.compute.utterances import compute_all, num_utterances, total_of
+from nnet3_tools.ignored_options import OF_UTTERANCES
 from nnet3_tools.kaldi_command import (
     PRINT_ARGS,
     VERBOSE,
@@ -52,14 +53,7 @@ class UtteranceCommand(KaldiCommand):
 
     ignored_in_help: ClassVar[str] = ""
 
-    ignored: ClassVar[tuple[str, ...]] = (
-        "--optimization.",
-        "--computation.",
-        "--debug-computation",
-        "--use-shortcut",
-        "--cached-compiler-",
-        "--cuda-",
-    )
+    ignored: ClassVar[frozenset[str]] = OF_UTTERANCES
 
 
 Option = Callable[[Any], Any]
@@ -72,8 +66,9 @@ output, 'ark:COMMAND |' and 'scp:COMMAND |' for the output of a command. Command
 files are not run. With the option p (scp,p:FILE), entries that cannot be read are left out; with f
 (ark,f:-), each result is handed on before the next utterance is read.
 
-Of Kaldi's options, --optimization.*, --computation.*, --debug-computation, --use-shortcut,
---cached-compiler-* and --cuda-* say how Kaldi computes: they are taken and change nothing.{ignored}
+Of Kaldi's options, --optimization.*, --computation.debug, --debug-computation, --use-shortcut,
+--cached-compiler-in, --cached-compiler-out and --cuda-* say how Kaldi computes: they are taken and
+change nothing.{ignored}
 --config=FILE reads options from a file.
 
 An utterance that cannot be computed, or whose output is not finite, is reported and left out; the

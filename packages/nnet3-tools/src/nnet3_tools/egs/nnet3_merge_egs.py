@@ -19,6 +19,7 @@ NAME = "nnet3-merge-egs"
     help="Sizes of minibatches: 64, or 32:64,128, or 128=64/256=16:32 by size of examples.",
 )
 @boolean_option("--compress", help="Compress the features of minibatches.")
+@boolean_option("--multilingual-eg", hidden=True, expose_value=False)
 @click.option("--measure-output-frames", hidden=True, expose_value=False)
 @click.option("--discard-partial-minibatches", hidden=True, expose_value=False)
 @common_options

@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING
 import click
 import nnet3_descriptors
 
-from nnet3_tools.chain.options import ObjectiveCommand
-from nnet3_tools.kaldi_command import boolean_option, common_options, log, run_tool
+from nnet3_tools.kaldi_command import (
+    boolean_option,
+    chosen_device,
+    common_options,
+    gpu_option,
+    log,
+    run_tool,
+)
+from nnet3_tools.objectives.objective_command import ObjectiveCommand
 from nnet3_tools.streams import readable, writable
 
 if TYPE_CHECKING:
@@ -34,7 +41,7 @@ def _say(line: str) -> None:
 )
 @boolean_option("--batchnorm-test-mode", help="Use batch-norm with its statistics.")
 @boolean_option("--dropout-test-mode", default=True, help="Use dropout in test mode: drop nothing.")
-@click.option("--use-gpu", hidden=True, expose_value=False)
+@gpu_option()
 @common_options
 def command(
     nnets_in: tuple[str, ...],
@@ -44,6 +51,7 @@ def command(
     max_objective_evaluations: int,
     batchnorm_test_mode: bool,
     dropout_test_mode: bool,
+    use_gpu: str,
 ) -> None:
     """Average the first networks, as many as give the best objective.
 
@@ -51,8 +59,8 @@ def command(
     """
     from nnet3_training.recipes import Combination, combine  # slow: loads all of training
 
-    from nnet3_tools.chain.objective_log import say_combination, say_combined
     from nnet3_tools.egs.forms import form_for
+    from nnet3_tools.objectives.objective_log import say_combination, say_combined
     from nnet3_tools.training.diagnostics import say_evaluation
 
     examples = [entry.value for entry in form_for(_read(nnets_in[0])).entries(egs_in)]
@@ -68,6 +76,7 @@ def command(
             dropout_test_mode=dropout_test_mode,
         ),
         num_nnets=len(nnets_in),
+        device=chosen_device(use_gpu),
         after_evaluation=lambda count, value: say_combination(count, value, _say),
     )
     say_combined(combined, _say)

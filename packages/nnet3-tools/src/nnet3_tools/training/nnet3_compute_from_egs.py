@@ -14,9 +14,16 @@ import nnet3_descriptors
 import nnet3_tables
 import nnet3_training
 
-from nnet3_tools.chain.options import ObjectiveCommand
 from nnet3_tools.chosen_workers import DASK, JOBS, chosen_workers
-from nnet3_tools.kaldi_command import boolean_option, common_options, log, run_tool
+from nnet3_tools.kaldi_command import (
+    boolean_option,
+    chosen_device,
+    common_options,
+    gpu_option,
+    log,
+    run_tool,
+)
+from nnet3_tools.objectives.objective_command import ObjectiveCommand
 from nnet3_tools.streams import readable
 
 if TYPE_CHECKING:
@@ -78,7 +85,7 @@ def _output(evaluator: Evaluator, example: TrainingExample, name: str) -> FloatA
 @click.option("--output-name", default="output", show_default=True, help="The output to write.")
 @JOBS
 @DASK
-@click.option("--use-gpu", hidden=True, expose_value=False)
+@gpu_option()
 @common_options
 def command(
     nnet_in: str,
@@ -88,6 +95,7 @@ def command(
     output_name: str,
     jobs: int,
     dask: str | None,
+    use_gpu: str,
 ) -> None:
     """Write the output of the network NNET-IN for each example of EGS-RSPECIFIER."""
     import numpy as np
@@ -99,9 +107,11 @@ def command(
         nnet = nnet3_descriptors.read_nnet(source)
     examples = (entry.value for entry in form_for(nnet).entries(egs_in))
     if jobs or dask:
+        if use_gpu != "no":
+            raise click.UsageError("--jobs and --dask do not go with --use-gpu")
         results = _by_workers(nnet_in, examples, output_name, jobs, dask)
     else:
-        evaluator = nnet3_training.Evaluator(nnet)
+        evaluator = nnet3_training.Evaluator(nnet, device=chosen_device(use_gpu))
         results = ((each.key, _output(evaluator, each, output_name)) for each in examples)
     count = 0
     with nnet3_tables.MatrixWriter(matrices_out) as writer:

@@ -6,8 +6,8 @@ import click
 import nnet3_descriptors
 import nnet3_training
 
-from nnet3_tools.chain.options import ObjectiveCommand
 from nnet3_tools.kaldi_command import boolean_option, common_options, log, run_tool
+from nnet3_tools.objectives.objective_command import ObjectiveCommand
 from nnet3_tools.streams import readable
 
 NAME = "nnet3-compute-prob"

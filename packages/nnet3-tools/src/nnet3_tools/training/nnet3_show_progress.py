@@ -9,8 +9,15 @@ import click
 import nnet3_descriptors
 import nnet3_training
 
-from nnet3_tools.chain.options import ObjectiveCommand
-from nnet3_tools.kaldi_command import boolean_option, common_options, log, run_tool
+from nnet3_tools.kaldi_command import (
+    boolean_option,
+    chosen_device,
+    common_options,
+    gpu_option,
+    log,
+    run_tool,
+)
+from nnet3_tools.objectives.objective_command import ObjectiveCommand
 from nnet3_tools.streams import readable
 
 if TYPE_CHECKING:
@@ -35,10 +42,17 @@ def _say(line: str) -> None:
     help="Number of networks between the two at which gradients are computed.",
 )
 @boolean_option("--compute-accuracy", default=True, help="Print the accuracy, too.")
-@click.option("--use-gpu", hidden=True, expose_value=False)
+@boolean_option("--compute-per-dim-accuracy", help="Print the accuracy of each class, too.")
+@gpu_option()
 @common_options
 def command(
-    old_in: str, new_in: str, egs_in: str, num_segments: int, compute_accuracy: bool
+    old_in: str,
+    new_in: str,
+    egs_in: str,
+    num_segments: int,
+    compute_accuracy: bool,
+    compute_per_dim_accuracy: bool,
+    use_gpu: str,
 ) -> None:
     """Print how the parameters of two networks differ, by component.
 
@@ -53,12 +67,27 @@ def command(
         click.echo(f"WARNING ({NAME}) Parameter-dim mismatch, cannot show progress.", err=True)
         return
     if egs_in:
-        _say_objectives(old, new, egs_in, num_segments, compute_accuracy=compute_accuracy)
+        _say_objectives(
+            old,
+            new,
+            egs_in,
+            num_segments,
+            with_accuracy=compute_accuracy,
+            per_column=compute_per_dim_accuracy,
+            device=chosen_device(use_gpu),
+        )
     _say_parameters(old, new)
 
 
 def _say_objectives(
-    old: Nnet, new: Nnet, egs_in: str, num_segments: int, *, compute_accuracy: bool
+    old: Nnet,
+    new: Nnet,
+    egs_in: str,
+    num_segments: int,
+    *,
+    with_accuracy: bool,
+    per_column: bool,
+    device: str,
 ) -> None:
     import numpy as np
     from nnet3_descriptors.editing import weighted_sum
@@ -76,15 +105,15 @@ def _say_objectives(
     for segment in range(num_segments):
         middle = (segment + 0.5) / num_segments
         evaluator = nnet3_training.Evaluator(
-            weighted_sum([new, old], [middle, 1.0 - middle]), gradient=True
+            weighted_sum([new, old], [middle, 1.0 - middle]), device=device, gradient=True
         )
         for example in examples:
             evaluator.add(example)
         if "output" not in evaluator.objectives:
             raise click.ClickException(f"the examples of '{egs_in}' have no output 'output'")
-        if not compute_accuracy:
+        if not with_accuracy:
             evaluator.accuracies.clear()
-        say_evaluation(evaluator, new, _say)
+        say_evaluation(evaluator, new, _say, per_column=per_column)
         total = evaluator.objectives["output"]
         _say(f"At position {middle:.6g}, objf per frame is {total.per_frame:.6g}")
         found = dot_products(new, evaluator.gradient, difference) / (total.weight * num_segments)

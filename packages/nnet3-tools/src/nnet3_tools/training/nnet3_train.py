@@ -9,8 +9,6 @@ import nnet3_descriptors
 import nnet3_tables
 import nnet3_training
 
-from nnet3_tools.chain.options import ObjectiveCommand
-from nnet3_tools.chain.step_options import trainer_options, training_options
 from nnet3_tools.kaldi_command import (
     chosen_device,
     common_options,
@@ -18,6 +16,8 @@ from nnet3_tools.kaldi_command import (
     log,
     run_tool,
 )
+from nnet3_tools.objectives.objective_command import ObjectiveCommand
+from nnet3_tools.objectives.step_options import trainer_options, training_options
 from nnet3_tools.profiles import PROFILE, check_overwrites_none, profiled
 from nnet3_tools.streams import readable, writable
 
@@ -52,8 +52,13 @@ def command(
     nnet3-merge-egs makes minibatches, for example in
     'ark:nnet3-merge-egs --minibatch-size=64 ark:1.egs ark:- |'.
     """
-    from nnet3_tools.chain.objective_log import ObjectiveLog, say_change, say_limits, say_totals
     from nnet3_tools.egs.forms import form_for
+    from nnet3_tools.objectives.objective_log import (
+        ObjectiveLog,
+        say_change,
+        say_limits,
+        say_totals,
+    )
 
     settings = trainer_options(srand, **options)
     if profile:

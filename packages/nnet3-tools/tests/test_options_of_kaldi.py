@@ -1,0 +1,64 @@
+"""The options that Kaldi's tools have, and what the tools of these names do with them.
+
+Each line of `options_of_kaldi.txt` has a tool and its options.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import click
+import pytest
+from nnet3_tools import entry_points
+from nnet3_tools.kaldi_command import KaldiCommand
+
+OPTIONS = {
+    tool: names.split()
+    for tool, _, names in (
+        line.partition(":")
+        for line in Path(__file__).with_name("options_of_kaldi.txt").read_text().splitlines()
+    )
+}
+
+
+def command_of(tool: str) -> KaldiCommand:
+    """The command that an entry point runs."""
+    main = getattr(entry_points, tool.replace("-", "_"))
+    (module,) = (
+        cell.cell_contents
+        for cell in main.__closure__
+        if isinstance(cell.cell_contents, str) and cell.cell_contents.startswith("nnet3_tools.")
+    )
+    command: KaldiCommand = importlib.import_module(module).command
+    return command
+
+
+@pytest.mark.parametrize("tool", OPTIONS)
+def test_every_option_is_known(tool: str) -> None:
+    """A tool declares each option of Kaldi's, or takes it without effect."""
+    command = command_of(tool)
+    declared = {name for parameter in command.params for name in parameter.opts}
+
+    unknown = {f"--{name}" for name in OPTIONS[tool]} - declared - command.ignored
+
+    assert unknown == set()
+
+
+@pytest.mark.parametrize("tool", OPTIONS)
+@pytest.mark.parametrize("option", ["--optimization.optimise=true", "--no-such-option"])
+def test_unknown_options_are_refused(tool: str, option: str) -> None:
+    """An option that Kaldi's tool does not have is refused by name, also one much like another."""
+    name = option.partition("=")[0]
+
+    with pytest.raises(click.NoSuchOption, match=name):
+        command_of(tool).main([option, "a", "b", "c"], standalone_mode=False)
+
+
+@pytest.mark.parametrize("tool", ["nnet3-train", "nnet3-compute-prob", "nnet3-show-progress"])
+def test_options_of_the_optimizer(tool: str) -> None:
+    """Kaldi's options for its optimizer are taken, with `_` in names, too, and with no value."""
+    options = ["--optimization.optimize_row_ops", "--optimization.memory-compression-level=0"]
+
+    with pytest.raises(click.MissingParameter):
+        command_of(tool).main(options, standalone_mode=False)
