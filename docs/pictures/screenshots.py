@@ -31,9 +31,9 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 WIDTHS = {"phone": 500, "tablet": 820, "desk": 1280}
 """Pixels; Chromium has no narrower window than 500."""
 
-HEIGHT = 9000
 MEASURE = """<script>
 document.documentElement.dataset.excess = document.documentElement.scrollWidth - innerWidth;
+document.documentElement.dataset.height = document.documentElement.scrollHeight;
 </script>"""
 
 
@@ -53,14 +53,14 @@ def networks() -> Iterator[tuple[str, Nnet, int]]:
         yield name, parse_config(config, rng=np.random.default_rng(0)), every
 
 
-def shown(program: str, page: Path, width: int, *options: str) -> str:
-    """Opens a page, and returns what the browser prints.
+def shown(program: str, page: Path, width: int, height: int, *options: str) -> str:
+    """Opens a page in a window of a size in pixels, and returns what the browser prints.
 
     Raises:
         subprocess.CalledProcessError: The browser fails.
     """
     command = [program, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-    size = f"--window-size={width},{HEIGHT}"
+    size = f"--window-size={width},{height}"
     with tempfile.TemporaryDirectory() as profile:
         return subprocess.run(
             [*command, f"--user-data-dir={profile}", size, *options, page.resolve().as_uri()],
@@ -78,13 +78,19 @@ def take_pictures(program: str, name: str, page: str, folder: Path) -> None:
     """
     path = folder / f"{name}.html"
     path.write_text(page.replace("</body>", f"{MEASURE}</body>"), encoding="utf-8")
+    height = 0
     for window, width in WIDTHS.items():
-        shown(program, path, width, f"--screenshot={folder / f'{name}-{window}.png'}")
-        found = re.search(r'data-excess="(-?\d+)"', shown(program, path, width, "--dump-dom"))
-        assert found, f"{path}: the browser did not run the page"
-        assert int(found[1]) <= 0, f"{path}: {found[1]} pixels wider than a window of {width}"
+        measured = shown(program, path, width, 800, "--dump-dom")
+        excess = re.search(r'data-excess="(-?\d+)"', measured)
+        length = re.search(r'data-height="(\d+)"', measured)
+        assert excess, f"{path}: the browser did not run the page"
+        assert length, f"{path}: the browser did not run the page"
+        assert int(excess[1]) <= 0, f"{path}: {excess[1]} pixels wider than a window of {width}"
+        height = int(length[1])
+        shown(program, path, width, height, f"--screenshot={folder / f'{name}-{window}.png'}")
     dark = "--blink-settings=preferredColorScheme=0"
-    shown(program, path, WIDTHS["desk"], dark, f"--screenshot={folder / f'{name}-dark.png'}")
+    picture = f"--screenshot={folder / f'{name}-dark.png'}"
+    shown(program, path, WIDTHS["desk"], height, dark, picture)
     path.write_text(page, encoding="utf-8")
 
 

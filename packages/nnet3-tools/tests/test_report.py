@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html.parser
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,19 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_descriptors import Nnet, parse_config, write_nnet
-from nnet3_graph import ComputationRequest, IoSpecification
+from nnet3_descriptors.drawing import layers_of
+from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
 from nnet3_runtime_cuda import NnetComputer
 from nnet3_tools.models.nnet3_report import command, usual_request
 from nnet3_tools.report import report_page
 from nnet3_tools.report.component_facts import component_facts, rank_of
+from nnet3_tools.report.frames_picture import frames_svg
 from nnet3_tools.report.page import described_rows
 from nnet3_tools.report.program_facts import program_facts
 from nnet3_tools.report.time_facts import time_facts
 from threadpoolctl import threadpool_info
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 SPLICE = "input=Append(Offset(input, -1), input, ReplaceIndex(ivector, t, 0))"
 
@@ -99,6 +104,41 @@ def test_composite_component() -> None:
     assert facts.rms == pytest.approx(np.sqrt(np.mean(matrix**2)))
     assert facts.full_rank == 8
     assert "Composite" in report_page("composite", nnet)
+
+
+def test_frames_computed(nnet: Nnet) -> None:
+    """The picture has a block for each frame of each layer that the graph has, and no other."""
+    graph = build_computation_graph(nnet, request())
+    layers = layers_of(nnet)
+    picture = ElementTree.fromstring(frames_svg(nnet, graph, layers))
+    drawn = {
+        title.text: len(group.findall(f"{SVG}rect"))
+        for group in picture.findall(f"{SVG}g")
+        if (title := group.find(f"{SVG}title")) is not None
+    }
+
+    assert drawn == {
+        "ivector: 1 frames, 0 to 0": 1,
+        "input: 5 frames, -1 to 3": 5,
+        "tdnn1: 4 frames, 0 to 3": 4,
+        "rnn: 4 frames, 0 to 3": 4,
+        "final: 4 frames, 0 to 3": 4,
+        "output: 4 frames, 0 to 3": 4,
+    }
+
+
+def test_frames_of_a_long_request(nnet: Nnet) -> None:
+    """Of many frames, neighbours share a block, so that the page stays small."""
+    many = ComputationRequest(
+        inputs=[
+            IoSpecification.from_range("input", -1, 30_000),
+            IoSpecification.from_range("ivector", 0, 1),
+        ],
+        outputs=[IoSpecification(name="output", indexes=[(0, t, 0) for t in range(0, 30_000, 3)])],
+    )
+    picture = frames_svg(nnet, build_computation_graph(nnet, many), layers_of(nnet))
+
+    assert picture.count("<rect") == len(layers_of(nnet))
 
 
 def test_frames_read() -> None:
@@ -222,7 +262,13 @@ def test_legend(nnet: Nnet) -> None:
         ),
     )
 
-    for text in ("At t = 0", "Times 0.66", "An orange arrow", "a dashed arrow"):
+    for text in (
+        "the one before, the one after",
+        "at t = 0</b> that",
+        "times 0.66</b>",
+        "a recurrence",
+        "also works without",
+    ):
         assert text in page.replace("\n", " ")
         assert text not in plain.replace("\n", " ")
     assert "a descriptor of Kaldi" in plain
@@ -242,6 +288,17 @@ def test_tool(nnet: Nnet, tmp_path: Path) -> None:
     assert "and the gradient" in page
     assert "Where the time goes" in page
     assert "<title>final.raw</title>" in page
+
+
+def test_tool_names_a_request_that_is_none(nnet: Nnet, tmp_path: Path) -> None:
+    """The error about a file that holds no request names the file."""
+    write_nnet(nnet, tmp_path / "final.raw")
+    (tmp_path / "broken.request").write_text("no request")
+    arguments = ["--request", str(tmp_path / "broken.request"), str(tmp_path / "final.raw"), "out"]
+
+    done = CliRunner().invoke(command, arguments)
+
+    assert "broken.request: not a safetensors container" in str(done.exception)
 
 
 def test_tool_without_request(tmp_path: Path) -> None:

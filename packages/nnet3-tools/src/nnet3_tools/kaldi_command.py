@@ -156,7 +156,7 @@ def one_line(error: BaseException) -> str:
     if isinstance(error, OSError) and not isinstance(error, Nnet3Error) and error.strerror:
         message = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     lines = [line.strip() for line in message.splitlines()]
-    text = "; ".join(line for line in lines if line.strip("^"))
+    text = "; ".join(line for line in lines if line.strip("^")).replace(":; ", ": ")
     return text or type(error).__name__
 
 

@@ -27,11 +27,11 @@ STYLE = """
 .nnet3-curves .axis, .nnet3-curves .below { text-anchor: middle; }
 .nnet3-curves .grid { stroke: currentColor; stroke-opacity: .2; }
 .nnet3-curves .curve { fill: none; stroke-width: 2; }
-.nnet3-curves path.earlier { stroke: currentColor; stroke-opacity: .45; }
+.nnet3-curves path.earlier { stroke: currentColor; stroke-opacity: .55; }
 .nnet3-curves path.last { stroke: var(--nnet3-accent, #2778c4); }
 .nnet3-curves path.third { stroke: var(--nnet3-recurrent, #c2571a); }
 .nnet3-curves path.fourth { stroke: #2e8b57; }
-.nnet3-curves text.earlier { fill-opacity: .6; }
+.nnet3-curves text.earlier { fill-opacity: .7; }
 .nnet3-curves text.last { fill: var(--nnet3-accent, #2778c4); }
 .nnet3-curves text.third { fill: var(--nnet3-recurrent, #c2571a); }
 .nnet3-curves text.fourth { fill: #2e8b57; }

@@ -15,7 +15,9 @@ import attrs
 
 from nnet3_descriptors.drawing.layers import Layer, Read
 
-BOX_WIDTH, BOX_HEIGHT, GAP = 340, 44, 34
+BOX_WIDTH, BOX_HEIGHT, GAP = 420, 44, 34
+LETTER = 7
+"""The width of a letter of 12 pixels, in a wide font."""
 LANE = 22
 """How far apart arcs lie beside each other."""
 MARGIN = 16
@@ -156,12 +158,14 @@ def _box(layer: Layer, number: int, left: float) -> Iterator[str]:
         if layer.kind != "layer"
         else f"{layer.input_dim} → {layer.output_dim}"
     )
-    yield _text(left + 12, y + 18, _cut(layer.name, 30), "name")
+    yield _text(left + 12, y + 18, _cut(layer.name, 36), "name")
     yield _text(left + BOX_WIDTH - 12, y + 18, dims, "dims")
+    parameters = f"{layer.num_parameters:,}" if layer.num_parameters else ""
     if layer.parts:
-        yield _text(left + 12, y + 35, _cut(" → ".join(layer.parts), 42), "parts")
-    if layer.num_parameters:
-        yield _text(left + BOX_WIDTH - 12, y + 35, f"{layer.num_parameters:,}", "parameters")
+        room = (BOX_WIDTH - 32) // LETTER - len(parameters)
+        yield _text(left + 12, y + 35, _cut(" → ".join(layer.parts), room), "parts")
+    if parameters:
+        yield _text(left + BOX_WIDTH - 12, y + 35, parameters, "parameters")
     yield "</g>"
 
 

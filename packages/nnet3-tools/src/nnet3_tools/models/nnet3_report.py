@@ -66,7 +66,7 @@ def command(
         nnet = nnet3_descriptors.read_nnet(source)
     name = Path(model_in).name or model_in
     if path is not None:
-        page = report_page(name, nnet, nnet3_graph.ComputationRequest.load(path), timed=time)
+        page = report_page(name, nnet, saved_request(path), timed=time)
     elif frames == 0:
         page = report_page(name, nnet)
     else:
@@ -80,6 +80,18 @@ def command(
             log(NAME, f"the page is without a request, as {USUAL_FRAMES} frames fail: {reason}")
             page = report_page(name, nnet)
     write_atomically(page_out, [page.encode()])
+
+
+def saved_request(path: str) -> ComputationRequest:
+    """The request in a file.
+
+    Raises:
+        SerializationError: The file holds no request; the message names it.
+    """
+    try:
+        return nnet3_graph.ComputationRequest.load(path)
+    except nnet3_descriptors.SerializationError as error:
+        raise nnet3_descriptors.SerializationError(f"{path}: {error}") from error
 
 
 def usual_request(

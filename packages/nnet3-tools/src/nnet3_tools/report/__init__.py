@@ -2,6 +2,7 @@
 
 component_facts.py   numbers about each component: dimensions, parameters, statistics
 program_facts.py     the program of a request, and the effect of each pass
+frames_picture.py    which frames of each layer a request computes
 time_facts.py        the time that the commands of each node take on this machine
 page.py, page.html   the page about a model, in one file
 training_page.py     the page about a run: curves, changes, clipped steps, saturation

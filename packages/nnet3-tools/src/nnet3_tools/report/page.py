@@ -9,9 +9,10 @@ import numpy as np
 from nnet3_compiler.drawing import memory_svg
 from nnet3_descriptors import ComponentNode, NetworkError, Nnet, compute_context
 from nnet3_descriptors.drawing import layers_of, network_svg
-from nnet3_graph import ComputationRequest, IoSpecification
+from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
 
 from nnet3_tools.report.component_facts import component_facts
+from nnet3_tools.report.frames_picture import frames_svg
 from nnet3_tools.report.program_facts import program_facts
 from nnet3_tools.report.rendering import rendered
 
@@ -63,6 +64,7 @@ def report_page(
             for read in layer.reads
         ),
         has_optional=any(read.is_optional for layer in layers for read in layer.reads),
+        has_offsets=any(read.offset for layer in layers for read in layer.reads),
         labels=" ".join(read.text for layer in layers for read in layer.reads),
         facts=facts,
         most_parameters=max((each.num_parameters for each in facts), default=0) or 1,
@@ -75,6 +77,7 @@ def report_page(
         program=program,
         times=times,
         curves=_curves(program),
+        frames=frames_svg(nnet, build_computation_graph(nnet, request), layers) if request else "",
         lines=[] if program is None else program.listing.splitlines()[:MOST_LINES],
         most_lines=MOST_LINES,
     )
