@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -101,6 +102,37 @@ def test_idle_processes_that_die() -> None:
         for process_id in processes.process_ids:
             os.kill(process_id, signal.SIGKILL)
         assert list(processes.map(worker_tasks.squared, range(4))) == [0, 1, 4, 9]
+
+
+_AT_WORK = """
+import worker_tasks
+from nnet3_training.workers import Processes
+
+if __name__ == "__main__":
+    with Processes(2) as processes:
+        list(processes.map(worker_tasks.announced, range(2)))
+"""
+
+
+@pytest.mark.any_versions
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_processes_end_with_the_one_that_asks(how: signal.Signals, tmp_path: Path) -> None:
+    """If it is killed, they end at once, whatever they do."""
+    script = tmp_path / "script.py"
+    script.write_text(_AT_WORK)
+    asking = subprocess.Popen(
+        [sys.executable, script],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert asking.stdout is not None
+    assert [asking.stdout.readline() for _ in range(2)] == ["at work\n"] * 2
+
+    asking.send_signal(how)
+
+    # The output ends when nobody can write to it any more: these processes can, too.
+    asking.communicate(timeout=60)
 
 
 def test_results_that_cannot_be_sent() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -44,3 +45,12 @@ def refused(number: int) -> int:
 def not_to_be_sent(_: object) -> object:
     """Returns an object that cannot be sent."""
     return lambda: None
+
+
+def announced(_: object) -> None:
+    """Prints a line, and computes for an hour."""
+    print("at work", flush=True)
+    end = time.monotonic() + 3600.0
+    matrix = np.eye(500)
+    while time.monotonic() < end:
+        matrix @= matrix

@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection, wait
@@ -58,7 +59,8 @@ class Processes:
     """Processes on this machine; one that dies is replaced, and its task is done again.
 
     They are started when the first tasks come, anew and not as copies of this one, so a script that
-    uses them has an `if __name__ == "__main__":`. They end with the context.
+    uses them has an `if __name__ == "__main__":`. They end with the context, and at once if this
+    process is killed.
     """
 
     def __init__(self, count: int) -> None:
@@ -181,6 +183,7 @@ def _ending(status: int | None) -> str:
 
 def _serve(pipe: Connection) -> None:
     """What a process does: tasks, until nobody asks any more."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asks decides what Ctrl-C ends
     os.environ.setdefault("MKL_NUM_THREADS", "1")  # MKL may be loaded within a task
     while True:
@@ -199,3 +202,11 @@ def _serve(pipe: Connection) -> None:
             return
         except Exception as error:
             pipe.send(WorkerError(f"a result cannot be sent: {error}"))
+
+
+def _end_with_parent() -> None:
+    """Ends this process, whatever it does, when the one that asks has ended."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
