@@ -159,8 +159,9 @@ def nightly(session: nox.Session) -> None:
     """Run ten thousand random networks that no run has seen before, and each way of computing.
 
     The ways are those that tests do not take on this machine: products by other libraries, or as on
-    other processors. Each way runs five hundred networks. The environment variables
-    JUDGED_EACH_WAY, RANDOM_NETWORKS and JUDGED_NETWORKS set other numbers.
+    other processors. Each way runs five hundred networks; as many run as models, as streams and in
+    training. The environment variables JUDGED_EACH_WAY, RANDOM_NETWORKS and JUDGED_NETWORKS set
+    other numbers.
     """
     session.install(FROM_WHEELS, *PACKAGES, "--group=integration")
     seed = int(time.time())
@@ -174,7 +175,10 @@ def nightly(session: nox.Session) -> None:
     tests = "tests/test_random_networks.py", "tests/test_judged_networks.py"
     session.run("pytest", *tests, *TWO_PROCESSES, *session.posargs, env=networks)
     count = counts(JUDGED_EACH_WAY=500)["JUDGED_EACH_WAY"]
-    judge = "python", "tests/judge_random_networks.py", f"--first-seed={seed}", f"--count={count}"
+    options = f"--first-seed={seed}", f"--count={count}"
+    for what in ("models", "streams", "training"):
+        session.run("python", f"tests/judge_random_{what}.py", *options)
+    judge = "python", "tests/judge_random_networks.py", *options
     flags = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     cores = [core for core, flag in CORES.items() if f" {flag} " in flags]
     for way in (*WAYS, *({"OPENBLAS_CORETYPE": core} for core in cores)):

@@ -6,7 +6,8 @@ utterances of any length, how they are cut, and what is made of the outputs.
 
 The definition cuts each utterance by itself, compiles each chunk alone at its own times, and runs
 that program in float64 on nnet3-runtime-reference. Model.compute, with one and several threads, and
-Model.compute_many, with minibatches, must give the same.
+Model.compute_many, with minibatches, must give the same; and compute_many the same bits on any
+number of threads.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from random import Random
+from typing import Any
 
 import attrs
 import numpy as np
@@ -170,36 +173,29 @@ def _clipped(first: int, last: int, frames: int) -> np.ndarray:
 # ---- what is judged ----
 
 
-def found(case: Case) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """The scores of all utterances, by key, in each way of computing them."""
+Scores = dict[str, np.ndarray]
+"""The scores of all utterances, by key."""
+
+
+def found(case: Case) -> Iterator[tuple[str, Scores]]:
+    """Each way of computing the scores, and what it gives."""
     one = Model(case.nnet, priors=case.priors)
     several = Model(case.nnet, priors=case.priors, threads=case.threads)
-    keys, utterances = list(case.utterances), list(case.utterances.values())
-    for name, model in ("compute", one), (f"compute on {case.threads} threads", several):
-        yield (
-            name,
-            {
-                key: model.compute(u.frames, u.ivector, online_ivectors=u.online, **case.options)
-                for key, u in case.utterances.items()
-            },
-        )
-    has_ivector, is_online = utterances[0].ivector is not None, utterances[0].online is not None
-    scores = several.compute(
-        [u.frames for u in utterances],
-        [u.ivector for u in utterances] if has_ivector else None,
-        online_ivectors=[u.online for u in utterances] if is_online else None,
+    yield "compute", _one_by_one(case, one)
+    yield f"compute on {case.threads} threads", _one_by_one(case, several)
+    utterances = list(case.utterances.values())
+    listed = several.compute(
+        [each.frames for each in utterances],
+        _each(case, "ivector", list),
+        online_ivectors=_each(case, "online", list),
         **case.options,
     )
-    yield "compute of a list", dict(zip(keys, scores, strict=True))
+    yield "compute of a list", dict(zip(case.utterances, listed, strict=True))
     for threads in (1, case.threads):
         many = one.compute_many(
-            ((key, u.frames) for key, u in case.utterances.items()),
-            ivectors={key: u.ivector for key, u in case.utterances.items()}
-            if has_ivector
-            else None,
-            online_ivectors=(
-                {key: u.online for key, u in case.utterances.items()} if is_online else None
-            ),
+            ((key, each.frames) for key, each in case.utterances.items()),
+            ivectors=_each(case, "ivector", partial(zip, case.utterances)),
+            online_ivectors=_each(case, "online", partial(zip, case.utterances)),
             threads=threads,
             minibatch_size=case.minibatch_size,
             memory=case.memory,
@@ -208,12 +204,28 @@ def found(case: Case) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
         yield f"compute_many on {threads} threads", dict(many)
 
 
+def _one_by_one(case: Case, model: Model) -> Scores:
+    return {
+        key: model.compute(each.frames, each.ivector, online_ivectors=each.online, **case.options)
+        for key, each in case.utterances.items()
+    }
+
+
+def _each(case: Case, name: str, collect: Callable[[list[np.ndarray]], Any]) -> Any:
+    """The i-vectors of all utterances of this name, collected; None if there are none."""
+    arrays = [getattr(utterance, name) for utterance in case.utterances.values()]
+    if arrays[0] is None:
+        return None
+    collected = collect(arrays)
+    return collected if isinstance(collected, list) else dict(collected)
+
+
 def problems_of_seed(seed: int) -> list[str]:
-    """What differs from the definition; empty if nothing does."""
+    """What differs from the definition, or between numbers of threads; empty if nothing does."""
     case = case_of(seed)
     expected = {key: defined(case, utterance) for key, utterance in case.utterances.items()}
-    problems = []
-    for way, scores in found(case):
+    problems, scores_of = [], dict(found(case))
+    for way, scores in scores_of.items():
         if list(scores) != list(expected):
             problems.append(f"{way}: keys {list(scores)}, expected {list(expected)}")
             continue
@@ -225,6 +237,12 @@ def problems_of_seed(seed: int) -> list[str]:
             difference = float(np.abs(scores[key] - rows).max()) / scale
             if not difference <= LARGEST_DIFFERENCE:
                 problems.append(f"{way}: '{key}' differs by {difference:.1e}")
+    by_one, by_several = (scores_of[f"compute_many on {n} threads"] for n in (1, case.threads))
+    problems += [
+        f"'{key}' has other bits on {case.threads} threads"
+        for key in by_one
+        if not np.array_equal(by_one[key], by_several[key])
+    ]
     return problems
 
 

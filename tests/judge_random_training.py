@@ -1,8 +1,8 @@
 """Compares Trainer with the definition of its steps, for any number of random networks and options.
 
 `python tests/judge_random_training.py --count 1000 --first-seed 1000` prints the seeds whose
-parameters differ. A seed draws a network, minibatches, learning rates, max-changes and l2 terms of
-components, and options: momentum or backstitch, limits, plain objectives.
+parameters differ. A seed draws a network, minibatches of some of its outputs, learning rates,
+max-changes and l2 terms of components, and options: momentum or backstitch, limits, objectives.
 
 The definition takes gradients from nnet3-runtime-reference in float64, and makes the steps as
 Kaldi's nnet3-train describes them. The natural gradient, masks and self-repair are not judged here.
@@ -26,6 +26,7 @@ from judging import parameter_names
 from nnet3_compiler import compile_computation
 from nnet3_descriptors import InputNode, Nnet
 from nnet3_descriptors.components import UpdatableComponent
+from nnet3_descriptors.indexes import N
 from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_runtime_cuda import TrainingError
 from nnet3_runtime_reference import ReferenceComputer
@@ -92,30 +93,51 @@ def case_of(seed: int) -> Case | None:
         backstitch_phase=rng.randint(0, 1),
     )
 
-    def array(io: IoSpecification) -> np.ndarray:
-        dim = drawn.nnet.node_dim(io.name)
-        return values.standard_normal((len(io.indexes), dim), dtype=np.float32)
-
-    examples = [
-        TrainingExample(
-            inputs=[
-                ExampleInput(name=io.name, indexes=io.indexes, values=array(io))
-                for io in request.inputs
-            ],
-            outputs=[
-                ExampleOutput(
-                    name=io.name, indexes=io.indexes, supervision=DenseTargets(values=array(io))
-                )
-                for io in request.outputs
-            ],
-        )
-        for _ in range(3)
-    ]
+    examples = [_example(drawn.nnet, _minibatch(request, rng), values) for _ in range(4)]
     return Case(
         nnet=_with_rates(drawn.nnet, rng),
         examples=examples,
         options=options,
         objective=rng.choice(["linear", "quadratic"]),
+    )
+
+
+def _minibatch(request: ComputationRequest, rng: Random) -> ComputationRequest:
+    """The request, or one for fewer sequences or fewer outputs."""
+    sequences = sorted({int(n) for n in request.outputs[0].indexes[:, N]})
+    most = rng.choice([*sequences, *sequences[-1:] * 3])
+
+    def fewer(io: IoSpecification, has_deriv: bool) -> IoSpecification:
+        return IoSpecification(
+            name=io.name, indexes=io.indexes[io.indexes[:, N] <= most], has_deriv=has_deriv
+        )
+
+    outputs = rng.sample(request.outputs, rng.randint(1, len(request.outputs)))
+    return ComputationRequest(
+        inputs=[fewer(io, has_deriv=False) for io in request.inputs],
+        outputs=[fewer(io, has_deriv=True) for io in outputs],
+    )
+
+
+def _example(
+    nnet: Nnet, request: ComputationRequest, values: np.random.Generator
+) -> TrainingExample:
+    """A minibatch of random inputs and targets."""
+
+    def array(io: IoSpecification) -> np.ndarray:
+        return values.standard_normal((len(io.indexes), nnet.node_dim(io.name)), dtype=np.float32)
+
+    return TrainingExample(
+        inputs=[
+            ExampleInput(name=io.name, indexes=io.indexes, values=array(io))
+            for io in request.inputs
+        ],
+        outputs=[
+            ExampleOutput(
+                name=io.name, indexes=io.indexes, supervision=DenseTargets(values=array(io))
+            )
+            for io in request.outputs
+        ],
     )
 
 
@@ -155,7 +177,7 @@ def defined(case: Case, dtype: type) -> Arrays:
         scale = options.backstitch_training_scale
         interval = options.backstitch_training_interval
         weight = options.l2_regularize_factor * len(
-            {int(n) for n in example.inputs[0].indexes[:, 0]}
+            {int(n) for n in example.inputs[0].indexes[:, N]}
         )
         if scale and number % interval == options.backstitch_phase % interval:
             proposed = _proposed(case, state, example, dtype, l2=0.0)
