@@ -564,6 +564,26 @@ def test_new_learning_rate() -> None:
     np.testing.assert_array_equal(vectorize(slow.nnet), before)
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_freezing_and_thawing(momentum: float) -> None:
+    """Components whose rate was 0 train from the first minibatch with another one, and back."""
+    trainer = Trainer(network(), plain(learning_rate=0.0, momentum=momentum))
+    changed = []
+    for rate, seed in ((0.0, 0), (0.01, 0), (0.0, 0), (0.0, 1), (0.01, 1)):
+        trainer.set_learning_rate(rate)
+        before = trainer.nnet
+        trainer.train_minibatch(example(seed=seed, frames=20 + seed))
+        change = vectorize(trainer.nnet) - vectorize(before)
+        if rate:
+            wanted = (
+                rate * (1.0 - momentum) * gradient(before, example(seed=seed, frames=20 + seed))
+            )
+            np.testing.assert_allclose(change, wanted, rtol=1e-3)
+        changed.append(bool(change.any()))
+
+    assert changed == [False, True, False, False, True]
+
+
 def test_new_dropout() -> None:
     """While dropout drops everything, only the bias after it is trained."""
     nnet = parse_config(

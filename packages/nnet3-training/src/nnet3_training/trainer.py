@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from nnet3_descriptors import Nnet, SerializationError, set_test_mode
 from nnet3_descriptors.editing import set_dropout_proportion, set_learning_rate
+from nnet3_descriptors.structure import NetworkFingerprint
 from nnet3_graph import ComputationRequest
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, TrainingError
@@ -141,12 +142,15 @@ class Trainer:
         self._orthonormal = OrthonormalConstraints(self._device_nnet)
         self._forgetting = self._device_nnet.tape()
         self._device_nnet.record_forgetting(self._forgetting, self.options.batchnorm_stats_scale)
-        self._compiler = CachingCompiler(
+        self._compiler = self._compiler_of(nnet)
+        self._computers: OrderedDict[ComputationRequest, NnetComputer] = OrderedDict()
+
+    def _compiler_of(self, nnet: Nnet) -> CachingCompiler:
+        return CachingCompiler(
             nnet,
             compiler_options=self.options.compiler_options,
             optimize_options=self.options.optimize_options,
         )
-        self._computers: OrderedDict[ComputationRequest, NnetComputer] = OrderedDict()
 
     def __repr__(self) -> str:
         """The network, the number of minibatches so far, and the objectives."""
@@ -288,7 +292,7 @@ class Trainer:
             NetworkError: the rate is negative or not finite.
         """
         nnet = set_learning_rate(self._device_nnet.nnet, learning_rate)
-        self._device_nnet.change_options(nnet)
+        self._change_options(nnet)
         self._update.set_rates(nnet)
 
     def set_dropout(self, proportion: float, pattern: str = "*") -> None:
@@ -304,10 +308,18 @@ class Trainer:
         Raises:
             NetworkError: the proportion is not from 0 to 1.
         """
-        self._device_nnet.change_options(
-            set_dropout_proportion(self._device_nnet.nnet, proportion, pattern)
-        )
+        self._change_options(set_dropout_proportion(self._device_nnet.nnet, proportion, pattern))
         self._computers.clear()
+
+    def _change_options(self, nnet: Nnet) -> None:
+        """Takes over options of components; compiles anew if they decide what programs do.
+
+        A program for a component whose rate is 0 computes no gradient of it.
+        """
+        self._device_nnet.change_options(nnet)
+        if NetworkFingerprint.of(nnet) != NetworkFingerprint.of(self._compiler.nnet):
+            self._compiler = self._compiler_of(nnet)
+            self._computers.clear()
 
     def evaluate(
         self, example: TrainingExample, *, test_mode: bool = True
