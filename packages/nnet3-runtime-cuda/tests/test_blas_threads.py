@@ -82,18 +82,34 @@ def test_the_last_to_leave_may_be_another_thread() -> None:
     assert blas_threads() == before
 
 
+def test_a_limit_holds_in_threads_that_set_none() -> None:
+    """Threads that a caller starts within its limit have the limit."""
+    limit, seen = ThreadLimit(), []
+
+    with limit.at_most(1):
+        in_a_thread(lambda: seen.append(blas_threads()))
+
+    assert seen == [{1}]
+
+
 def test_beside_a_limit_of_the_user() -> None:
     """Within a limit that a user's thread has set, ours holds, and then the user's again."""
     before = blas_threads()
     limit, seen = ThreadLimit(), []
 
     def work() -> None:
+        seen.append(blas_threads())
         with limit.at_most(1):
             seen.append(blas_threads())
         seen.append(blas_threads())
 
     with threadpool_limits(3, user_api="blas"):
+        work()
         in_a_thread(work)
 
-    assert seen == [{1}, {3}]
+    # MKL's limits of users hold for their threads alone.
+    assert seen[:3] == [{3}, {1}, {3}]
+    assert seen[4] == {1}
+    assert seen[3] == seen[5]
+    assert 3 in seen[3]
     assert blas_threads() == before

@@ -17,6 +17,9 @@ from threadpoolctl import LibController, ThreadpoolController
 
 from nnet3_runtime_cuda.cpu.products import blas
 
+_MKL = "mkl"
+"""What threadpoolctl calls it."""
+
 
 @functools.cache
 def _libraries() -> tuple[LibController, ...]:
@@ -36,13 +39,29 @@ def _set(library: LibController, threads: int) -> None:
     Since 3.8, threadpoolctl lets only the thread that set a limit first set another one for an
     OpenBLAS with a pool of its own, and ignores all others. The limit here belongs to the process,
     so the thread in control is dismissed before and after; earlier versions have no such thread.
+    Of MKL, threadpoolctl 3.8 sets the limit of the calling thread alone.
     """
+    if library.internal_api == _MKL:
+        library.dynlib.MKL_Set_Num_Threads(threads)
+        return
     dismiss = getattr(library, "clear_controlling_thread", None)
     if dismiss is not None:
         dismiss(force=True)
     library.set_num_threads(threads)
     if dismiss is not None:
         dismiss(force=True)
+
+
+@contextmanager
+def _without_own_limit() -> Iterator[None]:
+    """Within, the calling thread has the limit of the process; with MKL it may have its own."""
+    libraries = [library.dynlib for library in _libraries() if library.internal_api == _MKL]
+    own = [library.MKL_Set_Num_Threads_Local(0) for library in libraries]
+    try:
+        yield
+    finally:
+        for library, threads in zip(libraries, own, strict=True):
+            library.MKL_Set_Num_Threads_Local(threads)
 
 
 class ThreadLimit:
@@ -60,16 +79,17 @@ class ThreadLimit:
         if threads is None:
             yield
             return
-        with self._lock:
-            self._wishes[threads] += 1
-            self._apply()
-        try:
-            yield
-        finally:
+        with _without_own_limit():
             with self._lock:
-                # A process that was forked meanwhile has forgotten the wish.
-                self._wishes[threads] = max(0, self._wishes[threads] - 1)
+                self._wishes[threads] += 1
                 self._apply()
+            try:
+                yield
+            finally:
+                with self._lock:
+                    # A process that was forked meanwhile has forgotten the wish.
+                    self._wishes[threads] = max(0, self._wishes[threads] - 1)
+                    self._apply()
 
     def _apply(self) -> None:
         """Puts the smallest wish in force; the lock must be held."""
