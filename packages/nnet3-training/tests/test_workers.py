@@ -126,10 +126,11 @@ def test_processes_end_with_the_one_that_asks(how: signal.Signals, tmp_path: Pat
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert asking.stdout is not None
-    assert [asking.stdout.readline() for _ in range(2)] == ["at work\n"] * 2
-
-    asking.send_signal(how)
+    try:
+        assert asking.stdout is not None
+        assert [asking.stdout.readline() for _ in range(2)] == ["at work\n"] * 2
+    finally:
+        asking.send_signal(how)
 
     # The output ends when nobody can write to it any more: these processes can, too.
     asking.communicate(timeout=60)

@@ -48,8 +48,8 @@ def not_to_be_sent(_: object) -> object:
 
 
 def announced(_: object) -> None:
-    """Prints a line, and computes for an hour."""
-    print("at work", flush=True)
+    """Writes a line, in one piece, to standard output, and computes for an hour."""
+    os.write(1, b"at work\n")
     end = time.monotonic() + 3600.0
     matrix = np.eye(500)
     while time.monotonic() < end:
