@@ -3,16 +3,42 @@
 from __future__ import annotations
 
 import html.parser
+import importlib
+import inspect
 
 import numpy as np
 import pytest
-from nnet3_compiler import NnetComputation, compile_computation
+from nnet3_compiler import (
+    Compiler,
+    ComputationBuilder,
+    NnetComputation,
+    compile_computation,
+)
 from nnet3_descriptors import Nnet, compute_context, read_nnet, set_test_mode
-from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
+from nnet3_graph import (
+    BreadthFirstExamination,
+    ComputationGraphBuilder,
+    ComputationRequest,
+    IoSpecification,
+    build_computation_graph,
+)
 from nnet3_optimizer import CachingCompiler, analyze, optimize
-from nnet3_runtime_cuda import NnetComputer, Plan, format_plan, load, make_plan
+from nnet3_runtime_cuda import (
+    DeviceNnet,
+    NnetComputer,
+    Plan,
+    Tracer,
+    format_plan,
+    load,
+    make_plan,
+)
+from nnet3_runtime_onnx import OnnxComputer
+from nnet3_runtime_reference import ReferenceComputer
+from nnet3_tables import MatrixLookup
 from nnet3_training import (
     DenseTargets,
+    DropoutSchedule,
+    Evaluator,
     ExampleInput,
     ExampleOutput,
     Trainer,
@@ -38,6 +64,17 @@ def shown() -> dict[str, object]:
     return {
         "network": nnet,
         "component": nnet.components[0],
+        "compilation": Compiler(nnet, request),
+        "builder": ComputationBuilder(computation),
+        "graph builder": ComputationGraphBuilder(nnet, request),
+        "examination": BreadthFirstExamination(nnet, request),
+        "reference computer": ReferenceComputer(tested, computation),
+        "ONNX computer": OnnxComputer(tested, computation),
+        "device network": DeviceNnet(nnet),
+        "tracer": Tracer(),
+        "evaluator": evaluated(nnet, request),
+        "dropout": DropoutSchedule("0,0.3,0", 100),
+        "matrices": MatrixLookup(f"ark:{MODEL.parent / 'test.feats.ark'}"),
         "request": request,
         "graph": build_computation_graph(nnet, request),
         "computation": computation,
@@ -75,6 +112,13 @@ def trained(nnet: Nnet, request: ComputationRequest) -> Trainer:
     return trainer
 
 
+def evaluated(nnet: Nnet, request: ComputationRequest) -> Evaluator:
+    """An evaluator after one minibatch."""
+    evaluator = Evaluator(nnet)
+    evaluator.add(example(request, 11))
+    return evaluator
+
+
 def test_reprs_are_short(shown: dict[str, object]) -> None:
     """The repr of a value is one line that describes it, without an address in memory."""
     for what, value in shown.items():
@@ -82,6 +126,24 @@ def test_reprs_are_short(shown: dict[str, object]) -> None:
         assert len(text) < 400, what
         assert "\n" not in text, what
         assert " at 0x" not in text, what
+
+
+PACKAGES = [path.name for path in sorted(ROOT.glob("packages/*/src/nnet3_*")) if path.is_dir()]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_public_classes_have_reprs(package: str) -> None:
+    """No public class shows an address in memory: each has a repr of its own."""
+    module = importlib.import_module(package)
+    exported = (getattr(module, name) for name in getattr(module, "__all__", ()))
+
+    assert [
+        each.__name__
+        for each in exported
+        if inspect.isclass(each)
+        and each.__repr__ is object.__repr__
+        and not getattr(each, "_is_protocol", False)
+    ] == []
 
 
 class Elements(html.parser.HTMLParser):

@@ -66,6 +66,10 @@ class Compiler:
         if graph is not None:
             check_graph(nnet, request, graph)
 
+    def __repr__(self) -> str:
+        """The network and the request."""
+        return f"<Compiler of {self.request!r} for {self.nnet!r}>"
+
     def make_steps(self) -> Steps:
         """Returns the steps of the computation.
 

@@ -71,6 +71,10 @@ class ComputationGraphBuilder:
         self._examined: Examined | None = None
         self._pruned: ComputationGraph | None = None
 
+    def __repr__(self) -> str:
+        """The network and the request."""
+        return f"<ComputationGraphBuilder of {self._request!r} for {self._nnet!r}>"
+
     def compute(self) -> None:
         """Finds which rows might be needed for the outputs, and which of them can be computed.
 

@@ -73,6 +73,10 @@ class OnnxComputer:
         self._loop_start = parts.loop_start
         self.reset()
 
+    def __repr__(self) -> str:
+        """The number of models."""
+        return f"<OnnxComputer: {len(self._sessions)} models>"
+
     def reset(self) -> None:
         """Starts a computation in several segments, or a loop, anew from its first segment."""
         self._next = 0

@@ -106,6 +106,10 @@ class ReferenceComputer:
         self._next = 0
         self._can_run_backward = False
 
+    def __repr__(self) -> str:
+        """The computation and the network."""
+        return f"<ReferenceComputer of {self._state.computation!r} on {self._state.nnet!r}>"
+
     def _loop_start(self) -> int | None:
         """Returns the segment that the loop goes back to; None if there is no loop."""
         last = self._rest.commands[-1] if self._rest.commands else None

@@ -33,6 +33,10 @@ class Draws:
         self._masks = np.random.default_rng(seed)
         self._decisions = self._masks.spawn(1)[0]
 
+    def __repr__(self) -> str:
+        """The class: its generators have no short description."""
+        return f"<{type(self).__name__}>"
+
     def chance(self, component: str, probability: float) -> bool:
         """Returns True with the given probability.
 

@@ -107,6 +107,10 @@ class _Lookup:
         else:
             self._archive = _Archive(self._specifier, self.kind)
 
+    def __repr__(self) -> str:
+        """The kind of lookup, and the table."""
+        return f"<{type(self).__name__} in '{self._specifier.target}'>"
+
     def get(self, key: str) -> FloatArray | None:
         """The value of a key; None if there is none.
 

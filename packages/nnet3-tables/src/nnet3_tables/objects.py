@@ -152,6 +152,10 @@ class ObjectWriter:
                 self._final, self._path = final, final + _SUFFIX
         self._stream = self._open()
 
+    def __repr__(self) -> str:
+        """The table."""
+        return f"<ObjectWriter to '{self._specifier.target}'>"
+
     def _open(self) -> IO[bytes]:
         if self._specifier.is_command:
             command = self._specifier.target.removeprefix("|").strip()

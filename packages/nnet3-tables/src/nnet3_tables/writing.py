@@ -66,6 +66,10 @@ class TableWriter:
                         reason = f"there is no folder '{folder}'"
                 raise TableError(f"cannot write '{self._specifier.target}': {reason}") from error
 
+    def __repr__(self) -> str:
+        """The kind of writer, and the table."""
+        return f"<{type(self).__name__} to '{self._specifier.target}'>"
+
     def _library_specifier(self) -> str:
         """The wspecifier for the library, with the temporary name of an archive."""
         if self._incomplete_path is None:

@@ -118,6 +118,11 @@ class DropoutSchedule(Callback):
         self._num_changes = min(num_changes, num_minibatches)
         self._step: int | None = None
 
+    def __repr__(self) -> str:
+        """How many functions it has, and over how many minibatches."""
+        functions = len(self.functions)
+        return f"<DropoutSchedule: {functions} functions, {self._num_minibatches} minibatches>"
+
     def before_minibatch(self, trainer: Trainer) -> None:
         """Sets the proportions, if a change is due."""
         seen = min(trainer.num_minibatches, self._num_minibatches)

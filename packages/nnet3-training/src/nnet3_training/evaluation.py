@@ -132,6 +132,11 @@ class Evaluator:
         self._compiler = CachingCompiler(nnet)
         self._computers: dict[ComputationRequest, NnetComputer] = {}
 
+    def __repr__(self) -> str:
+        """The objective at each output so far."""
+        totals = (f"{total.per_frame:.6g} at '{name}'" for name, total in self.objectives.items())
+        return f"<Evaluator: {', '.join(totals) or 'nothing evaluated'}>"
+
     @property
     def nnet(self) -> Nnet:
         """The network with its current statistics."""

@@ -42,6 +42,10 @@ _LOGGER = logging.getLogger(__name__)
 class Callback:
     """Functions that a `Trainer` calls around its minibatches. Derive from this class."""
 
+    def __repr__(self) -> str:
+        """The class."""
+        return f"<{type(self).__name__}>"
+
     def before_minibatch(self, trainer: Trainer) -> None:
         """Is called before each minibatch; `trainer.num_minibatches` is its number, from 0."""
 

@@ -45,6 +45,11 @@ class ComputationBuilder:
         }
         self._precomputed = list(self._origin.precomputed_indexes)
 
+    def __repr__(self) -> str:
+        """Its size."""
+        matrices = len(self._matrices) - 1
+        return f"<ComputationBuilder: {len(self.commands)} commands, {matrices} matrices>"
+
     def matrix(self, rows: int, columns: int, info: MatrixDebugInfo = NO_DEBUG_INFO) -> int:
         """Adds a matrix, and a submatrix that is all of it.
 

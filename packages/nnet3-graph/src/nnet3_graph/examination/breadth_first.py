@@ -143,6 +143,10 @@ class BreadthFirstExamination:
                 self._records[self._outputs[-1]].usable_count = 1
         self._queue = list(self._outputs)
 
+    def __repr__(self) -> str:
+        """The rows examined, and the hops."""
+        return f"<BreadthFirstExamination: {len(self._records)} rows, {len(self.hops)} hops>"
+
     def _new_rows(self, io: IoSpecification, role: str) -> list[Cindex]:
         """Returns the rows of an input or output, none of which an earlier segment has."""
         cindexes = _cindexes(self.nnet.node_index(io.name), io.indexes)

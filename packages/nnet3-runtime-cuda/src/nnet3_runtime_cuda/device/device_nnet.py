@@ -161,6 +161,11 @@ class DeviceNnet:
                     view[...] = named[name]
             self.machine.push([self._parameters])
 
+    def __repr__(self) -> str:
+        """The network, the type of its numbers, and the kind of machine that has them."""
+        machine = type(self.machine).__name__
+        return f"<DeviceNnet of {self.nnet!r}: {np.dtype(self.dtype).name}, {machine}>"
+
     def with_network(self, nnet: Nnet) -> DeviceNnet:
         """A network that differs in nodes, here on the device, too; not to be trained.
 

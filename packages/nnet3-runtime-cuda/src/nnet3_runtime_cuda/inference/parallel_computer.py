@@ -96,6 +96,13 @@ class ParallelComputer:
         self.memory_bytes = sum(computer.memory_bytes for computer in self.computers)
         self.num_calls = sum(computer.num_calls for computer in self.computers)
 
+    def __repr__(self) -> str:
+        """The number of parts, of calls, and the memory."""
+        return (
+            f"<ParallelComputer: {len(self.computers)} parts, {self.num_calls} calls, "
+            f"{self.memory_bytes:,} bytes>"
+        )
+
     def forward(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
         """Runs the forward pass.
 

@@ -75,6 +75,10 @@ class Tracer:
         self._num_runs = 0
         self._fault: _FirstFault | None = None
 
+    def __repr__(self) -> str:
+        """The number of programs and of runs of commands."""
+        return f"<Tracer: {len(self._programs)} programs, {self._num_runs:,} runs of commands>"
+
     def watch(self, nnet: Nnet, computation: NnetComputation) -> Watch:
         """Returns a watch on the binding of a computation and on its runs."""
         size = len(computation.command_table)

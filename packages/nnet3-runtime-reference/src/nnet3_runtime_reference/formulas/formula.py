@@ -88,6 +88,10 @@ class Formula:
     (BACKPROP_NEEDS_INPUT, ...).
     """
 
+    def __repr__(self) -> str:
+        """The class, which holds no state."""
+        return f"<{type(self).__name__}>"
+
     def memo(self, call: Call) -> Any:
         """Returns values that forward, backward and statistics share; the call has x."""
         return None

@@ -113,6 +113,11 @@ class DenominatorGraph:
         self._made: dict[tuple[int, np.dtype[Any]], _Products] = {}
         self._memory: dict[tuple[int, np.dtype[Any]], Any] = {}
 
+    def __repr__(self) -> str:
+        """Its size."""
+        size = f"{self.num_states} states, {self.num_arcs} arcs, {self.num_pdfs} pdfs"
+        return f"<DenominatorGraph: {size}>"
+
     @property
     def num_pairs(self) -> int:
         """Number of pairs of a state and a pdf that leads to it."""

@@ -82,6 +82,10 @@ class ChainObjective:
         self.graph = DenominatorGraph(den_fst, num_pdfs)
         self.num_failed = 0
 
+    def __repr__(self) -> str:
+        """The denominator, and the sequences that failed."""
+        return f"<ChainObjective with {self.graph!r}: {self.num_failed} sequences failed>"
+
     def compute(
         self, supervision: ChainSupervision, output: Any, *, derivative: bool = True
     ) -> ChainResult:

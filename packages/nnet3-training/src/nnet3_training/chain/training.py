@@ -61,6 +61,10 @@ class ChainTraining:
                 raise ExampleError(f"the network has no output '{name}', which is to be trained")
         self.objective = ChainObjective(den_fst, options, num_pdfs=nnet.node_dim(_OUTPUT))
 
+    def __repr__(self) -> str:
+        """The objective."""
+        return f"<ChainTraining for {self.objective!r}>"
+
     @property
     def options(self) -> ChainOptions:
         """How the objective is computed."""

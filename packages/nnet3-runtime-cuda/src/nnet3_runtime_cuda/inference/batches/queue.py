@@ -122,6 +122,10 @@ class UtteranceQueue:
         self._utterances: deque[QueuedUtterance] = deque()
         self._num_frames = 0
 
+    def __repr__(self) -> str:
+        """The utterances and frames that wait."""
+        return f"<UtteranceQueue: {len(self._utterances)} utterances, {self._num_frames:,} frames>"
+
     def __enter__(self) -> UtteranceQueue:
         self._limit.enter_context(LIMIT.at_most(1))  # once, not for each task
         if self._minibatches is not None:
