@@ -5,7 +5,7 @@ from random import Random
 import attrs
 import numpy as np
 import pytest
-from judge_random_streams import outputs_of_seed
+from judge_random_streams import changing_ivectors, outputs_of_seed
 from judged_cases import LOOP, Case, case_of_seed
 from kaldi_tables import assert_same_archive, read_archive
 from nnet3_compiler import chunks_with_state, compile_computation
@@ -47,7 +47,7 @@ def test_outputs_are_those_of_kaldi(name: str, chunk: int, subsampling: int) -> 
 @pytest.mark.parametrize("seed", range(20))
 def test_streams_are_what_a_model_computes(seed: int) -> None:
     """For random networks, streams side by side have the outputs of whole utterances."""
-    for outputs, expected in outputs_of_seed(seed):
+    for outputs, expected in (*outputs_of_seed(seed), *changing_ivectors(seed)):
         assert_same(outputs, expected)
 
 
