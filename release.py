@@ -62,7 +62,8 @@ class Package:
     @cached_property
     def version(self) -> str:
         """Its version, "" if it has none."""
-        found = _VERSION.search((self.folder / "src" / self.module / "__init__.py").read_text())
+        init = self.folder / "src" / self.module / "__init__.py"
+        found = _VERSION.search(init.read_text(encoding="utf-8"))
         return found[1] if found else ""
 
     @property
@@ -93,7 +94,7 @@ def missing_in_sources(package: Package) -> Iterator[str]:
             yield f"version {package.version} is not in its normal form {Version(package.version)}"
     except InvalidVersion:
         yield f"src/{package.module}/__init__.py: {package.version!r} is no version"
-    section = _SECTION.search((package.folder / "CHANGELOG.md").read_text())
+    section = _SECTION.search((package.folder / "CHANGELOG.md").read_text(encoding="utf-8"))
     if section is None or section[1] != package.version:
         found = section[0] if section else "none"
         yield f"CHANGELOG.md: expected a first section '## {package.version} (DATE)', found {found}"

@@ -49,13 +49,13 @@ def examples(rng: np.random.Generator) -> Iterator[bytes]:
 
 def peak(process_id: int) -> float:
     """The largest memory of a process so far, in megabytes."""
-    status = Path(f"/proc/{process_id}/status").read_text()
+    status = Path(f"/proc/{process_id}/status").read_text(encoding="utf-8")
     return int(status.partition("VmHWM:")[2].split()[0]) / 1000
 
 
 def processor_seconds(process_id: int) -> float:
     """The processor time of a process so far."""
-    fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
+    fields = Path(f"/proc/{process_id}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 

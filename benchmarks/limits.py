@@ -333,7 +333,7 @@ def measured(
     process = os.fork()
     if process == 0:
         if memory:
-            with open("/proc/self/statm") as statm:
+            with open("/proc/self/statm", encoding="utf-8") as statm:
                 size = int(statm.read().split()[0]) * resource.getpagesize() + (memory << 20)
             resource.setrlimit(resource.RLIMIT_AS, (size, size))
         if cpu:

@@ -20,7 +20,11 @@ def exported(file: Path) -> set[str]:
     """The names that a package lists in __all__; none for a module."""
     if file.name != "__init__.py":
         return set()
-    assigned = (each for each in ast.parse(file.read_text()).body if isinstance(each, ast.Assign))
+    assigned = (
+        each
+        for each in ast.parse(file.read_text(encoding="utf-8")).body
+        if isinstance(each, ast.Assign)
+    )
     lists = [each.value for each in assigned if "__all__" in map(ast.unparse, each.targets)]
     return {name for each in lists for name in ast.literal_eval(each)}
 

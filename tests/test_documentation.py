@@ -38,7 +38,9 @@ output-node name=output input=affine
 
 def blocks(page: Path) -> Iterator[tuple[str, str]]:
     """The code of a page: its kind, "python" or "pycon", and its text."""
-    yield from re.findall(r"^```(python|pycon)\n(.*?)^```", page.read_text(), re.DOTALL | re.M)
+    yield from re.findall(
+        r"^```(python|pycon)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.M
+    )
 
 
 PAGES = {
@@ -157,7 +159,7 @@ def test_code_of_pages(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def commands(page: Path) -> Iterator[list[str]]:
     """The words of the commands of nnet3-tools that a page shows in lines of their own."""
-    text = page.read_text().replace("\\\n", " ")
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
     for line in re.findall(r"^(?:    )?(?:uv run )?((?:nnet3|chain)-[a-z-]+ .*)$", text, re.M):
         name = line.split()[0].replace("-", "_")
         if name in TOOLS:

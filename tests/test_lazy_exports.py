@@ -28,7 +28,11 @@ def package_of(file: Path) -> str:
 
 def typed_imports(file: Path) -> dict[str, list[str]]:
     """The imports under `if TYPE_CHECKING`: names by module."""
-    conditions = [each for each in ast.parse(file.read_text()).body if isinstance(each, ast.If)]
+    conditions = [
+        each
+        for each in ast.parse(file.read_text(encoding="utf-8")).body
+        if isinstance(each, ast.If)
+    ]
     [block] = [each for each in conditions if ast.unparse(each.test) == "TYPE_CHECKING"]
     imports = [each for each in block.body if isinstance(each, ast.ImportFrom)]
     return {str(each.module): sorted(alias.name for alias in each.names) for each in imports}
@@ -36,7 +40,11 @@ def typed_imports(file: Path) -> dict[str, list[str]]:
 
 def lazy_imports(file: Path) -> dict[str, list[str]]:
     """The arguments of `on_first_use`."""
-    calls = [each for each in ast.walk(ast.parse(file.read_text())) if isinstance(each, ast.Call)]
+    calls = [
+        each
+        for each in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(each, ast.Call)
+    ]
     [call] = [each for each in calls if ast.unparse(each.func) == "on_first_use"]
     given = ast.literal_eval(call.args[1])
     return {module: sorted(names) for module, names in given.items()}

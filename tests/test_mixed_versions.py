@@ -28,7 +28,9 @@ pytestmark = pytest.mark.skipif(not RELEASED, reason="NNET3_RELEASED names no fo
 def test_one_package_is_older(released: Path, tmp_path: Path) -> None:
     """With any one package older, values are read, and outputs are Kaldi's."""
     module = released.name.partition("-")[0]
-    today = Path(os.environ["NNET3_WHEELS"], "constraints.txt").read_text().splitlines()
+    today = (
+        Path(os.environ["NNET3_WHEELS"], "constraints.txt").read_text(encoding="utf-8").splitlines()
+    )
     others = [line for line in today if line.partition(" ")[0] != module]
     constraints = tmp_path / "constraints.txt"
     constraints.write_text("\n".join([*others, f"{module} @ {released.as_uri()}"]))

@@ -52,12 +52,12 @@ def test_sessions_of_the_readme() -> None:
 
 def links(page: Path) -> list[str]:
     """The targets of a Markdown page's links within the project."""
-    return re.findall(r"\]\(([^):]+)\)", page.read_text())
+    return re.findall(r"\]\(([^):]+)\)", page.read_text(encoding="utf-8"))
 
 
 def anchors(page: Path) -> set[str]:
     """The names by which links point to headings of a page."""
-    headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 

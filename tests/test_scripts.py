@@ -52,7 +52,7 @@ def missing(text: str) -> list[str]:
 @pytest.mark.parametrize("file", SCRIPTS, ids=lambda file: str(file.relative_to(ROOT)))
 def test_imports(file: Path) -> None:
     """Each name that a script imports from a package of this project exists."""
-    assert missing(file.read_text()) == []
+    assert missing(file.read_text(encoding="utf-8")) == []
 
 
 def test_imports_of_what_is_gone() -> None:

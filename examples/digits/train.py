@@ -63,7 +63,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, choices=sorted(EPOCHS), default=1, help="at the end")
     parser.add_argument("--processes", type=int, default=2)
     arguments = parser.parse_args()
-    nnet = parse_config((FOLDER / "nnet.config").read_text(), rng=np.random.default_rng(0))
+    nnet = parse_config(
+        (FOLDER / "nnet.config").read_text(encoding="utf-8"), rng=np.random.default_rng(0)
+    )
     options = RecipeOptions(
         num_epochs=EPOCHS[arguments.jobs],
         num_jobs_initial=1,

@@ -146,7 +146,7 @@ def _check_place(error: ModelFileError, file: DamagedFile) -> None:
 
 def _memory(name: str) -> int:
     """Returns an entry of the status of this process, in bytes."""
-    lines = Path("/proc/self/status").read_text().splitlines()
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return int(next(line for line in lines if line.startswith(name)).split()[1]) << 10
 
 

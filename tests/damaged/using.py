@@ -406,7 +406,7 @@ def _limited(seconds: float) -> Iterator[None]:
 
 def _allow_memory() -> None:
     """Limits the memory of this process to its current size and `MEMORY` more."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
     limit = pages * resource.getpagesize() + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
 

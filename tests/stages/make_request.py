@@ -10,7 +10,7 @@ from nnet3_graph import ComputationRequest, IoSpecification, build_computation_g
 
 def main(case: str, folder: str) -> None:
     """Read FOLDER/network and the request of a case.json; write FOLDER/request."""
-    wanted = json.loads(Path(case).read_text())["request"]
+    wanted = json.loads(Path(case).read_text(encoding="utf-8"))["request"]
     request = ComputationRequest(
         inputs=tuple(IoSpecification(**io) for io in wanted["inputs"]),
         outputs=tuple(IoSpecification(**io) for io in wanted["outputs"]),

@@ -19,9 +19,11 @@ from hypothesis import strategies as st
 from nnet3_tables import (
     MatrixLookup,
     MatrixWriter,
+    ObjectWriter,
     TableError,
     VectorLookup,
     VectorWriter,
+    commands,
     native,
     read_matrices,
     read_tokens,
@@ -692,6 +694,25 @@ def test_names_that_are_no_utf8(tmp_path: Path) -> None:
 
     with VectorLookup(f"ark:{folder}/v.ark") as lookup:
         np.testing.assert_array_equal(lookup.get("speaker"), range(3))
+
+
+def test_command_without_a_shell(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is no shell, as on Windows, an error says so; one that PATH finds is used."""
+    sh = commands.shell("")[0]
+    monkeypatch.setattr(commands, "_SHELL", str(tmp_path / "no" / "sh"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for action in (
+        lambda: read_all(f"ark:cat {archive} |"),
+        lambda: ObjectWriter("ark:| cat > /dev/null"),
+    ):
+        with pytest.raises(TableError, match=r"^the command 'cat .*' needs the shell 'sh', and"):
+            action()
+
+    (tmp_path / "sh").symlink_to(sh)
+
+    assert_equal(read_all(f"ark:/bin/cat {archive} |"), MATRICES)
 
 
 def test_output_command_that_reads_nothing() -> None:

@@ -29,8 +29,8 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """An acoustic model from nnet3-am-init, in the current folder."""
     monkeypatch.chdir(tmp_path)
     write_nnet(parse_config(CONFIG), "0.raw")
-    Path("tree").write_text(TREE)
-    Path("topo").write_text(TOPOLOGY)
+    Path("tree").write_text(TREE, encoding="utf-8")
+    Path("topo").write_text(TOPOLOGY, encoding="utf-8")
     init(["tree", "topo", "0.raw", "0.mdl"])
     return "0.mdl"
 
@@ -62,7 +62,7 @@ def test_transition_model_of_another_model(model: str) -> None:
 
 def test_transitions_and_priors(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Probabilities and priors come from the alignments; an unseen pdf's prior is the floor."""
-    Path("ali.txt").write_text("a 1 1 1 2\nb 1 1 1 2\n")
+    Path("ali.txt").write_text("a 1 1 1 2\nb 1 1 1 2\n", encoding="utf-8")
 
     train(["--prior-floor=0.01", model, "ark:ali.txt", "1.mdl"])
 
@@ -74,8 +74,8 @@ def test_transitions_and_priors(model: str, capsys: pytest.CaptureFixture[str]) 
 
 def test_foreign_alignments(model: str) -> None:
     """A transition-id that the model lacks, and alignments without frames, are errors."""
-    Path("ali.txt").write_text("a 1 2 5\n")
-    Path("empty.txt").write_text("")
+    Path("ali.txt").write_text("a 1 2 5\n", encoding="utf-8")
+    Path("empty.txt").write_text("", encoding="utf-8")
     with pytest.raises(click.ClickException, match="ids of 1 to 4, found 5"):
         train([model, "ark:ali.txt", "1.mdl"])
     with pytest.raises(click.ClickException, match=r"'ark:empty.txt' has no frames"):

@@ -101,7 +101,7 @@ def test_supervisions(run: Run) -> None:
 
 def test_supervisions_of_what_does_not_fit(run: Run) -> None:
     """Too many phones for the frames give a warning; the tool fails if most utterances do."""
-    Path("phones.txt").write_text("a 1 1 ; 29 1 ; 30 1 ; 31 1 ; 1 1\nb 1 0\n")
+    Path("phones.txt").write_text("a 1 1 ; 29 1 ; 30 1 ; 31 1 ; 1 1\nb 1 0\n", encoding="utf-8")
 
     status, errors = run(COMMANDS["supervision"])
 
@@ -115,7 +115,9 @@ def test_supervisions_of_lattices(run: Run) -> None:
     """Phone lattices become Kaldi's supervisions; one without alignment is left out."""
     folder = CHAIN_REFERENCE / "lattices"
     lines = (folder / "lattices.txt").read_text()
-    Path("lattices.txt").write_text(f"{lines}bad \n0 1 5 0,0,1\n1 2 5 0,0,1\n1\n2\n\n")
+    Path("lattices.txt").write_text(
+        f"{lines}bad \n0 1 5 0,0,1\n1 2 5 0,0,1\n1\n2\n\n", encoding="utf-8"
+    )
     command = dict(
         line.split(": ", 1) for line in (folder / "commands.txt").read_text().splitlines()
     )["supervision"]

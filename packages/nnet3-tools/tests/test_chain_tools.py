@@ -103,8 +103,8 @@ def test_copies_to_text_and_back(run: Run) -> None:
 def test_copies_with_weights_and_names(run: Run) -> None:
     """Tables by key give the factor of the weight, and the name of the output."""
     first, second = keys("cegs8.ark")[:2]
-    Path("weights").write_text(f"{first} 0.25\n{second} 2\n")
-    Path("names").write_text(f"{first} output-a\n{second} output-b\n")
+    Path("weights").write_text(f"{first} 0.25\n{second} 2\n", encoding="utf-8")
+    Path("names").write_text(f"{first} output-a\n{second} output-b\n", encoding="utf-8")
 
     status, _, errors = run(
         "nnet3-chain-copy-egs --weights=ark:weights --outputs=ark:names ark:cegs8.ark ark:new.ark"

@@ -98,7 +98,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     work = tmp_path / "work"
     work.mkdir()
     monkeypatch.chdir(work)
-    Path("nnet.config").write_text(CONFIG)
+    Path("nnet.config").write_text(CONFIG, encoding="utf-8")
     write_nnet(parse_config(CONFIG, rng=np.random.default_rng(1)), "final.raw")
     rng = np.random.default_rng(2)
     lines = []
@@ -109,7 +109,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                 writer.write(f"{name}{number}", features)
                 classes = " ".join(map(str, features[:, :3].argmax(axis=1)))
                 lines.append(f"{name}{number} {classes}\n")
-    Path("ali.txt").write_text("".join(lines))
+    Path("ali.txt").write_text("".join(lines), encoding="utf-8")
     return work
 
 

@@ -40,7 +40,7 @@ Run = Callable[..., tuple[int, str, str]]
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfdbinary) -> Run:
     """A function that runs a tool beside a config and a network: status, output, errors."""
     monkeypatch.chdir(tmp_path)
-    Path("nnet.config").write_text(CONFIG)
+    Path("nnet.config").write_text(CONFIG, encoding="utf-8")
     write_nnet(parse_config(CONFIG), "nnet.raw")
 
     def run(tool: str, *arguments: str) -> tuple[int, str, str]:
@@ -68,7 +68,7 @@ class TestInit:
 
     def test_adds_to_a_network(self, run: Run) -> None:
         """With three files, the lines extend the network in the first."""
-        Path("more.config").write_text("output-node name=output2 input=affine")
+        Path("more.config").write_text("output-node name=output2 input=affine", encoding="utf-8")
 
         status, _, _ = run("nnet3-init", "nnet.raw", "more.config", "new.raw")
 
@@ -85,7 +85,9 @@ class TestInit:
 
     def test_shows_the_place_of_a_fault(self, run: Run) -> None:
         """A fault in the config lines gives one line on standard error, and no output."""
-        Path("nnet.config").write_text(CONFIG.replace("input=fixed", "input=fixd"))
+        Path("nnet.config").write_text(
+            CONFIG.replace("input=fixed", "input=fixd"), encoding="utf-8"
+        )
 
         status, _, errors = run("nnet3-init", "nnet.config", "new.raw")
 
@@ -128,7 +130,9 @@ class TestInfo:
         _, expected, _ = run("nnet3-info", "nnet.raw")
 
         assert run("nnet3-info", "cat nnet.raw |") == (0, expected, "")
-        standard_input = io.TextIOWrapper(io.BytesIO(Path("nnet.raw").read_bytes()))
+        standard_input = io.TextIOWrapper(
+            io.BytesIO(Path("nnet.raw").read_bytes()), encoding="utf-8"
+        )
         monkeypatch.setattr(sys, "stdin", standard_input)
         assert run("nnet3-info", "-") == (0, expected, "")
 
@@ -320,8 +324,10 @@ class TestCopy:
 
     def test_configs(self, run: Run) -> None:
         """Config lines and edit directives can come from files."""
-        Path("more.config").write_text("output-node name=extra input=affine\n")
-        Path("edits.config").write_text("remove-output-nodes name=output\nremove-orphans\n")
+        Path("more.config").write_text("output-node name=extra input=affine\n", encoding="utf-8")
+        Path("edits.config").write_text(
+            "remove-output-nodes name=output\nremove-orphans\n", encoding="utf-8"
+        )
 
         run(
             "nnet3-copy",

@@ -211,7 +211,7 @@ def test_what_is_read_is_not_overwritten(
     """An output that is also the model or the features is refused; both stay unchanged."""
     monkeypatch.chdir(folder)
     Path("link.ark").symlink_to("feats.ark")
-    Path("feats.scp").write_text("u00 feats.ark:4[0:2]\n")
+    Path("feats.scp").write_text("u00 feats.ark:4[0:2]\n", encoding="utf-8")
     before = [Path(name).read_bytes() for name in ("final.raw", "feats.ark")]
 
     done = invoke(nnet3_compute.command, "final.raw", features, table)

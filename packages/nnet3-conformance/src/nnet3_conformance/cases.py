@@ -120,7 +120,8 @@ def write_case(folder: Path, case: Case) -> None:
         "version": VERSION,
         "cases": [attrs.asdict(entry) for entry in sorted(entries, key=lambda each: each.name)],
     }
-    (folder / LISTING).write_text(json.dumps(listing, indent=1) + "\n")
+    text = json.dumps(listing, indent=1) + "\n"
+    (folder / LISTING).write_text(text, encoding="utf-8")
 
 
 def _single(arrays: Mapping[str, npt.NDArray[Any]]) -> Arrays:
@@ -135,7 +136,7 @@ def read_entries(folder: Path) -> tuple[Entry, ...]:
     """
     path = folder / LISTING
     try:
-        listing = json.loads(path.read_text())
+        listing = json.loads(path.read_text(encoding="utf-8"))
         found = listing["format"], listing["version"]
         if found != (FORMAT, VERSION):
             raise ConformanceError(

@@ -104,7 +104,12 @@ def judge_program(
             arguments = [*command, str(case.folder), program, str(found)]
             try:
                 done = subprocess.run(
-                    arguments, capture_output=True, text=True, timeout=seconds, check=False
+                    arguments,
+                    capture_output=True,
+                    encoding="utf-8",
+                    errors="replace",
+                    timeout=seconds,
+                    check=False,
                 )
             except OSError as error:
                 raise ConformanceError(f"cannot run {command[0]}: {error.strerror}") from error

@@ -48,7 +48,7 @@ def reference_cases(folder: Path, only: str = "") -> Iterator[Case]:
 
 
 def _case(folder: Path, name: str) -> Case:
-    description = json.loads((folder / "case.json").read_text())
+    description = json.loads((folder / "case.json").read_text(encoding="utf-8"))
     test_mode = description["test_mode"]
     nnet = read_nnet(folder / ("nnet.txt" if test_mode else "nnet.raw"))
     if test_mode:

@@ -1,14 +1,32 @@
 """Commands of the shell that tables and models are read from and written to."""
 
+import os
+import shutil
 import signal
+import sys
+
+from nnet3_tables.errors import TableError
+
+_SHELL = "/bin/sh"
 
 
 def shell(command: str) -> list[str]:
-    """Returns the program, with its arguments, that runs a command of the shell."""
-    return ["/bin/sh", "-c", command]
+    """Returns the program, with its arguments, that runs a command of the shell.
+
+    Raises:
+        TableError: There is no such shell, as on most machines with Windows.
+    """
+    program = _SHELL if os.path.exists(_SHELL) else shutil.which("sh")
+    if program is None:
+        raise TableError(
+            f"the command '{command.strip()}' needs the shell 'sh', and there is no {_SHELL} and "
+            "no 'sh' in the folders of PATH"
+        )
+    return [program, "-c", command]
 
 
 def is_cut_off(status: int) -> bool:
     """Returns whether a command, or its shell, ended because nobody reads its output any more."""
-    # Looked up here, as there are systems without this signal (and without commands).
+    if sys.platform == "win32":  # which has no such signal
+        return False
     return status in (-signal.SIGPIPE, 128 + signal.SIGPIPE)

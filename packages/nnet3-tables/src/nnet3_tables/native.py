@@ -25,9 +25,10 @@ class Log:
         would be closed at a time of its own, with a ResourceWarning.
         """
         if hasattr(os, "memfd_create"):
-            return os.memfd_create("log")
-        with tempfile.TemporaryFile() as file:
-            return os.dup(file.fileno())
+            file: int = os.memfd_create("log")
+            return file
+        with tempfile.TemporaryFile() as other:
+            return os.dup(other.fileno())
 
     @contextlib.contextmanager
     def capture(self, *, enabled: bool = True) -> Iterator[None]:

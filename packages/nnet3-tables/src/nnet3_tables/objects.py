@@ -212,7 +212,7 @@ class ObjectWriter:
             if self._final is not None and self._path is not None:
                 os.replace(self._path, self._final)
             if self._specifier.writes_both:
-                with open(self._specifier.files[1], "w", encoding="utf-8") as script:
+                with open(self._specifier.files[1], "w", encoding="utf-8", newline="\n") as script:
                     script.writelines(self._script)
         except OSError as error:
             raise self._failure(error) from error

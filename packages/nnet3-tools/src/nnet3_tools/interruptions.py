@@ -10,9 +10,10 @@ signal at once, interrupts the main thread again and again.
 import contextlib
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 _PAUSE = 0.02
 """Seconds between two interruptions of the main thread."""
@@ -29,7 +30,8 @@ def heard() -> Iterator[None]:
     of the main thread, and on systems without signals to threads.
     """
     if (
-        not hasattr(signal, "pthread_kill")
+        sys.platform == "win32"
+        or not hasattr(signal, "pthread_kill")
         or threading.current_thread() is not threading.main_thread()
         or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
     ):
@@ -37,8 +39,12 @@ def heard() -> Iterator[None]:
         return
     news, sink = os.pipe()
     os.set_blocking(sink, False)  # signal.set_wakeup_fd requires it
+    waiting = threading.get_ident()
     thread = threading.Thread(
-        target=_interrupt, args=(threading.get_ident(), news), name="interruptions", daemon=True
+        target=_interrupt,
+        args=(lambda: signal.pthread_kill(waiting, signal.SIGURG), news),
+        name="interruptions",
+        daemon=True,
     )
     # SIGURG usually does nothing. With a handler it makes a system call return, and then Python
     # handles all signals.
@@ -56,11 +62,11 @@ def heard() -> Iterator[None]:
         os.close(sink)
 
 
-def _interrupt(thread: int, news: int) -> None:
+def _interrupt(interrupt: Callable[[], None], news: int) -> None:
     """Interrupts a thread from the first Ctrl-C on until the end.
 
     Args:
-        thread: Its number.
+        interrupt: Interrupts it once.
         news: A pipe with the numbers of signals, each a byte.
     """
     is_needed = False
@@ -68,4 +74,4 @@ def _interrupt(thread: int, news: int) -> None:
         is_needed = is_needed or signal.SIGINT in numbers
         if is_needed:
             time.sleep(_PAUSE)
-            signal.pthread_kill(thread, signal.SIGURG)  # writes to `news`, so the loop goes on
+            interrupt()  # writes to `news`, so the loop goes on

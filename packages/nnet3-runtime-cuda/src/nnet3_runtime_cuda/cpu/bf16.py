@@ -33,7 +33,7 @@ def missing() -> str:
     """The missing parts for products in bfloat16 on this machine; empty if none is missing."""
     if not has_bf16():
         return "MKL (the extra 'mkl')"
-    if not _PROCESSOR.exists() or " amx_bf16" not in _PROCESSOR.read_text():
+    if not _PROCESSOR.exists() or " amx_bf16" not in _PROCESSOR.read_text(encoding="utf-8"):
         return "a processor with AMX"
     return ""
 

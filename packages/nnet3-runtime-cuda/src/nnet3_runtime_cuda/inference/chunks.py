@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Iterator
@@ -47,11 +48,12 @@ def check_frames(
 
 def memory_of_machine() -> float:
     """The size of the machine's memory in bytes; infinite if unknown."""
-    try:
-        size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):  # there is no such system call, or name
-        return math.inf
-    return size if size > 0 else math.inf
+    if hasattr(os, "sysconf"):  # not on Windows
+        with contextlib.suppress(OSError, ValueError):  # the system may not have such names
+            size: int = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+            if size > 0:
+                return size
+    return math.inf
 
 
 def check_memory(num_frames: int, dim: int) -> None:

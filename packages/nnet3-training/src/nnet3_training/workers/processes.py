@@ -46,12 +46,12 @@ class _Worker:
 
     Attributes:
         process: It.
-        pipe: Leads to it.
+        pipe: Leads to it; on Windows a PipeConnection, elsewhere a Connection.
         task: What it does; None for nothing.
     """
 
     process: Any
-    pipe: Connection
+    pipe: Any
     task: _Task | None = None
 
 
@@ -140,7 +140,7 @@ class Processes:
         """Takes the answers that have come, of which there is one at least."""
         busy = {worker.pipe: worker for worker in self._workers if worker.task is not None}
         for pipe in wait(list(busy)):
-            worker = busy[pipe]  # type: ignore[index]  # only pipes were given
+            worker = busy[pipe]
             task = worker.task
             assert task is not None
             try:
