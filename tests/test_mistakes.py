@@ -7,6 +7,7 @@ command line, each with a line that the tool prints.
 from __future__ import annotations
 
 import gzip
+import io
 import shlex
 import shutil
 import sys
@@ -15,22 +16,32 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from nnet3_compiler import NnetComputation, parse_computation
+from nnet3_compiler import NnetComputation, compile_computation, parse_computation
 from nnet3_descriptors import (
     Nnet,
     Nnet3Error,
     parse_config,
     read_acoustic_model,
     read_nnet,
+    write_acoustic_model,
+    write_nnet,
 )
 from nnet3_descriptors.editing import apply_edits
 from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
-from nnet3_optimizer import CachingCompiler
+from nnet3_optimizer import CachingCompiler, optimize
 from nnet3_runtime_cuda import NnetComputer, load
-from nnet3_tables import read_table
+from nnet3_tables import read_table, write_table
 from nnet3_tools.compute import nnet3_compute
-from nnet3_tools.models import nnet3_am_info, nnet3_copy, nnet3_init
-from nnet3_tools.training import nnet3_train_recipe
+from nnet3_tools.egs import nnet3_merge_egs
+from nnet3_tools.models import (
+    nnet3_am_copy,
+    nnet3_am_info,
+    nnet3_average,
+    nnet3_copy,
+    nnet3_info,
+    nnet3_init,
+)
+from nnet3_tools.training import nnet3_train, nnet3_train_recipe
 from reference_cases import ROOT
 
 MODEL = "final.raw"
@@ -54,9 +65,30 @@ FILES = {
     "numbers.txt": b"utt1 1.5 2.5 3.5\n4.5 5.5 6.5\n",
     "ragged.txt": b"utt1 [\n  1 2 3\n  4 5 ]\n",
     "vectors.ark": b"utt1 \0BFV \4\3\0\0\0" + bytes(12),
+    "network.xconfig": b"input dim=40 name=input\noutput-layer name=output dim=10\n",
+    "misspelt.config": b"input-node name=input dim=40\noutput-node name=output input=inptu\n",
+    "feats.scp": b"utt1 test.feats.ark:34\n",
+    "nowhere.scp": b"utt1 nowhere.ark:5\n",
+    "inside.scp": b"utt1 test.feats.ark:7\n",
+    "keys.scp": b"utt1\n",
+    "command.scp": b"utt1 sox speech.flac -t wav - |\n",
+    "range.scp": b"utt1 test.feats.ark:34[0:999]\n",
+    "options.conf": b"--frames-per-chunk=50\nuse-gpu=no\n",
+    "chain.egs": b"utt1 \0B<Nnet3ChainEg> ",
 }
 
-TOOLS = (nnet3_am_info, nnet3_compute, nnet3_copy, nnet3_init, nnet3_train_recipe)
+TOOLS = (
+    nnet3_am_copy,
+    nnet3_am_info,
+    nnet3_average,
+    nnet3_compute,
+    nnet3_copy,
+    nnet3_info,
+    nnet3_init,
+    nnet3_merge_egs,
+    nnet3_train,
+    nnet3_train_recipe,
+)
 
 Action = Callable[[], object]
 INPUT = "input-node name=input dim=40\n"
@@ -107,7 +139,27 @@ def table(specifier: str) -> Action:
     return lambda: dict(read_table(specifier))
 
 
+def with_ivector(**options: object) -> Action:
+    """Computes outputs of a network that needs an i-vector."""
+    return lambda: load(SPEAKER).compute(FRAMES, **options)  # type: ignore[arg-type]
+
+
 FRAMES = np.zeros((30, 23), np.float32)
+RECURRENT = parse_config(
+    "input-node name=input dim=3\n"
+    "component name=a type=NoOpComponent dim=3\n"
+    "component-node name=a component=a input=Sum(input, Offset(a, -1))\n"
+    "output-node name=output input=a\n"
+)
+SPEAKER = parse_config(
+    "input-node name=input dim=23\n"
+    "input-node name=ivector dim=100\n"
+    "output-node name=output input=Append(input, ReplaceIndex(ivector, t, 0))\n"
+)
+BOTH = ComputationRequest(
+    inputs=[IoSpecification.from_range(name, 0, 1) for name in ("input", "ivector")],
+    outputs=[IoSpecification.from_range("output", 0, 1)],
+)
 AFFINE = "component name=a type=AffineComponent input-dim=40 output-dim=3"
 
 # fmt: off
@@ -542,6 +594,257 @@ MISTAKES: dict[str, tuple[Action, str]] = {
         "    m1 = 8 x\n"
         "    ^^^^^^^^",
     ),
+    "an xconfig for config lines": (
+        lambda: parse_config("input dim=40 name=input\noutput-layer name=output dim=10"),
+        "line 1, column 1: a line must begin with one of component, component-node, input-node, "
+        "output-node, dim-range-node; this is a line of an xconfig: Kaldi's "
+        "steps/nnet3/xconfig_to_configs.py makes config lines of it (configs/final.config)\n"
+        "    input dim=40 name=input\n"
+        "    ^^^^^",
+    ),
+    "a path for the config lines": (
+        lambda: parse_config("configs/final.config"),
+        "a line must begin with one of component, component-node, input-node, output-node, "
+        "dim-range-node\n"
+        "    configs/final.config\n"
+        "    ^^^^^^^^^^^^^^^^^^^^",
+    ),
+    "a comma after a name": (
+        config("component name=a, type=NoOpComponent dim=40"),
+        "line 2, column 16: 'name' must begin with a letter or '_' and hold only letters, "
+        "digits, '_', '-' and '.' (got 'a,')\n"
+        "    component name=a, type=NoOpComponent dim=40\n"
+        "                   ^^",
+    ),
+    "underscores in a key": (
+        config("component name=a type=AffineComponent input-dim=40 output_dim=3"),
+        "line 2, column 52: 'output-dim' is missing; is 'output_dim' a misspelling of it?\n"
+        "    component name=a type=AffineComponent input-dim=40 output_dim=3\n"
+        "                                                       ^^^^^^^^^^",
+    ),
+    "a dimension with a point": (
+        config("input-node name=ivector dim=100.0"),
+        "line 2, column 29: 'dim' must be an integer, got '100.0'\n"
+        "    input-node name=ivector dim=100.0\n"
+        "                                ^^^^^",
+    ),
+    "a proportion above 1": (
+        config("component name=a type=DropoutComponent dim=40 dropout-proportion=2"),
+        "line 2, column 66: DropoutComponent: 'dropout-proportion' must be <= 1, got 2\n"
+        "    component name=a type=DropoutComponent dim=40 dropout-proportion=2\n"
+        "                                                                     ^",
+    ),
+    "blocks that do not divide": (
+        config("component name=a type=BatchNormComponent dim=40 block-dim=7"),
+        "line 2, column 59: BatchNormComponent: 'block-dim' must divide 40, got 7\n"
+        "    component name=a type=BatchNormComponent dim=40 block-dim=7\n"
+        "                                                              ^",
+    ),
+    "a matrix in a file that does not exist": (
+        config("component name=a type=FixedAffineComponent matrix=exp/lda.mat"),
+        "line 2, column 51: exp/lda.mat: cannot be read: No such file or directory\n"
+        "    component name=a type=FixedAffineComponent matrix=exp/lda.mat\n"
+        "                                                      ^^^^^^^^^^^",
+    ),
+    "columns beyond the last": (
+        config(
+            "dim-range-node name=d input-node=input dim-offset=30 dim=20\n"
+            "output-node name=output input=d"
+        ),
+        "line 2, column 1: dim-range node 'd' takes columns 30 to 49, but 'input' has 40\n"
+        "    dim-range-node name=d input-node=input dim-offset=30 dim=20\n"
+        "    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^",
+    ),
+    "columns of a node that does not exist": (
+        config("dim-range-node name=d input-node=inptu dim-offset=0 dim=20"),
+        "line 2, column 34: there is no node 'inptu'; did you mean 'input'?\n"
+        "    dim-range-node name=d input-node=inptu dim-offset=0 dim=20\n"
+        "                                     ^^^^^",
+    ),
+    "a component without an input": (
+        config("component name=a type=NoOpComponent dim=40\ncomponent-node name=a component=a"),
+        "line 3, column 1: 'input' is missing\n"
+        "    component-node name=a component=a\n"
+        "    ^^^^^^^^^^^^^^",
+    ),
+    "a component twice": (
+        config(
+            "component name=a type=NoOpComponent dim=40\n"
+            "component name=a type=NoOpComponent dim=40"
+        ),
+        "line 3, column 16: component 'a' is defined twice\n"
+        "    component name=a type=NoOpComponent dim=40\n"
+        "                   ^",
+    ),
+    "an LSTM that is given its input only": (
+        config(
+            "component name=a type=LstmNonlinearityComponent cell-dim=10\n"
+            "component-node name=a component=a input=input\noutput-node name=output input=a"
+        ),
+        "line 3, column 41: the input of node 'a' has dimension 40, but its component 'a' takes "
+        "50\n"
+        "    component-node name=a component=a input=input\n"
+        "                                            ^^^^^",
+    ),
+    "nothing to append": (
+        config("output-node name=output input=Append()"),
+        "line 2, column 38: expected a descriptor, got ')'\n"
+        "    output-node name=output input=Append()\n"
+        "                                         ^",
+    ),
+    "a recurrence without a beginning": (
+        lambda: load(RECURRENT),
+        "no output can be computed from a window of 640 frames: node 'a' needs itself (a <- a), "
+        "and no descriptor on the way has IfDefined(), which lets a sequence begin",
+    ),
+    "a network for its path": (
+        lambda: write_nnet("copy.raw", read_nnet(MODEL)),
+        "expected a network (Nnet) to write, found str",
+    ),
+    "a network for an acoustic model": (
+        lambda: write_acoustic_model(read_nnet(MODEL), "copy.mdl"),
+        "expected an acoustic model (AcousticModel) to write, found Nnet",
+    ),
+    "a suffix of ONNX for a network of Kaldi": (
+        lambda: write_nnet(read_nnet(MODEL), "copy.onnx"),
+        "'copy.onnx' would be a model file of Kaldi with the suffix '.onnx': nnet3-to-onnx and "
+        "nnet3_runtime_onnx.to_onnx write ONNX models",
+    ),
+    "a suffix of gzip for a network that is not packed": (
+        lambda: write_nnet(read_nnet(MODEL), "copy.raw.gz"),
+        "'copy.raw.gz' would be a model file of Kaldi with the suffix '.gz': it would not be "
+        "packed; give gzip.open(path, 'wb') in place of the path",
+    ),
+    "a file that is open for text": (
+        lambda: read_nnet(io.StringIO("<Nnet3> ")),
+        "<stream>: cannot be read: it is open for text; open it with mode 'rb'",
+    ),
+    "a node to rename that does not exist": (
+        edit("rename-node old-name=tdnn9.affine new-name=b"),
+        "there is no node 'tdnn9.affine'; did you mean 'tdnn4.affine'?\n"
+        "    rename-node old-name=tdnn9.affine new-name=b\n"
+        "    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^",
+    ),
+    "a rank of 0": (
+        edit("reduce-rank name=tdnn1.affine rank=0"),
+        "'rank' must be positive (got 0)\n"
+        "    reduce-rank name=tdnn1.affine rank=0\n"
+        "    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^",
+    ),
+    "a state dict of a wrapped module": (
+        lambda: read_nnet(MODEL).with_state_dict({"module.tdnn1.affine.bias_params": FRAMES}),
+        "there is no array 'module.tdnn1.affine.bias_params'; did you mean "
+        "'tdnn1.affine.bias_params'?",
+    ),
+    "a request without inputs": (
+        lambda: ComputationRequest(inputs=[], outputs=[IoSpecification.from_range("output", 0, 1)]),
+        "the request has no inputs",
+    ),
+    "times in the wrong order": (
+        lambda: IoSpecification.from_range("output", 5, 1),
+        "'output': expected frames from t_start up to, but not with, t_end; found none from 5 "
+        "to 1",
+    ),
+    "an input twice": (
+        lambda: ComputationRequest(
+            inputs=[IoSpecification.from_range("input", 0, 1)] * 2,
+            outputs=[IoSpecification.from_range("output", 0, 1)],
+        ),
+        "node 'input' is listed more than once in the request",
+    ),
+    "a network and a request in the wrong order": (
+        lambda: compile_computation(request("input", "output"), read_nnet(MODEL)),
+        "expected a network (Nnet), found ComputationRequest",
+    ),
+    "an output's name for a request": (
+        lambda: CachingCompiler(read_nnet(MODEL)).compile("output"),
+        "expected a ComputationRequest, found str",
+    ),
+    "a network for a computation": (
+        lambda: optimize(read_nnet(MODEL), read_nnet(MODEL)),
+        "expected an NnetComputation to improve, found Nnet",
+    ),
+    "an array for the arrays of the inputs": (
+        lambda: NnetComputer(SPEAKER, compile_computation(SPEAKER, BOTH)).forward(FRAMES),
+        "expected a mapping from nodes to arrays as input, found ndarray",
+    ),
+    "a file's name for features": (
+        compute("test.feats.ark"),
+        "features for node 'input': expected numbers, found text",
+    ),
+    "a dictionary for features": (
+        compute({"input": FRAMES}),
+        "features for node 'input': expected numbers, found a dict",
+    ),
+    "samples for features": (
+        compute(np.zeros(16000, np.int16)),
+        "features for node 'input': expected a matrix (rows, 23), found shape (16000,)",
+    ),
+    "no i-vector for a network that needs one": (
+        with_ivector(),
+        "node 'ivector' expects i-vectors of dimension 100, found none",
+    ),
+    "an i-vector of another dimension": (
+        with_ivector(ivector=np.zeros(40)),
+        "i-vectors for node 'ivector': expected dimension 100, found 40",
+    ),
+    "several i-vectors for one": (
+        with_ivector(ivector=np.zeros((3, 100))),
+        "node 'ivector': expected one i-vector, found shape (3, 100); are they online_ivectors?",
+    ),
+    "features of one of many that are wrong": (
+        lambda: list(load(MODEL).compute_many([("a", FRAMES), ("b", FRAMES[:, :13])])),
+        "utterance 'b': features for node 'input': expected dimension 23, found 13",
+    ),
+    "a dictionary for pairs": (
+        lambda: list(load(MODEL).compute_many({"a": FRAMES})),
+        "item 0: expected a pair of a key and features, found str; a dict has them as its items()",
+    ),
+    "arrays for pairs": (
+        lambda: list(load(MODEL).compute_many([FRAMES, FRAMES])),
+        "item 0: expected a pair of a key and features, found ndarray",
+    ),
+    "a device by number": (
+        loading(device=0),
+        "unknown device 0; expected 'cpu', 'cuda', 'cuda:<number>', as 'cuda:1', or a platform "
+        "that is open",
+    ),
+    "a word for the number of threads": (
+        loading(threads="auto"),
+        "the number of threads must be an integer from 1 to 256, or None (got 'auto')",
+    ),
+    "frames of another dimension for a stream": (
+        lambda: load(MODEL).stream().push(FRAMES[:, :13]),
+        "frames for node 'input': expected dimension 23, found 13",
+    ),
+    "a script file that names a missing archive": (
+        table("scp:nowhere.scp"),
+        "nowhere.scp, line 1: 'utt1' at nowhere.ark:5: there is no such file",
+    ),
+    "an offset that leads nowhere": (
+        table("scp:inside.scp"),
+        "inside.scp, line 1: 'utt1' at test.feats.ark:7: expected a matrix or vector, which "
+        "begins with '[' in text, found b'-gb-x-rp_m1-s145-p45-eig'",
+    ),
+    "keys without places": (
+        table("scp:keys.scp"),
+        "keys.scp, line 1: expected a key and a file, found 'utt1'",
+    ),
+    "a command in a script file": (
+        table("scp:command.scp"),
+        "command.scp, line 1: 'utt1' is to come from a command ('sox speech.flac -t wav - |'), "
+        "and data does not run commands; write it in the table's own name instead (ark:command "
+        "|)",
+    ),
+    "rows beyond the last": (
+        table("scp:range.scp"),
+        "range.scp, line 1: 'utt1': expected a range like [0:9] or [0:9,0:12] within 113 x 23, "
+        "found [0:999]",
+    ),
+    "a key with a blank": (
+        lambda: write_table("ark:output.ark").write("utt 1", FRAMES),
+        "expected a key without blanks, found 'utt 1'",
+    ),
 }
 
 TOOL_MISTAKES: dict[str, tuple[str, str]] = {
@@ -602,6 +905,95 @@ TOOL_MISTAKES: dict[str, tuple[str, str]] = {
         "nnet3-train-recipe --nnet=final.raw --features=ark:test.feats.ark run",
         "Error: expected --alignments, --posteriors or --targets as the labels of a network that "
         "is no chain model (no --den-fst), got none of them",
+    ),
+    "an xconfig for nnet3-init": (
+        "nnet3-init network.xconfig new.raw",
+        "nnet3-init: network.xconfig, line 1, column 1: a line must begin with one of "
+        "component, component-node, input-node, output-node, dim-range-node; this is a line of "
+        "an xconfig: Kaldi's steps/nnet3/xconfig_to_configs.py makes config lines of it "
+        "(configs/final.config); input dim=40 name=input",
+    ),
+    "a node misspelt in a file": (
+        "nnet3-init misspelt.config new.raw",
+        "nnet3-init: misspelt.config, line 2, column 31: there is no node 'inptu'; did you mean "
+        "'input'?; output-node name=output input=inptu",
+    ),
+    "a file of config lines that does not exist": (
+        "nnet3-init missing.config new.raw",
+        "nnet3-init: cannot read 'missing.config': No such file or directory",
+    ),
+    "one file for two": (
+        "nnet3-init final.config",
+        "Error: expected two or three files, got 1",
+    ),
+    "a script file as an archive": (
+        "nnet3-compute final.raw ark:feats.scp ark:output.ark",
+        "nnet3-compute: cannot read archive 'feats.scp', byte 5: expected a matrix, which "
+        "begins with '[' in text, found b'test.feats.ark:34'",
+    ),
+    "an option of another tool": (
+        "nnet3-compute --word-symbol-table=words.txt final.raw scp:feats.scp ark:output.ark",
+        "Error: No such option '--word-symbol-table'.",
+    ),
+    "a comma in a number": (
+        "nnet3-compute --acoustic-scale=0,1 final.raw scp:feats.scp ark:output.ark",
+        "Error: Invalid value for '--acoustic-scale': '0,1' is not a valid float.",
+    ),
+    "online i-vectors without their period": (
+        "nnet3-compute --online-ivectors=scp:feats.scp final.raw scp:feats.scp ark:output.ark",
+        "Error: --online-ivectors needs --online-ivector-period=FRAMES",
+    ),
+    "priors of a network": (
+        "nnet3-compute --use-priors=true final.raw scp:feats.scp ark:output.ark",
+        "nnet3-compute: final.raw has no priors; --use-priors needs a .mdl file that has them",
+    ),
+    "a line of a config file without dashes": (
+        "nnet3-compute --config=options.conf final.raw scp:feats.scp ark:output.ark",
+        "Error: options.conf, line 2: expected an option, --name=value, found 'use-gpu=no'",
+    ),
+    "a table for a model": (
+        "nnet3-info scp:feats.scp",
+        "nnet3-info: 'scp:feats.scp' is a table; expected a file here (are the arguments in the "
+        "right order?)",
+    ),
+    "a command that fails": (
+        "nnet3-info \"exit 3 |\"",
+        "nnet3-info: the command 'exit 3' failed with status 3",
+    ),
+    "edits of no kind": (
+        "nnet3-copy --edits=set-learning-rates final.raw new.raw",
+        "nnet3-copy: 'set-learning-rates' is no edit directive; those are "
+        "convert-to-fixed-affine, remove-orphan-nodes, remove-orphan-components, "
+        "remove-orphans, set-learning-rate, set-learning-rate-factor, rename-node, "
+        "remove-output-nodes, set-dropout-proportion, apply-svd, reduce-rank; did you mean "
+        "'set-learning-rate'?; set-learning-rates",
+    ),
+    "a network for an acoustic model in nnet3-am-copy": (
+        "nnet3-am-copy --raw=true final.raw new.raw",
+        "nnet3-am-copy: final.raw, byte 2: this is a network, as in .raw files (read_nnet, "
+        "nnet3-info), not an acoustic model; expected '<TransitionModel>', found '<Nnet3>'",
+    ),
+    "features for examples": (
+        "nnet3-train final.raw ark:test.feats.ark new.raw",
+        "nnet3-train: test.feats.ark, byte 36: unexpected token; expected '<Nnet3Eg>', found "
+        "'FM', a matrix, as of features",
+    ),
+    "examples of a chain model": (
+        "nnet3-train final.raw ark:chain.egs new.raw",
+        "nnet3-train: chain.egs, byte 7: unexpected token; expected '<Nnet3Eg>', found "
+        "'<Nnet3ChainEg>', an example of a chain model",
+    ),
+    "a momentum of 2": (
+        "nnet3-train --momentum=2 final.raw ark:chain.egs new.raw",
+        "nnet3-train: momentum must be at least 0.0 and below 1.0 (got 2.0)",
+    ),
+    "a weight too few": (
+        "nnet3-average --weights=0.5 final.raw final.raw new.raw",
+        "Error: --weights must be 2 numbers whose sum is not 0, got '0.5'",
+    ),
+    "a word for the size of a minibatch": (
+        "nnet3-merge-egs --minibatch-size=many ark:chain.egs ark:new.egs",
+        "nnet3-merge-egs: minibatch size 'many': expected a positive number, found 'many'",
     ),
 }
 """A command line, and what its tool says."""

@@ -81,12 +81,12 @@ def test_info_without_natural_gradient() -> None:
          "0,0;1"),
         ("offsets=0,x", "'offsets' must be a list 'time,height;time,height;...', got '0,x'", "0,x"),
         ("offsets=0,0;0,0", "TimeHeightConvolutionComponent: 'offsets' must be ascending, distinct "
-         "and at least one, got ((0, 0), (0, 0))", None),
+         "and at least one, got ((0, 0), (0, 0))", "0,0;0,0"),
         ("offsets=0,0;1,0 required-time-offsets=2", "TimeHeightConvolutionComponent: "
-         "'required_time_offsets' must be some of (0, 1), ascending and distinct, got (2,)", None),
+         "'required-time-offsets' must be some of (0, 1), ascending and distinct, got (2,)", "2"),
         ("offsets=0,0;1,0 required-time-offsets=1,0", "TimeHeightConvolutionComponent: "
-         "'required_time_offsets' must be some of (0, 1), ascending and distinct, got (1, 0)",
-         None),
+         "'required-time-offsets' must be some of (0, 1), ascending and distinct, got (1, 0)",
+         "1,0"),
         ("offsets=0,0;0,4", "TimeHeightConvolutionComponent: the (time, height) offset (0, 4) is "
          "outside the input at all heights", None),
         ("offsets=0,-4;0,0", "TimeHeightConvolutionComponent: the (time, height) offset (0, -4) is "
@@ -97,11 +97,11 @@ def test_info_without_natural_gradient() -> None:
         ("offsets=0,0 init-unit=true",
          "'init-unit' needs as many filters in as out, and the offset (0, 0)", "true"),
         ("offsets=0,0 max-memory-mb=0",
-         "TimeHeightConvolutionComponent: 'max_memory_mb' must be > 0, got 0", None),
+         "TimeHeightConvolutionComponent: 'max-memory-mb' must be > 0, got 0", "0"),
         ("offsets=0,0 num-minibatches-history=1",
-         "TimeHeightConvolutionComponent: 'num_minibatches_history' must be > 1, got 1", None),
+         "TimeHeightConvolutionComponent: 'num-minibatches-history' must be > 1, got 1", "1"),
         ("offsets=0,0 height-subsample-out=0",
-         "TimeHeightConvolutionComponent: 'height_subsample_out' must be >= 1, got 0", None),
+         "TimeHeightConvolutionComponent: 'height-subsample-out' must be >= 1, got 0", "0"),
     ],
 )  # fmt: skip
 def test_config_errors(text: str, message: str, marked: str | None) -> None:

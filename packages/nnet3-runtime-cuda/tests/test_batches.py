@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Iterator
 from typing import NoReturn
@@ -354,6 +355,10 @@ class Counted:
 class TestMemory:
     """Arrays and computers that are alive stay within their shares of `memory`."""
 
+    @pytest.mark.skipif(
+        not getattr(sys, "_is_gil_enabled", lambda: True)(),
+        reason="without the interpreter lock, what another thread drops is freed later",
+    )
     @pytest.mark.parametrize("threads", [1, 2])
     def test_computers_and_features(self, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """With many lengths, kept computers and frames read ahead stay within the memory.

@@ -256,7 +256,7 @@ class TestErrors:
             (np.zeros((0, 0)), "'input': expected at least 1 row, found 0"),
             (np.zeros(4), r"expected a matrix \(rows, 4\), found shape \(4,\)"),
             (np.where(np.arange(4) == 2, np.nan, frames(3)), "found nan in row 0, column 2"),
-            (np.full((2, 4), "x"), "expected numbers, found <U1"),
+            (np.full((2, 4), "x"), "expected numbers, found text"),
             ([[0.0] * 4, [0.0] * 3], "'input': expected an array .* inhomogeneous"),
             (
                 np.full((2, 4), 1e300),

@@ -92,7 +92,7 @@ class TestInit:
         status, _, errors = run("nnet3-init", "nnet.config", "new.raw")
 
         assert status == 1
-        assert errors.startswith("nnet3-init: line 8, column")
+        assert errors.startswith("nnet3-init: nnet.config, line 8, column")
         assert "there is no node 'fixd'; did you mean 'fixed'?" in errors
         assert errors.endswith("component-node name=norm component=norm input=fixd\n")
         assert errors.count("\n") == 1

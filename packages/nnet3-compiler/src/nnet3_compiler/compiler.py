@@ -138,6 +138,8 @@ def compile_segments(
             they store.
     """
     options = options or CompilerOptions()
+    if not isinstance(nnet, Nnet):
+        raise CompilationError(f"expected a network (Nnet), found {type(nnet).__name__}")
     _check_segments(requests)
     if options.shortcut:
         reductions = [reduced for each in requests if (reduced := reduce_request(each))]
@@ -160,6 +162,9 @@ def compile_segments(
 def _check_segments(requests: Sequence[ComputationRequest]) -> None:
     if not requests:
         raise CompilationError("a computation needs at least one request (got none)")
+    for each in requests:
+        if not isinstance(each, ComputationRequest):
+            raise CompilationError(f"expected a ComputationRequest, found {type(each).__name__}")
     if len(requests) == 1:
         return
     for number, request in enumerate(requests):

@@ -27,7 +27,7 @@ from nnet3_descriptors.components.declaration.registry import (
 from nnet3_descriptors.descriptors import Descriptor
 from nnet3_descriptors.descriptors.grammar import parse_expression
 from nnet3_descriptors.descriptors.normalize import normalize
-from nnet3_descriptors.errors import ConfigError, NetworkError
+from nnet3_descriptors.errors import ConfigError, ModelFileError, NetworkError
 from nnet3_descriptors.limits import current_limits, use_limits
 from nnet3_descriptors.nnet import Nnet
 from nnet3_descriptors.nodes import (
@@ -50,6 +50,11 @@ _NODE_CLASSES: Final[Mapping[str, type[Node]]] = {
     "dim-range-node": DimRangeNode,
 }
 
+_XCONFIG_HINT: Final = (
+    "; this is a line of an xconfig: Kaldi's steps/nnet3/xconfig_to_configs.py makes config lines "
+    "of it (configs/final.config)"
+)
+
 
 def parse_config(
     text: str, base: Nnet | None = None, *, rng: np.random.Generator | None = None
@@ -63,7 +68,8 @@ def parse_config(
         rng: Source of initial parameters; by default a generator with a fixed seed.
 
     Raises:
-        ConfigError: A line is not understood, or makes an invalid network.
+        ConfigError: A line is not understood, names a file that cannot be read, or makes an invalid
+            network.
         DescriptorSyntaxError: A descriptor is not understood.
         NetworkError: The network is invalid, but no single line is at fault.
     """
@@ -151,6 +157,11 @@ def config_lines(text: str) -> Iterator[ConfigLine]:
         start += len(line) + 1
 
 
+def _is_xconfig(line: ConfigLine) -> bool:
+    """Tells whether a line is of an xconfig, which describes layers and no components."""
+    return line.first_word in ("input", "output") or line.first_word.endswith("-layer")
+
+
 def _sort_lines(text: str) -> tuple[dict[str, ConfigLine], dict[str, ConfigLine]]:
     """Returns the lines that define components, and the lines that define nodes, by name."""
     component_lines: dict[str, ConfigLine] = {}
@@ -159,7 +170,7 @@ def _sort_lines(text: str) -> tuple[dict[str, ConfigLine], dict[str, ConfigLine]
     for line in config_lines(text):
         if line.first_word != _COMPONENT and line.first_word not in _NODE_CLASSES:
             words = (_COMPONENT, *_NODE_CLASSES)
-            meant = hint(line.first_word, words)
+            meant = _XCONFIG_HINT if _is_xconfig(line) else hint(line.first_word, words)
             raise line.error(
                 f"a line must begin with one of {', '.join(words)}{meant}", line.first_word
             )
@@ -190,6 +201,9 @@ def _parse_component(line: ConfigLine, rng: np.random.Generator) -> Component:
         return component_class(type_name).from_config(line, rng)
     except NetworkError as error:
         raise line.error(str(error)) from error
+    except ModelFileError as error:
+        named = (key for key, value in line.values.items() if value.text == error.path)
+        raise line.error(str(error), next(named, None)) from error
     except MemoryError as error:
         raise line.error("the parameters of the component do not fit in memory") from error
 
@@ -209,7 +223,7 @@ def _parse_node(line: ConfigLine, names: _Names) -> tuple[Node, ...]:
         case "input-node":
             nodes = (InputNode(name=name, dim=line.integer("dim", minimum=1)),)
         case "dim-range-node":
-            nodes = (_parse_dim_range_node(line, name),)
+            nodes = (_parse_dim_range_node(line, name, names),)
         case "component-node":
             component = line.text("component")
             if component not in names.components:
@@ -226,10 +240,14 @@ def _parse_node(line: ConfigLine, names: _Names) -> tuple[Node, ...]:
     return nodes
 
 
-def _parse_dim_range_node(line: ConfigLine, name: str) -> DimRangeNode:
+def _parse_dim_range_node(line: ConfigLine, name: str, names: _Names) -> DimRangeNode:
+    source = line.text("input-node")
+    if source not in names.nodes:
+        message = f"there is no node '{source}'" + hint(source, names.nodes)
+        raise line.error(message, "input-node")
     return DimRangeNode(
         name=name,
-        source=line.text("input-node"),
+        source=source,
         dim_offset=line.integer("dim-offset", minimum=0),
         dim=line.integer("dim", minimum=1),
     )

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from nnet3_descriptors.components import ComponentProperties
 from nnet3_descriptors.descriptors import ForwardingDescriptor, IfDefined, Sum, SumDescriptor
+from nnet3_descriptors.endless import endless_recurrence
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.indexes.arrays import (
     IndexArray,
@@ -113,7 +114,13 @@ def compute_context(
         found = [edge for edge in edges if edge is not None]
         if len(found) == len(edges):
             return max(left for left, _ in found), max(right for _, right in found)
-    raise NetworkError(f"no output can be computed from a window of {_WINDOWS[-1]} frames")
+    message = f"no output can be computed from a window of {_WINDOWS[-1]} frames"
+    if nodes := endless_recurrence(nnet):
+        message += (
+            f": node '{nodes[0]}' needs itself ({' <- '.join((*nodes, nodes[0]))}), and no "
+            "descriptor on the way has IfDefined(), which lets a sequence begin"
+        )
+    raise NetworkError(message)
 
 
 def _edges(computable: BoolArray) -> tuple[int, int] | None:

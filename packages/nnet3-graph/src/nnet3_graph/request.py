@@ -79,6 +79,11 @@ class IoSpecification:
             _check_integer(name, what, value, least, most)
         # Products and ends of NumPy's integers would wrap around.
         t_start, t_end, n, t_step = int(t_start), int(t_end), int(n), int(t_step)
+        if t_end <= t_start:
+            raise RequestError(
+                f"'{name}': expected frames from t_start up to, but not with, t_end; found none "
+                f"from {t_start} to {t_end}"
+            )
         rows = n * len(range(t_start, t_end, t_step))
         check_limit("rows", rows, f"the rows of '{name}'", RequestError)
         times = np.arange(t_start, t_end, t_step)

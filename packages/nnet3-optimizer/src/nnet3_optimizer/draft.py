@@ -21,6 +21,7 @@ from nnet3_compiler.computation import MatrixDebugInfo, NnetComputation
 from nnet3_descriptors.structure import component_properties
 
 from nnet3_optimizer.analysis.analysis import Analysis, Findings
+from nnet3_optimizer.errors import ComputationError
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
@@ -67,6 +68,10 @@ class Draft:
         Raises:
             ComputationError: The computation is of another network.
         """
+        if not isinstance(computation, NnetComputation):
+            raise ComputationError(
+                f"expected an NnetComputation to improve, found {type(computation).__name__}"
+            )
         computation.check_network(nnet)
         return cls(
             nnet=nnet,

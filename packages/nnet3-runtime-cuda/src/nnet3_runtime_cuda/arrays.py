@@ -172,7 +172,10 @@ def as_matrix(values: npt.ArrayLike, node: str, what: str, dim: int) -> FloatArr
     """
     array = as_array(values, f"{what} for node '{node}'")
     if array.dtype.kind not in "fiu":
-        raise RunError(f"{what} for node '{node}': expected numbers, found {array.dtype}")
+        found = {"U": "text", "S": "text", "O": f"a {type(values).__name__}"}.get(
+            array.dtype.kind, array.dtype
+        )
+        raise RunError(f"{what} for node '{node}': expected numbers, found {found}")
     if array.ndim != 2:
         raise RunError(
             f"{what} for node '{node}': expected a matrix (rows, {dim}), found shape {array.shape}"

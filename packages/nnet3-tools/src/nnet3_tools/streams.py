@@ -118,12 +118,25 @@ def read_text(name: str) -> str:
     with readable(name) as source:
         try:
             if isinstance(source, str):
-                with open(source, encoding="utf-8") as file:
-                    return file.read()
+                return nnet3_descriptors.files.read_file(source).decode()
             assert hasattr(source, "read")
             return source.read().decode()
         except UnicodeDecodeError:
             raise click.ClickException(f"{name}: expected UTF-8 text, found other bytes") from None
+
+
+@contextlib.contextmanager
+def understanding(name: str) -> Iterator[None]:
+    """A context in which the text of a file is understood, or an error names the file.
+
+    Raises:
+        click.ClickException: a line of it has a fault.
+    """
+    try:
+        yield
+    except (nnet3_descriptors.ConfigError, nnet3_descriptors.DescriptorSyntaxError) as error:
+        between = ", " if str(error).startswith("line ") else ": "
+        raise click.ClickException(f"{name}{between}{error}") from error
 
 
 def _open(stream: TextIO | None, what: str) -> TextIO:

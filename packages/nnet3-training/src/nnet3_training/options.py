@@ -18,7 +18,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 def _number(default: float | None, *, above: float | None = None, most: float | None = None) -> Any:
     """A field for a number of at least 0; `above` is a bound that it must not reach."""
     if above is not None:
-        expected = f"0.0 below {above}"
+        expected = f"at least 0.0 and below {above}"
     elif most is not None:
         expected = f"0.0 to {most}"
     else:

@@ -1,12 +1,15 @@
 """Choosing components by name and class."""
 
+import logging
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from nnet3_descriptors.components import Component
 from nnet3_descriptors.nnet import Nnet
 
 C = TypeVar("C", bound=Component)
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 
 def matches(name: str, pattern: str) -> bool:
@@ -24,6 +27,18 @@ def matches(name: str, pattern: str) -> bool:
             return False
         position = found + len(piece)
     return True
+
+
+def warn_of_none(count: int, pattern: str, kind: str) -> None:
+    """Logs a warning if a pattern that names something has found nothing.
+
+    Args:
+        count: How many were found.
+        pattern: The pattern.
+        kind: What was looked for.
+    """
+    if not count and pattern.strip("*"):
+        _LOGGER.warning("Nothing is changed: no %s has a name like '%s'.", kind, pattern)
 
 
 def named_components(nnet: Nnet, pattern: str) -> Iterator[tuple[str, Component]]:

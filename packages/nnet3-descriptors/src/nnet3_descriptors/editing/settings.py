@@ -16,7 +16,7 @@ from nnet3_descriptors.components import (
 )
 from nnet3_descriptors.components.rowwise.affine import AffineFamily
 from nnet3_descriptors.descriptors.base import to_single
-from nnet3_descriptors.editing.selection import named_components, replace_components
+from nnet3_descriptors.editing.selection import named_components, replace_components, warn_of_none
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.nnet import Nnet
 
@@ -43,6 +43,7 @@ def set_learning_rate(nnet: Nnet, learning_rate: float, pattern: str = "*") -> N
         nnet, pattern, UpdatableComponent, lambda c: _with_learning_rate(c, learning_rate)
     )
     _LOGGER.info("Set learning rates for %d components.", count)
+    warn_of_none(count, pattern, "component with a learning rate")
     return nnet
 
 
@@ -75,6 +76,7 @@ def set_learning_rate_factor(nnet: Nnet, factor: float, pattern: str = "*") -> N
         nnet, pattern, UpdatableComponent, lambda c: c.replace(learning_rate_factor=factor)
     )
     _LOGGER.info("Set learning rate factors for %d components.", count)
+    warn_of_none(count, pattern, "component with a learning rate")
     return nnet
 
 
@@ -100,6 +102,7 @@ def set_dropout_proportion(nnet: Nnet, proportion: float, pattern: str = "*") ->
         if _has_dropout_proportion(component)
     }
     _LOGGER.info("Set dropout proportions for %d components.", len(changed))
+    warn_of_none(len(changed), pattern, "component with dropout")
     return nnet.with_components(changed)
 
 
@@ -116,6 +119,7 @@ def convert_to_fixed_affine(nnet: Nnet, pattern: str = "*") -> Nnet:
     """
     nnet, count = replace_components(nnet, pattern, AffineFamily, _fixed)
     _LOGGER.info("Converted %d components to FixedAffineComponent.", count)
+    warn_of_none(count, pattern, "affine component")
     return nnet
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 import attrs
 
 from nnet3_descriptors.descriptors import Node as NodeReference
-from nnet3_descriptors.editing.selection import matches
+from nnet3_descriptors.editing.selection import matches, warn_of_none
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.nnet import Nnet
 from nnet3_descriptors.nodes import (
@@ -84,6 +84,7 @@ def remove_output_nodes(nnet: Nnet, pattern: str) -> Nnet:
     if len(removed) == len(nnet.output_nodes):
         raise NetworkError(f"the pattern '{pattern}' would remove all output nodes")
     _LOGGER.info("Removing %d output nodes.", len(removed))
+    warn_of_none(len(removed), pattern, "output node")
     return attrs.evolve(nnet, nodes=tuple(node for node in nnet.nodes if node.name not in removed))
 
 

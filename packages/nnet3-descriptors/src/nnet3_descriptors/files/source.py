@@ -35,7 +35,7 @@ def open_reader(source: PathOrFile) -> Reader:
         path, offset = _split_offset(os.fspath(source))
         try:
             with open(path, "rb") as file:
-                data, position = _contents(file, path)
+                data, position = _contents(file)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise ModelFileError(f"cannot be read: {reason}", path=path) from error
@@ -49,7 +49,7 @@ def open_reader(source: PathOrFile) -> Reader:
         )
     try:
         start = source.tell() if source.seekable() else 0
-        data, position = _contents(source, path)
+        data, position = _contents(source)
     except (OSError, ValueError, AttributeError) as error:
         raise ModelFileError(f"cannot be read: {error}", path=path) from error
     return _reader(data, path, position, start - position)
@@ -75,7 +75,7 @@ def _split_offset(path: str) -> tuple[str, int]:
     return match[1], int(match[2])
 
 
-def _contents(file: IO[bytes], path: str) -> tuple[memoryview, int]:
+def _contents(file: IO[bytes]) -> tuple[memoryview, int]:
     """Returns the bytes of a file, as a map if it is a regular one, and the position in them."""
     raw = getattr(file, "raw", file)
     if isinstance(raw, io.FileIO):
@@ -85,7 +85,7 @@ def _contents(file: IO[bytes], path: str) -> tuple[memoryview, int]:
     pieces = []
     while piece := file.read(_CHUNK):
         if not isinstance(piece, bytes):
-            raise ModelFileError("is open for text; open it with mode 'rb'", path=path)
+            raise ValueError("it is open for text; open it with mode 'rb'")
         pieces.append(piece)
         if len(pieces) == 1 and not _looks_like_an_object(piece):
             break

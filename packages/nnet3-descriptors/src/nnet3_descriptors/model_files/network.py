@@ -199,6 +199,10 @@ def write_acoustic_model(
         FileError: the file cannot be written.
         NetworkError: the path has the suffix of a format that is not Kaldi's.
     """
+    if not isinstance(model, AcousticModel):
+        raise NetworkError(
+            f"expected an acoustic model (AcousticModel) to write, found {type(model).__name__}"
+        )
     writer = _new_writer(_is_binary(path_or_file, binary))
     write_transition_model(writer, model.transition_model)
     _write_network(writer, model.nnet)
@@ -299,13 +303,14 @@ def _read_components(reader: Reader) -> dict[str, Component]:
 
 
 _OTHER_FORMATS = {
+    ".gz": "it would not be packed; give gzip.open(path, 'wb') in place of the path",
     ".npz": "numpy.savez(path, **nnet.state_dict()) writes its arrays",
     ".onnx": "nnet3-to-onnx and nnet3_runtime_onnx.to_onnx write ONNX models",
     ".pt": "torch.save writes files of PyTorch; nnet.state_dict() has the arrays",
     ".pth": "torch.save writes files of PyTorch; nnet.state_dict() has the arrays",
     ".safetensors": "nnet.export_safetensors(path) writes its arrays",
 }
-"""Suffixes of files that Kaldi cannot read, and what writes such files."""
+"""Suffixes of files that Kaldi cannot read as models, and what writes such files."""
 
 
 def _is_binary(path_or_file: PathOrFile, binary: bool | None) -> bool:
@@ -330,6 +335,8 @@ def _new_writer(binary: bool) -> Writer:
 
 
 def _write_network(writer: Writer, nnet: Nnet) -> None:
+    if not isinstance(nnet, Nnet):
+        raise NetworkError(f"expected a network (Nnet) to write, found {type(nnet).__name__}")
     writer.token("<Nnet3>")
     for line in ("", *node_config_lines(nnet), ""):
         writer.raw(f"{line}\n".encode())

@@ -70,6 +70,11 @@ def machine_for(
     from nnet3_runtime_cuda.cuda.platform.devices import as_precision, cuda_ordinal, open_platform
 
     if not isinstance(device, str):
+        if not hasattr(device, "allocate"):
+            raise DeviceError(
+                f"unknown device {device!r}; expected 'cpu', 'cuda', 'cuda:<number>', as 'cuda:1', "
+                "or a platform that is open"
+            )
         return DeviceMachine(device)
     if cuda_ordinal(device) is not None:
         return DeviceMachine(open_platform(device, precision))

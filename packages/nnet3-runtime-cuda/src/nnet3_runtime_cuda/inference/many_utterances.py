@@ -42,7 +42,10 @@ def pairs_of(items: Any) -> Iterator[tuple[str, Any]]:
     for number, item in enumerate(items):
         if not (isinstance(item, tuple | list) and len(item) == 2):
             found = type(item).__name__
-            raise RunError(f"item {number}: expected a pair of a key and features, found {found}")
+            advice = "; a dict has them as its items()" if isinstance(items, dict) else ""
+            raise RunError(
+                f"item {number}: expected a pair of a key and features, found {found}{advice}"
+            )
         key, features = item
         yield key, features
 

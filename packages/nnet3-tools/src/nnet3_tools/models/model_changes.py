@@ -11,7 +11,7 @@ import nnet3_descriptors
 from nnet3_descriptors import editing
 
 from nnet3_tools.kaldi_command import boolean_option
-from nnet3_tools.streams import read_text
+from nnet3_tools.streams import read_text, understanding
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
@@ -41,7 +41,9 @@ class ModelChanges:
         """Returns the network with the nodes and components of --nnet-config."""
         if not self.nnet_config:
             return nnet
-        return nnet3_descriptors.parse_config(read_text(self.nnet_config), nnet)
+        text = read_text(self.nnet_config)
+        with understanding(self.nnet_config):
+            return nnet3_descriptors.parse_config(text, nnet)
 
     def with_learning_rate(self, nnet: Nnet) -> Nnet:
         """Returns the network with --learning-rate."""
@@ -51,7 +53,9 @@ class ModelChanges:
     def with_edits(self, nnet: Nnet) -> Nnet:
         """Returns the network after --edits-config and --edits."""
         if self.edits_config:
-            nnet = editing.apply_edits(nnet, read_text(self.edits_config))
+            text = read_text(self.edits_config)
+            with understanding(self.edits_config):
+                nnet = editing.apply_edits(nnet, text)
         if self.edits:
             nnet = editing.apply_edits(nnet, self.edits.replace(";", "\n"))
         return nnet

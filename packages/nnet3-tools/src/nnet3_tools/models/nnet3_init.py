@@ -10,7 +10,7 @@ from nnet3_tools.kaldi_command import (
     log,
     run_tool,
 )
-from nnet3_tools.streams import read_text, readable, writable
+from nnet3_tools.streams import read_text, readable, understanding, writable
 
 NAME = "nnet3-init"
 _SEEDS = 2**32
@@ -37,9 +37,9 @@ def command(names: tuple[str, ...], binary: bool, srand: int) -> None:
         with readable(base_name) as source:
             base = nnet3_descriptors.read_nnet(source)
         log(NAME, f"Read raw neural net from {base_name}")
-    nnet = nnet3_descriptors.parse_config(
-        read_text(config_name), base, rng=np.random.default_rng(srand % _SEEDS)
-    )
+    text, rng = read_text(config_name), np.random.default_rng(srand % _SEEDS)
+    with understanding(config_name):
+        nnet = nnet3_descriptors.parse_config(text, base, rng=rng)
     with writable(output_name) as target:
         nnet3_descriptors.write_nnet(nnet, target, binary=binary)
     log(NAME, f"Initialized raw neural net and wrote it to {output_name}")

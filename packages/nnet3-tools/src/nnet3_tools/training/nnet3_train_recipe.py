@@ -15,7 +15,7 @@ import nnet3_training
 from nnet3_tools.chain.options import CHAIN_NUMBERS, read_den_fst
 from nnet3_tools.chosen_workers import DASK, chosen_workers
 from nnet3_tools.kaldi_command import KaldiCommand, common_options, log, run_tool
-from nnet3_tools.streams import read_text, readable
+from nnet3_tools.streams import read_text, readable, understanding
 from nnet3_tools.training.recipe_data import DataOptions, data_options
 
 if TYPE_CHECKING:
@@ -196,9 +196,9 @@ def _network(nnet_config: str | None, nnet_in: str | None, seed: int) -> Nnet:
     import numpy as np
 
     if nnet_config:
-        return nnet3_descriptors.parse_config(
-            read_text(nnet_config), rng=np.random.default_rng(seed)
-        )
+        text = read_text(nnet_config)
+        with understanding(nnet_config):
+            return nnet3_descriptors.parse_config(text, rng=np.random.default_rng(seed))
     assert nnet_in is not None
     with readable(nnet_in) as source:
         return nnet3_descriptors.read_nnet(source)

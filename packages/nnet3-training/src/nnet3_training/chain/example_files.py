@@ -32,6 +32,7 @@ from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.chain.supervision_files import read_supervision, write_supervision
 from nnet3_training.egs.archive import ExampleSource, entries_of
 from nnet3_training.egs.elements import (
+    expect_example,
     read_indexes,
     read_stored_matrix,
     write_indexes,
@@ -68,7 +69,7 @@ def read_chain_example(reader: Reader) -> TrainingExample:
         ModelFileError: the file holds something else there.
     """
     start = reader.position
-    reader.expect("<Nnet3ChainEg>")
+    expect_example(reader, "<Nnet3ChainEg>")
     try:
         reader.expect("<NumInputs>")
         count = reader.count("inputs", maximum=_MAX_IOS)

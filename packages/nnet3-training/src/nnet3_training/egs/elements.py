@@ -35,6 +35,27 @@ _ROW: Final = struct.Struct("<3sbibi")
 _ELEMENT: Final = np.dtype([("four", "u1"), ("column", "<i4"), ("size", "u1"), ("value", "<f4")])
 """A column and a value of single precision, as they lie in binary."""
 
+_OTHER_OBJECTS: Final = {
+    "<Nnet3Eg>": "an example, but of a network that is no chain model",
+    "<Nnet3ChainEg>": "an example of a chain model",
+    "[": "a matrix or a vector in text",
+} | dict.fromkeys(("FM", "DM", "CM", "CM2", "CM3"), "a matrix, as of features")
+"""What else tables hold, by its first token."""
+
+
+def expect_example(reader: Reader, token: str) -> None:
+    """Reads the opening token of an example.
+
+    Raises:
+        ModelFileError: something else stands there; it says what, if it is known.
+    """
+    reader.skip_blanks()
+    start = reader.position
+    found = reader.token()
+    if found != token:
+        kind = f", {_OTHER_OBJECTS[found]}" if found in _OTHER_OBJECTS else ""
+        reader.fail("unexpected token", at=start, expected=f"'{token}'", found=f"'{found}'{kind}")
+
 
 def read_indexes(reader: Reader) -> IndexArray:
     """Reads the indexes of an input or output, (rows, 3).

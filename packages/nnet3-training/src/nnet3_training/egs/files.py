@@ -27,6 +27,7 @@ from nnet3_descriptors.indexes import IndexArray
 
 from nnet3_training.egs.archive import ExampleSource, entries_of
 from nnet3_training.egs.elements import (
+    expect_example,
     read_indexes,
     read_stored_matrix,
     write_indexes,
@@ -94,7 +95,7 @@ def read_example(
         ModelFileError: the file holds something else there.
     """
     start = reader.position
-    reader.expect("<Nnet3Eg>")
+    expect_example(reader, "<Nnet3Eg>")
     reader.expect("<NumIo>")
     at = reader.position
     count = reader.count("inputs and outputs", maximum=_MAX_IOS)

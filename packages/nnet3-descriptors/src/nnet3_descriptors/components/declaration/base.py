@@ -16,7 +16,7 @@ from nnet3_descriptors.components.declaration.fields import FieldSpec, boolean, 
 from nnet3_descriptors.components.declaration.info import InfoEntry, items
 from nnet3_descriptors.components.declaration.kinds import Kind
 from nnet3_descriptors.components.declaration.properties import ComponentProperties
-from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors.errors import ConfigError, NetworkError
 from nnet3_descriptors.indexes.arrays import IndexArray
 from nnet3_descriptors.indexes.integers import INT32_MAX
 from nnet3_descriptors.limits import check_limit
@@ -320,7 +320,18 @@ class Component:
                     spec.check_range(values[spec.name], f"{cls.type}: '{spec.name}'")
             return cls(**values)
         except NetworkError as error:
-            raise config.error(str(error)) from error
+            raise cls._config_error(config, str(error)) from error
+
+    @classmethod
+    def _config_error(cls, config: ConfigLine, message: str) -> ConfigError:
+        """Returns the error for a config line; it has the keys in place of the fields."""
+        blamed = None
+        for spec in cls.FIELDS:
+            key = spec.config or spec.name.replace("_", "-")
+            if f"'{spec.name}'" in message and (spec.config is not None or config.has(key)):
+                message = message.replace(f"'{spec.name}'", f"'{key}'")
+                blamed = blamed or (key if config.has(key) else None)
+        return config.error(message, blamed)
 
     def __repr__(self) -> str:
         """Type and sizes; `info` says more."""
