@@ -59,6 +59,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def write_network_with_ivector(folder: Path) -> None:
+    """Writes a network with an i-vector as the model of a folder."""
+    write_nnet(parse_config(WITH_IVECTOR, rng=np.random.default_rng(0)), folder / "final.raw")
+
+
 def features() -> dict[str, np.ndarray]:
     """Random features of different lengths."""
     rng = np.random.default_rng(1)
@@ -131,6 +136,7 @@ def test_manners_of_options(folder: Path) -> None:
 
 def test_values_of_a_config_file(folder: Path) -> None:
     """A value extends to the end of its line, with blanks and quotes; other lines are refused."""
+    write_network_with_ivector(folder)
     (folder / "ivectors.conf").write_text(
         f"# of speakers\n\n--ivectors=ark:cat '{folder / 'feats.ark'}' |  # matrices\n"
     )
@@ -350,7 +356,7 @@ def test_prompt_output(folder: Path, threads: int) -> None:
 )
 def test_interrupted_reading(folder: Path, ivectors: str, features: str) -> None:
     """Ctrl-C ends a tool that waits for a table; its output has whole entries."""
-    write_nnet(parse_config(WITH_IVECTOR, rng=np.random.default_rng(0)), folder / "final.raw")
+    write_network_with_ivector(folder)
     utterances = {f"u{n}": np.full((9, 4), n, np.float32) for n in range(3)}
     vectors = {key: frames[0, :2].copy() for key, frames in utterances.items()}
     for name, writer, table in (
@@ -548,6 +554,8 @@ def test_compiling_is_part_of_the_whole(folder: Path, command: click.Command) ->
 @pytest.mark.parametrize("missing", ["features", "ivectors"], ids=["no features", "no i-vectors"])
 def test_a_missing_table_is_no_summary(folder: Path, missing: str) -> None:
     """A table that cannot be opened is an error, before any line about utterances."""
+    if missing == "ivectors":
+        write_network_with_ivector(folder)
     options = ["--ivectors=ark:nowhere.ark"] if missing == "ivectors" else []
     features = "feats.ark" if missing == "ivectors" else "nowhere.ark"
 
@@ -556,6 +564,29 @@ def test_a_missing_table_is_no_summary(folder: Path, missing: str) -> None:
     assert isinstance(done.exception, TableError)
     assert "nowhere.ark" in str(done.exception)
     assert done.stderr == ""
+    assert not (folder / "output.ark").exists()
+
+
+@pytest.mark.parametrize(
+    "command", [nnet3_compute.command, nnet3_compute_batch.command, nnet3_compute_looped.command]
+)
+def test_options_that_do_not_fit_the_network(folder: Path, command: click.Command) -> None:
+    """Missing or unwanted i-vectors are one error, and not one for each utterance."""
+    tables = f"ark:{folder / 'feats.ark'}", f"ark:{folder / 'output.ark'}"
+    unwanted = invoke(command, "--ivectors=ark:i", folder / "final.raw", *tables)
+    priors = invoke(command, "--use-priors", folder / "final.raw", *tables)
+    write_network_with_ivector(folder)
+    missing = invoke(command, folder / "final.raw", *tables)
+
+    assert str(unwanted.exception) == (
+        f"{folder / 'final.raw'} has no input node 'ivector'; expected neither --ivectors nor "
+        "--online-ivectors"
+    )
+    assert str(priors.exception).startswith(f"{folder / 'final.raw'} has no priors;")
+    assert str(missing.exception) == (
+        f"{folder / 'final.raw'} takes i-vectors of dimension 2; expected --ivectors or "
+        "--online-ivectors"
+    )
     assert not (folder / "output.ark").exists()
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import click
 import nnet3_runtime_cuda
 
-from nnet3_tools.compute.nnet3_compute import CHUNK_OPTIONS, compute_chunks
+from nnet3_tools.compute.compute_options import CHUNK_OPTIONS
+from nnet3_tools.compute.nnet3_compute import compute_chunks
 from nnet3_tools.compute.utterance_tool import MEMORY, UtteranceRun, utterance_tool
 from nnet3_tools.kaldi_command import boolean_option, run_tool
 

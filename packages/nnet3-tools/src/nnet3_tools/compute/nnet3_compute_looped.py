@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import nnet3_runtime_cuda
 import nnet3_tables
 
-from nnet3_tools.compute.nnet3_compute import (
+from nnet3_tools.compute.compute_options import (
     IVECTOR_OPTIONS,
     SCORE_OPTIONS,
-    IvectorSource,
     check_ivector_options,
+    check_model,
     frames_option,
 )
+from nnet3_tools.compute.ivector_source import IvectorSource
 from nnet3_tools.compute.utterance_tool import UtteranceRun, utterance_tool
 from nnet3_tools.kaldi_command import run_tool
 
@@ -65,10 +66,8 @@ def command(
     """
     check_ivector_options(ivectors, online_ivectors, online_ivector_period)
     model = run.load_model()
-    if options["use_priors"] and model.priors is None:
-        raise nnet3_runtime_cuda.RunError(
-            f"{run.model_in} has no priors; --use-priors needs a .mdl file that has them"
-        )
+    has_ivectors = bool(ivectors or online_ivectors)
+    check_model(run, model, has_ivectors=has_ivectors, use_priors=options["use_priors"])
     model.stream(**options)  # raises errors of the network before a table is opened
     with IvectorSource.open(ivectors, online_ivectors, utt2spk) as source:
 

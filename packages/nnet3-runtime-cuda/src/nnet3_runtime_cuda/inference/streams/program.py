@@ -82,7 +82,8 @@ class StreamProgram:
 
         Raises:
             NotComputableError, CompilationError: the outputs cannot be computed chunk by chunk, or
-            the network looks back so far that its state does not repeat within a hundred chunks.
+                the network looks back so far that its state does not repeat within a hundred
+                chunks.
             UnsupportedComponentError: it has a component of a type that is not implemented.
             DeviceMemoryError: the device lacks memory.
         """

@@ -137,9 +137,9 @@ class Stream:
 
         Raises:
             RunError: frames or an i-vector are of another dimension, or not finite, or an i-vector
-                is missing or not wanted: nothing has changed then. Or a value of an output,
-                    scaled or not, is not finite: then this sequence ends, and the other sequences
-                    get their outputs with the next call.
+                is missing or not wanted, or an argument is of another kind: nothing has changed
+                then. Or a value of an output, scaled or not, is not finite: then this sequence
+                ends, and the other sequences get their outputs with the next call.
             DeviceMemoryError: the device lacks memory.
         """
         ivectors, ended = {} if ivectors is None else ivectors, _names(finished)
