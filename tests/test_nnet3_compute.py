@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -266,7 +267,7 @@ def test_killed_in_the_middle(tool: str, tmp_path: Path) -> None:
     """A kill leaves no archive of the name, but FILE.incomplete with whole utterances, in order."""
     output = tmp_path / "output.ark"
     # The first utterances over and over; a few megabytes are written before the kill.
-    endless = f"ark:while cat {FEATURES}; do :; done |"
+    endless = f"ark:while cat {shlex.quote(str(FEATURES))}; do :; done |"
     process = subprocess.Popen(
         [TOOL.with_name(tool), MODEL, endless, f"ark:{output}"], stderr=subprocess.DEVNULL
     )

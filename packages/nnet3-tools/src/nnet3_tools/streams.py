@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, TextIO
 import click
 import nnet3_descriptors
 import nnet3_tables
+from nnet3_descriptors.files import read_file
 
 if TYPE_CHECKING:
     import subprocess
@@ -118,7 +119,7 @@ def read_text(name: str) -> str:
     with readable(name) as source:
         try:
             if isinstance(source, str):
-                return nnet3_descriptors.files.read_file(source).decode()
+                return read_file(source).decode()
             assert hasattr(source, "read")
             return source.read().decode()
         except UnicodeDecodeError:
