@@ -14,7 +14,6 @@ from typing import IO, TYPE_CHECKING, TextIO
 import click
 import nnet3_descriptors
 import nnet3_tables
-from nnet3_descriptors.files import read_file
 
 if TYPE_CHECKING:
     import subprocess
@@ -116,6 +115,8 @@ def read_text(name: str) -> str:
     Raises:
         click.ClickException: It cannot be read, or is no text.
     """
+    from nnet3_descriptors.files import read_file  # not for --help
+
     with readable(name) as source:
         try:
             if isinstance(source, str):
