@@ -54,7 +54,7 @@ def run(arguments: list[str], output: Path, threads: int) -> Spent:
     """Runs a program to its end.
 
     Args:
-        arguments: The program, and what it is given but the output.
+        arguments: The program and its arguments, without the output.
         output: The archive that it writes.
         threads: How many threads the BLAS library has.
 

@@ -100,7 +100,7 @@ def main() -> None:
                     for threads, taken in times.items():
                         taken.append(run(model, features, Path(f"{folder}/{threads}"), threads))
                 outputs = {Path(f"{folder}/{threads}").read_bytes() for threads in times}
-                assert len(outputs) == 1, "threads must not change what is written"
+                assert len(outputs) == 1, "threads must not change the output"
                 # The first run compiles.
                 one, many = (min(taken[1:]) for taken in times.values())
                 print(f"| {name} | {kind} | {many[1]:.2f} | {many[0] / one[0]:.2f} |")

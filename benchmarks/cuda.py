@@ -65,7 +65,7 @@ PEAK_TFLOPS = {
     "H100": {"fp32": 67.0, "tf32": 495.0, "bf16": 989.0},
     "A100": {"fp32": 19.5, "tf32": 156.0, "bf16": 312.0},
 }
-"""Dense peaks of NVIDIA's data sheets (SXM), by what the name of the device contains."""
+"""Dense peaks of NVIDIA's data sheets (SXM), by a word in the name of the device."""
 
 WORKLOADS = Path(__file__).with_name("cuda_workloads.py")
 

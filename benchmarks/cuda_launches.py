@@ -10,7 +10,7 @@ updates them), with a kernel for each operation and with fused ones. The floor i
 take at 67 TFLOP/s, and what all operands take at 4.8 TB/s if each is read and written once by each
 kernel or product that uses it: the peaks of an H200 in fp32. Nothing here was measured on a device.
 
-With --kinds the steps of a minibatch are added up by what they are. What stays in registers is not
+With --kinds the steps of a minibatch are added up by kind. What stays in registers is not
 counted as moved; the time at the peaks is that of the slower of arithmetic and memory for each
 step, and at least so long as a small kernel takes in a graph. "Guarded" is what most minibatches
 skip (self-repair, exact norms): it counts as a launch. "Few blocks" are the bytes of kernels with
@@ -254,7 +254,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--network", choices=sorted(BENCHMARKS), action="append")
     parser.add_argument("--n", type=int, default=64, help="sequences")
-    parser.add_argument("--kinds", action="store_true", help="add steps up by what they are")
+    parser.add_argument("--kinds", action="store_true", help="add steps up by kind")
     arguments = parser.parse_args()
     head, rows = (KINDS_HEAD, kinds_of) if arguments.kinds else (HEAD, rows_of)
     print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")

@@ -35,7 +35,7 @@ FIRST_USES = {
     "nnet3_tables": "read_table",
     "nnet3_training": "Trainer",
 }
-"""A name that each package exports, for what it is mostly used for."""
+"""The name that most programs import from each package."""
 
 
 def statements(output: str) -> dict[str, str]:

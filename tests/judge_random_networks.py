@@ -1,7 +1,7 @@
 """Judges any number of random networks: see `judging`.
 
 `python tests/judge_random_networks.py --count 100000 --first-seed 10000000 --processes 2` prints
-each disagreement with all that is needed to repeat it, and at the end their number. With
+each disagreement with the command that repeats it, and at the end their number. With
 `--first-seed N --count 1` it judges one network again.
 """
 

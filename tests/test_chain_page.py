@@ -20,7 +20,7 @@ FEWER = {"--minibatch-size=64": "--minibatch-size=8"}
 
 
 def commands(page: str) -> list[str]:
-    """The indented lines of a page, those that go on joined."""
+    """The indented lines of a page; continued lines are joined."""
     blocks = re.findall(r"(?:^    .*\n)+", page, flags=re.MULTILINE)
     return [line.strip() for block in blocks for line in block.replace("\\\n", "").splitlines()]
 

@@ -32,7 +32,7 @@ def moved(request: ComputationRequest, x: int) -> ComputationRequest:
 
 
 def joined(first: ComputationRequest, second: ComputationRequest) -> ComputationRequest:
-    """One request for what two give and ask for, the rows of the second behind the others."""
+    """One request with the rows of two, those of the second behind the others."""
 
     def together(kind: str) -> list[IoSpecification]:
         return [

@@ -108,7 +108,7 @@ def test_computations_are_read_from_bytes_and_from_text(version: str, name: str)
 
 @pytest.mark.parametrize("name", COMPUTATIONS)
 def test_the_newest_files_are_written_as_they_are_kept(name: str) -> None:
-    """A change of what is written has to raise the version, and to keep files of the last."""
+    """A change of the written bytes has to raise the version, and to keep files of the last."""
     folder = FILES / VERSIONS[-1]
     nnet = Nnet.load(folder / COMPUTATIONS[name])
     computation = NnetComputation.load(folder / name)
@@ -119,7 +119,7 @@ def test_the_newest_files_are_written_as_they_are_kept(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMPUTATIONS)
 def test_version_2_says_more_of_the_same_commands(name: str) -> None:
-    """But for what version 2 adds, the files of both versions hold the same computation."""
+    """Without the additions of version 2, the files of both versions hold the same computation."""
     old, new = (NnetComputation.load(FILES / version / name) for version in VERSIONS)
 
     assert attrs.evolve(new, network=None, requests=(), memory_plan=None) == old

@@ -101,7 +101,7 @@ def test_reports_what_it_did(tmp_path: Path) -> None:
 
 
 def damaged_models() -> dict[str, bytes]:
-    """Files that are no networks, by what is wrong with them."""
+    """Files that are no networks, by their fault."""
     whole = MODEL.read_bytes()
     acoustic_model = (DIGITS_REFERENCE / "final.mdl").read_bytes()
     transitions = acoustic_model[: acoustic_model.index(b"<Nnet3>")]

@@ -41,7 +41,7 @@ def recompute(given: Draft) -> Draft:
 
 
 def merge_and_renumber(given: Draft) -> Draft:
-    """Merges matrices; removes those that are no longer used."""
+    """Merges matrices; removes unused ones."""
     return renumber(merge_variables(given))
 
 

@@ -151,7 +151,7 @@ class TestOtherArrays:
 
     @pytest.mark.parametrize("dtype", ["f2", "f8", ">f4", "i1", "u2", "i8"])
     def test_types_of_numbers(self, dtype: str) -> None:
-        """Numbers of any type and any order in memory are taken for what they are."""
+        """Numbers of any type and any order in memory keep their values."""
         model, values = Model(network(CONFIG)), np.round(3 * np.abs(frames(30, 4)))
         expected = model.compute(values)
 

@@ -195,7 +195,7 @@ class TestIvectors:
         ],
     )
     def test_errors(self, arguments: dict[str, np.ndarray], message: str) -> None:
-        """Missing i-vectors, and those that do not fit, are named."""
+        """Errors name missing i-vectors, and i-vectors that do not fit."""
         with pytest.raises(RunError, match=message):
             Model(network(WITH_IVECTOR)).compute(frames(500), **arguments)
 

@@ -1,4 +1,4 @@
-"""CuPy itself, installed without a driver: it has what the package calls.
+"""CuPy itself, installed without a driver: it has all that the package calls.
 
 The other tests use `strict_cupy`. These tests compare it, and the calls of `cupy_platform`, with
 the real module: names, arguments and their types, error classes, compiler options. `nox -s cupy`

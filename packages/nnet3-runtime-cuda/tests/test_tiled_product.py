@@ -137,7 +137,7 @@ def test_values_are_those_of_direct_sums(
 def test_values_in_single_precision(
     input_dim: int, output_dim: int, in_panels: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rounding errors are a fifth of the tolerance of outputs, and a tenth of that of gradients."""
+    """Rounding errors take a fifth of the tolerance of outputs, and a tenth with gradients."""
     monkeypatch.undo()
     monkeypatch.setattr(NumpyTape, "gains_by_panels", lambda *_: in_panels)
     layer = Layer(distance=8, rows=300, input_dim=input_dim, output_dim=output_dim)

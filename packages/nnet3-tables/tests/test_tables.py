@@ -242,7 +242,7 @@ with nnet3_tables.VectorWriter("ark:w.ark") as other:
 
 
 def test_forms_of_matrices(tmp_path: Path) -> None:
-    """For all forms that Kaldi writes, the values are those that Kaldi's reader gives."""
+    """For all forms that Kaldi writes, the values equal those of Kaldi's reader."""
     table, values = f"ark:{tmp_path}/all.ark", np.linspace(-3.0, 5.0, 60).reshape(12, 5)
     pieces = []
     for form, writer, arguments in (
@@ -413,7 +413,7 @@ def test_vectors(tmp_path: Path) -> None:
 
 
 def test_forms_of_vectors(tmp_path: Path) -> None:
-    """For all forms that Kaldi writes, the values are those that Kaldi's reader gives."""
+    """For all forms that Kaldi writes, the values equal those of Kaldi's reader."""
     pieces, values = [], np.linspace(-3.0, 5.0, 7)
     for form, writer in itertools.product(
         ("ark", "ark,t"), (kaldi_native_io.FloatVectorWriter, kaldi_native_io.DoubleVectorWriter)

@@ -24,7 +24,7 @@ from nnet3_training.workers import DaskWorkers, InProcess, Processes, Workers
 def dask_client() -> Iterator[Any]:
     """A client of a Dask cluster on this machine, which all tests of this file share.
 
-    Of five workers the tests kill four, so that none has to wait for those that replace them.
+    Of five workers the tests kill four, so that no test waits for new ones.
     """
     distributed = pytest.importorskip("distributed")
     dask = pytest.importorskip("dask")

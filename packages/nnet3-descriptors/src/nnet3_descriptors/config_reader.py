@@ -68,9 +68,9 @@ def parse_config(
         rng: Source of initial parameters; by default a generator with a fixed seed.
 
     Raises:
-        ConfigError: A line is not understood, names a file that cannot be read, or makes an invalid
+        ConfigError: A line has an error, names a file that cannot be read, or makes an invalid
             network.
-        DescriptorSyntaxError: A descriptor is not understood.
+        DescriptorSyntaxError: A descriptor has a syntax error.
         NetworkError: The network is invalid, but no single line is at fault.
     """
     components = {} if base is None else _components_of(base)

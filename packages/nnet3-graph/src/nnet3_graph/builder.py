@@ -1,4 +1,4 @@
-"""ComputationGraphBuilder: from a network and a request to the graph of what is computed."""
+"""ComputationGraphBuilder: from a network and a request to the graph of the computed rows."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ComputationGraphBuilder:
 
         Args:
             nnet: the network.
-            request: what is given and wanted.
+            request: the rows given and wanted.
             previous: the pruned graph of the segments before this one, for a looped computation:
                 its rows can be read, and are not computed again.
 
@@ -169,12 +169,12 @@ def build_computation_graph(
 
     Args:
         nnet: the network.
-        request: what is given and wanted.
+        request: the rows given and wanted.
         previous: the graph of the segments before this one, for a looped computation.
 
     Raises:
         RequestError: the request does not fit the network.
-        NotComputableError: an output cannot be computed from what is given; says what is missing.
+        NotComputableError: an output cannot be computed from the given rows; it names the missing.
         UnboundedComputationError: the outputs need infinitely many rows.
     """
     builder = ComputationGraphBuilder(nnet, request, previous)

@@ -18,7 +18,7 @@ from nnet3_graph.sets.index_set import Grid, IndexSet
 from nnet3_graph.sets.patterns import Patterns
 
 EXPLAINED_STEPS = (300, 20)
-"""How far in t and x a recurrence is followed in search of what is missing."""
+"""How far in t and x a recurrence is followed in search of missing inputs."""
 
 
 def explain(nnet: Nnet, patterns: Patterns, reach: Reach) -> NotComputableError:

@@ -1,4 +1,4 @@
-"""Reach: the rows that play a part in a computation, found from what is given and requested."""
+"""Reach: the rows that play a part in a computation, found from given and requested rows."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from nnet3_optimizer.errors import OptionError
 class OptimizeOptions:
     """Which passes run; each option can be turned off alone.
 
-    The names are those of Kaldi's options (with "-" for "_"), except for those that Kaldi lacks:
+    The names are Kaldi's (with "-" for "_"); Kaldi lacks
     `remove_dead_commands`, `order_rows_early`, `share_equal_copies`, `split_statistics`,
     `gather_early`, `recompute_activations` and `verify`. An option that is not listed below turns
     on the pass of its name; see the module of that name in `passes`. Passes treat a computation in

@@ -5,7 +5,7 @@ The modules::
     examples.py, egs/                  what is trained on, and Kaldi's files of it
     objectives.py                      what is maximised
     update.py                          how far parameters move
-    trainer.py, callbacks.py           one after the other, and what is done between
+    trainer.py, callbacks.py           one after the other, and callbacks between them
     checkpoint.py                      a run that stops, and goes on
     evaluation.py                      what has been reached
     chain/                             'chain' models: supervision, examples, LF-MMI

@@ -74,7 +74,7 @@ class MatrixDebugInfo:
         return len(self.pattern) * max(1, len(self.sequences))
 
     def check_rows(self, matrix: int, rows: int) -> None:
-        """Checks that this describes a matrix; for what was read from outside.
+        """Checks that this describes a matrix; for values read from a file.
 
         Args:
             matrix: The number of the matrix.

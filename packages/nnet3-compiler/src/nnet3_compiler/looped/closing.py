@@ -40,7 +40,7 @@ def close_loop(computation: NnetComputation, shift: int) -> NnetComputation | No
             f"a loop is found in a computation of at least three segments (got {len(ends)})"
         )
     if not computation.matrix_debug_info:
-        raise CompilationError("a loop is found by what matrices stand for: debug info is needed")
+        raise CompilationError("a loop is found by the rows of matrices: debug info is needed")
     boundaries = _Boundaries.of(computation, shift)
     for first in range(len(ends)):
         for second in range(first + 1, (len(ends) + first + 1) // 2):

@@ -205,7 +205,7 @@ class SumDescriptor(ABC):
 
     @abstractmethod
     def _constants_of(self, trial: Trial) -> npt.NDArray[np.float32]:
-        """Returns the sum of the constants that enter, (N,); 0 for what is not computable."""
+        """Returns the sum of the constants that enter, (N,); 0 where nothing is computable."""
 
     @abstractmethod
     def dim(self, node_dim: NodeDim) -> int:

@@ -4,7 +4,7 @@ layers.py     nodes grouped into layers, and what each layer reads
 svg.py        the drawing of them
 summary.py    the drawing with what the network is, for notebooks
 tree.py       layers and their nodes as a tree, for terminals
-tables.py     a table in HTML, for what notebooks show of any package
+tables.py     a table in HTML, for the notebooks of all packages
 curves.py     numbers over numbers as curves, as an SVG
 graphviz.py   nodes and descriptors in the language of Graphviz
 

@@ -48,7 +48,7 @@ def apply_edits(nnet: Nnet, text: str) -> Nnet:
         text: One directive on each line; "#" begins a comment.
 
     Raises:
-        ConfigError: A directive is not understood, or cannot be carried out.
+        ConfigError: A directive has an error, or cannot be carried out.
     """
     ConfigError.check_text(text)
     for line in config_lines(text):

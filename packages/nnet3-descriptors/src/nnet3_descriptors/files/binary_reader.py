@@ -88,7 +88,7 @@ class BinaryReader(Reader):
     def _floats(
         self, shape: tuple[int, ...], dtype: FloatType, precision: type[F], start: int
     ) -> NDArray[F]:
-        """Reads the values of an array; those that are aligned are not copied if they fit."""
+        """Reads the values of an array; aligned values are not copied if their type fits."""
         if min(shape) < 0 or (0 in shape and max(shape) > 0):
             self.fail("impossible size", at=start, expected="a size >= 0",
                       found=" by ".join(map(str, shape)))  # fmt: skip

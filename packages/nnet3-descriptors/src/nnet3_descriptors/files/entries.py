@@ -73,7 +73,7 @@ class _Window:
     """
 
     def __init__(self, stream: IO[bytes]) -> None:
-        # What a pipe has at the moment, instead of waiting for all that is asked for.
+        # What a pipe has at the moment, instead of waiting for all the bytes asked for.
         self._read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
         self.data = b""
         self.origin = 0

@@ -75,7 +75,7 @@ class Writer(ABC):
         """Writes a matrix, (rows, cols) float32."""
 
     def compressed_matrix(self, matrix: CompressedMatrix) -> None:
-        """Writes a compressed matrix; in text its values, as there is no such form."""
+        """Writes a compressed matrix; as text its values, since text has no compressed form."""
         self.matrix(matrix.decompressed())
 
     @abstractmethod

@@ -124,7 +124,7 @@ def index_keys(*arrays: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int64], ...]:
     columns = [[array[:, column] for array in arrays] for column in (N, X, T)]
     bounds = [_bounds(values) for values in columns]
     if math.prod(high - low + 1 for low, high in bounds) > np.iinfo(np.int64).max:
-        # The numbers would not fit: each value is replaced by its rank among those that occur.
+        # The numbers would not fit: each value is replaced by its rank among the values that occur.
         columns = [_ranks(values) for values in columns]
         bounds = [_bounds(values) for values in columns]
     keys = [np.zeros(len(array), dtype=np.int64) for array in arrays]

@@ -20,7 +20,7 @@ class Serialized:
     FORMAT: ClassVar[str]
     """Name of the format, such as "nnet3.nnet"."""
     VERSION: ClassVar[int]
-    """Version of the format; raised when older readers would misread what is written."""
+    """Version of the format; raised when older readers would misread a file."""
     UPGRADES: ClassVar[Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]] = MappingProxyType(
         {}
     )

@@ -103,7 +103,7 @@ class BreadthFirstExamination:
 
     Attributes:
         nnet: the network.
-        request: what is given and wanted.
+        request: the rows given and wanted.
         previous: the graph of the earlier segments, or None.
         hops: what each hop so far has done.
     """
@@ -115,7 +115,7 @@ class BreadthFirstExamination:
 
         Args:
             nnet: the network.
-            request: what is given and wanted.
+            request: the rows given and wanted.
             previous: the pruned graph of the segments before this one, whose rows can be read.
 
         Raises:

@@ -11,6 +11,6 @@ class ComputableInfo(enum.IntEnum):
     COMPUTABLE = 1
     """It is given, or can be computed from what is."""
     NOT_COMPUTABLE = 2
-    """It cannot be computed from what is given."""
+    """It cannot be computed from the given rows."""
     WILL_NOT_COMPUTE = 3
     """Nothing that can be computed would make use of it, so nobody asked whether it can be."""

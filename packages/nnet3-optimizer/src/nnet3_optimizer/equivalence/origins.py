@@ -78,7 +78,7 @@ class _Source:
 
     Attributes:
         step: The number of the write.
-        row: The row in what was written to.
+        row: The row of the matrix that was written.
         commands: The position of the command, after those of the copies that took it from there.
     """
 

@@ -102,7 +102,7 @@ class Reader:
         Args:
             places: The rows.
             width: Number of columns.
-            number: For each row the number of its source, among those that there are.
+            number: For each row the number of its source.
             count: The number of sources.
         """
         parts = [places[number == each] for each in range(count)]

@@ -91,7 +91,7 @@ class CopyOptions:
     Attributes:
         random: Whether the table is drawn for each example.
         keep_proportion: How often an example is written on average.
-        srand: Seed of what is drawn.
+        srand: Seed of the random draws.
         frame_shift: The number of frames by which to move examples.
         left_context: Number of frames to keep before the output; None for all.
         right_context: Number of frames to keep after it; None for all.

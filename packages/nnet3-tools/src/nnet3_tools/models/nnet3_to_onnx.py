@@ -44,8 +44,8 @@ class Export:
         frames: Frames of a chunk; for x-vectors the number of input frames.
         sequences: The size of the leading axis, or its name.
         subsampling: Number of frames from one output to the next.
-        left: Extra frames before those that the network needs.
-        right: Extra frames after those that the network needs.
+        left: Extra frames before the ones that the network needs.
+        right: Extra frames after the ones that the network needs.
     """
 
     nnet: Nnet

@@ -1,4 +1,4 @@
-"""Which jobs of an iteration the next network is the average of: those that did not diverge.
+"""The jobs whose average is the next network: all that did not diverge.
 
 A job diverged if its training broke off, or if its objective is far below that of the best job.
 Kaldi's scripts choose by the same difference.

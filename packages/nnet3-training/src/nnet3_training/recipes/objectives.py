@@ -45,8 +45,8 @@ class RunObjective(Protocol):
         """What makes the examples of an utterance; the list is empty if it is too short.
 
         Raises:
-            RecipeError: (the result) what is given is of another kind.
-            ExampleError: (the result) what is given makes no sense.
+            RecipeError: (the result) an argument is of another kind.
+            ExampleError: (the result) an argument makes no sense.
         """
         ...
 
@@ -63,7 +63,7 @@ class RunObjective(Protocol):
         ...
 
     def function(self, nnet: Nnet) -> ObjectiveFunction | None:
-        """What is maximised; None for what the output nodes ask for."""
+        """The objective to maximise; None for the objectives that the output nodes name."""
         ...
 
     def stats_function(self, nnet: Nnet) -> ObjectiveFunction | None:

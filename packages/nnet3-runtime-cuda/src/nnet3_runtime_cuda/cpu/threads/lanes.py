@@ -100,7 +100,7 @@ class Lanes:
                 raise
 
     def __len__(self) -> int:
-        """The number of calls of all lanes, without those that wait."""
+        """The number of calls of all lanes, without waits."""
         return len(self._in_order)
 
     @property

@@ -142,7 +142,7 @@ class HostValues:
 
         Args:
             known: The table.
-            decisions: For each row the number of what is put there before each run.
+            decisions: For each row the number of the decision that is put there before each run.
         """
         table = self._zeros(known.shape, known.dtype)
         table[...] = known

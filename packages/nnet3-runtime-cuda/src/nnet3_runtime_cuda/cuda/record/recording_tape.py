@@ -82,7 +82,7 @@ class RecordingTape(Tape):
         return self.memory.reserve(shape, dtype)
 
     def persistent(self, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
-        """A zeroed array of its own, for what must last from one command to a later one."""
+        """A zeroed array of its own, for values that last from one command to a later one."""
         array = self.memory.zeros(shape, self.dtype if dtype is None else dtype)
         self.persistent_bytes += array.nbytes
         return array

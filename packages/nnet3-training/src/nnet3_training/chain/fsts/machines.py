@@ -67,7 +67,7 @@ class Machine:
         return self
 
     def sorted(self) -> Self:
-        """Sorts the arcs of each state by what they read."""
+        """Sorts the arcs of each state by the labels that they read."""
         _library().arcsort(self._held, "ilabel")
         return self
 

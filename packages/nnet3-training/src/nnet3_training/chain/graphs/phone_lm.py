@@ -21,7 +21,7 @@ from nnet3_training.chain.fsts.graph import Arc, Graph
 from nnet3_training.errors import ExampleError
 
 _BOUNDARY = 0
-"""The phone before the first, and that which ends a sequence."""
+"""The phone before the first one, which also ends a sequence."""
 _STAGES = 4
 """Number of stages of dropping states; each begins by computing all changes."""
 _NO_CHANGE = -1e-15
