@@ -181,6 +181,10 @@ def test_normalizes_examples(run: Run) -> None:
 
 
 FEATURES = ROOT / "examples" / "digits" / "train60.feats.ark"
+QUOTED = shlex.quote(str(FEATURES))
+"""As command lines name them, whatever characters their folder has."""
+
+GIVEN = f"ark:{QUOTED}"
 
 
 def test_makes_examples(run: Run) -> None:
@@ -188,7 +192,7 @@ def test_makes_examples(run: Run) -> None:
 
     Kaldi draws the places of gaps between chunks from a device, so they differ from run to run.
     """
-    command = COMMANDS["egs"].replace("../../digits/train60.feats.ark", str(FEATURES))
+    command = COMMANDS["egs"].replace("../../digits/train60.feats.ark", QUOTED)
     status, errors = run(command)
 
     assert status == 0
@@ -207,7 +211,7 @@ def test_makes_examples(run: Run) -> None:
 
 def test_makes_examples_of_whole_utterances(run: Run) -> None:
     """As in Kaldi, too few frames at the end give no frame of the output."""
-    command = COMMANDS["egs"].replace("../../digits/train60.feats.ark", str(FEATURES))
+    command = COMMANDS["egs"].replace("../../digits/train60.feats.ark", QUOTED)
     status, errors = run(command.replace("--num-frames=30", "--num-frames=-1"))
 
     assert status == 0
@@ -236,7 +240,7 @@ def test_makes_examples_without_times(run: Run) -> None:
     made = commands["digits.sup"].replace("../digits/phones", "digits/phones")
     assert run(made.replace("../digits/", ""))[0] == 0
     assert Path("digits.sup.ark").read_bytes() == (folder / "digits.sup.ark").read_bytes()
-    made = commands["digits.cegs"].replace("train60.feats.ark", str(FEATURES))
+    made = commands["digits.cegs"].replace("train60.feats.ark", QUOTED)
     status, errors = run(made.replace("../digits/", ""))
 
     assert status == 0
@@ -308,7 +312,7 @@ def test_examples_with_more(run: Run) -> None:
     status, errors = run(
         "nnet3-chain-get-egs --num-frames=28,20 --left-context=4 --right-context=4 --long-key "
         "--frame-subsampling-factor=3 --online-ivectors=ark:iv.ark --online-ivector-period=3 "
-        f"--deriv-weights-rspecifier=ark:weights.ark ark:{FEATURES} ark:sup.ark ark:egs.ark"
+        f"--deriv-weights-rspecifier=ark:weights.ark {GIVEN} ark:sup.ark ark:egs.ark"
     )
 
     assert status == 0
@@ -332,17 +336,17 @@ def test_examples_with_more(run: Run) -> None:
         ("normalization.fst ark:sup.ark", "expected three or four arguments, got 2"),
         ("--num-frames=a ark:f ark:sup.ark ark:e", "--num-frames: expected numbers"),
         (
-            f"--transition-model={OTHER} --num-frames=30 --frame-subsampling-factor=3 "
-            f"ark:{FEATURES} ark:sup.ark ark:e",
+            f"--transition-model={shlex.quote(str(OTHER))} --num-frames=30 "
+            f"--frame-subsampling-factor=3 {GIVEN} ark:sup.ark ark:e",
             "expected a supervision of 200 transition-ids, as the transition model has "
             "(chain-get-supervision --convert-to-pdfs=false), found 62 labels",
         ),
         (
-            f"--transition-model=tree ark:{FEATURES} ark:sup.ark ark:e",
+            f"--transition-model=tree {GIVEN} ark:sup.ark ark:e",
             "expected '<TransitionModel>', found 'ContextDependency'",
         ),
-        (f"--num-frames=30 ark:{FEATURES} ark:sup.ark ark:e", "no example was made"),
-        (f"--num-frames=30 ark:{FEATURES} ark:sup.ark ark:sup.ark", "sup.ark"),
+        (f"--num-frames=30 {GIVEN} ark:sup.ark ark:e", "no example was made"),
+        (f"--num-frames=30 {GIVEN} ark:sup.ark ark:sup.ark", "sup.ark"),
     ],
 )
 def test_examples_that_cannot_be_made(run: Run, arguments: str, message: str) -> None:

@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -303,7 +304,7 @@ def test_unknown_switches(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_closed_streams(folder: Path, tables: str, closed: str, status: int, message: str) -> None:
     """A closed standard stream is an error only if it is used."""
     program = "from nnet3_tools.compute.nnet3_compute import main; main()"
-    shell = f'{sys.executable} -c "{program}" final.raw {tables} {closed}'
+    shell = f'{shlex.quote(sys.executable)} -c "{program}" final.raw {tables} {closed}'
 
     done = subprocess.run(
         ["/bin/sh", "-c", shell], cwd=folder, capture_output=True, text=True, check=False
