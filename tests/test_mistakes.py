@@ -32,7 +32,7 @@ from nnet3_optimizer import CachingCompiler, optimize
 from nnet3_runtime_cuda import NnetComputer, load
 from nnet3_tables import read_table, write_table
 from nnet3_tools.compute import nnet3_compute
-from nnet3_tools.egs import nnet3_merge_egs
+from nnet3_tools.egs import nnet3_copy_egs, nnet3_get_egs, nnet3_merge_egs
 from nnet3_tools.models import (
     nnet3_am_copy,
     nnet3_am_info,
@@ -42,6 +42,7 @@ from nnet3_tools.models import (
     nnet3_init,
 )
 from nnet3_tools.training import nnet3_train, nnet3_train_recipe
+from nnet3_training import ExampleInput, TrainingExample, write_examples
 from reference_cases import ROOT
 
 MODEL = "final.raw"
@@ -83,6 +84,8 @@ TOOLS = (
     nnet3_average,
     nnet3_compute,
     nnet3_copy,
+    nnet3_copy_egs,
+    nnet3_get_egs,
     nnet3_info,
     nnet3_init,
     nnet3_merge_egs,
@@ -995,6 +998,27 @@ TOOL_MISTAKES: dict[str, tuple[str, str]] = {
         "nnet3-merge-egs --minibatch-size=many ark:chain.egs ark:new.egs",
         "nnet3-merge-egs: minibatch size 'many': expected a positive number, found 'many'",
     ),
+    "a class beyond the number of classes": (
+        "nnet3-get-egs --num-pdfs=3 ark:test.feats.ark ark:post.txt ark:egs",
+        "nnet3-get-egs: 'ark:post.txt', 'test-en-gb-x-rp_m1-s145-p45-eight': classes must be 0 to "
+        "2, found 7 to 7",
+    ),
+    "an alignment with a class that the network lacks": (
+        "nnet3-train-recipe --nnet=final.raw --features=ark:test.feats.ark "
+        "--alignments=ark:ali.txt run",
+        "nnet3-train-recipe: 'ark:ali.txt', 'test-en-gb-x-rp_m1-s145-p45-eight': classes must be 0 "
+        "to 10, found 12 to 12",
+    ),
+    "a context that leaves nothing": (
+        "nnet3-get-egs --num-pdfs=8 --left-context=-3 ark:test.feats.ark ark:post.txt ark:egs",
+        "nnet3-get-egs: a chunk of 1 frames would have no frames of the input, with a context of "
+        "-3 frames before it and 0 after it",
+    ),
+    "a shift beyond all times": (
+        "nnet3-copy-egs --frame-shift=99999999999 ark:some.egs ark:egs",
+        "nnet3-copy-egs: moved by 99999999999 frames, an example has the time 99999999999; "
+        "expected -2147483648 to 2147483647",
+    ),
 }
 """A command line, and what its tool says."""
 # fmt: on
@@ -1008,6 +1032,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         shutil.copy(ROOT / "examples" / "digits" / name, name)
     for name, content in FILES.items():
         Path(name).write_bytes(content)
+    key, features = next(iter(read_table("ark:test.feats.ark")))
+    Path("post.txt").write_text(f"{key} {'[ 7 1 ] ' * len(features)}\n")
+    Path("ali.txt").write_text(f"{key} {'12 ' * len(features)}\n")
+    frames = ExampleInput.from_sequences("input", [features[:1]])
+    write_examples([TrainingExample(key=key, inputs=[frames], outputs=[])], "some.egs")
     model = Path(MODEL).read_bytes()
     Path("final.raw.gz").write_bytes(gzip.compress(model))
     Path("cut.raw").write_bytes(model[:50000])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import attrs
@@ -23,6 +23,7 @@ from nnet3_training import (
     MinibatchRules,
     SparsePosteriors,
     TrainingExample,
+    chain,
     read_examples,
     write_examples,
 )
@@ -117,6 +118,42 @@ def test_shift() -> None:
     assert times(moved.inputs[0]) == list(range(1, 9))
     assert times(moved.inputs[1]) == [0]
     assert times(moved.outputs[0]) == [3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("frames", [2**31 - 5, -(2**31), 10**20])
+@pytest.mark.parametrize("move", [shifted, chain.shifted])
+def test_shift_out_of_range(move: Callable[..., TrainingExample], frames: int) -> None:
+    """Times stay 32-bit numbers: a shift beyond them is refused, and does not wrap around."""
+    with pytest.raises(ExampleError, match=f"moved by {frames} frames, an example has the time"):
+        move(example(), frames)
+
+
+@pytest.mark.parametrize(
+    ("contexts", "before"),
+    [
+        ({"left_context": -8}, -8),
+        ({"left_context": -9, "right_context": 1}, -9),
+        ({"left_context": 2, "left_context_initial": 0, "right_context": -8}, 0),
+    ],
+)
+def test_chunks_without_input(contexts: dict[str, int], before: int) -> None:
+    """Negative contexts leave frames of the input out, and must leave one in."""
+    with pytest.raises(ExampleError, match=f"no frames of the input, with a context of {before} "):
+        SplitOptions(num_frames=(20, 8), **contexts)
+
+
+def test_negative_context() -> None:
+    """A chunk with a negative context has fewer frames of the input than of the output."""
+    utterance = Utterance(
+        key="u",
+        features=np.arange(16, dtype=np.float32).reshape(8, 2),
+        supervision=posteriors([[(0, 1.0)]] * 8, 2),
+    )
+
+    (made,) = get_examples([utterance], SplitOptions(num_frames=(8,), left_context=-3))
+
+    assert times(made.inputs[0]) == list(range(3, 8))
+    np.testing.assert_array_equal(made.inputs[0].values, utterance.features[3:])
 
 
 def test_context_and_frame() -> None:

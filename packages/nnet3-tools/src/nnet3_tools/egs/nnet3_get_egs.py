@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnet3_tools.egs.splitting import ExampleMaker, ObjectLookup, labels_option, split_options
+from nnet3_tools.egs.splitting import (
+    ExampleMaker,
+    ObjectLookup,
+    labels_option,
+    posteriors_of,
+    split_options,
+)
 from nnet3_tools.kaldi_command import KaldiCommand, common_options, run_tool
 
 if TYPE_CHECKING:
@@ -30,13 +36,13 @@ def command(
 
     POSTERIORS-RSPECIFIER has the classes of each output frame, with weights.
     """
-    from nnet3_training.egs import posteriors, read_posterior
+    from nnet3_training.egs import read_posterior
 
     table = ObjectLookup(posteriors_in, read_posterior)
 
     def supervision(key: str) -> SparsePosteriors | None:
         frames = table.take(key)
-        return posteriors(frames, num_pdfs) if frames else None
+        return posteriors_of(key, frames, num_pdfs, posteriors_in) if frames else None
 
     maker = ExampleMaker(
         tool=NAME, what="pdf-level posterior", supervision=supervision, options=options

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import attrs
@@ -46,6 +46,28 @@ class ObjectLookup(Generic[T]):
                 return None
             self._passed[entry.key] = entry.value
         return self._passed.pop(key)
+
+
+def posteriors_of(
+    key: str, frames: Sequence[Sequence[tuple[int, float]]], dim: int, rspecifier: str
+) -> SparsePosteriors:
+    """The supervision of an utterance.
+
+    Args:
+        key: The key of the utterance.
+        frames: For each frame, classes with weights.
+        dim: Number of classes.
+        rspecifier: The table that the classes come from.
+
+    Raises:
+        ExampleError: a class is out of range; the error names the table and the utterance.
+    """
+    from nnet3_training.egs import posteriors
+
+    try:
+        return posteriors(frames, dim)
+    except nnet3_training.ExampleError as error:
+        raise nnet3_training.ExampleError(f"'{rspecifier}', '{key}': {error}") from error
 
 
 labels_option = click.option(

@@ -10,7 +10,7 @@ import click
 import nnet3_tables
 import nnet3_training
 
-from nnet3_tools.egs.splitting import ExampleMaker, ObjectLookup
+from nnet3_tools.egs.splitting import ExampleMaker, ObjectLookup, posteriors_of
 from nnet3_tools.kaldi_command import one_line
 
 if TYPE_CHECKING:
@@ -156,25 +156,27 @@ class DataOptions:
 
     def _labels(self, dim: int) -> Callable[[str], Known | None]:
         """A function from the key of an utterance to the labels of its frames."""
-        from nnet3_training.egs import posteriors as make_posteriors
         from nnet3_training.egs import read_alignment, read_posterior, read_stored_matrix
 
         if self.alignments is not None:
-            classes = ObjectLookup(self.alignments, read_alignment)
+            alignments = self.alignments
+            classes = ObjectLookup(alignments, read_alignment)
 
             def of_alignment(key: str) -> SparsePosteriors | None:
                 found = classes.take(key)
                 if found is None:
                     return None
-                return make_posteriors([[(int(number), 1.0)] for number in found], dim)
+                frames = [[(int(number), 1.0)] for number in found]
+                return posteriors_of(key, frames, dim, alignments)
 
             return of_alignment
         if self.posteriors is not None:
-            weighted = ObjectLookup(self.posteriors, read_posterior)
+            posteriors = self.posteriors
+            weighted = ObjectLookup(posteriors, read_posterior)
 
             def of_posterior(key: str) -> SparsePosteriors | None:
                 frames = weighted.take(key)
-                return make_posteriors(frames, dim) if frames else None
+                return posteriors_of(key, frames, dim, posteriors) if frames else None
 
             return of_posterior
         assert self.targets is not None

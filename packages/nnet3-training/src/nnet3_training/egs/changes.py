@@ -28,11 +28,25 @@ Io = TypeVar("Io", ExampleInput, ExampleOutput)
 Matrix = TypeVar("Matrix", FloatArray | CompressedMatrix, StoredMatrix)
 Supervision = DenseTargets | SparsePosteriors
 
+_TIMES = np.iinfo(np.int32)
+"""The times that indexes can have."""
+
 INPUT, OUTPUT, IVECTOR = "input", "output", "ivector"
 
 
 def moved(indexes: IndexArray, frames: int) -> IndexArray:
-    """Indexes with another t."""
+    """Indexes, (rows, 3), with a t that is `frames` larger.
+
+    Raises:
+        ExampleError: a t is no 32-bit number any more.
+    """
+    times = indexes[:, T].tolist()
+    for time in (min(times, default=0) + frames, max(times, default=0) + frames):
+        if not _TIMES.min <= time <= _TIMES.max:
+            raise ExampleError(
+                f"moved by {frames} frames, an example has the time {time}; expected "
+                f"{_TIMES.min} to {_TIMES.max}"
+            )
     result = indexes.copy()
     result[:, T] += frames
     return result
@@ -53,7 +67,11 @@ def named(example: TrainingExample, ios: tuple[Io, ...], name: str) -> Io:
 def shifted(
     example: TrainingExample, frames: int, *, kept: Collection[str] = (IVECTOR,)
 ) -> TrainingExample:
-    """The example with inputs and outputs moved by some frames, except those named in `kept`."""
+    """The example with inputs and outputs moved by some frames, except those named in `kept`.
+
+    Raises:
+        ExampleError: a t is no 32-bit number any more.
+    """
     if not frames:
         return example
 

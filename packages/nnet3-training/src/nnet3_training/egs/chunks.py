@@ -32,8 +32,8 @@ class SplitOptions:
     Attributes:
         num_frames: The lengths of chunks; a split can repeat the first one. Empty for one chunk for
             each utterance.
-        left_context: Frames of the input before a chunk.
-        right_context: Frames after it.
+        left_context: Frames of the input before a chunk; negative to leave its first ones out.
+        right_context: Frames after it; negative to leave its last ones out.
         left_context_initial: Frames of the input before the first chunk of an utterance; negative
             for `left_context`.
         right_context_final: Frames after the last chunk; negative for `right_context`.
@@ -64,6 +64,18 @@ class SplitOptions:
                 f"the overlap must be less than the length of chunks, {self.num_frames[0]} "
                 f"(got {self.num_frames_overlap})"
             )
+        shortest = min(self.num_frames, default=1)
+        left = min((self.left_context, *self._if_given(self.left_context_initial)))
+        right = min((self.right_context, *self._if_given(self.right_context_final)))
+        if left + shortest + right < 1:
+            raise ExampleError(
+                f"a chunk of {shortest} frames would have no frames of the input, with a context "
+                f"of {left} frames before it and {right} after it"
+            )
+
+    @staticmethod
+    def _if_given(context: int) -> tuple[int, ...]:
+        return () if context < 0 else (context,)
 
     def rounded(self) -> Self:
         """The options with lengths rounded up to multiples of the subsampling factor."""
