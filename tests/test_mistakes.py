@@ -1033,8 +1033,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, content in FILES.items():
         Path(name).write_bytes(content)
     key, features = next(iter(read_table("ark:test.feats.ark")))
-    Path("post.txt").write_text(f"{key} {'[ 7 1 ] ' * len(features)}\n")
-    Path("ali.txt").write_text(f"{key} {'12 ' * len(features)}\n")
+    Path("post.txt").write_text(f"{key} {'[ 7 1 ] ' * len(features)}\n", encoding="utf-8")
+    Path("ali.txt").write_text(f"{key} {'12 ' * len(features)}\n", encoding="utf-8")
     frames = ExampleInput.from_sequences("input", [features[:1]])
     write_examples([TrainingExample(key=key, inputs=[frames], outputs=[])], "some.egs")
     model = Path(MODEL).read_bytes()
