@@ -193,6 +193,41 @@ NETWORKS = {
         working=12,
         peak=1408,
     ),
+    "sum with a term twice": Network(
+        config=affine("a", (6, 8))
+        + simple("tanh", "Tanh", 8)
+        + nodes("tanh", a="input", tanh="Sum(Sum(a, a), IfDefined(Offset(tanh, -1)))"),
+        inputs=(0, 3),
+        outputs=range(3, 4),
+        working=14,
+        peak=448,
+    ),
+    "recurrent layer that adds two times of another": Network(
+        config=affine("a", (6, 8))
+        + affine("back", (8, 8))
+        + nodes(
+            "back",
+            a="input",
+            back="Sum(Sum(a, Offset(a, 1)), IfDefined(Offset(back, 1)))",
+        ),
+        inputs=(0, 7),
+        outputs=range(3, 4),
+        is_training=True,
+        working=29,
+        peak=1200,
+    ),
+    "sum with a convolution, beside other columns": Network(
+        config="component name=conv type=TimeHeightConvolutionComponent num-filters-in=2 "
+        "num-filters-out=2 height-in=3 height-out=3 height-offsets=0 time-offsets=-1,0 "
+        "required-time-offsets=-1,0\n"
+        + affine("a", (6, 6))
+        + affine("b", (12, 5))
+        + nodes("b", conv="input", a="input", b="Append(input, Sum(conv, a))"),
+        inputs=(-1, 3),
+        outputs=range(4),
+        working=8,
+        peak=1056,
+    ),
     "input much of which is needed early only": Network(
         config="component name=extract type=StatisticsExtractionComponent input-dim=6 "
         "input-period=3 output-period=6 include-variance=false\n"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
-from nnet3_compiler.accesses import MATRIX, NUM_COLS, NUM_ROWS, CommandKinds
-from nnet3_compiler.arrays import Ids, where
+from nnet3_compiler.accesses import MATRIX, NEVER, NUM_COLS, NUM_ROWS, CommandKinds
+from nnet3_compiler.arrays import Bools, Ids, where
 from nnet3_compiler.commands import (
     ALPHA_COLUMN,
     FIRST_OPERAND_COLUMN,
@@ -13,16 +13,18 @@ from nnet3_compiler.commands import (
     AddRows,
     AddRowsMulti,
     MatrixAdd,
+    MatrixCopy,
     alpha_bits,
     is_loop,
 )
 
 from nnet3_optimizer.draft import Draft
+from nnet3_optimizer.passes.matrices.merge_variables.legality import contiguous_matrices
 
 _SUMS = CommandKinds.of(MatrixAdd, AddRows, AddRowsMulti, AddRowRanges)
 
-_NEVER_FIRST, _OF_A_PART = -2, -1
-"""Ranks of additions that may not begin a sum, and of additions of a part of a matrix."""
+_NEVER_FIRST, _LAST_CHOICE = -2, -1
+"""The lowest ranks: of additions that must not begin a sum, and that should not if others may."""
 
 
 def order_additions(draft: Draft) -> Draft:
@@ -30,10 +32,11 @@ def order_additions(draft: Draft) -> Draft:
 
     1. Only additions to the same submatrix that follow one another directly change places. They
        commute, up to rounding: none of them reads what another one writes.
-    2. The addition that comes first is a MatrixAdd with scale 1. Its matrix is neither input nor
-       output, and no later command accesses it. Source or target is a whole matrix; both are if the
-       target is an input or output of the computation.
-    3. The draft is no loop, in which a later round may access the matrix.
+    2. The addition that comes first is a MatrixAdd with scale 1.
+    3. Its matrix can hold the sum: it is neither input nor output, and no other addition of the sum
+       and no later command reads it. Source or target is a whole matrix; both are if the target is
+       an input or output of the computation, or if the rows of the other one must have no gaps.
+    4. The draft is no loop, in which a later round may access the matrix.
 
     If several additions may come first, the best source is a part of a matrix whose parts could all
     take such sums: for example the output of a layer for all times, to which a recurrent layer adds
@@ -41,6 +44,11 @@ def order_additions(draft: Draft) -> Draft:
     whose first use is latest wins, because a sum that is merged into a part of a larger matrix
     needs that matrix from its first use on. Other parts come last: they keep all of their matrix in
     use.
+
+    A sum that is copied as it is, as the inputs of a recurrent layer are to one matrix before the
+    update of the model, can lie where it is copied to. Then no part comes first, because a sum in
+    it would be copied and keep all of its matrix in use; any other addition goes before it, without
+    rule 3.
 
     Before::
 
@@ -82,16 +90,13 @@ def order_additions(draft: Draft) -> Draft:
     follows[1:] = is_sum[1:] & (target[1:] == target[:-1])
     if not follows.any():
         return draft
-    rank = _rank(draft)
-    late = where(follows & (rank != _NEVER_FIRST))
-    if not len(late):
-        return draft
-    run = np.cumsum(~follows)
     place = np.arange(len(target), dtype=np.int64)
-    begins = where(~follows)
+    begins = np.maximum.accumulate(np.where(follows, 0, place))
+    rank = _rank(draft, begins)
+    late = where(follows & (rank != _NEVER_FIRST))
     first: dict[int, int] = {}
     for at in late.tolist():
-        begin = int(begins[run[at] - 1])
+        begin = int(begins[at])
         if rank[at] > rank[first.get(begin, begin)]:
             first[begin] = at
     for begin, at in first.items():
@@ -99,12 +104,17 @@ def order_additions(draft: Draft) -> Draft:
     return attrs.evolve(draft, table=draft.table.take(place, axis=0)) if first else draft
 
 
-def _rank(draft: Draft) -> Ids:
+def _rank(draft: Draft, begins: Ids) -> Ids:
     """Returns how well it would be to begin a sum with each command, (C,).
 
-    The rank is `_NEVER_FIRST` for commands that break rule 2, and the first use of the source for
-    commands that add a whole matrix. Parts rank higher if such commands add all parts of their
-    matrix, and lower if not.
+    The rank is `_NEVER_FIRST` for commands that break rule 2 or 3, and the first use of the source
+    for commands that add a whole matrix. Parts rank higher if such commands add all parts of their
+    matrix, and lower if not. For a sum that is copied, all but the whole matrices rank low, and
+    parts lowest.
+
+    Args:
+        draft: The draft.
+        begins: (C,) the command that begins the sum of each command.
     """
     at = draft.positions(MatrixAdd.OPCODE)
     at = at[draft.table[at, ALPHA_COLUMN] == alpha_bits(1.0)]
@@ -112,19 +122,51 @@ def _rank(draft: Draft) -> Ids:
     target = draft.table[at, FIRST_OPERAND_COLUMN]
     analysis, layout = draft.analysis, draft.layout
     outside = analysis.lifetimes.is_input | analysis.lifetimes.is_output
-    of_source = analysis.variables.of_submatrices(source)
-    last = analysis.variable_accesses.last()[of_source.values]
     of_whole, to_whole = layout.is_whole[source], layout.is_whole[target]
-    goes_outside = outside[draft.submatrices[target, MATRIX]]
-    fits = ~outside[draft.submatrices[source, MATRIX]]
-    fits &= np.where(goes_outside, of_whole & to_whole, of_whole | to_whole)
+    from_matrix, to_matrix = draft.submatrices[source, MATRIX], draft.submatrices[target, MATRIX]
+    contiguous = contiguous_matrices(draft)
+    fits = ~outside[from_matrix] & (of_whole | to_whole)
+    fits &= ~outside[to_matrix] | (of_whole & to_whole)
+    fits &= ~contiguous[from_matrix] | layout.is_full_width[target]
+    fits &= ~contiguous[to_matrix] | layout.is_full_width[source]
     if len(at):
-        fits &= np.maximum.reduceat(last, of_source.splits[:-1]) == at
+        fits &= _is_read_once(draft, source, at, begins[at])
     rank = np.full(len(draft.table), _NEVER_FIRST, dtype=np.int64)
+    is_copied = _is_copied(draft).take(target)
+    rank[at[is_copied]] = _LAST_CHOICE
     at, of_whole, part = at[fits], of_whole[fits], draft.submatrices[source[fits]]
     matrix, sizes = part[:, MATRIX], part[:, [NUM_ROWS, NUM_COLS]].astype(np.int64).prod(axis=1)
     added = np.bincount(matrix, sizes * ~of_whole, len(draft.matrices))
     is_all_added = (added >= draft.matrices.astype(np.int64).prod(axis=1)).take(matrix)
-    of_part = np.where(is_all_added, len(draft.table), _OF_A_PART)
+    of_part = np.where(is_all_added, len(draft.table), _LAST_CHOICE)
+    of_part[is_copied[fits]] = _NEVER_FIRST
     rank[at] = np.where(of_whole, analysis.matrix_use[0].take(matrix), of_part)
     return rank
+
+
+def _is_read_once(draft: Draft, sources: Ids, at: Ids, begins: Ids) -> Bools:
+    """Returns whether nothing but one addition accesses each source from its sum on, (N,).
+
+    Args:
+        draft: The draft.
+        sources: (N,) the submatrices, not empty.
+        at: (N,) the additions that read them.
+        begins: (N,) the command that begins the sum of each.
+    """
+    lists = draft.analysis.variable_accesses
+    of_source = draft.analysis.variables.of_submatrices(sources)
+    last = lists.last()[of_source.values]
+    ends = lists.splits[of_source.values + 1]
+    has_two = ends - lists.splits[of_source.values] > 1
+    before = np.where(has_two, lists.command[ends - 1 - has_two], NEVER)
+    starts = of_source.splits[:-1]
+    once: Bools = np.maximum.reduceat(last, starts) == at
+    return once & (np.maximum.reduceat(before, starts) < begins)
+
+
+def _is_copied(draft: Draft) -> Bools:
+    """Returns which submatrices, (S,) bool, are copied to another place as they are."""
+    copies = draft.table[draft.positions(MatrixCopy.OPCODE)]
+    is_copied = np.zeros(len(draft.submatrices), dtype=np.bool_)
+    is_copied[copies[copies[:, ALPHA_COLUMN] == alpha_bits(1.0), FIRST_OPERAND_COLUMN + 1]] = True
+    return is_copied
