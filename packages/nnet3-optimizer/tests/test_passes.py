@@ -37,7 +37,7 @@ def compress(given: Draft) -> Draft:
 
 def recompute(given: Draft) -> Draft:
     """Recomputes activations; removes commands and matrices that are no longer used."""
-    return renumber(recompute_activations(given))
+    return renumber(recompute_activations(given, level=1))
 
 
 def merge_and_renumber(given: Draft) -> Draft:

@@ -130,7 +130,11 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(allocate_from_other, lambda o: o.allocate_from_other),
     Pass(consolidate_io, _always, is_optimization=False),
     Pass(gather_early, lambda o: o.gather_early),
-    Pass(recompute_activations, lambda o: o.recompute_activations),
+    Pass(
+        recompute_activations,
+        lambda o: o.recompute_activations,
+        arguments=lambda o: {"level": o.memory_compression_level},
+    ),
     Pass(
         memory_compression,
         lambda o: o.memory_compression_level > 0,

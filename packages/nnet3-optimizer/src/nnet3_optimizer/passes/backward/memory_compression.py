@@ -91,13 +91,7 @@ def memory_compression(draft: Draft, level: int) -> Draft:
     markers = draft.positions(NoOperationMarker.OPCODE)
     if level < 1 or is_loop(draft.table) or len(markers) != 1:
         return draft
-    marker = int(markers[0])
-    bits = kept_as_bits(draft, marker)
-    others = _NONE_IDLE
-    if level >= 2:
-        is_other = _is_used_on_both_sides(draft, marker)
-        is_other[bits.matrix] = False
-        others = Idle(where(is_other), *draft.analysis.uses.around(where(is_other), marker))
+    bits, others = idle_matrices(draft, int(markers[0]), level)
     if not len(bits.matrix) and not len(others.matrix):
         return draft
     edit = Edit(draft)
@@ -130,7 +124,20 @@ class Idle(NamedTuple):
 _NONE_IDLE = Idle(*np.zeros((3, 0), dtype=np.int64))
 
 
-def kept_as_bits(draft: Draft, marker: int) -> Idle:
+def idle_matrices(draft: Draft, marker: int, level: int) -> tuple[Idle, Idle]:
+    """Returns the matrices that a level compresses to one bit an element, and to 16 bits."""
+    if level < 1:
+        return _NONE_IDLE, _NONE_IDLE
+    bits = _kept_as_bits(draft, marker)
+    if level < 2:
+        return bits, _NONE_IDLE
+    is_other = _is_used_on_both_sides(draft, marker)
+    is_other[bits.matrix] = False
+    others = where(is_other)
+    return bits, Idle(others, *draft.analysis.uses.around(others, marker))
+
+
+def _kept_as_bits(draft: Draft, marker: int) -> Idle:
     """Returns the matrices whose signs are all that the backward part needs: rule 1."""
     candidates = _outputs_of_relus(draft)
     if not len(candidates):

@@ -16,7 +16,7 @@ from nnet3_compiler.commands import (
 
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
-from nnet3_optimizer.passes.backward.memory_compression import kept_as_bits
+from nnet3_optimizer.passes.backward.memory_compression import idle_matrices
 from nnet3_optimizer.passes.backward.recompute_activations.recipes import RecipeBook
 from nnet3_optimizer.passes.backward.recompute_activations.rewriting import Rewriting
 from nnet3_optimizer.passes.backward.recompute_activations.selection import (
@@ -27,7 +27,7 @@ from nnet3_optimizer.passes.backward.recompute_activations.selection import (
 from nnet3_optimizer.passes.matrices.move_sizing_commands import move_sizing_commands
 
 
-def recompute_activations(draft: Draft) -> Draft:
+def recompute_activations(draft: Draft, level: int) -> Draft:
     """Frees activations after the forward part and makes them again just before they are needed.
 
     A matrix may go if it is neither input nor output, and the backward part only reads it. There
@@ -45,7 +45,8 @@ def recompute_activations(draft: Draft) -> Draft:
        for which a small value differs from zero.
 
     The pass takes only large matrices that lower the peak, the one that frees most first. If
-    needed, their sources are freed later. No component runs twice.
+    needed, their sources are freed later. No component runs twice. Matrices that
+    `memory_compression` will compress at a level count with their compressed size.
 
     Before::
 
@@ -116,10 +117,10 @@ def recompute_activations(draft: Draft) -> Draft:
     if not len(candidates):
         return draft
     edit = Edit(draft)
-    bits = kept_as_bits(draft, marker)
-    live = LiveBytes(draft, bits)
+    bits, others = idle_matrices(draft, marker, level)
+    live = LiveBytes(draft, marker, bits, others)
     least = WORTH_RECOMPUTING * int(live.bytes.max(initial=0))
-    candidates = candidates[live.sizes[candidates] >= least]
+    candidates = candidates[live.idle_sizes[candidates] >= least]
     book = RecipeBook(draft, marker, edit, candidates, bits.matrix)
     recipes = select(book, live, candidates, least)
     if not recipes:

@@ -20,41 +20,61 @@ WORTH_RECOMPUTING = 1 / 250
 
 NOT_NOW = -1.0
 
+INT16_BYTES = 2
+
 
 class LiveBytes:
     """The bytes in use during each command, and how recipes change them.
 
     Attributes:
         sizes: (M,) int64, the bytes of each matrix.
+        idle_sizes: (M,) int64, the bytes of each matrix while it is idle between the two parts.
+        longer: (M,) int64, the bytes of each matrix between its end and a later use.
         bytes: (C,) int64.
         begin, end: (M,) int64, the first and the last command that uses each matrix. The end of
             what recipes need for longer moves to where they need it.
     """
 
-    def __init__(self, draft: Draft, as_bits: Idle) -> None:
+    def __init__(self, draft: Draft, marker: int, bits: Idle, others: Idle) -> None:
         """Computes the bytes.
 
         Args:
             draft: The draft.
-            as_bits: Matrices that will be kept as bits from the forward to the backward part.
+            marker: The command between the two parts.
+            bits: Matrices that will be compressed to one bit an element while they are idle.
+            others: Matrices that will be compressed to 16 bits.
         """
         self.sizes = matrix_bytes(draft.matrices)
         self.begin, end = draft.analysis.matrix_use
         self.end = np.where(draft.analysis.lifetimes.is_output, len(draft.table) - 1, end)
-        self._draft = draft
+        self._draft, self._marker = draft, marker
         self._last = self.end.copy()
         used, count = where(self.begin >= 0), len(draft.table) + 1
         sizes = self.sizes.take(used)  # sums of sizes are exact: they are far below 2^53
         change = np.bincount(self.begin.take(used), sizes, count)
         self._starting: Ids = change.astype(np.int64)
         change -= np.bincount(self.end.take(used) + 1, sizes, count)
-        shapes = [*map(tuple, draft.matrices[as_bits.matrix].tolist())]
-        small = {each: compressed_bytes(np.array(each), ONE_BIT) for each in set(shapes)}
-        packed = np.array([small[each] for each in shapes], dtype=np.int64)
-        saved = self.sizes[as_bits.matrix] - packed
-        np.subtract.at(change, as_bits.last_forward + 1, saved)
-        np.add.at(change, as_bits.first_backward, saved)
+        self.idle_sizes = self._idle_sizes(bits, others)
+        self.longer = np.where(self.end <= marker, self.idle_sizes, self.sizes)
+        self._wakes = np.zeros(len(self.sizes), dtype=np.int64)
+        for idle in (bits, others):
+            self._wakes[idle.matrix] = idle.first_backward
+            saved = self.sizes[idle.matrix] - self.idle_sizes[idle.matrix]
+            np.subtract.at(change, idle.last_forward + 1, saved)
+            np.add.at(change, idle.first_backward, saved)
         self.bytes: Ids = np.cumsum(change.astype(np.int64))[:-1]
+
+    def _idle_sizes(self, bits: Idle, others: Idle) -> Ids:
+        """Returns `idle_sizes`."""
+        sizes, matrices = self.sizes.copy(), self._draft.matrices
+        if len(others.matrix):  # recipes make other matrices idle too
+            sizes //= FLOAT_BYTES // INT16_BYTES
+            is_output = self._draft.analysis.lifetimes.is_output
+            sizes[is_output] = self.sizes[is_output]
+        shapes = [*map(tuple, matrices[bits.matrix].tolist())]
+        small = {each: compressed_bytes(np.array(each), ONE_BIT) for each in set(shapes)}
+        sizes[bits.matrix] = [small[each] for each in shapes]
+        return sizes
 
     def part_bytes(self, recipe: Recipe) -> int:
         """Returns the bytes of the part that is kept in a matrix of its own."""
@@ -64,7 +84,7 @@ class LiveBytes:
     def with_recipe(self, recipe: Recipe) -> Ids:
         """Returns the bytes, (C,), if a recipe is followed."""
         change = np.zeros(len(self.bytes) + 1, dtype=np.int64)
-        size = int(self.sizes[recipe.matrix])
+        size = int(self.idle_sizes[recipe.matrix])
         if recipe.part:
             kept = self.part_bytes(recipe)
             change[self.begin[recipe.matrix]] += kept
@@ -72,12 +92,26 @@ class LiveBytes:
         change[recipe.last_forward + 1] -= size
         change[recipe.first_backward] += size
         for source in recipe.sources:
-            end = int(self.end[source]) + 1
+            end, wakes = int(self.end[source]) + 1, int(self._wakes[source])
             if end < recipe.first_backward:
-                change[end] += self.sizes[source]
-                change[recipe.first_backward] -= self.sizes[source]
+                change[end] += self.longer[source]
+                change[recipe.first_backward] -= self.longer[source]
+            if recipe.first_backward < wakes:
+                saved = self.sizes[source] - self.idle_sizes[source]
+                change[recipe.first_backward] += saved
+                change[wakes] -= saved
         result: Ids = self.bytes + np.cumsum(change)[:-1]
         return result
+
+    def follow(self, recipe: Recipe, after: Ids) -> None:
+        """Follows a recipe, with which `after`, (C,), are in use."""
+        self.bytes = after
+        at = recipe.first_backward
+        for source in recipe.sources:
+            if self.end[source] <= self._marker or self._wakes[source] > at:
+                self._wakes[source] = at
+            self.longer[source] = self.sizes[source]
+            self.end[source] = max(int(self.end[source]), at)
 
     def while_following(self, recipe: Recipe, after: Ids) -> int:
         """Returns the bytes in use when the steps of a recipe run.
@@ -102,7 +136,8 @@ class _Gains:
     def __init__(self, live: LiveBytes, recipes: list[Recipe]) -> None:
         self._live = live
         self._size = np.array(
-            [int(live.sizes[each.matrix]) - live.part_bytes(each) for each in recipes], np.int64
+            [int(live.idle_sizes[each.matrix]) - live.part_bytes(each) for each in recipes],
+            np.int64,
         )
         self._matrix = np.array([each.matrix for each in recipes], dtype=np.int64)
         self._last_forward = np.array([each.last_forward for each in recipes], dtype=np.int64)
@@ -110,7 +145,6 @@ class _Gains:
         counts = [len(each.sources) for each in recipes]
         self._owner = np.repeat(np.arange(len(recipes)), counts)
         self._source = np.array([each for recipe in recipes for each in recipe.sources], np.int64)
-        self._source_bytes = live.sizes[self._source]
         self._is_open = np.ones(len(recipes), dtype=np.bool_)
 
     def close(self, matrix: int) -> None:
@@ -122,7 +156,7 @@ class _Gains:
 
         It is NOT_NOW for a recipe that frees nothing then.
         """
-        longer = self._source_bytes * (self._live.end[self._source] < command)
+        longer = self._live.longer[self._source] * (self._live.end[self._source] < command)
         counts = self._is_open & (self._last_forward < command) & (command < self._first_backward)
         longer_in_all = np.bincount(self._owner, longer, minlength=len(self._size))
         return np.where(counts, self._size - longer_in_all, NOT_NOW)
@@ -159,12 +193,10 @@ def select(book: RecipeBook, live: LiveBytes, candidates: Ids, least: float) -> 
             after = live.with_recipe(recipe)
             if max(after.max(), live.while_following(recipe, after)) <= live.bytes[peak]:
                 break
-        live.bytes = after
+        live.follow(recipe, after)
         chosen.append(recipe)
         given_up.add(recipe.matrix)
         needed.update(recipe.sources)
-        for source in recipe.sources:
-            live.end[source] = max(int(live.end[source]), recipe.first_backward)
         gains.close(recipe.matrix)
     return chosen
 
@@ -172,9 +204,9 @@ def select(book: RecipeBook, live: LiveBytes, candidates: Ids, least: float) -> 
 def _all_recipes(book: RecipeBook, live: LiveBytes, candidates: Ids, least: float) -> list[Recipe]:
     """Returns the recipes of large matrices, the one that frees most first."""
     found: list[tuple[int, Recipe]] = []
-    for matrix in candidates[np.argsort(-live.sizes[candidates], kind="stable")].tolist():
+    for matrix in candidates[np.argsort(-live.idle_sizes[candidates], kind="stable")].tolist():
         for recipe in book.recipes(matrix):
-            freed = int(live.sizes[matrix]) - (live.part_bytes(recipe) if recipe.part else 0)
+            freed = int(live.idle_sizes[matrix]) - (live.part_bytes(recipe) if recipe.part else 0)
             if freed >= least:
                 found.append((freed, recipe))
     found.sort(key=lambda each: -each[0])
