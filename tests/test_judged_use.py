@@ -5,7 +5,7 @@ failure repeat it there: `--first-seed SEED --count 1`.
 """
 
 import pytest
-from judge_random_models import problems_of_seed
+from judge_random_models import case_of, is_joined, problems_of_seed
 from judge_random_training import problem_of_seed
 
 
@@ -13,6 +13,11 @@ from judge_random_training import problem_of_seed
 def test_models_cut_utterances_as_is_defined(seed: int) -> None:
     """Chunks, minibatches and threads change no score, whatever the network and the options."""
     assert problems_of_seed(seed) == []
+
+
+def test_some_models_join_chunks() -> None:
+    """Several chunks in a row are one run for some of these networks, and not for others."""
+    assert 2 <= sum(is_joined(case_of(seed)) for seed in range(12)) <= 10
 
 
 @pytest.mark.parametrize("block", range(4))

@@ -7,10 +7,18 @@ import weakref
 from collections.abc import Iterator
 from typing import NoReturn
 
+import attrs
 import numpy as np
 import pytest
 from nnet3_descriptors import Nnet, parse_config
-from nnet3_runtime_cuda import BatchOptions, Model, NnetComputer, RunError
+from nnet3_runtime_cuda import (
+    BatchOptions,
+    ChunkOptions,
+    Model,
+    NnetComputer,
+    RunError,
+    ScoreOptions,
+)
 from nnet3_runtime_cuda.inference.batches import forming
 from nnet3_runtime_cuda.inference.batches.forming import MinibatchFormer
 from nnet3_runtime_cuda.inference.batches.larger_chunks import (
@@ -18,8 +26,8 @@ from nnet3_runtime_cuda.inference.batches.larger_chunks import (
     request_of,
     rounded_up,
 )
-from nnet3_runtime_cuda.inference.batches.runs import of_sequences
-from nnet3_runtime_cuda.inference.chunks import Chunk
+from nnet3_runtime_cuda.inference.batches.runs import Minibatches, of_sequences
+from nnet3_runtime_cuda.inference.chunks import Chunk, chunks
 from nnet3_runtime_cuda.inference.utterance_work import Run
 
 DIM, IVECTOR_DIM = 3, 2
@@ -59,6 +67,20 @@ IfDefined(Offset(bounded, {offset})))
     component name=bounded type=TanhComponent dim=6
     component-node name=bounded component=bounded input=hidden
     output-node name=output input=bounded
+"""
+
+
+def of_hidden(descriptor: str) -> str:
+    """A network whose output reads a hidden layer or one that sees the i-vector alone."""
+    return f"""
+    input-node name=input dim=3
+    input-node name=ivector dim=2
+    component name=hidden type=NaturalGradientAffineComponent input-dim=9 output-dim=6
+    component-node name=hidden component=hidden input=Append(Offset(input, -1), input, \
+Offset(input, 1))
+    component name=of-ivector type=NaturalGradientAffineComponent input-dim=2 output-dim=6
+    component-node name=of-ivector component=of-ivector input=ivector
+    output-node name=output input={descriptor}
 """
 
 
@@ -154,6 +176,65 @@ def test_larger_chunks(config: str, is_larger: bool) -> None:
     assert LargerChunks(nnet).larger(chunk(5), 1, 8, exact=False) == chunk(8)
 
 
+NETWORKS_FOR_JOINING = {
+    "feed-forward": (FEED_FORWARD, True),
+    "left to right": (recurrent(-1), False),
+    "right to left": (recurrent(2), False),
+    "frames that may be missing": (of_hidden("Sum(hidden, IfDefined(Offset(hidden, -16)))"), False),
+    "the first frame of a chunk": (of_hidden("Sum(hidden, ReplaceIndex(hidden, t, 0))"), False),
+    "a vector for all frames": (of_hidden("Sum(hidden, ReplaceIndex(of-ivector, t, 0))"), True),
+    "rounded times": (of_hidden("Round(hidden, 5)"), True),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS_FOR_JOINING)
+def test_joined_chunks(name: str) -> None:
+    """Chunks are joined only if none of them reads other rows than alone."""
+    config, is_joined = NETWORKS_FOR_JOINING[name]
+    nnet = network(config)
+    parts, (whole,) = (
+        list(chunks(15, ChunkOptions(frames_per_chunk=size), 12, 12)) for size in (5, 15)
+    )
+
+    joined = LargerChunks(nnet).joined(parts, 1)
+
+    assert joined == (whole if is_joined else None)
+
+
+def test_chunks_of_one_row() -> None:
+    """Two terms that change places are no reason to join: the same rows are read otherwise."""
+    # The second chunk reads rows 1, 1 and 0 alone, and 0, 1 and 0 in the larger one.
+    nnet = network(of_hidden("Append(ReplaceIndex(hidden, t, 0), hidden, Offset(hidden, -1))"))
+    parts = [
+        attrs.evolve(chunk(1), first_input=first - 5, num_inputs=10, first_output=first)
+        for first in (0, 1)
+    ]
+
+    assert LargerChunks(nnet).joined(parts, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("num_frames", "memory", "numbers"),
+    [(64, 512, [4, 1]), (64, 1, [1] * 5), (59, 512, [1] * 4), (150, 512, [4, 4, 1, 1])],
+)
+def test_runs_of_several_chunks(
+    num_frames: int,
+    memory: int,
+    numbers: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Four full chunks in a row are one run, if a minibatch has memory for four."""
+    monkeypatch.setattr(Minibatches, "bytes_of", lambda *_: 1 << 16)
+    model = Model(network(WIDE))
+    options = ChunkOptions(frames_per_chunk=15)
+    batches = BatchOptions(memory=memory, minibatch_size=5)
+    features = np.zeros((num_frames, WIDTH), dtype=np.float32)
+
+    work = model.compute_work(features, None, None, options, ScoreOptions(), batches)
+
+    assert [run.num_chunks for run in work.runs] == numbers
+
+
 def test_few_lengths() -> None:
     """Each power of two has two lengths, less than 16 rows apart; the largest is a full chunk."""
     assert sorted({rounded_up(count, 50) for count in range(1, 51)}) == [
@@ -195,8 +276,8 @@ def formed(lengths: list[list[int]], sizes: list[int], frames_ahead: int) -> lis
     """The minibatches for utterances of 10 frames with these chunks, in order."""
     former: MinibatchFormer[int] = MinibatchFormer(lambda *_: sizes, frames_ahead)
     found = []
-    for owner, chunks in enumerate(lengths):
-        runs = [run_of(length) for length in chunks]
+    for owner, sizes_of_chunks in enumerate(lengths):
+        runs = [run_of(length) for length in sizes_of_chunks]
         found += [
             [f"{who}.{number}" for who, number, _ in each.members]
             + ["-"] * (each.size - len(each.members))

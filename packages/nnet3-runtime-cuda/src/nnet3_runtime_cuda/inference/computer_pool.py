@@ -72,6 +72,10 @@ class ComputerPool:
         self._bytes = 0
         self._limits: list[int] = []
 
+    def run_side_by_side(self, count: int) -> bool:
+        """Whether `count` tasks run side by side, each on one thread: at least one for each."""
+        return count >= self._threads
+
     @contextlib.contextmanager
     def within(self, most_bytes: int) -> Iterator[None]:
         """Limits the memory of computers within the block; outside blocks, the limit is MOST_BYTES.

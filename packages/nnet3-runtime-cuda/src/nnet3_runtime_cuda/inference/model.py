@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
@@ -13,29 +12,20 @@ import numpy.typing as npt
 from nnet3_descriptors import AcousticModel, Nnet, read_model, set_test_mode
 from nnet3_descriptors.editing import collapse_model
 from nnet3_descriptors.files import PathOrFile
-from nnet3_graph import ComputationRequest, IoSpecification, compute_context
+from nnet3_graph import compute_context
 from nnet3_optimizer import CachingCompiler
 
-from nnet3_runtime_cuda.arrays import FloatArray, as_array, as_matrix, as_vector, check_output
+from nnet3_runtime_cuda.arrays import FloatArray, as_array, as_vector
 from nnet3_runtime_cuda.cpu.threads.shared_tasks import Task
 from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.device.device_nnet import check_number_of_threads
 from nnet3_runtime_cuda.errors import RunError
 from nnet3_runtime_cuda.inference.batches.forming import BatchOptions
-from nnet3_runtime_cuda.inference.batches.larger_chunks import (
-    LargerChunks,
-    request_of,
-    rounded_up,
-)
+from nnet3_runtime_cuda.inference.batches.larger_chunks import LargerChunks
 from nnet3_runtime_cuda.inference.batches.queue import UtteranceQueue
 from nnet3_runtime_cuda.inference.batches.runs import Minibatches
-from nnet3_runtime_cuda.inference.chunks import (
-    Chunk,
-    ChunkOptions,
-    check_memory,
-    chunks,
-    online_ivector_row,
-)
+from nnet3_runtime_cuda.inference.chunk_work import ChunkNetwork, chunk_work
+from nnet3_runtime_cuda.inference.chunks import ChunkOptions
 from nnet3_runtime_cuda.inference.computer_pool import ComputerPool
 from nnet3_runtime_cuda.inference.many_utterances import (
     for_each,
@@ -44,9 +34,10 @@ from nnet3_runtime_cuda.inference.many_utterances import (
     utterances_of,
 )
 from nnet3_runtime_cuda.inference.output_scores import ScoreOptions
+from nnet3_runtime_cuda.inference.segment_work import segment_work
 from nnet3_runtime_cuda.inference.stand_in_statistics import with_stand_in_statistics
 from nnet3_runtime_cuda.inference.utterance_segments import SegmentOptions
-from nnet3_runtime_cuda.inference.utterance_work import Run, Work
+from nnet3_runtime_cuda.inference.utterance_work import Work
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda.cuda.platform.platform import Platform
@@ -185,7 +176,18 @@ class Model:
             self._device_nnet, compiler.compile, capacity=capacity, trace=trace
         )
         self._minibatches = Minibatches(self._pool, compiler.compile)
-        self._larger_chunks = LargerChunks(collapsed)
+        self._chunk_network = ChunkNetwork(
+            nnet=self.nnet,
+            input_dim=self.input_dim,
+            ivector_dim=self.ivector_dim,
+            output_dim=self.output_dim,
+            left_context=self.left_context,
+            right_context=self.right_context,
+            priors=self.priors,
+            pool=self._pool,
+            minibatches=self._minibatches,
+            larger_chunks=LargerChunks(collapsed),
+        )
         self._making_streams = threading.Lock()
         self._stream_programs: StreamPrograms | None = None
 
@@ -330,13 +332,15 @@ class Model:
             zip(utterances, ivectors, online_ivectors, strict=True)
         ):
             try:
-                work = self._chunk_work(
+                work = chunk_work(
+                    self._chunk_network,
                     features,
                     ivector,
                     online,
                     chunk_options,
                     score_options,
                     num_beside=len(utterances) - 1,
+                    batch_options=None,
                 )
             except RunError as error:
                 raise RunError(f"utterance {number}: {error}") from error
@@ -599,7 +603,8 @@ class Model:
         Raises:
             RunError: see `compute`; its other errors come from tasks and runs.
         """
-        return self._chunk_work(
+        return chunk_work(
+            self._chunk_network,
             features,
             ivector,
             online_ivectors,
@@ -608,80 +613,6 @@ class Model:
             num_beside=0,
             batch_options=batch_options,
         )
-
-    def _chunk_work(
-        self,
-        features: npt.ArrayLike,
-        ivector: npt.ArrayLike | None,
-        online_ivectors: npt.ArrayLike | None,
-        chunk_options: ChunkOptions,
-        score_options: ScoreOptions,
-        *,
-        num_beside: int,
-        batch_options: BatchOptions | None = None,
-    ) -> Work:
-        """See `compute_work`; `num_beside` tasks or more run beside those of this utterance."""
-        options = chunk_options.rounded(self.nnet.modulus)
-        step = options.frame_subsampling_factor
-        score_options.check(self.priors)
-        frames = as_matrix(features, "input", "features", self.input_dim)
-        period = options.online_ivector_period if online_ivectors is not None else 0
-        ivectors = self._ivectors(ivector, online_ivectors, period)
-        result = np.empty((-(-len(frames) // step), self.output_dim), dtype=np.float32)
-        parts = list(chunks(len(frames), options, self.left_context, self.right_context))
-        check_memory(max(part.num_inputs for part in parts), self.input_dim)
-        is_alone = self._are_side_by_side(num_beside + len(parts))
-
-        def inputs(chunk: Chunk, larger: Chunk) -> dict[str, FloatArray]:
-            values = {"input": frames[larger.input_rows(len(frames))]}
-            if ivectors is not None:
-                row = online_ivector_row(chunk, period, len(ivectors)) if period else 0
-                values["ivector"] = ivectors[row : row + 1]
-            return values
-
-        def put(chunk: Chunk, rows: FloatArray) -> None:
-            first = chunk.first_output // step
-            result[first : first + chunk.num_outputs] = rows[: chunk.num_outputs]
-
-        def run(chunk: Chunk) -> None:
-            request = request_of(chunk, step, self.nnet)
-            outputs = self._pool.forward(request, inputs(chunk, chunk), is_alone=is_alone)
-            put(chunk, outputs["output"])
-
-        def as_run(chunk: Chunk) -> Run:
-            larger = self._larger(chunk, options, is_whole=len(parts) == 1, batch=batch_options)
-            return Run(
-                request=request_of(larger, step, self.nnet),
-                inputs=partial(inputs, chunk, larger),
-                take=partial(put, chunk),
-                is_edge=options.has_own_context(
-                    is_first=chunk is parts[0], is_last=chunk is parts[-1]
-                ),
-            )
-
-        def scores() -> FloatArray:
-            check_output(result, "the output of node 'output'")
-            scored = score_options.apply(result, self.priors)
-            check_output(
-                scored, "what was made of the output of node 'output' (scale, exponential)"
-            )
-            return scored
-
-        return Work(
-            tasks=[partial(run, chunk) for chunk in parts],
-            finish=scores,
-            runs=() if batch_options is None else [as_run(chunk) for chunk in parts],
-        )
-
-    def _larger(
-        self, chunk: Chunk, options: ChunkOptions, *, is_whole: bool, batch: BatchOptions | None
-    ) -> Chunk:
-        """The chunk whose program computes a chunk beside others."""
-        step = options.frame_subsampling_factor
-        most = options.frames_per_chunk // step
-        exact = batch is None or batch.ensure_exact_final_context or not is_whole
-        wanted = rounded_up(chunk.num_outputs, most) if exact else most
-        return self._larger_chunks.larger(chunk, step, wanted, exact=exact)
 
     def xvector_work(self, features: npt.ArrayLike, options: SegmentOptions) -> Work:
         """The work of `xvector`, with a task for each chunk, for callers with their own threads.
@@ -693,50 +624,7 @@ class Model:
         Raises:
             RunError: see `xvector`; its other errors come from tasks.
         """
-        frames = as_matrix(features, "input", "features", self.input_dim)
-        parts = options.cut(frames)
-        vectors = np.empty((len(parts), self.output_dim), dtype=np.float32)
-        check_memory(max(options.padded_length(len(part)) for part in parts), self.input_dim)
-        is_alone = self._are_side_by_side(len(parts))
-
-        def request(number: int) -> ComputationRequest:
-            length = options.padded_length(len(parts[number]))
-            return ComputationRequest(
-                inputs=(IoSpecification.from_range("input", 0, length),),
-                outputs=(IoSpecification.from_range("output", 0, 1),),
-            )
-
-        def run(number: int) -> None:
-            values = {"input": options.padded(parts[number])}
-            outputs = self._pool.forward(request(number), values, is_alone=is_alone)
-            put(number, outputs["output"])
-
-        def put(number: int, rows: FloatArray) -> None:
-            vectors[number] = rows[0]
-
-        def as_run(number: int) -> Run:
-            return Run(
-                request=request(number),
-                inputs=lambda: {"input": options.padded(parts[number])},
-                take=partial(put, number),
-            )
-
-        def mean() -> FloatArray:
-            check_output(vectors, "the output of node 'output'")
-            lengths = list(map(len, parts))
-            return np.average(vectors, axis=0, weights=lengths).astype(np.float32)
-
-        numbers = range(len(parts))
-        return Work(
-            tasks=[partial(run, number) for number in numbers],
-            finish=mean,
-            runs=[as_run(number) for number in numbers],
-        )
-
-    def _are_side_by_side(self, count: int) -> bool:
-        """Whether to do `count` tasks side by side: if there is at least one for each thread."""
-        workers = self._device_nnet.machine.workers
-        return workers is None or count >= workers.threads
+        return segment_work(self._pool, self.input_dim, self.output_dim, features, options)
 
     def _do(self, work: Work) -> FloatArray:
         """Does the work on the threads of the model."""
@@ -746,36 +634,8 @@ class Model:
     def _run(self, tasks: Sequence[Task]) -> None:
         """Does tasks on the threads of the model."""
         workers = self._device_nnet.machine.workers
-        if workers is not None and self._are_side_by_side(len(tasks)):
+        if workers is not None and self._pool.run_side_by_side(len(tasks)):
             workers.side_by_side(tasks)
         else:
             for task in tasks:
                 task()
-
-    # ---- checks ----
-
-    def _ivectors(
-        self, ivector: npt.ArrayLike | None, online: npt.ArrayLike | None, period: int
-    ) -> FloatArray | None:
-        """The i-vectors as a matrix, if the network takes any."""
-        if ivector is not None and online is not None:
-            raise RunError("either one i-vector or online i-vectors can be given, not both")
-        given = ivector if ivector is not None else online
-        if given is None:
-            if self.ivector_dim:
-                raise RunError(
-                    f"node 'ivector' expects i-vectors of dimension {self.ivector_dim}, found none"
-                )
-            return None
-        if not self.ivector_dim:
-            raise RunError("i-vectors were given, but the network has no input node 'ivector'")
-        if online is not None and period <= 0:
-            raise RunError(f"online i-vectors need a positive period (got {period})")
-        if ivector is not None:
-            given = np.atleast_2d(as_array(ivector, "node 'ivector'"))
-            if len(given) != 1:
-                raise RunError(
-                    f"node 'ivector': expected one i-vector, found shape {given.shape}; are they "
-                    "online_ivectors?"
-                )
-        return as_matrix(given, "ivector", "i-vectors", self.ivector_dim)

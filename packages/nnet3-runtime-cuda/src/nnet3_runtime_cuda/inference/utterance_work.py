@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import attrs
 from nnet3_graph import ComputationRequest
 
 from nnet3_runtime_cuda.arrays import FloatArray
 from nnet3_runtime_cuda.cpu.threads.shared_tasks import Task
+
+
+class RunKind(NamedTuple):
+    """What runs of the same minibatch have in common; see `Run`."""
+
+    request: ComputationRequest
+    is_edge: bool = False
+    num_chunks: int = 1
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -20,12 +29,19 @@ class Run:
         inputs: Makes the rows of each input node when they are needed.
         take: Called with the rows of the output node 'output'.
         is_edge: Whether it is the first or last chunk of an utterance, with a context of its own.
+        num_chunks: How many chunks of the utterance it computes.
     """
 
     request: ComputationRequest
     inputs: Callable[[], Mapping[str, FloatArray]]
     take: Callable[[FloatArray], object]
     is_edge: bool = False
+    num_chunks: int = 1
+
+    @property
+    def kind(self) -> RunKind:
+        """What it has in common with the runs that it may share a minibatch with."""
+        return RunKind(self.request, self.is_edge, self.num_chunks)
 
 
 @attrs.frozen(kw_only=True)

@@ -12,12 +12,11 @@ from numbers import Real
 from typing import Generic, TypeVar
 
 import attrs
-from nnet3_graph import ComputationRequest
 
 from nnet3_runtime_cuda.errors import RunError
 from nnet3_runtime_cuda.inference.batches.memory_shares import MemoryShares
 from nnet3_runtime_cuda.inference.chunks import check_frames
-from nnet3_runtime_cuda.inference.utterance_work import Run
+from nnet3_runtime_cuda.inference.utterance_work import Run, RunKind
 
 _MEBIBYTE = 1 << 20
 
@@ -91,17 +90,21 @@ class BatchOptions:
         # As many again wait for a thread, or to be written.
         return min(self.frames_waiting(bytes_per_frame) // 2, MOST_FRAMES_AHEAD)
 
-    def sizes(self, bytes_per_sequence: int, *, is_edge: bool) -> list[int]:
-        """The sizes of minibatches, the largest first.
+    def sizes(
+        self, bytes_per_sequence: int, *, is_edge: bool = False, num_chunks: int = 1
+    ) -> list[int]:
+        """The sizes of minibatches in runs, the largest first.
 
         Args:
             bytes_per_sequence: Bytes of the matrices of a run of one sequence.
             is_edge: Whether the minibatches are of first or last chunks with their own context.
+            num_chunks: Chunks of a run.
         """
         most = self.minibatch_size
         if is_edge and self.edge_minibatch_size is not None:
             most = self.edge_minibatch_size
-        most = max(1, min(most, self.shares.minibatch // max(1, bytes_per_sequence)))
+        within = self.shares.minibatch // max(1, bytes_per_sequence)
+        most = max(1, min(most // num_chunks, within))
         sizes = [most]
         while self.partial_minibatch_factor and sizes[-1] > 1:
             smaller = int(most * self.partial_minibatch_factor ** len(sizes))
@@ -143,19 +146,16 @@ class _Waiting(Generic[_Owner]):
 class MinibatchFormer(Generic[_Owner]):
     """Groups equal runs into minibatches, in their order of arrival."""
 
-    def __init__(
-        self, sizes: Callable[[ComputationRequest, bool], list[int]], frames_ahead: int
-    ) -> None:
+    def __init__(self, sizes: Callable[[RunKind], list[int]], frames_ahead: int) -> None:
         """Begins with nothing.
 
         Args:
-            sizes: Returns the sizes of minibatches, the largest first, for a request and whether
-                its chunks are edges.
+            sizes: Returns the sizes of minibatches, the largest first, for a kind of runs.
             frames_ahead: Number of frames after which an utterance waits no longer.
         """
         self._sizes = sizes
         self._frames_ahead = frames_ahead
-        self._groups: dict[tuple[ComputationRequest, bool], list[tuple[_Owner, int, Run]]] = {}
+        self._groups: dict[RunKind, list[tuple[_Owner, int, Run]]] = {}
         self._waiting: deque[_Waiting[_Owner]] = deque()
         self._num_frames = 0
 
@@ -168,8 +168,8 @@ class MinibatchFormer(Generic[_Owner]):
             NotComputableError, CompilationError: `sizes` raised it; the runs of this utterance are
             dropped.
         """
-        kinds = [(run.request, run.is_edge) for run in runs]
-        sizes = {kind: self._sizes(*kind) for kind in kinds}
+        kinds = [run.kind for run in runs]
+        sizes = {kind: self._sizes(kind) for kind in kinds}
         begin = self._num_frames
         self._num_frames += num_frames
         self._waiting.append(_Waiting(owner, begin, self._num_frames))
@@ -198,10 +198,10 @@ class MinibatchFormer(Generic[_Owner]):
             if any(each is owner for each, _, _ in group):
                 yield from self._parts(kind)
 
-    def _parts(self, kind: tuple[ComputationRequest, bool]) -> Iterator[Minibatch[_Owner]]:
+    def _parts(self, kind: RunKind) -> Iterator[Minibatch[_Owner]]:
         """Returns the smaller minibatches of a group that will not be complete."""
         members = self._groups.pop(kind)
-        for size in (sizes := self._sizes(*kind)):
+        for size in (sizes := self._sizes(kind)):
             while len(members) >= size:
                 yield Minibatch(members=members[:size], size=size)
                 members = members[size:]

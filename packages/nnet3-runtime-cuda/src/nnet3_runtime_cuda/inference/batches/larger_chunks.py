@@ -1,25 +1,25 @@
-"""Chunks that the program of a larger chunk can compute with the same outputs.
+"""Chunks that the program of a larger chunk computes with the same outputs.
 
-Last chunks and short utterances have many lengths. Compiling a program for each takes longer than
-computing a few unused rows.
+Last chunks and short utterances have many lengths. To compile a program for each takes longer than
+to compute a few unused rows. And a chunk computes its context again, which the chunks before and
+after it compute, too: chunks in a row that are one larger chunk share it.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 
 import attrs
-import numpy as np
-import numpy.typing as npt
-from nnet3_descriptors import InputNode, Nnet
+from nnet3_descriptors import Nnet
 from nnet3_graph import (
-    ComputationGraph,
     ComputationRequest,
     IoSpecification,
     NotComputableError,
     build_computation_graph,
 )
 
+from nnet3_runtime_cuda.inference.batches.same_reads import reads_the_same
 from nnet3_runtime_cuda.inference.chunks import Chunk
 
 MOST_ROWS_IN_VAIN = 16
@@ -41,14 +41,15 @@ class LargerChunks:
     """Finds larger chunks for a network, and remembers which of them have the same outputs.
 
     Outputs are the same if the wanted rows depend on the same rows in both computations, from the
-    inputs on. That holds for networks that see a fixed number of frames, and for recurrences from
-    left to right. It does not hold if a recurrence or statistics reach to the right.
+    inputs on. A chunk may be larger than wanted in networks that see a fixed number of frames, and
+    in those with recurrences from left to right. Chunks may be joined in the former only: a
+    recurrence begins anew in each chunk.
     """
 
     def __init__(self, nnet: Nnet) -> None:
         self._nnet = nnet
         self._lock = threading.Lock()
-        self._is_same: dict[tuple[int, int, int, int], bool] = {}
+        self._is_same: dict[tuple[int, int, int, int, int], bool] = {}
 
     def larger(self, chunk: Chunk, step: int, num_outputs: int, *, exact: bool = True) -> Chunk:
         """A chunk with more output rows at its end, or the chunk itself.
@@ -68,27 +69,65 @@ class LargerChunks:
             num_outputs=num_outputs,
             last_output=chunk.last_output + more,
         )
-        return larger if not exact or self._has_same_outputs(chunk, larger, step) else chunk
+        return larger if not exact or self._has_same_outputs([chunk], larger, step) else chunk
 
-    def _has_same_outputs(self, chunk: Chunk, larger: Chunk, step: int) -> bool:
-        start = chunk.first_input - chunk.first_output
-        kind = (start, chunk.num_inputs, chunk.num_outputs, larger.num_outputs)
+    def joined(self, chunks: Sequence[Chunk], step: int) -> Chunk | None:
+        """One chunk in place of several, or None if it has other outputs.
+
+        Args:
+            chunks: Chunks of an utterance in a row, all of the same shape.
+            step: Frames between two rows of output.
+        """
+        first, last = chunks[0], chunks[-1]
+        joined = attrs.evolve(
+            first,
+            num_inputs=last.first_input + last.num_inputs - first.first_input,
+            num_outputs=len(chunks) * first.num_outputs,
+            last_output=last.last_output,
+        )
+        return joined if self._has_same_outputs(chunks, joined, step) else None
+
+    def _has_same_outputs(self, chunks: Sequence[Chunk], larger: Chunk, step: int) -> bool:
+        first = chunks[0]
+        start = first.first_input - first.first_output
+        kind = (start, first.num_inputs, first.num_outputs, len(chunks), larger.num_outputs)
         with self._lock:
             if kind not in self._is_same:
-                self._is_same[kind] = self._reads_the_same(
-                    request_of(chunk, step, self._nnet), request_of(larger, step, self._nnet)
-                )
+                shifts = [chunk.first_output - first.first_output for chunk in chunks]
+                self._is_same[kind] = self._reads_the_same(first, larger, step, shifts)
             return self._is_same[kind]
 
-    def _reads_the_same(self, wanted: ComputationRequest, larger: ComputationRequest) -> bool:
+    def _reads_the_same(
+        self, chunk: Chunk, larger: Chunk, step: int, shifts: Sequence[int]
+    ) -> bool:
+        """Whether chunks with these shifts, in frames, read the same in the larger one."""
         try:
-            alone = build_computation_graph(self._nnet, wanted)
-            among = build_computation_graph(
-                self._nnet, attrs.evolve(larger, outputs=wanted.outputs)
+            part, whole = (
+                build_computation_graph(self._nnet, request_of(each, step, self._nnet))
+                for each in (chunk, larger)
             )
         except NotComputableError:
             return False  # computing the original chunk raises the error
-        return all(map(np.array_equal, _reads(alone), _reads(among)))
+        return all(reads_the_same(part, whole, shift) for shift in shifts)
+
+
+def in_groups(
+    chunks: Sequence[Chunk], most: int, belong: Callable[[Chunk, Chunk], bool]
+) -> list[list[Chunk]]:
+    """Chunks of an utterance in groups of neighbours.
+
+    Args:
+        chunks: All of them, in order.
+        most: The largest number of chunks of a group.
+        belong: Whether two neighbours may be in the same group.
+    """
+    groups: list[list[Chunk]] = []
+    for chunk in chunks:
+        if groups and len(groups[-1]) < most and belong(groups[-1][-1], chunk):
+            groups[-1].append(chunk)
+        else:
+            groups.append([chunk])
+    return groups
 
 
 def request_of(chunk: Chunk, step: int, nnet: Nnet) -> ComputationRequest:
@@ -106,17 +145,3 @@ def request_of(chunk: Chunk, step: int, nnet: Nnet) -> ComputationRequest:
     end = (chunk.num_outputs - 1) * step + 1
     output = IoSpecification.from_range("output", 0, end, t_step=step)
     return ComputationRequest(inputs=tuple(inputs), outputs=(output,))
-
-
-def _reads(graph: ComputationGraph) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """All pairs of a row that is computed and a row that it reads, and the rows that read nothing.
-
-    Rows are given by node and index; inputs that nobody reads don't count.
-    """
-    cindexes = graph.cindexes
-    counts = np.diff(graph.dependency_splits)
-    readers = np.repeat(cindexes, counts, axis=0)
-    pairs = np.hstack([readers, cindexes[graph.dependencies - graph.first_cindex_id]])
-    is_input = np.array([isinstance(node, InputNode) for node in graph.nnet.nodes])
-    without = cindexes[(counts == 0) & ~is_input[cindexes[:, 0]]]
-    return pairs, without

@@ -114,7 +114,9 @@ class UtteranceQueue:
         if minibatches is not None:
             bytes_of = minibatches.bytes_of
             self._former = MinibatchFormer(
-                lambda request, is_edge: options.sizes(bytes_of(request), is_edge=is_edge),
+                lambda kind: options.sizes(
+                    bytes_of(kind.request), is_edge=kind.is_edge, num_chunks=kind.num_chunks
+                ),
                 self._frames_ahead,
             )
         self._pool = ThreadPoolExecutor(num_threads)
