@@ -58,7 +58,7 @@ def command(
     """
     from nnet3_training.recipes import Combination, combine  # slow: loads all of training
 
-    from nnet3_tools.chain.egs.examples import read_entries
+    from nnet3_tools.chain.egs.examples import CHAIN
     from nnet3_tools.objectives.objective_log import say_combination, say_combined
 
     if len(names) < 3:
@@ -69,7 +69,7 @@ def command(
         batchnorm_test_mode=batchnorm_test_mode,
         dropout_test_mode=dropout_test_mode,
     )
-    examples = [entry.value for entry in read_entries(egs_in)]
+    examples = [entry.value for entry in CHAIN.entries(egs_in)]
     log(NAME, f"Read {len(examples)} examples.")
     first, denominator, chain = _read(inputs[0]), read_den_fst(den_fst), taken(options)
     training = nnet3_training.ChainTraining(first, denominator, chain)

@@ -37,7 +37,7 @@ def command(
     **options: Any,
 ) -> None:
     """Print the objective per frame of the network NNET-IN on the examples of EGS-RSPECIFIER."""
-    from nnet3_tools.chain.egs.examples import read_entries
+    from nnet3_tools.chain.egs.examples import CHAIN
     from nnet3_tools.objectives.objective_log import value
 
     with readable(nnet_in) as source:
@@ -46,7 +46,7 @@ def command(
     totals = nnet3_training.compute_chain_prob(
         nnet,
         training,
-        (entry.value for entry in read_entries(egs_in)),
+        (entry.value for entry in CHAIN.entries(egs_in)),
         batchnorm_test_mode=batchnorm_test_mode,
         dropout_test_mode=dropout_test_mode,
     )

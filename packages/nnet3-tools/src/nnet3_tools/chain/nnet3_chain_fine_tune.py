@@ -100,15 +100,15 @@ def command(
     Batch-norm keeps its statistics. MODEL-OUT differs from MODEL-IN in its parameters only. The
     examples, as nnet3-chain-get-egs writes them, have one sequence each and are held in memory.
     """
-    from nnet3_tools.chain.egs.examples import read_entries
+    from nnet3_tools.chain.egs.examples import CHAIN
     from nnet3_tools.objectives.objective_log import value
 
     with readable(model_in) as source:
         model = nnet3_descriptors.read_model(source)
     nnet = model.nnet if isinstance(model, nnet3_descriptors.AcousticModel) else model
     training = nnet3_training.ChainTraining(nnet, read_den_fst(den_fst), taken(options))
-    examples = [entry.value for entry in read_entries(egs_in)]
-    held = [entry.value for entry in read_entries(held_out)] if held_out else []
+    examples = [entry.value for entry in CHAIN.entries(egs_in)]
+    held = [entry.value for entry in CHAIN.entries(held_out)] if held_out else []
     device = chosen_device(use_gpu)
     _say_held_out("before", nnet, training, held, device)
 

@@ -68,7 +68,7 @@ def command(
     DEN-FST is the denominator. nnet3-chain-merge-egs makes minibatches, for example in
     'ark:nnet3-chain-merge-egs --minibatch-size=64 ark:1.cegs ark:- |'.
     """
-    from nnet3_tools.chain.egs.examples import read_entries
+    from nnet3_tools.chain.egs.examples import CHAIN
     from nnet3_tools.objectives.objective_log import ObjectiveLog
 
     objective = attrs.evolve(taken(options), apply_deriv_weights=apply_deriv_weights)
@@ -83,7 +83,7 @@ def command(
     progress = ObjectiveLog(print_interval, _say)
     with profiled(profile) as tracer:
         trainer = nnet3_training.Trainer(nnet, settings, device, objective=training, trace=tracer)
-        for number, entry in enumerate(read_entries(egs_in)):
+        for number, entry in enumerate(CHAIN.entries(egs_in)):
             progress.add(number, trainer.train_minibatch(entry.value))
     _say_all(trainer, training)
     _write(trainer.nnet, nnet_out, binary=binary)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from nnet3_training.chain import example_bytes, read_chain_example
 
-from nnet3_tools.egs.forms import Entry, ExampleForm, check_files
-
-__all__ = ["CHAIN", "Entry", "check_files", "read_entries", "write_entry", "write_example"]
+from nnet3_tools.egs.forms import ExampleForm
 
 CHAIN = ExampleForm(
     name="nnet3+chain training examples",
@@ -14,7 +12,3 @@ CHAIN = ExampleForm(
     encode=lambda example, binary: example_bytes(example, binary=binary),
 )
 """The examples of nnet3-chain-get-egs."""
-
-read_entries = CHAIN.entries
-write_entry = CHAIN.write_entry
-write_example = CHAIN.write

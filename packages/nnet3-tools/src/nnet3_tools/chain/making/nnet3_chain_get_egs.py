@@ -68,8 +68,8 @@ def command(
     from nnet3_training.egs import CRandom, UtteranceSplitter, read_stored_matrix
     from nnet3_training.hmm import read_transitions
 
-    from nnet3_tools.chain.egs.examples import check_files
     from nnet3_tools.chain.making.tables import ChainTables
+    from nnet3_tools.egs.forms import check_files
 
     if len(names) not in (3, 4):
         raise click.UsageError(f"expected three or four arguments, got {len(names)}")
@@ -135,7 +135,7 @@ def _write(
     """Writes the examples of an utterance; returns how many."""
     from nnet3_training.egs import with_compression
 
-    from nnet3_tools.chain.egs.examples import write_example
+    from nnet3_tools.chain.egs.examples import CHAIN
 
     examples = maker.examples(utterance)
     if not examples:
@@ -150,7 +150,7 @@ def _write(
             "normalization FST; it is left out."
         )
     for example in found:
-        write_example(writer, with_compression(example) if compress else example)
+        CHAIN.write(writer, with_compression(example) if compress else example)
     return len(found)
 
 

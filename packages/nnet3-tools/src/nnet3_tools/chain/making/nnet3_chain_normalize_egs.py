@@ -28,14 +28,15 @@ def command(fst_in: str, egs_in: str, egs_out: str, normalization_fst_scale: flo
     """
     from nnet3_training.chain.graphs import Normalization
 
-    from nnet3_tools.chain.egs.examples import check_files, read_entries, write_example
+    from nnet3_tools.chain.egs.examples import CHAIN
+    from nnet3_tools.egs.forms import check_files
 
     with readable(fst_in) as source:
         normalization = Normalization(nnet3_training.read_fst(source), normalization_fst_scale)
     check_files(egs_in, egs_out)
     written = failed = 0
     with nnet3_tables.ObjectWriter(egs_out) as writer:
-        for entry in read_entries(egs_in):
+        for entry in CHAIN.entries(egs_in):
             example = entry.value
             if len(example.outputs) != 1:
                 raise click.ClickException(
@@ -53,7 +54,7 @@ def command(fst_in: str, egs_in: str, egs_out: str, normalization_fst_scale: flo
                 failed += 1
                 continue
             changed = attrs.evolve(output, supervision=found)
-            write_example(writer, attrs.evolve(example, outputs=[changed]))
+            CHAIN.write(writer, attrs.evolve(example, outputs=[changed]))
             written += 1
     log(NAME, f"Added normalization to {written} egs; had errors on {failed}")
     if not written:
