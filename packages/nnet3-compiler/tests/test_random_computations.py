@@ -135,10 +135,10 @@ def test_text_and_bytes_give_the_computation_back(example: Example) -> None:
     nnet, _ = example
     for computation in compiled_both_ways(example):
         text = format_computation(computation, nnet)
+        parsed = parse_computation(text)
 
-        assert computation == parse_computation(text, nnet)
-        assert computation == parse_computation(text)
-        assert text == format_computation(parse_computation(text), nnet)
+        assert computation == parsed == parse_computation(text, nnet)
+        assert text == format_computation(parsed, nnet)
         assert computation == NnetComputation.from_bytes(computation.to_bytes())
 
 
