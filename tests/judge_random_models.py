@@ -31,6 +31,7 @@ from nnet3_graph import (
     ContextError,
     IoSpecification,
     NotComputableError,
+    UnboundedComputationError,
     compute_context,
 )
 from nnet3_runtime_cuda import BatchOptions, ChunkOptions, Model, ScoreOptions
@@ -39,6 +40,9 @@ from test_looped_networks import IVECTOR_DIM, add_lookahead, case_of_seed
 
 LARGEST_DIFFERENCE = 1e-5
 """Of a score, relative to the largest one of the utterance, or to 1."""
+
+NOT_COMPUTABLE = NotComputableError, UnboundedComputationError
+"""Errors of requests that a network has no outputs for."""
 
 
 @attrs.frozen(kw_only=True)
@@ -270,7 +274,7 @@ def problems_of_seed(seed: int) -> list[str]:
     case = case_of(seed)
     try:
         expected = {key: defined(case, utterance) for key, utterance in case.utterances.items()}
-    except NotComputableError:
+    except NOT_COMPUTABLE:
         return _computed_in_spite(case)
     problems, scores_of = [], dict(found(case))
     for way, scores in scores_of.items():
@@ -298,7 +302,7 @@ def _computed_in_spite(case: Case) -> list[str]:
     """The problem if the model computes utterances of which a chunk cannot be computed."""
     try:
         _one_by_one(case, Model(case.nnet, priors=case.priors))
-    except NotComputableError:
+    except NOT_COMPUTABLE:
         return []
     return ["compute: computes what cannot be computed"]
 
