@@ -71,7 +71,7 @@ def changing_ivectors(seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     if not case.has_ivector:
         return
     model, period = Model(case.nnet), sizes.choice([None, 1, 2, 3, 5])
-    unit = math.lcm(case.subsampling, case.nnet.modulus, period or 1)
+    unit = math.lcm(case.subsampling, model.modulus, period or 1)
     chunk = -(-case.chunk // unit) * unit
     stream = model.stream(
         frames_per_chunk=case.chunk,

@@ -160,6 +160,20 @@ class TestChunks:
 class TestIvectors:
     """One i-vector for the utterance, or a row for each period."""
 
+    def test_nodes_that_no_output_needs_do_not_change_chunks(self) -> None:
+        """As in Kaldi's tools, chunks begin at multiples of the modulus of the nodes in use."""
+        unused = "component-node name=unused component=noop input=Round(input, 7)\n"
+        unused = f"component name=noop type=NoOpComponent dim=4\n{unused}"
+        options = {"online_ivectors": frames(4, dim=2, seed=1), "online_ivector_period": 10}
+        model, without = Model(network(WITH_IVECTOR + unused)), Model(network(WITH_IVECTOR))
+
+        assert (model.nnet.modulus, model.modulus, without.modulus) == (7, 1, 1)
+        np.testing.assert_array_equal(
+            model.compute(frames(40), frames_per_chunk=10, **options),
+            without.compute(frames(40), frames_per_chunk=10, **options),
+        )
+        assert model.stream(frames_per_chunk=10).chunk_size == 10
+
     def test_online_rows_follow_the_chunks(self) -> None:
         """A chunk uses the row for its middle."""
         model = Model(network(WITH_IVECTOR))

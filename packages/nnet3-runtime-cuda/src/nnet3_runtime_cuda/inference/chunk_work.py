@@ -42,6 +42,7 @@ class ChunkNetwork:
 
     Attributes:
         nnet: The network in test mode.
+        modulus: Chunks whose starts differ by a multiple of it need the same computation.
         input_dim: Columns of the features.
         ivector_dim: Dimension of the i-vectors; 0 if the network takes none.
         output_dim: Columns of the outputs.
@@ -54,6 +55,7 @@ class ChunkNetwork:
     """
 
     nnet: Nnet
+    modulus: int
     input_dim: int
     ivector_dim: int
     output_dim: int
@@ -210,7 +212,7 @@ def chunk_work(
         NotComputableError, CompilationError: the network gives no output for these frames; only if
             there are batch_options, else the tasks raise it.
     """
-    options = chunk_options.rounded(network.nnet.modulus)
+    options = chunk_options.rounded(network.modulus)
     score_options.check(network.priors)
     frames = as_matrix(features, "input", "features", network.input_dim)
     period = options.online_ivector_period if online_ivectors is not None else 0

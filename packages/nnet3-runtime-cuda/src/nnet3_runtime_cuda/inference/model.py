@@ -110,6 +110,8 @@ class Model:
             that Kaldi's tools give them, so the outputs are good only for comparing with Kaldi.
         left_context: Frames that the network needs before an output frame.
         right_context: Frames that the network needs after an output frame.
+        modulus: Chunks whose starts differ by a multiple of it need the same computation. As in
+            Kaldi's tools, nodes that no output needs do not count.
         priors: (output_dim,) prior of each output, if the model file had them, or None.
     """
 
@@ -165,6 +167,7 @@ class Model:
         self.priors = None if priors is None else as_vector(priors, "priors", self.output_dim)
         self.left_context, self.right_context = compute_context(self.nnet)
         collapsed = collapse_model(self.nnet)
+        self.modulus = collapsed.modulus
         self._device_nnet = DeviceNnet(
             collapsed, device=device, precision=precision, threads=threads
         )
@@ -178,6 +181,7 @@ class Model:
         self._minibatches = Minibatches(self._pool, compiler.compile)
         self._chunk_network = ChunkNetwork(
             nnet=self.nnet,
+            modulus=self.modulus,
             input_dim=self.input_dim,
             ivector_dim=self.ivector_dim,
             output_dim=self.output_dim,

@@ -106,11 +106,11 @@ def check_model(run: UtteranceRun, model: Model, *, has_ivectors: bool, use_prio
 
 def log_rounding(run: UtteranceRun, options: ChunkOptions, model: Model) -> None:
     """Says, as Kaldi's tools do, that chunks have more frames than --frames-per-chunk."""
-    frames = options.rounded(model.nnet.modulus).frames_per_chunk
+    frames = options.rounded(model.modulus).frames_per_chunk
     if frames != options.frames_per_chunk:
         log(
             run.tool,
             f"Chunks have {frames} frames: --frames-per-chunk={options.frames_per_chunk} is no "
             f"multiple of --frame-subsampling-factor={options.frame_subsampling_factor} and of the "
-            f"network's modulus, {model.nnet.modulus}",
+            f"network's modulus, {model.modulus}",
         )
