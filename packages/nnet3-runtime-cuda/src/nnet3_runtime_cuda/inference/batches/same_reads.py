@@ -72,13 +72,11 @@ def _node_reads_the_same(
 
 def _moving_nodes(graph: ComputationGraph) -> npt.NDArray[np.bool_]:
     """For each node, whether it depends on the node 'input'."""
-    nodes = graph.cindexes[:, _NODE]
-    edges = np.stack(
-        [np.repeat(nodes, np.diff(graph.dependency_splits)), nodes[graph.dependencies]]
-    )
-    readers, sources = np.unique(edges, axis=1)
-    moving = np.zeros(len(graph.nnet.nodes), dtype=np.bool_)
+    nodes, count = graph.cindexes[:, _NODE], len(graph.nnet.nodes)
+    reads = np.zeros((count, count), dtype=np.bool_)
+    reads[np.repeat(nodes, np.diff(graph.dependency_splits)), nodes[graph.dependencies]] = True
+    moving = np.zeros(count, dtype=np.bool_)
     moving[graph.nnet.node_index("input")] = True
-    while not (moving[readers] >= moving[sources]).all():
-        moving[readers[moving[sources]]] = True
+    while (reads[:, moving].any(axis=1) & ~moving).any():
+        moving |= reads[:, moving].any(axis=1)
     return moving
