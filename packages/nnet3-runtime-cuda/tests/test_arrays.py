@@ -1,7 +1,9 @@
 """Inputs of models: batches, lists, arrays of other libraries; and sources of models."""
 
 import io
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -189,6 +191,12 @@ class TestOtherArrays:
         ):
             with pytest.raises(RunError, match="found a masked array"):
                 compute()
+
+    def test_masked_arrays_are_being_imported(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A model computes while another thread imports NumPy's masked arrays."""
+        monkeypatch.setitem(sys.modules, "numpy.ma", ModuleType("numpy.ma"))
+
+        assert len(Model(network(CONFIG)).compute(frames(5, 4))) == 5
 
 
 class TestLoad:

@@ -116,9 +116,11 @@ def check_output(array: FloatArray, what: str) -> None:
 
 def check_not_masked(values: Any, what: str) -> None:
     """Raises a RunError for a masked array, or masked rows: their masks would be lost."""
-    masked = sys.modules.get("numpy.ma")  # which takes a while to import, and is not needed here
+    # To import numpy.ma takes a while. Nobody has a masked array before it is imported, or while
+    # another thread imports it.
+    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())
     rows = values if isinstance(values, list | tuple) else ()
-    if masked and any(isinstance(each, masked.MaskedArray) for each in (values, *rows)):
+    if any(isinstance(each, masked) for each in (values, *rows)):
         raise RunError(
             f"{what}: expected an array of numbers, found a masked array; filled() makes one of it"
         )
