@@ -26,6 +26,7 @@ import numpy as np
 from network_generator import DIM, LAYERS, OFTEN, NetworkWriter
 from nnet3_compiler import compile_computation
 from nnet3_descriptors import Nnet, parse_config
+from nnet3_descriptors.editing import remove_orphans
 from nnet3_graph import (
     ComputationRequest,
     ContextError,
@@ -170,8 +171,9 @@ def defined(case: Case, utterance: Utterance) -> np.ndarray:
     """The scores of an utterance, (rows, DIM), chunk by chunk in float64."""
     given = case.options
     step, frames = int(given["frame_subsampling_factor"]), len(utterance.frames)
-    # A chunk begins where the network's pattern of reading repeats, and at an output.
-    unit = int(np.lcm(step, case.nnet.modulus))
+    # A chunk begins where the pattern of reading of the nodes that are needed repeats, and at an
+    # output.
+    unit = int(np.lcm(step, remove_orphans(case.nnet).modulus))
     rows_of_chunk = -(-int(given["frames_per_chunk"]) // unit) * unit // step
     rows = np.arange(0, frames, step)
     outputs = []

@@ -9,7 +9,11 @@ from judge_random_models import case_of, is_joined, problems_of_seed
 from judge_random_training import problem_of_seed
 
 
-@pytest.mark.parametrize("seed", range(12))
+ENDLESS_IN_A_LARGER_CHUNK = 61543
+"""A recurrence of this seed's network ends in a chunk, and has no end in four chunks as one."""
+
+
+@pytest.mark.parametrize("seed", [*range(12), ENDLESS_IN_A_LARGER_CHUNK])
 def test_models_cut_utterances_as_is_defined(seed: int) -> None:
     """Chunks, minibatches and threads change no score, whatever the network and the options."""
     assert problems_of_seed(seed) == []

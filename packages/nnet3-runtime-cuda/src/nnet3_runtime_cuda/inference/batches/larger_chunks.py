@@ -11,13 +11,8 @@ import threading
 from collections.abc import Callable, Sequence
 
 import attrs
-from nnet3_descriptors import Nnet
-from nnet3_graph import (
-    ComputationRequest,
-    IoSpecification,
-    NotComputableError,
-    build_computation_graph,
-)
+from nnet3_descriptors import Nnet, Nnet3Error
+from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
 
 from nnet3_runtime_cuda.inference.batches.same_reads import reads_the_same
 from nnet3_runtime_cuda.inference.chunks import Chunk
@@ -106,8 +101,8 @@ class LargerChunks:
                 build_computation_graph(self._nnet, request_of(each, step, self._nnet))
                 for each in (chunk, larger)
             )
-        except NotComputableError:
-            return False  # computing the original chunk raises the error
+        except Nnet3Error:
+            return False  # if the chunk itself cannot be computed, its run raises the error
         return all(reads_the_same(part, whole, shift) for shift in shifts)
 
 
