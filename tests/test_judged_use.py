@@ -8,7 +8,6 @@ import pytest
 from judge_random_models import case_of, is_joined, problems_of_seed
 from judge_random_training import problem_of_seed
 
-
 ENDLESS_IN_A_LARGER_CHUNK = 61543
 """A recurrence of this seed's network ends in a chunk, and has no end in four chunks as one."""
 
