@@ -206,6 +206,21 @@ def pooling_below_a_recurrence(frames: int) -> str:
     )
 
 
+def lstm() -> str:
+    """A network with an LSTM above a component that is asked for what it reads."""
+    return (
+        f"{INPUT}component name=d type=DistributeComponent input-dim=4 output-dim=4\n"
+        "component name=g type=AffineComponent input-dim=8 output-dim=16\n"
+        "component name=n type=LstmNonlinearityComponent cell-dim=4\n"
+        "component-node name=d component=d input=input\n"
+        "component-node name=g component=g input=Append(d, IfDefined(Offset(m, -1)))\n"
+        "component-node name=cell component=n input=Append(g, IfDefined(Offset(c, -1)))\n"
+        "dim-range-node name=c input-node=cell dim-offset=0 dim=4\n"
+        "dim-range-node name=m input-node=cell dim-offset=4 dim=4\n"
+        "output-node name=output input=m\n"
+    )
+
+
 def container_with_text() -> None:
     """Reads a network whose nodes have 100,000 letters."""
     data = parse_config(output_of("input")).to_bytes()
@@ -274,6 +289,9 @@ REFUSED: dict[str, Callable[[], object]] = {
     ),
     "100,000 nodes": lambda: use(chain(100_000)),
     "container with 100,000 letters for nodes": container_with_text,
+    "output of an LSTM at t = 200,000": lambda: use(
+        lstm(), request([(0, t, 0) for t in range(10)], [(0, 1, 0), (0, 200_000, 0)])
+    ),
 }
 """Cases that must be refused, each in less than two seconds and 300 MB."""
 

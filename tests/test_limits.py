@@ -55,6 +55,7 @@ MESSAGES = {
     "container with 100,000 letters for nodes": (
         "SerializationError: not a valid 'nnet3.nnet': expected a list, got 'aaaa"
     ),
+    "output of an LSTM at t = 200,000": "NotComputableError: cannot compute 1 of 2 rows of",
 }
 
 

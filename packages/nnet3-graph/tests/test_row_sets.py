@@ -136,6 +136,28 @@ def test_long_recurrences_take_few_rounds(frames, step):
     assert len(there.calls) + len(back.calls) < 20
 
 
+@pytest.mark.parametrize("step", [-1, -3])
+def test_long_recurrences_of_two_nodes_take_few_rounds(step):
+    """So does one whose cell and output read each other, and whose rounds end at either."""
+    frames = 100_000
+    gates, cell, output, state = range(4)
+    reads = {gates: [(output, step)], cell: [(gates, 0), (state, step)], output: [(cell, 0)],
+             state: [(cell, 0)]}  # fmt: skip
+    shifts = [[CountedShift(node, t, 0) for node, t in reads[each]] for each in reads]
+    nodes = nodes_of([All(tuple(Optional(shift) for shift in each)) for each in shifts])
+    layout = layout_of(nodes, frames, 1, 2)
+    everything = layout.box(layout.hull)
+
+    found = demanded_rows(
+        nodes, layout, [everything] * 4, [0] * 4, {output: bits_of(layout, [(1, frames - 1, 0)])}
+    )
+
+    times = range(frames)[::-1][::-step]
+    cells, others = (bits_of(layout, [(1, t, 0) for t in some]) for some in (times, times[1:]))
+    assert found == [cells, cells, cells, others]
+    assert sum(len(shift.calls) for each in shifts for shift in each) < 30
+
+
 def test_ways_round_a_network():
     """Ways through components, dim ranges, sums and alternatives are found, in t and x."""
     nnet = parse_config(

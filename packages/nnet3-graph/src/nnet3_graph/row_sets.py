@@ -72,15 +72,15 @@ def _demand_along(
     rows that fewer than 2^k rounds lead to, and `passable` the rows from which 2^k rounds stay
     inside.
     """
-    if any(abs(t) > layout.t_guard or abs(x) > layout.x_guard for _, t, x in cycle.stops):
+    if cycle.moves[0] > layout.t_guard or cycle.moves[1] > layout.x_guard:
         return  # the guard bits are too few: a move could lead into other rows
-    if abs(cycle.t) > layout.t_guard or abs(cycle.x) > layout.x_guard:
-        return
     node = cycle.stops[0][0]
     passable = unfollowed[node]
     for stop, t, x in cycle.stops:
         passable &= _moved(unfollowed[stop], -(t + x * layout.row))
-    reached, move = need[node] & passable, cycle.t + cycle.x * layout.row
+    move = cycle.t + cycle.x * layout.row
+    need[node] |= _arriving(cycle, layout, unfollowed, need)
+    reached = need[node] & passable
     once = move
     while True:
         further = reached | _moved(reached, move) & passable
@@ -90,6 +90,22 @@ def _demand_along(
         passable &= _moved(passable, move)
         move *= 2
     need[node] |= reached | _moved(reached, once)
+
+
+def _arriving(
+    cycle: Cycle, layout: BitLayout, unfollowed: Mapping[int, Bits], need: Sequence[Bits]
+) -> Bits:
+    """Returns the rows of the first node of a cycle that its other nodes lead to.
+
+    The last round may have left rows at any stop, and none at the first.
+    """
+    (_, last_t, last_x), *rest = cycle.stops
+    rows = 0
+    for stop, t, x in rest:
+        move = t - last_t + (x - last_x) * layout.row
+        rows = (_moved(rows, move) | need[stop]) & unfollowed[stop]
+        last_t, last_x = t, x
+    return _moved(rows, cycle.t - last_t + (cycle.x - last_x) * layout.row)
 
 
 def _moved(bits: Bits, move: int) -> Bits:

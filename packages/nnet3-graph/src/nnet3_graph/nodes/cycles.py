@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import attrs
@@ -21,11 +22,25 @@ class Cycle:
             first one; the first is the node where the way begins.
         t: how far in t the last row lies from the first.
         x: the same in x.
+        moves: the largest distance in t, and the largest in x, that lies between the first row and
+            another one, or between two that follow each other.
     """
 
     stops: tuple[tuple[int, int, int], ...]
     t: int
     x: int
+    moves: tuple[int, int] = attrs.field(init=False)
+
+    @moves.default
+    def _largest_moves(self) -> tuple[int, int]:
+        ts = [*(t for _, t, _ in self.stops), self.t]
+        xs = [*(x for _, _, x in self.stops), self.x]
+        return _largest_move(ts), _largest_move(xs)
+
+
+def _largest_move(places: Sequence[int]) -> int:
+    steps = (later - earlier for earlier, later in itertools.pairwise(places))
+    return max(abs(move) for move in (*places, *steps))
 
 
 def find_cycles(rules: Sequence[Rule], group: Sequence[int]) -> tuple[Cycle, ...]:
