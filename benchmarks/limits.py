@@ -96,6 +96,11 @@ def request(
     )
 
 
+def far_request(t: int) -> ComputationRequest:
+    """A request for the frames 1 and t, with inputs of ten frames."""
+    return request([(0, time, 0) for time in range(10)], [(0, 1, 0), (0, t, 0)])
+
+
 def rows_of(lengths: Sequence[int], context: int = 0, step: int = 1) -> np.ndarray:
     """The rows (n, t, x) of sequences, with `context` frames before and after each."""
     times = [np.arange(-context, length + context, step) for length in lengths]
@@ -221,6 +226,16 @@ def lstm() -> str:
     )
 
 
+def recurrence(descriptor: str) -> str:
+    """A network with a recurrence: node r reads a descriptor of r and d, and d reads r."""
+    return (
+        f"{INPUT}component name=r type=NoOpComponent dim=4\n"
+        "component name=d type=DistributeComponent input-dim=4 output-dim=4\n"
+        f"component-node name=r component=r input={descriptor}\n"
+        "component-node name=d component=d input=r\noutput-node name=output input=r\n"
+    )
+
+
 def container_with_text() -> None:
     """Reads a network whose nodes have 100,000 letters."""
     data = parse_config(output_of("input")).to_bytes()
@@ -289,9 +304,7 @@ REFUSED: dict[str, Callable[[], object]] = {
     ),
     "100,000 nodes": lambda: use(chain(100_000)),
     "container with 100,000 letters for nodes": container_with_text,
-    "output of an LSTM at t = 200,000": lambda: use(
-        lstm(), request([(0, t, 0) for t in range(10)], [(0, 1, 0), (0, 200_000, 0)])
-    ),
+    "output of an LSTM at t = 200,000": lambda: use(lstm(), far_request(200_000)),
 }
 """Cases that must be refused, each in less than two seconds and 300 MB."""
 
@@ -313,6 +326,12 @@ DONE: dict[str, Callable[[], object]] = {
 """Large cases that must work, each in less than six seconds and 600 MB."""
 
 LARGER: dict[str, Callable[[], object]] = {
+    "output at t = 50,000 of a recurrence without a first value": lambda: use(
+        recurrence("Sum(Offset(r, -1), ReplaceIndex(input, t, 0))"), far_request(50_000)
+    ),
+    "output at t = 5,000 of a recurrence through a DistributeComponent": lambda: use(
+        recurrence("Sum(input, IfDefined(Offset(d, -1)))"), far_request(5_000)
+    ),
     "10,000 nodes with a recurrence each, parsed and compiled": lambda: parse_and_compile(
         chain(10_000, "Sum({source}, IfDefined(Offset({node}, -1)))")
     ),
