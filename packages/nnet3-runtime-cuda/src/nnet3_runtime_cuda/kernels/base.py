@@ -167,14 +167,14 @@ class ComponentStore:
         self.dtype = dtype
         self._new_tape = new_tape
 
-    @property
+    @cached_property
     def rng(self) -> np.random.Generator:
         """The source of masks, made on first use."""
         return self._rng()
 
-    @property
+    @cached_property
     def draws(self) -> Iterator[float]:
-        """The source of the decisions on which minibatches to record statistics."""
+        """The decisions on which minibatches to record statistics, made on first use."""
         return self._draws()
 
     @property
