@@ -176,6 +176,19 @@ def test_larger_chunks(config: str, is_larger: bool) -> None:
     assert LargerChunks(nnet).larger(chunk(5), 1, 8, exact=False) == chunk(8)
 
 
+def test_chunks_of_several_steps() -> None:
+    """What holds for one distance between outputs is not taken for another one."""
+    larger_chunks = LargerChunks(network(of_hidden("Sum(hidden, IfDefined(Offset(hidden, 10)))")))
+    one, two = (
+        Chunk(first_input=-12, num_inputs=30, first_output=0, num_outputs=5, last_output=4 * step)
+        for step in (1, 2)
+    )
+
+    assert larger_chunks.larger(one, 1, 6).num_outputs == 6
+    # The output at t = 8 reads t = 18, which the larger chunk alone has.
+    assert larger_chunks.larger(two, 2, 6) == two
+
+
 NETWORKS_FOR_JOINING = {
     "feed-forward": (FEED_FORWARD, True),
     "left to right": (recurrent(-1), False),

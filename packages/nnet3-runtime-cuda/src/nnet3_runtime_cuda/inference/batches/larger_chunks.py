@@ -44,7 +44,7 @@ class LargerChunks:
     def __init__(self, nnet: Nnet) -> None:
         self._nnet = nnet
         self._lock = threading.Lock()
-        self._is_same: dict[tuple[int, int, int, int, int], bool] = {}
+        self._is_same: dict[tuple[tuple[int, int, int, int], int, int], bool] = {}
 
     def larger(self, chunk: Chunk, step: int, num_outputs: int, *, exact: bool = True) -> Chunk:
         """A chunk with more output rows at its end, or the chunk itself.
@@ -85,7 +85,8 @@ class LargerChunks:
     def _has_same_outputs(self, chunks: Sequence[Chunk], larger: Chunk, step: int) -> bool:
         first = chunks[0]
         start = first.first_input - first.first_output
-        kind = (start, first.num_inputs, first.num_outputs, len(chunks), larger.num_outputs)
+        shape = (start, first.num_inputs, first.num_outputs, step)
+        kind = (shape, len(chunks), larger.num_outputs)
         with self._lock:
             if kind not in self._is_same:
                 shifts = [chunk.first_output - first.first_output for chunk in chunks]
