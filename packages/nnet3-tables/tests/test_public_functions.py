@@ -160,6 +160,42 @@ def test_empty_values(tmp_path: Path) -> None:
     assert shapes == [(0, 0), (0, 0), (0,)]
 
 
+@pytest.mark.parametrize(
+    ("writer", "key", "value", "message"),
+    [
+        (MatrixWriter, "a b", [[1.0]], "expected a key without blanks, found 'a b'"),
+        (
+            MatrixWriter,
+            "a",
+            [1.0],
+            "'a': expected a matrix of real numbers, found float64 of shape (1,)",
+        ),
+        (
+            VectorWriter,
+            "a",
+            [[1.0]],
+            "'a': expected a vector of real numbers, found float64 of shape (1, 1)",
+        ),
+        (VectorWriter, "a", [1e300], "'a' has a number that is too large for single precision"),
+    ],
+)
+def test_writers_of_one_kind_refuse_others(
+    writer: type[MatrixWriter], key: str, value: object, message: str, tmp_path: Path
+) -> None:
+    """A writer of matrices or of vectors says what it expected and found."""
+    expected = pytest.raises(TableError, match=f"^{re.escape(message)}$")
+    with writer(f"ark:{tmp_path}/a.ark") as table, expected:
+        table.write(key, value)
+
+
+def test_empty_matrices_of_the_writer(tmp_path: Path) -> None:
+    """A writer of matrices writes one without rows, whatever its columns."""
+    with MatrixWriter(f"ark:{tmp_path}/a.ark") as table:
+        table.write("a", np.zeros((0, 23), np.float32))
+
+    assert dict(read_table(f"ark:{tmp_path}/a.ark"))["a"].shape == (0, 0)
+
+
 @pytest.mark.parametrize(("writer", "value"), [(MatrixWriter, [[1.0]]), (VectorWriter, [1.0])])
 def test_bytes_are_those_of_the_other_writers(
     writer: type[MatrixWriter], value: list[float], tmp_path: Path

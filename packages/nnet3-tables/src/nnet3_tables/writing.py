@@ -45,6 +45,7 @@ class TableWriter:
     """
 
     writer_class: Any
+    num_axes: int
 
     def __init__(self, wspecifier: str) -> None:
         self._specifier = Specifier.to_write(wspecifier)
@@ -90,15 +91,22 @@ class TableWriter:
             "disk full, or has the reader gone?)"
         )
 
-    def write(self, key: str, array: FloatArray) -> None:
-        """Writes one entry.
+    def write(self, key: str, value: npt.ArrayLike) -> None:
+        """Writes one entry, in single precision.
+
+        Args:
+            key: A word.
+            value: (rows, cols) numbers for a table of matrices, (size,) for one of vectors. A
+                matrix without numbers is written as one of 0 rows and 0 columns.
 
         Raises:
-            TableError: it cannot be written.
+            TableError: the key is no word, the value is no such array, or it cannot be written.
         """
+        _check_key(key)
+        array = _numbers(key, value, self.num_axes)
         try:
             with LOG.capture():
-                self._writer.write(key, np.ascontiguousarray(array, dtype=np.float32))
+                self._writer.write(key, np.ascontiguousarray(array))
         except FAILURES as error:
             self.close()  # it raises if a command has failed
             raise self._incomplete() from error
@@ -166,12 +174,14 @@ class MatrixWriter(TableWriter):
     """Writes a table of matrices."""
 
     writer_class = _MatrixWriter
+    num_axes = 2
 
 
 class VectorWriter(TableWriter):
     """Writes a table of vectors."""
 
     writer_class = _VectorWriter
+    num_axes = 1
 
 
 class MixedTableWriter:
@@ -194,9 +204,8 @@ class MixedTableWriter:
         Raises:
             TableError: the key is no word, the value is no such array, or it cannot be written.
         """
-        if not key or key.split() != [key]:
-            raise TableError(f"expected a key without blanks, found {key!r}")
-        array = _numbers(key, value)
+        _check_key(key)
+        array = _numbers(key, value, *_WRITERS)
         if self._writer is None:
             self._ndim = array.ndim
             self._writer = _WRITERS[self._ndim](self._wspecifier)
@@ -219,25 +228,43 @@ class MixedTableWriter:
 _WRITERS: dict[int, type[TableWriter]] = {1: VectorWriter, 2: MatrixWriter}
 
 
-def _numbers(key: str, value: npt.ArrayLike) -> FloatArray:
+def _check_key(key: str) -> None:
+    """Raises a TableError if a key is no word."""
+    if not key or key.split() != [key]:
+        raise TableError(f"expected a key without blanks, found {key!r}")
+
+
+_KINDS = {1: "vector", 2: "matrix"}
+"""What an array is called, by the number of its axes."""
+
+
+def _numbers(key: str, value: npt.ArrayLike, *num_axes: int) -> FloatArray:
     """A value as an array that can be written.
+
+    Args:
+        key: Its key.
+        value: The value.
+        num_axes: The numbers of axes that it may have.
 
     Raises:
         TableError: it is no such array, or a finite number is too large for single precision.
     """
+    wanted = " or a ".join(_KINDS[number] for number in sorted(num_axes, reverse=True))
     try:
         given = np.asarray(value)
     except ValueError as error:  # rows of different lengths
-        raise TableError(f"'{key}': expected a matrix or a vector: {error}") from error
-    if given.dtype.kind not in "fiu" or given.ndim not in _WRITERS:
+        raise TableError(f"'{key}': expected a {wanted}: {error}") from error
+    if given.dtype.kind not in "fiu" or given.ndim not in num_axes:
         raise TableError(
-            f"'{key}': expected a matrix or a vector of real numbers, found {given.dtype} of "
-            f"shape {given.shape}"
+            f"'{key}': expected a {wanted} of real numbers, found {given.dtype} of shape "
+            f"{given.shape}"
         )
-    with np.errstate(over="ignore"):
-        array = given.astype(np.float32)
-    if not np.array_equal(np.isfinite(array), np.isfinite(given)):
-        raise TableError(f"'{key}' has a number that is too large for single precision")
+    array: FloatArray = given
+    if given.dtype != np.float32:
+        with np.errstate(over="ignore"):
+            array = given.astype(np.float32)
+        if not np.array_equal(np.isfinite(array), np.isfinite(given)):
+            raise TableError(f"'{key}' has a number that is too large for single precision")
     return array if array.size or array.ndim == 1 else array.reshape(0, 0)  # Kaldi has no other
 
 
