@@ -36,9 +36,8 @@ class TableWriter:
 
     An archive that is a file has the name that the wspecifier says as soon as it is complete, and
     until then that name with ".incomplete" behind it. So an unfinished archive remains, and nobody
-    takes it for a complete one. With the option `f`, for readers that wait for entries, and where
-    there
-    is a script file as well, the archive has its name from the beginning.
+    takes it for a complete one. With the option `f`, for readers that wait for entries, and if
+    there is a script file as well, the archive has its name from the beginning.
 
     Attributes:
         is_prompt: Whether each entry is written through at once (the option `f`).
