@@ -71,6 +71,16 @@ def test_a_device_is_refused() -> None:
         NnetComputer(example.nnet, computation, HostPlatform(), trace=Tracer())
 
 
+@pytest.mark.parametrize("trace", [True, "trace.json", Tracer])
+def test_what_is_no_tracer_is_refused(trace: object) -> None:
+    """Anything but a tracer, such as a file's name, is refused before anything is bound."""
+    example = example_of_seed(0)
+    computation = CachingCompiler(example.nnet).compile(example.request)
+
+    with pytest.raises(RunError, match=r"^trace must be a Tracer or None \(got .+\)$"):
+        NnetComputer(example.nnet, computation, trace=trace)
+
+
 @pytest.mark.parametrize("profile", ["trace.json", "trained.raw"])
 def test_training_with_a_profile(tmp_path: Path, profile: str) -> None:
     """nnet3-train --profile prints the time of both passes; it overwrites no model."""

@@ -41,7 +41,7 @@ class NnetComputer:
         DeviceError: there is no such device or number of threads.
         DeviceMemoryError: the device lacks memory; the message says what would fit.
         RunError: an environment variable that chooses how products are computed has an unknown
-            value; or a trace was asked for on a device.
+            value; or `trace` is no `Tracer`, or the network is on a device.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class NnetComputer:
         self._computation = computation
         watch = None
         if trace is not None:
-            nnet.check_traceable()
+            nnet.check_traceable(trace)
             watch = trace.watch(nnet.nnet, computation)
         with GATE.unforked():
             self._program = lower(self.device_nnet, computation, is_alone=threads == 1, watch=watch)

@@ -98,7 +98,7 @@ class Trainer:
         Raises:
             DeviceError: there is no such device or precision, or what drives the device is missing.
             RunError: an environment variable that says how products are computed has no such value;
-                or there is to be a trace on a device.
+                or `trace` is no `Tracer`, or was asked for on a device.
             TrainingError: the learning rate or l2 term of a component is infinite.
             ExampleError: there is no objective of that name, or no output.
         """
@@ -140,7 +140,7 @@ class Trainer:
             seed=self.options.seed,
         )
         if trace is not None:
-            self._device_nnet.check_traceable()
+            self._device_nnet.check_traceable(trace)
         self._trace = trace
         self._update = ParameterUpdate(self._device_nnet, momentum=self.options.momentum)
         self._orthonormal = OrthonormalConstraints(self._device_nnet)

@@ -191,12 +191,20 @@ class DeviceNnet:
             other._kernels = {}
         return other
 
-    def check_traceable(self) -> None:
+    def check_traceable(self, trace: object) -> None:
         """Checks that computations of this network can be traced.
 
+        Args:
+            trace: What a caller gave to receive what each command reads and writes.
+
         Raises:
-            RunError: the network is on a device, where the processor sees no command run.
+            RunError: it is not a `Tracer`; or the network is on a device, where the processor sees
+                no command run.
         """
+        from nnet3_runtime_cuda.tracing import Tracer
+
+        if not isinstance(trace, Tracer):
+            raise RunError(f"trace must be a Tracer or None (got {trace!r:.80})")
         if self.machine.is_device:
             raise RunError("a trace needs a network on the processor, device='cpu'")
 

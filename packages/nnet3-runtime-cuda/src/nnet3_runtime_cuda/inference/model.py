@@ -148,7 +148,7 @@ class Model:
             RunError: the network has no node 'input' or 'output', or there is not one prior for
                 each output, or the number of threads is no integer from 1 to 256; or an
                 environment variable that says how products are computed has an unknown value; or a
-                trace was asked for on a device.
+                `trace` is no `Tracer`, or was asked for on a device.
             ContextError: the network has other inputs than 'input' and 'ivector', or no context.
             OptionError: the capacity is no positive integer.
             DeviceError: there is no such device or precision, or what drives it is missing.
@@ -172,7 +172,7 @@ class Model:
             collapsed, device=device, precision=precision, threads=threads
         )
         if trace is not None:
-            self._device_nnet.check_traceable()
+            self._device_nnet.check_traceable(trace)
         self._trace = trace
         compiler = CachingCompiler(collapsed, capacity=capacity)
         self._pool = ComputerPool(

@@ -85,7 +85,7 @@ class ParallelComputer:
         if not isinstance(nnet, DeviceNnet):
             nnet = DeviceNnet(nnet, device=device, threads=threads)
         if trace is not None:
-            nnet.check_traceable()
+            nnet.check_traceable(trace)
         self._workers = nnet.machine.workers
         self._request = request
         self._dims = {
