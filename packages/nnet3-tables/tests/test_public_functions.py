@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from nnet3_tables import MatrixWriter, TableError, VectorWriter, read_table, write_table
+from nnet3_tables import (
+    MatrixWriter,
+    ObjectWriter,
+    TableError,
+    VectorWriter,
+    read_table,
+    write_table,
+)
 
 KEYS = st.lists(st.text("abcäß0-_", min_size=1, max_size=4), unique=True, max_size=4)
 FLOATS = st.floats(width=32, allow_nan=False)
@@ -106,6 +113,10 @@ def test_damage(tmp_path: Path) -> None:
     [
         ("", [1.0], "expected a key without blanks, found ''"),
         ("a b", [1.0], "expected a key without blanks, found 'a b'"),
+        (5, [1.0], "expected a key without blanks, found 5"),
+        ("a\0b", [1.0], "expected a key without null characters, found 'a\\x00b'"),
+        ("\udcff", [1.0], "expected a key in UTF-8, found '\\udcff'"),
+        ("ü" * 2049, [1.0], "expected a key of at most 4096 bytes, found 4098: 'üü"),
         ("b", [[1.0]], "'b': expected 1 axes as of the values before, found 2"),
         ("b", 1.0, "'b': expected a matrix or a vector of real numbers, found float64 of shape ()"),
         ("b", ["x"], "'b': expected a matrix or a vector of real numbers, found <U1"),
@@ -137,6 +148,25 @@ def test_names_are_checked_at_once() -> None:
         read_table("feats.ark")
     with pytest.raises(TableError, match=r"'feats\.ark' is no table"):
         write_table("feats.ark")
+    for use in (read_table, write_table, MatrixWriter, ObjectWriter):
+        with pytest.raises(TableError, match=r"'ark:a\\x00b' is no table: no name of a file has a"):
+            use("ark:a\0b")
+    with pytest.raises(
+        TableError, match=r"is a command to write to; expected 'ark:cat \|' to read"
+    ):
+        read_table("ark:| cat")
+    for use in (write_table, MatrixWriter, ObjectWriter):
+        with pytest.raises(TableError, match=r"to read from; expected 'ark:\| cat' to write to it"):
+            use("ark:cat |")
+
+
+def test_longest_key(tmp_path: Path) -> None:
+    """A key of 4,096 bytes is written and read."""
+    key = "ü" * 2048
+    with write_table(f"ark:{tmp_path}/a.ark") as table:
+        table.write(key, [1.0])
+
+    assert [found for found, _ in read_table(f"ark:{tmp_path}/a.ark")] == [key]
 
 
 def test_table_without_entries(tmp_path: Path) -> None:

@@ -40,6 +40,22 @@ _PIECE = 1 << 24
 """Bytes that are read at a time, because a damaged header may name any number."""
 
 
+def check_key(key: object) -> None:
+    """Raises a TableError if a key is no word that a reader takes."""
+    if not isinstance(key, str) or key.split() != [key]:
+        raise TableError(f"expected a key without blanks, found {key!r}")
+    try:
+        size = len(key.encode())
+    except UnicodeEncodeError as error:
+        raise TableError(f"expected a key in UTF-8, found {key!r}") from error
+    if "\0" in key:
+        raise TableError(f"expected a key without null characters, found {key!r}")
+    if size > _LONGEST_KEY:
+        raise TableError(
+            f"expected a key of at most {_LONGEST_KEY} bytes, found {size}: {key[:24]!r}..."
+        )
+
+
 _SHAPES = {
     b"M": (struct.Struct("<bibi"), "a number of rows and columns"),
     b"V": (struct.Struct("<bi"), "a size"),

@@ -15,6 +15,7 @@ import attrs
 from nnet3_descriptors import Nnet3Error
 from nnet3_descriptors.files import BinaryReader, Reader, TextReader, read_entries
 
+from nnet3_tables.archive import check_key
 from nnet3_tables.commands import shell
 from nnet3_tables.errors import TableError
 from nnet3_tables.script import read_script
@@ -184,8 +185,7 @@ class ObjectWriter:
         Raises:
             TableError: the key is no word, or the entry cannot be written.
         """
-        if not key or key.split() != [key]:
-            raise TableError(f"expected a key without blanks, found {key!r}")
+        check_key(key)
         try:
             if self._specifier.writes_both:
                 self._stream.write(f"{key} ".encode())

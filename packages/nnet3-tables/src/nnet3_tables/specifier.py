@@ -37,9 +37,16 @@ class Specifier:
         """Parses `ark:file`, `scp,p:file`, `ark:command |` and the like.
 
         Raises:
-            TableError: there is no "ark" or "scp" before a colon, or an unknown option.
+            TableError: there is no "ark" or "scp" before a colon, or an unknown option, or a
+                command to write to.
         """
-        return cls._parse(text, _READ_OPTIONS)
+        specifier = cls._parse(text, _READ_OPTIONS)
+        if specifier.target.startswith("|"):
+            command = specifier.target.strip("| ")
+            raise TableError(
+                f"'{text}' is a command to write to; expected 'ark:{command} |' to read from it"
+            )
+        return specifier
 
     @classmethod
     def to_write(cls, text: str) -> Self:
@@ -47,9 +54,15 @@ class Specifier:
 
         Raises:
             TableError: there is no "ark" or "scp" before a colon, or an unknown option; or it
-                does not name a file for the archive and then one for the script, if it is both.
+                does not name a file for the archive and then one for the script, if it is both; or
+                it is a command to read from.
         """
         specifier = cls._parse(text, _WRITE_OPTIONS)
+        if specifier.target.endswith("|"):
+            command = specifier.target.strip("| ")
+            raise TableError(
+                f"'{text}' is a command to read from; expected 'ark:| {command}' to write to it"
+            )
         if not specifier.writes_both:
             return specifier
         archive, _, script = specifier.target.partition(",")
@@ -73,6 +86,8 @@ class Specifier:
             raise TableError(
                 f"'{text}' is no table; expected 'ark:FILE', 'scp:FILE' or the like{meant}"
             )
+        if "\0" in target:
+            raise TableError(f"{text!r} is no table: no name of a file has a null character")
         options = frozenset(parts) - kinds
         for option in sorted(options - known):
             raise TableError(

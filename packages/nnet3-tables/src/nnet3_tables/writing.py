@@ -13,7 +13,7 @@ import kaldi_native_io as kaldi
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_tables.archive import FloatArray
+from nnet3_tables.archive import FloatArray, check_key
 from nnet3_tables.errors import TableError
 from nnet3_tables.native import FAILURES, LOG, Checked, message_of, reason_of
 from nnet3_tables.specifier import Specifier
@@ -101,7 +101,7 @@ class TableWriter:
         Raises:
             TableError: the key is no word, the value is no such array, or it cannot be written.
         """
-        _check_key(key)
+        check_key(key)
         array = _numbers(key, value, self.num_axes)
         try:
             with LOG.capture():
@@ -203,7 +203,7 @@ class MixedTableWriter:
         Raises:
             TableError: the key is no word, the value is no such array, or it cannot be written.
         """
-        _check_key(key)
+        check_key(key)
         array = _numbers(key, value, *_WRITERS)
         if self._writer is None:
             self._ndim = array.ndim
@@ -225,12 +225,6 @@ class MixedTableWriter:
 
 
 _WRITERS: dict[int, type[TableWriter]] = {1: VectorWriter, 2: MatrixWriter}
-
-
-def _check_key(key: str) -> None:
-    """Raises a TableError if a key is no word."""
-    if not key or key.split() != [key]:
-        raise TableError(f"expected a key without blanks, found {key!r}")
 
 
 _KINDS = {1: "vector", 2: "matrix"}
