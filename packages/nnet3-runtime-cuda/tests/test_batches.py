@@ -133,6 +133,26 @@ def test_same_as_one_by_one(config: str, step: int) -> None:
         np.testing.assert_array_equal(found, again)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_features_in_one_buffer(threads: int) -> None:
+    """The caller may put each utterance where the one before was: the model has copies."""
+    model = Model(network(FEED_FORWARD))
+    items = utterances([20] * 6)
+    buffer, ivector = np.empty_like(items[0][1]), np.empty(IVECTOR_DIM, np.float32)
+
+    def in_turn() -> Iterator[tuple[str, np.ndarray]]:
+        for number, (key, features) in enumerate(items):
+            buffer[:], ivector[:] = features, number
+            yield key, buffer
+
+    one_vector = dict.fromkeys([key for key, _ in items], ivector)
+    found = list(model.compute_many(in_turn(), ivectors=one_vector, threads=threads))
+
+    for number, ((_, features), (_, outputs)) in enumerate(zip(items, found, strict=True)):
+        expected = model.compute(features, np.full(IVECTOR_DIM, number, np.float32))
+        np.testing.assert_allclose(outputs, expected, rtol=0, atol=1e-5)
+
+
 def test_online_ivectors() -> None:
     """A chunk that a larger program computes has the i-vector of its own middle."""
     model = Model(network(FEED_FORWARD))

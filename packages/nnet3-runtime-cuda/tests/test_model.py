@@ -330,6 +330,12 @@ class TestErrors:
         with pytest.raises(RunError, match=f"'acoustic_scale' must be .* {re.escape(repr(scale))}"):
             Model(network(TDNN)).compute(frames(5), acoustic_scale=scale)
 
+    @pytest.mark.parametrize("name", ["use_priors", "apply_exp"])
+    def test_switches(self, name: str) -> None:
+        """A switch is True or False; the word "no" does not count as True."""
+        with pytest.raises(RunError, match=f"'{name}' must be True or False .got 'no'"):
+            Model(network(TDNN)).compute(frames(5), **{name: "no"})
+
     def test_nodes(self) -> None:
         """The network must have the nodes that the tool uses."""
         with pytest.raises(RunError, match=r"no input node 'input'; it has \['x'\]"):

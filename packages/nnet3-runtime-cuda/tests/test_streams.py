@@ -358,6 +358,10 @@ class TestManySequences:
             stream.push_many({"call 7": frames(3)}, [frames(1)])
         with pytest.raises(RunError, match=r"expected names of sequences, as \['call 7'\], found"):
             stream.push_many({}, finished="call 7")
+        with pytest.raises(RunError, match="finished: expected names of sequences, found int"):
+            stream.push_many({"call 7": frames(3)}, finished=7)
+        with pytest.raises(RunError, match=r"names of sequences: .* 'list'"):
+            stream.push_many({"call 7": frames(3)}, finished=[["call 7"]])
 
         assert len(stream.finish("call 7")) + len(stream.finish("call 8")) == 9 - 5
 

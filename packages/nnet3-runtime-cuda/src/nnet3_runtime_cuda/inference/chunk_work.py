@@ -217,6 +217,9 @@ def chunk_work(
     frames = as_matrix(features, "input", "features", network.input_dim)
     period = options.online_ivector_period if online_ivectors is not None else 0
     ivectors = _ivectors(network.ivector_dim, ivector, online_ivectors, period)
+    if batch_options is not None:  # runs wait, and the caller's next utterance may lie there
+        frames = np.array(frames)
+        ivectors = None if ivectors is None else np.array(ivectors)
     num_rows = -(-len(frames) // options.frame_subsampling_factor)
     utterance = _Utterance(
         network=network,

@@ -19,7 +19,7 @@ class ScoreOptions:
         apply_exp: Whether the exponential of the result is returned.
 
     Raises:
-        RunError: the scale is no finite number.
+        RunError: the scale is no finite number, or one of the others is neither True nor False.
     """
 
     use_priors: bool = False
@@ -27,7 +27,11 @@ class ScoreOptions:
     apply_exp: bool = False
 
     def __attrs_post_init__(self) -> None:
-        """Checks the scale."""
+        """Checks the scale, and that words such as "no" do not count as True."""
+        for name in ("use_priors", "apply_exp"):
+            value: object = getattr(self, name)
+            if not isinstance(value, bool | np.bool_):
+                raise RunError(f"'{name}' must be True or False (got {value!r})")
         scale: object = self.acoustic_scale
         most = float(np.finfo(np.float32).max)
         if not isinstance(scale, int | float | np.floating) or not -most <= scale <= most:

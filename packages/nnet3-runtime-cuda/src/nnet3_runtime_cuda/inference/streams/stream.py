@@ -276,15 +276,22 @@ class Stream:
         return np.array(vector)
 
 
-def _names(finished: Iterable[Hashable]) -> list[Hashable]:
+def _names(finished: object) -> list[Hashable]:
     """The names of sequences that end, each once.
 
     Raises:
-        RunError: they are one name, whose characters would be taken for names.
+        RunError: they are one name, whose characters would be taken for names, or no names.
     """
     if isinstance(finished, str | bytes):
         raise RunError(f"finished: expected names of sequences, as [{finished!r}], found one name")
-    return list(dict.fromkeys(finished))
+    if not isinstance(finished, Iterable):
+        found = type(finished).__name__
+        raise RunError(f"finished: expected names of sequences, found {found}")
+    names = list(finished)
+    try:
+        return list(dict.fromkeys(names))
+    except TypeError as error:
+        raise RunError(f"finished: expected names of sequences: {error}") from error
 
 
 def _check_mapping(values: object, what: str) -> None:
