@@ -197,7 +197,7 @@ class NetworkWriter:
                 return source
 
     def sum(self, dim: int, depth: int = 0) -> str:
-        """A descriptor that is no Append; some of its terms can be optional."""
+        """A descriptor that is not an Append; some of its terms can be optional."""
         rng = self.rng
         kinds = ["leaf"] * 6 + (["sum", "sum", "failover", "optional", "constant"] * (depth < 2))
         match rng.choice(kinds):

@@ -105,7 +105,7 @@ class NetworkWriter:
                 return source
 
     def sum(self, depth: int = 0) -> str:
-        """A descriptor of DIM columns that is no Append; some of its terms can be optional."""
+        """A descriptor of DIM columns that is not an Append; some of its terms can be optional."""
         rng = self.rng
         kinds = ["leaf"] * 5 + (["sum", "sum", "failover", "optional", "constant"] * (depth < 2))
         match rng.choice(kinds):

@@ -101,7 +101,7 @@ def test_reports_what_it_did(tmp_path: Path) -> None:
 
 
 def damaged_models() -> dict[str, bytes]:
-    """Files that are no networks, by their fault."""
+    """Files that are not networks, by their fault."""
     whole = MODEL.read_bytes()
     acoustic_model = (DIGITS_REFERENCE / "final.mdl").read_bytes()
     transitions = acoustic_model[: acoustic_model.index(b"<Nnet3>")]
@@ -134,7 +134,7 @@ def damaged_models() -> dict[str, bytes]:
 
 @pytest.mark.parametrize("damage", damaged_models())
 def test_damaged_model(damage: str, tmp_path: Path) -> None:
-    """A file that is no network gives status 1, no output, and one line that names the file."""
+    """A file that is not a network gives status 1, no output, and one line that names the file."""
     model, output = tmp_path / "damaged.raw", tmp_path / "output.ark"
     model.write_bytes(damaged_models()[damage])
     assert model.read_bytes() != MODEL.read_bytes()

@@ -51,7 +51,7 @@ def _tokens(group: str) -> tuple[bytes, ...]:
 
 @damage
 def other_token(good: GoodFile, rng: random.Random) -> bytes:
-    """A token is replaced by another token, or by something that is no token."""
+    """A token is replaced by another token, or by something that is not a token."""
     token = rng.choice(_tokens(good.group) if rng.random() < 0.7 else _ODD_TOKENS)
     return good.with_bytes(good.pick(rng, "token"), token + b" ")
 

@@ -390,7 +390,7 @@ class TestStatistics:
 
 
 def test_a_constant_that_is_fixed_is_no_parameter() -> None:
-    """A fixed constant is no parameter, but still an array of the component."""
+    """A fixed constant is not a parameter, but still an array of the component."""
     component = ConstantComponent(output=[1, 2], is_updatable=False)
 
     assert component.parameters == ()

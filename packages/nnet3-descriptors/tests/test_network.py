@@ -135,7 +135,7 @@ class TestConstruction:
             make(INPUT, TANH_INPUT, TANH, OUTPUT, component_names=("tanh", "tanh"))
 
     def test_parts_must_be_nodes_and_components(self) -> None:
-        """Objects that are no nodes or components are refused; lists become tuples."""
+        """Objects that are not nodes or components are refused; lists become tuples."""
         with pytest.raises(NetworkError, match=r"classes of nodes \(got 'tanh'\)"):
             make(INPUT, "tanh", OUTPUT)
         with pytest.raises(NetworkError, match=r"component 'tanh' must be a Component \(got 5\)"):

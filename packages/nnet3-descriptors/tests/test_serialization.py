@@ -266,7 +266,7 @@ class TestErrors:
         ids=["empty", "text", "cut", "longer", "size", "no metadata", "other metadata", "null"],
     )
     def test_refuses_other_files(self, data: bytes) -> None:
-        """Bytes that are no container are refused as such."""
+        """Bytes that are not a container are refused as such."""
         with pytest.raises(SerializationError, match="container"):
             unpack(data)
 

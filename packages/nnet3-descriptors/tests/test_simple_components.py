@@ -396,7 +396,7 @@ class TestComposite:
         return component
 
     def test_parameters_are_those_of_the_parts(self, composite: CompositeComponent) -> None:
-        """Names begin with the number of the part; statistics are no parameters."""
+        """Names begin with the number of the part; statistics are not parameters."""
         assert composite.parameters == ("0.params", "2.linear_params", "2.bias_params")
         assert composite.num_parameters == 24 + 12 + 2
         assert "1.stats_mean" in composite.arrays()

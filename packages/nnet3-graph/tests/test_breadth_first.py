@@ -278,7 +278,7 @@ def test_earlier_segments_of_another_network():
 
 
 def test_reasons():
-    """The chain leads to the missing input; optional terms are no reason."""
+    """The chain leads to the missing input; optional terms are not a reason."""
     nnet = parse_config(RECURRENT.replace("Sum(input, I", "Sum(Offset(input, 1), I"))
     found = BreadthFirstExamination(nnet, request_of({"input": (0, 1)}, (0, 1))).run()
 

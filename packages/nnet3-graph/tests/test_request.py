@@ -70,7 +70,7 @@ class TestIoSpecification:
         ],
     )
     def test_refuses(self, changes, message):
-        """Indexes that are no set of rows are an error that names the node and the row."""
+        """Indexes that are not a set of rows are an error that names the node and the row."""
         with pytest.raises(RequestError, match=message):
             specification(**changes)
 
@@ -91,7 +91,7 @@ class TestIoSpecification:
         ],
     )
     def test_from_range_refuses(self, arguments, message):
-        """Arguments that are no range of frames are an error that names the argument."""
+        """Arguments that are not a range of frames are an error that names the argument."""
         fields = {"t_start": 0, "t_end": 5, "n": 1, "t_step": 1}
         with pytest.raises(RequestError, match=message):
             IoSpecification.from_range("input", **(fields | arguments))

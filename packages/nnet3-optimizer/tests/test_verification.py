@@ -79,7 +79,7 @@ def test_no_computation_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_contradicts_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A result that is no valid computation is reported with the pass, too."""
+    """A result that is not a valid computation is reported with the pass, too."""
     with_faulty_pass(monkeypatch, names_no_matrix)
 
     message = "pass 'names_no_matrix', after consolidate_io: commands.0.: AcceptInput.matrix = 3 is"

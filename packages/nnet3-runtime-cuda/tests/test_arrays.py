@@ -213,6 +213,6 @@ class TestLoad:
             np.testing.assert_array_equal(load(source).compute(frames(30, 4)), expected)
 
     def test_bytes_that_are_no_model(self) -> None:
-        """Bytes that are no model are refused like files."""
+        """Bytes that are not a model are refused like files."""
         with pytest.raises(ModelFileError):
             load(b"no model")

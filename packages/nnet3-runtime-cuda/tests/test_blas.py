@@ -101,7 +101,7 @@ def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def test_installed_libraries_of_mkl_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An installed MKL is found by its metadata; files that are no libraries are ignored."""
+    """An installed MKL is found by its metadata; files that are not libraries are ignored."""
     lib = tmp_path / "lib"
     (lib / "mkl-2025.0.dist-info").mkdir(parents=True)
     (lib / "mkl-2025.0.dist-info/METADATA").write_text("Name: mkl\nVersion: 2025.0\n")

@@ -115,7 +115,7 @@ def test_first_error_side_by_side() -> None:
 
 
 def test_interruption_side_by_side() -> None:
-    """Exceptions that are no Exception are raised, too, and workers go on."""
+    """Exceptions that are not Exception are raised, too, and workers go on."""
     workers = Workers(2)
 
     def interrupt() -> None:

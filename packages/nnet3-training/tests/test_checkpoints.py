@@ -226,7 +226,7 @@ def test_damage_anywhere(tmp_path: Path) -> None:
 
 
 def test_other_files(tmp_path: Path) -> None:
-    """A file that is no checkpoint is named as such; a missing file gives Python's error, too."""
+    """An error names a file that is not a checkpoint; a missing file gives Python's error."""
     path = tmp_path / "network"
     network().save(path)
 

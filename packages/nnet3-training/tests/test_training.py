@@ -291,7 +291,7 @@ def test_step_that_is_not_finite(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize("spoilt", [0, 2, 12])
 @pytest.mark.parametrize("device", ["cpu", pytest.param("host", marks=needs_compiler)])
 def test_natural_gradient_goes_on_after_a_step_that_is_not_finite(spoilt: int, device: str) -> None:
-    """Derivatives whose squares overflow are no error, and later steps reach the solution."""
+    """Derivatives whose squares overflow are not an error, and later steps reach the solution."""
     nnet = network(AFFINE.replace("Affine", "NaturalGradientAffine"))
 
     def objective(

@@ -12,7 +12,7 @@ class ComputationError(Nnet3Error):
 
 
 def of_another_network(what: str, number: int, count: int) -> ComputationError:
-    """Returns the error for a computation that uses what a network lacks.
+    """Returns the error for a computation that uses a node or component that a network lacks.
 
     Args:
         what: "node" or "component".

@@ -146,7 +146,7 @@ def config_lines(text: str) -> Iterator[ConfigLine]:
     """Returns the lines of a text that are neither blank nor comment.
 
     Raises:
-        ConfigError: A line is no sequence of `key=value`.
+        ConfigError: A line is not a sequence of `key=value`.
     """
     start = 0
     for line in text.split("\n"):

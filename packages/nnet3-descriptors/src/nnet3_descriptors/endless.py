@@ -10,7 +10,7 @@ from nnet3_descriptors.nodes import ComponentInputNode, ComponentNode, DimRangeN
 def endless_recurrence(nnet: NetworkStructure) -> tuple[str, ...]:
     """Returns nodes of which each needs the next, and the last the first; none if there are none.
 
-    What stands below IfDefined or Failover is not needed.
+    Nodes below IfDefined or Failover are not needed.
     """
     needed = {name: _needed(nnet, name) for name in nnet.node_indexes}
     done: set[str] = set()

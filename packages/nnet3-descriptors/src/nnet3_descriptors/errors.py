@@ -3,8 +3,8 @@
 All of them are `Nnet3Error`, so that a caller can catch one class; all say which thing is wrong,
 what was expected, what was found and where.
 
-Messages quote what files hold, which anybody may have written. So characters that a terminal would
-obey are escaped, and long lines are cut.
+Messages quote the contents of files, which anybody may have written. So characters that a terminal
+would obey are escaped, and long lines are cut.
 """
 
 import builtins
@@ -41,7 +41,7 @@ def _restored(cls: type[Nnet3Error], args: tuple[Any, ...], state: dict[str, Any
 
 
 def readable_text(text: str) -> str:
-    """Returns a message without what a terminal obeys, long lines and many lines."""
+    """Returns a message without control characters, and with long lines and lists of lines cut."""
     lines = text.split("\n")
     if len(lines) > _MOST_LINES:
         half = _MOST_LINES // 2
@@ -207,11 +207,11 @@ class FileError(OSError, Nnet3Error):
 
 
 def check_path(path: object, action: str) -> None:
-    """Raises a FileError if this is no path, or one that no file can have.
+    """Raises a FileError if this is not a path, or one that no file can have.
 
     Args:
-        path: What the caller gave.
-        action: What is attempted: "read" or "write".
+        path: The argument of the caller.
+        action: The attempt: "read" or "write".
     """
     if not isinstance(path, str | os.PathLike):
         found = type(path).__name__
@@ -225,7 +225,7 @@ def file_error(error: Exception, action: str, path: str | os.PathLike[str]) -> F
     """Returns the error for a file.
 
     Args:
-        error: What the system raised; or Python, of what is no file for bytes.
+        error: The error of the system; or of Python, for an object that is not a file for bytes.
         action: What was attempted: "read" or "write".
         path: The file as the caller named it.
     """

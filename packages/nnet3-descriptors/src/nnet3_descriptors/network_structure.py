@@ -22,7 +22,7 @@ from nnet3_descriptors.similar_names import hint
 
 @attrs.frozen(kw_only=True)
 class NetworkStructure:
-    """What a network is made of. An `Nnet` is one that has been checked.
+    """The parts of a network. An `Nnet` is one that has been checked.
 
     Attributes:
         component_names: One name for each component.

@@ -19,7 +19,7 @@ from nnet3_descriptors.values.serialized import Serialized
 
 @attrs.frozen(kw_only=True, repr=False)
 class Nnet(NetworkStructure, Serialized):
-    """A neural network. Frozen; what changes it returns a new one.
+    """A neural network. It is frozen; functions that change it return a new one.
 
     Attributes:
         component_names: One name for each component.
@@ -34,7 +34,7 @@ class Nnet(NetworkStructure, Serialized):
     VERSION: ClassVar[int] = 1
 
     def __attrs_post_init__(self) -> None:
-        """Takes sequences that are no tuples, and refuses a network that contradicts itself."""
+        """Takes sequences that are not tuples, and refuses a network that contradicts itself."""
         for name in ("component_names", "components", "nodes"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         check_network(self)
@@ -84,8 +84,8 @@ class Nnet(NetworkStructure, Serialized):
                 the same precision. Arrays that are not named stay as they are.
 
         Raises:
-            NetworkError: This is no mapping, a name is unknown, a shape differs, or values are no
-                numbers.
+            NetworkError: This is not a mapping, a name is unknown, a shape differs, or values are
+                no numbers.
         """
         places = {
             f"{component_name}.{field}": (component_name, field, array)
@@ -144,13 +144,13 @@ class Nnet(NetworkStructure, Serialized):
         return format_dot(self)
 
     def _repr_svg_(self) -> str:
-        """The layers as a drawing: what notebooks show that show no HTML."""
+        """The layers as a drawing, for notebooks that show no HTML."""
         from nnet3_descriptors.drawing import layers_of, network_svg
 
         return network_svg(layers_of(self))
 
     def _repr_html_(self) -> str:
-        """Size, context and drawing: what notebooks show."""
+        """Size, context and drawing, for notebooks."""
         from nnet3_descriptors.drawing import network_html
 
         return network_html(self)

@@ -14,7 +14,7 @@ from nnet3_descriptors.indexes.integers import require_int32
 from nnet3_descriptors.text import TOKEN_CHARACTERS, is_token, is_valid_name
 
 INPUT_SUFFIX: Final = "_input"
-"""What the name of a component-input node adds to the name of its component node."""
+"""The suffix that makes the name of a component-input node from that of its component node."""
 
 OBJECTIVES: Final = ("linear", "quadratic")
 

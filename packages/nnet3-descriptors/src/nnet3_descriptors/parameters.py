@@ -31,7 +31,7 @@ def unvectorize(nnet: Nnet, vector: ArrayLike) -> Nnet:
         vector: (num_parameters,), converted to float32.
 
     Raises:
-        NetworkError: The vector has another shape, or a value that is no number.
+        NetworkError: The vector has another shape, or a value that is not a number.
     """
     try:
         values = np.asarray(vector, dtype=np.float32)

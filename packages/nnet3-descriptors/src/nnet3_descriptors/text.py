@@ -1,4 +1,4 @@
-"""How Kaldi spells names and numbers in text."""
+"""Names and numbers in text, as Kaldi spells them."""
 
 import re
 from typing import Final
@@ -9,7 +9,7 @@ NAME_PATTERN: Final = r"[A-Za-z_][A-Za-z0-9_.-]*"
 """A valid name of a node or component, as a regular expression."""
 
 TOKEN_CHARACTERS: Final = "printable text without spaces, ASCII, without \"'#= and no comment"
-"""What a token is, for error messages; see `is_token`."""
+"""The definition of a token, for error messages; see `is_token`."""
 
 _NAME = re.compile(NAME_PATTERN)
 _TOKEN = re.compile(r"(?!//)[!$-&(-<>-~]+")

@@ -1,4 +1,4 @@
-"""What a Kaldi nnet3 network has to compute for a request: the computation graph."""
+"""The computation graph: the rows that a Kaldi nnet3 network has to compute for a request."""
 
 from typing import TYPE_CHECKING
 

@@ -22,7 +22,7 @@ from nnet3_graph.sets.patterns import Patterns, Ranks, find_patterns
 
 @attrs.frozen(kw_only=True, eq=False)
 class Computed:
-    """What `ComputationGraphBuilder.compute` finds.
+    """The result of `ComputationGraphBuilder.compute`.
 
     Attributes:
         patterns: the sequences and their patterns.
@@ -184,7 +184,7 @@ def build_computation_graph(
 
 
 def _earlier(previous: ComputationGraph, patterns: Patterns) -> Earlier:
-    """Returns what the earlier segments have, for the patterns of the new one."""
+    """Returns the rows of the earlier segments, for the patterns of the new one."""
     old = previous.grid
     if patterns.num_patterns == old.patterns.num_patterns and np.array_equal(
         patterns.sequences, old.patterns.sequences

@@ -1,4 +1,4 @@
-"""How many frames of context a network needs."""
+"""The frames of context that a network needs."""
 
 from __future__ import annotations
 

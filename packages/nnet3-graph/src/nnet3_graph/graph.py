@@ -77,7 +77,7 @@ class ComputationGraph:
     is_pruned: bool = True
 
     def __repr__(self) -> str:
-        """How many rows there are, of how many nodes."""
+        """The numbers of rows and nodes."""
         nodes = sum(map(bool, map(len, self.index_sets)))
         return f"<ComputationGraph: {self.num_cindexes} cindexes of {nodes} nodes>"
 
@@ -338,7 +338,7 @@ class ComputationGraph:
         return self._all_dependencies[1]
 
     def dependencies_of(self, node: int) -> tuple[Splits, IdArray]:
-        """Returns what the rows of a node read.
+        """Returns the rows that the rows of a node read.
 
         Args:
             node: number of the node.
@@ -364,7 +364,7 @@ class ComputationGraph:
                 return _sorted_by_row(splits, ids)
 
     def leaf_ids(self, node: int) -> tuple[IdArray, ...]:
-        """Returns what enters each part of the descriptor of a component-input or output node.
+        """Returns the rows that enter each part of a component-input or output node's descriptor.
 
         Args:
             node: number of the node.

@@ -23,7 +23,7 @@ def read_only_indexes(values: npt.ArrayLike) -> IndexArray:
     """Returns `values` as a read-only (N, 3) array of indexes that nobody else can write to.
 
     Raises:
-        Nnet3Error: the shape is not (N, 3), or a value is no 32-bit integer.
+        Nnet3Error: the shape is not (N, 3), or a value is not a 32-bit integer.
     """
     array = as_indexes(values)
     if array.flags.writeable or not array.flags.owndata or not array.flags.c_contiguous:

@@ -1,4 +1,4 @@
-"""What is asked of a network: which indexes are given, which are wanted, which derivatives."""
+"""Requests to a network: the indexes that are given or wanted, and the derivatives."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class IoSpecification:
         The rows of one sequence follow one another: n varies slowest.
 
         Raises:
-            RequestError: there are no such rows; or `n` or `t_step` is no positive integer, or a
+            RequestError: there are no such rows; or `n` or `t_step` is not a positive integer, or a
                 time no 32-bit integer.
         """
         for what, value, least, most in (
@@ -134,7 +134,7 @@ class ComputationRequest(Serialized):
         store_component_stats: whether components record average activations and derivatives.
 
     Raises:
-        RequestError: no input, no output, a name listed twice, a flag that is no bool, or a
+        RequestError: no input, no output, a name listed twice, a flag that is not a bool, or a
             derivative is wanted while no output has one.
     """
 
@@ -164,7 +164,7 @@ class ComputationRequest(Serialized):
             )
 
     def _repr_html_(self) -> str:
-        """What is given and wanted, a row for each node: what notebooks show."""
+        """The given and wanted rows, a line for each node, for notebooks."""
         from nnet3_descriptors.drawing import html_table
 
         asked = [("given", io) for io in self.inputs] + [("wanted", io) for io in self.outputs]

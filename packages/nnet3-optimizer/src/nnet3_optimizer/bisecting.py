@@ -25,7 +25,7 @@ _OFF: dict[str, Any] = {
 
 @attrs.frozen(kw_only=True)
 class FaultyOption:
-    """What makes a computation wrong.
+    """The cause of a wrong computation.
 
     Attributes:
         options: A minimal set of options that makes the result wrong: turning off any of them

@@ -37,7 +37,7 @@ class CachedComputation:
 
 @attrs.frozen(kw_only=True, eq=False)
 class SavedCache(Serialized):
-    """What `CachingCompiler.save` writes.
+    """The content of a file of `CachingCompiler.save`.
 
     Caches of version 1 are refused: their computations do not say what they were made for.
 
@@ -74,7 +74,7 @@ class CachingCompiler:
             recently used one.
 
     Raises:
-        OptionError: The capacity is no positive integer.
+        OptionError: The capacity is not a positive integer.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class CachingCompiler:
             CacheError: The file is for a network of another structure, or for other options, or
                 holds a computation under a request that it was not made for; the message names
                 what differs.
-            SerializationError: The file is no cache.
+            SerializationError: The file is not a cache.
             CheckError: A computation in it does not fit the network.
             FileError: The file could not be read.
         """

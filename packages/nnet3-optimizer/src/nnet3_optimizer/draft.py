@@ -88,7 +88,7 @@ class Draft:
 
     @cached_property
     def analysis(self) -> Analysis:
-        """What the commands read, write, allocate and free."""
+        """The reads, writes, allocations and deallocations of the commands."""
         return Analysis(
             layout=self.layout,
             table=self.table,

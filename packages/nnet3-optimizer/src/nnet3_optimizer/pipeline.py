@@ -174,7 +174,7 @@ def optimize(
     Raises:
         ComputationError: The computation is of another network.
         PassError: With `options.verify`, or among `passes`, the result of a pass fails a check, is
-            not equivalent, or is no computation; the message names the pass.
+            not equivalent, or is not a computation; the message names the pass.
     """
     options = options or OptimizeOptions()
     draft = Draft.of(nnet, computation)

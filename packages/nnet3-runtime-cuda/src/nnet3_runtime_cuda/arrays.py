@@ -169,7 +169,7 @@ def as_matrix(values: npt.ArrayLike, node: str, what: str, dim: int) -> FloatArr
     """The values as a float32 matrix.
 
     Raises:
-        RunError: they are no matrix with `dim` columns, are empty, not finite, on a device, or
+        RunError: they are not a matrix with `dim` columns, are empty, not finite, on a device, or
             masked.
     """
     array = as_array(values, f"{what} for node '{node}'")
@@ -196,7 +196,7 @@ def as_vector(values: npt.ArrayLike, what: str, dim: int) -> FloatArray:
     """The values as a float32 vector.
 
     Raises:
-        RunError: they are no vector of that dimension.
+        RunError: they are not a vector of that dimension.
     """
     array = as_array(values, what)
     if array.dtype.kind not in "fiu":

@@ -41,7 +41,7 @@ class NnetComputer:
         DeviceError: there is no such device or number of threads.
         DeviceMemoryError: the device lacks memory; the message says what would fit.
         RunError: an environment variable that chooses how products are computed has an unknown
-            value; or `trace` is no `Tracer`, or the network is on a device.
+            value; or `trace` is not a `Tracer`, or the network is on a device.
     """
 
     def __init__(

@@ -19,8 +19,8 @@ sums of a matrix and a vector, or of parts of matrices, take up to four times as
 def running() -> Iterator[None]:
     """Sets NumPy's settings for recorded calls, in this thread.
 
-    Overflow to infinity and division by it are part of the formulas (sigmoid); log 0 is no error
-    either.
+    Overflow to infinity and division by it are part of the formulas (sigmoid); log 0 is not an
+    error either.
     """
     with np.errstate(all="ignore"):
         before = np.setbufsize(UFUNC_BUFFER)

@@ -41,7 +41,7 @@ _PIECE = 1 << 24
 
 
 def check_key(key: object) -> None:
-    """Raises a TableError if a key is no word that a reader takes."""
+    """Raises a TableError if a key is not a word that a reader takes."""
     if not isinstance(key, str) or key.split() != [key]:
         raise TableError(f"expected a key without blanks, found {key!r}")
     try:
@@ -131,8 +131,8 @@ def read_archive(
         passed: Called before each value is given, with the bytes up to its end.
 
     Raises:
-        TableError: it is no archive of such values, is damaged or breaks off; a key is not UTF-8.
-            (The numbers of a value in text raise from its function instead.)
+        TableError: it is not an archive of such values, is damaged or breaks off; a key is not
+            UTF-8. (The numbers of a value in text raise from its function instead.)
     """
     archive = _Archive(stream, kind)
     previous = None

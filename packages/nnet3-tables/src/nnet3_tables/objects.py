@@ -58,7 +58,7 @@ def read_objects(rspecifier: str, decode: Callable[[Reader], T]) -> Iterator[Obj
         decode: Takes one object from a reader; it must leave nothing that points into its data.
 
     Raises:
-        TableError: the table cannot be opened, or is no archive.
+        TableError: the table cannot be opened, or is not an archive.
         Nnet3Error: `decode` has raised it. With the option `p`, unreadable entries are left out.
     """
     specifier = Specifier.to_read(rspecifier)
@@ -135,7 +135,7 @@ class ObjectWriter:
         """Opens the table.
 
         Raises:
-            TableError: this is no name of a table to write, or the table cannot be opened.
+            TableError: this is not a name of a table to write, or the table cannot be opened.
         """
         self._specifier = Specifier.to_write(wspecifier)
         if self._specifier.is_script:
@@ -183,7 +183,7 @@ class ObjectWriter:
             data: The value; in binary with the bytes 0 and "B" in front.
 
         Raises:
-            TableError: the key is no word, or the entry cannot be written.
+            TableError: the key is not a word, or the entry cannot be written.
         """
         check_key(key)
         try:

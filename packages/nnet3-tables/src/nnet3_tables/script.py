@@ -98,7 +98,7 @@ def files_of(rspecifier: str) -> list[str]:
     """The files that a table is read from, as far as its name or a script file says.
 
     Raises:
-        TableError: it is no name of a table.
+        TableError: it is not a name of a table.
     """
     specifier = Specifier.to_read(rspecifier)
     files = specifier.files

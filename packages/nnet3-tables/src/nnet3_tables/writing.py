@@ -79,7 +79,7 @@ class TableWriter:
 
     @property
     def unfinished(self) -> str | None:
-        """The file with a part of the table; None if the table is complete, or is no file."""
+        """The file with a part of the table; None if the table is complete, or is not a file."""
         if self._is_complete or not self._specifier.files:
             return None
         return self._incomplete_path or self._specifier.files[0]
@@ -99,7 +99,7 @@ class TableWriter:
                 matrix without numbers is written as one of 0 rows and 0 columns.
 
         Raises:
-            TableError: the key is no word, the value is no such array, or it cannot be written.
+            TableError: the key is not a word, the value is no such array, or it cannot be written.
         """
         check_key(key)
         array = _numbers(key, value, self.num_axes)
@@ -201,7 +201,7 @@ class MixedTableWriter:
                 A matrix without numbers is written as one of 0 rows and 0 columns.
 
         Raises:
-            TableError: the key is no word, the value is no such array, or it cannot be written.
+            TableError: the key is not a word, the value is no such array, or it cannot be written.
         """
         check_key(key)
         array = _numbers(key, value, *_WRITERS)
@@ -272,7 +272,7 @@ def write_table(wspecifier: str) -> MixedTableWriter:
         wspecifier: `ark:FILE`, `ark,t:FILE`, `ark,scp:ARCHIVE,SCRIPT`, `ark:| COMMAND`, ...
 
     Raises:
-        TableError: it is no name of a table to write; what cannot be written is an error of
+        TableError: it is not a name of a table to write; what cannot be written is an error of
             `write`, or at the end.
     """
     return MixedTableWriter(wspecifier)

@@ -30,7 +30,7 @@ def readable(name: str) -> Iterator[PathOrFile]:
     Raises:
         click.ClickException: The command fails, standard input is closed, or the name is that of a
             table, such as ark:FILE.
-        ModelFileError: What is read is no model; it names the command.
+        ModelFileError: What is read is not a model; it names the command.
     """
     if name in _STANDARD:
         yield _open(sys.stdin, "input").buffer
@@ -113,7 +113,7 @@ def read_text(name: str) -> str:
     """Returns the text of a file that is named in this way.
 
     Raises:
-        click.ClickException: It cannot be read, or is no text.
+        click.ClickException: It cannot be read, or is not text.
     """
     from nnet3_descriptors.files import read_file  # not for --help
 

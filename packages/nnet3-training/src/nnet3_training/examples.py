@@ -42,7 +42,7 @@ def _matrix(values: npt.ArrayLike) -> FloatArray:
     """The values as a read-only float32 matrix.
 
     Raises:
-        ExampleError: they are no matrix of numbers.
+        ExampleError: they are not a matrix of numbers.
     """
     array = _array(values, "a matrix (rows, columns)")
     if array.ndim != 2 or array.dtype.kind not in "fiu":
@@ -127,7 +127,7 @@ class DenseTargets:
         matrix: (rows, dim) float32; or compressed, as it is stored. Given as `values`.
 
     Raises:
-        ExampleError: the values are no matrix of numbers.
+        ExampleError: the values are not a matrix of numbers.
     """
 
     matrix: FloatArray | CompressedMatrix = attrs.field(
@@ -267,7 +267,7 @@ class ExampleInput:
         matrix: (rows, dim) float32; or compressed or sparse, as it is stored. Given as `values`.
 
     Raises:
-        ExampleError: the values are no matrix of numbers, or there is not one index for each row.
+        ExampleError: the values are not a matrix of numbers, or rows and indexes differ in number.
     """
 
     name: str
@@ -291,7 +291,7 @@ class ExampleInput:
         """The frames of sequences, each (frames, dim), the first of each at t_start.
 
         Raises:
-            ExampleError: there are no sequences, or they are no matrices of the same dimension.
+            ExampleError: there are no sequences, or they are not matrices of the same dimension.
         """
         arrays = [_matrix(sequence) for sequence in sequences]
         values = _joined(name, arrays)
@@ -336,7 +336,7 @@ class ExampleOutput:
         """Targets for the frames of sequences, each (frames, dim), every t_step from t_start.
 
         Raises:
-            ExampleError: there are no sequences, or they are no matrices of the same dimension.
+            ExampleError: there are no sequences, or they are not matrices of the same dimension.
         """
         arrays = [_matrix(sequence) for sequence in sequences]
         supervision = DenseTargets(values=_joined(name, arrays))

@@ -121,7 +121,7 @@ def minibatches(examples: Iterable[TrainingExample], size: int) -> Iterator[Trai
         size: Number of examples in a minibatch.
 
     Raises:
-        ExampleError: see `merge_examples`; or the size is no positive integer.
+        ExampleError: see `merge_examples`; or the size is not a positive integer.
     """
     if not isinstance(size, int | np.integer) or size < 1:
         raise ExampleError(f"the size of minibatches must be a positive integer (got {size!r})")

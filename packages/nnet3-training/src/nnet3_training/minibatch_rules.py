@@ -37,7 +37,7 @@ class MinibatchRules:
         sizes of examples are separated by slashes.
 
         Raises:
-            ExampleError: the text is no rule.
+            ExampleError: the text is not a rule.
         """
         parts = text.split("/")
         rules = []

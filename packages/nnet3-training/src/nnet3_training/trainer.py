@@ -93,12 +93,12 @@ class Trainer:
                 arrays, see `OutputObjectives`. By default the objectives of the output nodes.
             callbacks: Called before and after each minibatch, in this order.
             trace: Hears what each command of the computations takes and writes, on the processor;
-                see `Tracer`. Objectives and changes of parameters are no commands.
+                see `Tracer`. Objectives and changes of parameters are not commands.
 
         Raises:
             DeviceError: there is no such device or precision, or what drives the device is missing.
             RunError: an environment variable that says how products are computed has no such value;
-                or `trace` is no `Tracer`, or was asked for on a device.
+                or `trace` is not a `Tracer`, or was asked for on a device.
             TrainingError: the learning rate or l2 term of a component is infinite.
             ExampleError: there is no objective of that name, or no output.
         """
@@ -239,7 +239,7 @@ class Trainer:
         Raises:
             FileError: the file cannot be read; if it does not exist, the error is a
                 FileNotFoundError.
-            SerializationError: it is no checkpoint, or damaged.
+            SerializationError: it is not a checkpoint, or damaged.
             TrainingError: the run had its own objective function, and none is given; or it had
                 none, and one is given.
             DeviceError, RunError: as for a new trainer.

@@ -1,4 +1,4 @@
-"""What commands read and write, as arrays: by submatrix, by matrix, and by variable."""
+"""The reads and writes of commands, as arrays: by submatrix, by matrix, and by variable."""
 
 from nnet3_compiler.accesses.accesses import (
     LIST_COLUMN,

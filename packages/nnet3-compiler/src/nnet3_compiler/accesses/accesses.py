@@ -1,7 +1,8 @@
-"""Who reads and writes what: submatrices, variables and matrices, command by command.
+"""The accesses of each command to submatrices, variables and matrices.
 
-Everything follows from the declarations on the command classes. A command that names several
-overlapping submatrices has one access to what they share, the union of the accesses.
+Everything follows from the declarations on the command classes. If a command names several
+overlapping submatrices, it has one access to the elements that they share: the union of the
+accesses.
 """
 
 from __future__ import annotations
@@ -261,7 +262,7 @@ def with_parts_read(layout: Layout, submatrix: Ids, access: Accesses) -> Accesse
 
 @attrs.frozen(kw_only=True, eq=False)
 class Lifetimes:
-    """Where matrices come from and go to; each array is (M,).
+    """The lifetimes of matrices; each array is (M,).
 
     Attributes:
         allocate: The first command that gives the matrix its memory (allocation, AcceptInput, or

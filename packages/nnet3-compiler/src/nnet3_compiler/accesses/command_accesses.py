@@ -1,4 +1,4 @@
-"""What the commands of a computation read, write, allocate and free."""
+"""The reads, writes, allocations and deallocations of the commands of a computation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True, eq=False)
 class CommandAccesses:
-    """What the commands of a computation read, write, allocate and free, by matrix.
+    """The reads, writes, allocations and deallocations of a computation's commands, by matrix.
 
     Attributes:
         layout: The matrices and submatrices.

@@ -70,7 +70,7 @@ class Assembly:
     def computation(
         self, *, debug_info: bool, made_for: tuple[RequestFingerprint, ...]
     ) -> NnetComputation:
-        """Returns the computation, with or without debug info, and what it was made for."""
+        """Returns the computation, with or without debug info, and its fingerprints."""
         lists = IndexLists()
         components = ComponentCommands.of(
             self.network, self.requests, self.steps, self.info, self.precomputed_of_step
@@ -154,7 +154,7 @@ class Assembly:
         return command_rows(command_type, len(matrix), matrix=matrix)
 
     def _debug_info(self, gathered: GatheredMatrices) -> Sequence[MatrixDebugInfo]:
-        """Returns what the rows of each matrix stand for."""
+        """Returns the cindexes of the rows of each matrix."""
         steps, minibatch = self.steps, self.minibatch
         sequences = minibatch.sequences if minibatch.size > 1 else NO_DEBUG_INFO.sequences
         step = self.info.matrix_step[1:]

@@ -68,7 +68,7 @@ class GatheredMatrices:
         return command_rows(command_type, len(matrix), matrix=matrix)
 
     def debug_info(self, pieces: Pieces) -> list[MatrixDebugInfo]:
-        """Returns what the rows of each matrix stand for: the cindexes that they are added to."""
+        """Returns the cindexes of the rows of each matrix: those to which the rows are added."""
         steps = pieces.steps
         infos = []
         for piece, rows in zip(self.pieces, self.rows, strict=True):

@@ -1,4 +1,4 @@
-"""Checks that a computation can be run with a network, and what further checks need."""
+"""Checks that a computation can be run with a network, and the parts that further checks need."""
 
 from nnet3_compiler.checks.allocation import check_allocation, check_freed
 from nnet3_compiler.checks.components import check_components, same_place

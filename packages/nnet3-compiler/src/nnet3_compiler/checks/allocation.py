@@ -32,7 +32,7 @@ def check_allocation(subject: Subject) -> None:
        keeps its memory.
     3. SwapMatrix is between matrices of one size.
     4. No command accesses a matrix before it has memory or after it has lost it. Every matrix that
-       is no input is accessed.
+       is not an input is accessed.
 
     `check_loop` looks at the SwapMatrix commands at the end of a loop.
     """
@@ -55,7 +55,7 @@ def check_allocation(subject: Subject) -> None:
 
 
 def check_freed(subject: Subject) -> None:
-    """Checks that, except in loops, every matrix that is no output is freed."""
+    """Checks that, except in loops, every matrix that is not an output is freed."""
     if subject.is_loop:
         return
     is_kept = np.zeros(len(subject.computation.matrices), dtype=np.bool_)

@@ -30,7 +30,7 @@ ROWS, COLS = 2, 4
 
 
 class FaultError(Exception):
-    """What a check found; `check_computation` makes a CheckError of it.
+    """A fault that a check found; `check_computation` turns it into a CheckError.
 
     Attributes:
         message: What is wrong, without the place.
@@ -50,7 +50,7 @@ class Subject:
     Attributes:
         nnet: The network that it is for.
         computation: The computation.
-        analysis: What its commands read and write.
+        analysis: The accesses of its commands.
     """
 
     nnet: Nnet

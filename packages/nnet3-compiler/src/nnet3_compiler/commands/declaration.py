@@ -35,7 +35,7 @@ Table = NDArray[np.int32]
 
 
 class OperandKind(enum.IntEnum):
-    """What the number in an operand's column refers to."""
+    """The kind of thing that the number in an operand's column names."""
 
     NONE = 0
     """The column is unused."""
@@ -67,7 +67,7 @@ MATRIX_KINDS = (OperandKind.SUBMATRIX, OperandKind.WHOLE_MATRIX)
 
 
 class Access(enum.IntFlag):
-    """What a command does to the elements of an operand."""
+    """The effect of a command on the elements of an operand."""
 
     NONE = 0
     """Neither reads nor writes elements (allocation, deallocation, swap)."""
@@ -304,7 +304,7 @@ class CommandSchema:
         return cls(types=tuple(all_types), **arrays)
 
     def access_of(self, table: Table, properties: NDArray[np.int32]) -> NDArray[np.int8]:
-        """Returns what each command does to the matrices that its columns name.
+        """Returns the effect of each command on the matrices that its columns name.
 
         Args:
             table: (commands, TABLE_WIDTH) int32.

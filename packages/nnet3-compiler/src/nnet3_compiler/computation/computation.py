@@ -133,7 +133,7 @@ class NnetComputation(ComputationTables, Serialized):
 
     @property
     def input_output_info(self) -> dict[int, tuple[int, int]]:
-        """Where inputs and outputs live: node -> (submatrix of the value, of the derivative).
+        """The submatrices of inputs and outputs: node -> (of the value, of the derivative).
 
         A submatrix is 0 if the user neither gives nor takes it. Of a computation in several
         segments this is the last segment.
@@ -244,7 +244,7 @@ class NnetComputation(ComputationTables, Serialized):
         return "\n".join([repr(self), *program_lines(self)])
 
     def _repr_html_(self) -> str:
-        """What was asked for, memory over time, and the commands: what notebooks show."""
+        """The requests, memory over time, and the commands, for notebooks."""
         from nnet3_compiler.drawing import computation_html
 
         return computation_html(self)
@@ -258,7 +258,7 @@ class NnetComputation(ComputationTables, Serialized):
         """Returns the inverse of `to_bytes`.
 
         Raises:
-            Nnet3Error: The bytes are no serialized computation, or hold an invalid one.
+            Nnet3Error: The bytes are not a serialized computation, or hold an invalid one.
         """
         computation = cls(**restore(data))
         for matrix, info in enumerate(computation.matrix_debug_info):

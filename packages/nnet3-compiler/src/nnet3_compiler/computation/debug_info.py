@@ -1,4 +1,4 @@
-"""What the rows of a matrix stand for."""
+"""The meaning of a matrix's rows: their cindexes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class MatrixDebugInfo:
             `shortcut`.
 
     Raises:
-        ComputationError: The pattern is no table of cindexes, or has no whole number of blocks.
+        ComputationError: The pattern is not a table of cindexes, or has no whole number of blocks.
     """
 
     is_deriv: bool = False

@@ -32,7 +32,7 @@ def _offsets(value: Any) -> Bytes:
 
 @attrs.frozen(kw_only=True, eq=False)
 class MemoryPlan:
-    """Where the matrices of a computation lie in one arena.
+    """The places of a computation's matrices in one arena.
 
     Attributes:
         offsets: (M,) int64 bytes; -1 for matrices that are never allocated. Matrices that are
@@ -47,7 +47,7 @@ class MemoryPlan:
             forms; `peak_bytes` counts one.
 
     Raises:
-        ComputationError: The offsets are no integers, or lie outside of the arena.
+        ComputationError: The offsets are not integers, or lie outside of the arena.
     """
 
     offsets: Bytes = attrs.field(converter=_offsets)

@@ -1,4 +1,4 @@
-"""Computations for people to look at: memory as a curve, and what notebooks show.
+"""Computations for people to look at: memory as a curve, and a summary for notebooks.
 
 curves.py     bytes of matrices over the course of programs, as SVG
 summary.py    a computation in a notebook: inputs, outputs, commands, memory, listing

@@ -1,4 +1,4 @@
-"""What a notebook shows of a computation."""
+"""The summary of a computation that a notebook shows."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MOST_LINES = 1000
 def computation_html(computation: NnetComputation) -> str:
     """Returns a computation as an element of a page, without names of nodes and components.
 
-    It shows what was asked for, if that is known, and the memory of matrices over the course of
-    the program; behind a click, the commands by kind and the program as `str` lists it.
+    It shows the requests, if they are known, and the memory of matrices over the course of the
+    program; behind a click, the commands by kind and the program as `str` lists it.
     """
     bytes_held = live_bytes(computation)
     kinds = Counter(type(command).__name__ for command in computation.commands).most_common()

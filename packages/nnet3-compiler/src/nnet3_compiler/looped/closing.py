@@ -59,7 +59,7 @@ def close_loop(computation: NnetComputation, shift: int) -> NnetComputation | No
 
 @attrs.frozen(kw_only=True, eq=False)
 class _Boundaries:
-    """What is alive between the segments.
+    """The matrices that are alive between the segments.
 
     Attributes:
         computation: The computation.

@@ -1,9 +1,9 @@
 """Looped computations: chunk after chunk of an endless input, with the state carried over.
 
-Three requests say what the first chunk, the second and the third are given and asked for; all
-further chunks are like the third, shifted in time. They are compiled as one computation in several
-segments. Compare the matrices that are alive after one segment and after a later one. If they are
-equal but for a shift in time, everything repeats from there on, and the computation is closed to a
+Three requests say what the first three chunks take and give; all further chunks are like the third,
+shifted in time. They are compiled as one computation in several segments. Compare the matrices that
+are alive after one segment and after a later one. If they are equal but for a shift in time,
+everything repeats from there on, and the computation is closed to a
 loop: after the later segment the matrices are handed back (SwapMatrix), and the computation goes on
 at the earlier place (GotoLabel). The network decides how many segments this takes, so the compiler
 tries more and more.

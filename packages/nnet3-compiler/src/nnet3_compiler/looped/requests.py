@@ -77,7 +77,7 @@ def looped_requests(
     extra_right_context: int = 0,
     num_sequences: int = 1,
 ) -> tuple[ComputationRequest, ComputationRequest, ComputationRequest]:
-    """Returns what the first three chunks of a looped computation are given and asked for.
+    """Returns the requests of the first three chunks of a looped computation.
 
     Chunk k is asked for the output at t = k * chunk_size up to (k + 1) * chunk_size. The first one
     is given the context on both sides, each later one `chunk_size` frames more.

@@ -46,12 +46,12 @@ from nnet3_compiler.looped.compilation import (
 )
 
 STATE_SUFFIX: Final = ".state"
-"""What the name of an output adds to that of the component node whose rows it hands on."""
+"""The suffix that makes the name of an output from the component node whose rows it hands on."""
 
 
 @attrs.frozen(kw_only=True)
 class Chunk:
-    """What a chunk is given and asked for, its times counted from its own first frame.
+    """The request of a chunk, with times counted from its own first frame.
 
     Attributes:
         request: Of one sequence. Inputs: the rows of input nodes that this chunk or a later one

@@ -1,4 +1,4 @@
-"""How many bytes a computation needs, and where in one arena each matrix can live."""
+"""The bytes that a computation needs, and a place in one arena for each matrix."""
 
 from nnet3_compiler.computation import MemoryPlan
 from nnet3_compiler.memory.live import (

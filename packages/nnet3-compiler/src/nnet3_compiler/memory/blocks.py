@@ -105,7 +105,7 @@ class Blocks:
 
 @attrs.frozen(kw_only=True, eq=False)
 class Packing:
-    """Where blocks lie.
+    """The places of blocks.
 
     Attributes:
         offsets: (B,) int64 bytes.

@@ -95,8 +95,8 @@ def parse_progression(text: str) -> tuple[int, int, int]:
     """Returns the first number, the length and the step of an item.
 
     Raises:
-        ValueError: It is no item, a number does not fit in 32 bits, or the run is too long or does
-            not end at its last number.
+        ValueError: It is not an item, a number does not fit in 32 bits, or the run is too long or
+            does not end at its last number.
     """
     match = _ITEM.fullmatch(text)
     if match is None:
@@ -125,7 +125,7 @@ def parse_numbers(text: str) -> IntArray:
     """Returns the inverse of `format_numbers`: (numbers,) int32.
 
     Raises:
-        ValueError: The text is no list of numbers.
+        ValueError: The text is not a list of numbers.
     """
     if not text.strip():
         return np.zeros(0, np.int32)

@@ -195,7 +195,7 @@ def _look_up(numbers: Mapping[str, int], text: str, what: str) -> int:
 
 @cache
 def _command_patterns() -> tuple[tuple[type[Command], re.Pattern[str]], ...]:
-    """Returns what the text of each command looks like."""
+    """Returns the pattern of the text of each command."""
     return tuple((command_type, _pattern(command_type)) for command_type in COMMAND_TYPES)
 
 

@@ -101,7 +101,7 @@ class DistributeComponent(Component):
 
 @precomputed
 class BackpropTruncationPrecomputedIndexes(PrecomputedIndexes):
-    """Where derivatives may be set to zero.
+    """The rows whose derivatives may be set to zero.
 
     Attributes:
         boundary_rows: (boundaries,), rows whose recurrence crosses a multiple of zeroing_interval.

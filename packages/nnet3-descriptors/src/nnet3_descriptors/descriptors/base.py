@@ -1,4 +1,4 @@
-"""What all sum descriptors have in common, and their leaves.
+"""The base class of all sum descriptors, and their leaves.
 
 The leaves are forwarding descriptors, which are numbered from left to right, and constants. Which
 of the forwarding leaves are available for which rows is given, and answered, as boolean arrays of
@@ -125,7 +125,7 @@ class SumDescriptor(ABC):
         available: CindexSet,
         node_index: Mapping[str, int] | None = None,
     ) -> tuple[BoolArray, BoolArray]:
-        """Tells which rows can be computed, and what enters them.
+        """Tells which rows can be computed, and which leaves enter them.
 
         Args:
             indexes: (N, 3) int32, the requested indexes, columns n, t, x.
@@ -147,12 +147,12 @@ class SumDescriptor(ABC):
     @property
     @abstractmethod
     def constant(self) -> float:
-        """What the constants add when every leaf is available."""
+        """The sum of the constants if every leaf is available."""
 
     @property
     @abstractmethod
     def has_optional_constant(self) -> bool:
-        """Whether what the constants add depends on which leaves are available."""
+        """Whether the sum of the constants depends on which leaves are available."""
 
     def computable(self, leaf_available: BoolArray) -> BoolArray:
         """Tells for which rows the sum can be computed.
@@ -267,12 +267,12 @@ class ForwardingDescriptor(SumDescriptor):
     ) -> npt.NDArray[np.int64]:
         """Returns the same as `map_to_input` in int64, also where there can be no row.
 
-        For look-ups: what an IfDefined() asks for beyond 32 bits is not there.
+        For look-ups: a row that an IfDefined() asks for beyond 32 bits does not exist.
         """
 
     @abstractmethod
     def scale(self, indexes: AnyIndexes) -> Scales:
-        """Returns what the values are multiplied by.
+        """Returns the factor of the values.
 
         Args:
             indexes: (N, 3) int32, the requested indexes.

@@ -41,7 +41,7 @@ _NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 
 
 class Argument(enum.Enum):
-    """What may stand at one place between the parentheses of a form."""
+    """The kinds of arguments that one place between the parentheses of a form accepts."""
 
     DESCRIPTOR = "a descriptor"
     NUMBER = "a number"
@@ -55,7 +55,7 @@ class Form:
     """The arguments of one of the ten forms.
 
     Attributes:
-        arguments: What stands between the parentheses.
+        arguments: The places between the parentheses.
         repeats: The last argument may be repeated.
         optional: How many of the last arguments may be left out.
     """

@@ -44,10 +44,10 @@ def _short(number: float) -> str:
 
 @attrs.frozen(kw_only=True)
 class Axes:
-    """What the axes of a drawing say.
+    """The titles of a drawing and its axes.
 
     Attributes:
-        title: What the drawing shows, for those who cannot see it.
+        title: The subject of the drawing, for people who cannot see it.
         x_title: Stands below it.
         x_ticks: Numbers that stand at their places below it, with their text.
         y_text: Makes the text of a number on the left.

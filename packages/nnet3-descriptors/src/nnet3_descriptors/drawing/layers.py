@@ -1,4 +1,4 @@
-"""The nodes of a network as layers: what a person would draw as one box."""
+"""The nodes of a network grouped into layers, as a person would draw them: one box for each."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SHORT = {
     "Tdnn": "TDNN",
     "TimeHeightConvolution": "convolution",
 }
-"""What people call frequent types; others have their name without "Component"."""
+"""Short names of frequent types; others have their name without "Component"."""
 
 MOST_FRAMES = 8
 """If a component reads more frames, the first and the last are shown."""
@@ -66,14 +66,14 @@ class Layer:
     """Nodes that follow one another without anything else between them.
 
     Attributes:
-        name: What the names of its nodes have in common.
+        name: The part that the names of its nodes have in common.
         kind: "input", "output" or "layer".
         nodes: Their names.
         parts: What each of them is, such as "affine" or "TDNN (-3, 0)"; see `frames_read`.
         input_dim: Columns that the first one takes.
         output_dim: Columns that the last one gives.
         num_parameters: Parameters of their components; shared ones are counted each time.
-        reads: What the first one reads.
+        reads: The sources that the first node reads.
     """
 
     name: str
@@ -159,7 +159,7 @@ def _layer(nnet: NetworkStructure, node: Node) -> Layer:
 
 
 def _reads(descriptor: Descriptor) -> Iterator[Read]:
-    """What a descriptor reads, each thing once."""
+    """The sources that a descriptor reads, each once."""
     found = (
         _read(source, leaf, is_optional)
         for leaf, is_optional in leaves_of(descriptor)
@@ -181,7 +181,7 @@ def _read(source: str, leaf: ForwardingDescriptor, is_optional: bool) -> Read:
 
 
 def _stem(name: str) -> str:
-    """A name without what stands behind its last "." or "_"."""
+    """A name up to its last "." or "_"."""
     cut = max(name.rfind("."), name.rfind("_"))
     return name[:cut] if cut > 0 else name
 

@@ -1,4 +1,4 @@
-"""What a notebook shows of a network."""
+"""The summary of a network that a notebook shows."""
 
 from __future__ import annotations
 

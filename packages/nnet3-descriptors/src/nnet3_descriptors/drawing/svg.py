@@ -1,8 +1,9 @@
 """The layers of a network from top to bottom, as SVG.
 
-A layer reads the one above it by a short line. What it reads from further up is an arc on the
-right, and what it reads from itself or from below, a recurrence, is a dashed arc on the left. Arcs
-that are long lie further out than the shorter ones that they span, so none crosses a box.
+A short line leads to a layer from the layer above it. If it reads a layer further up, an arc on the
+right leads from there. If it reads itself or a layer below (a recurrence), a dashed arc on the left
+does. Arcs that are long lie further out than the shorter ones that they span, so none crosses a
+box.
 """
 
 from __future__ import annotations

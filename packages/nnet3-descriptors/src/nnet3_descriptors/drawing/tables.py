@@ -11,8 +11,8 @@ def html_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str
 
     Args:
         headings: Of the columns.
-        rows: Values, as many in each row as there are headings; whatever they hold, it is shown as
-            text and is no markup.
+        rows: Values, as many in each row as there are headings; values are shown as text, never as
+            markup.
     """
     head = "".join(f"<th style='text-align: left'>{escape(text)}</th>" for text in headings)
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)

@@ -8,8 +8,7 @@
     │  └─ batchnorm       64 -> 64              BatchNorm
     └─ output                  11              reads tdnn1
 
-A layer reads others at its own frame, or so many frames later; "?" stands behind what it can do
-without.
+A layer reads others at its own frame, or so many frames later; "?" marks an optional one.
 """
 
 from __future__ import annotations
@@ -24,7 +23,8 @@ from nnet3_descriptors.network_structure import NetworkStructure
 from nnet3_descriptors.nodes import ComponentNode
 
 Paint = Callable[[str, str], str]
-"""Gives a text its colour; the second argument says what it is, see `format_tree`."""
+"""Gives a text its colour; the second argument says what part of the tree it is, see
+`format_tree`."""
 
 
 @attrs.frozen
@@ -32,12 +32,12 @@ class _Line:
     """A line of the tree.
 
     Attributes:
-        branch: What stands before the name, such as "├─ ".
+        branch: The lines before the name, such as "├─ ".
         name: Of a layer, or of a node within one.
         kind: "input", "output", "layer" or "node".
         dims: Columns, as text.
         num_parameters: How many; 0 shows nothing.
-        what: What the layer reads, or the type of the node.
+        what: The sources of the layer, or the type of the node.
     """
 
     branch: str
@@ -59,8 +59,8 @@ def format_tree(
 
     Args:
         nnet: The network.
-        paint: What is done to each text; the second argument is "branch", "input", "output",
-            "layer", "node" (a name), "dims", "parameters", "reads" or "type".
+        paint: Colours each text; the second argument is "branch", "input", "output", "layer",
+            "node" (a name), "dims", "parameters", "reads" or "type".
         width: The columns of the terminal: longer lines go on below, under their last column.
             None for lines of any length.
     """
@@ -139,7 +139,7 @@ def _dims(input_dim: int, output_dim: int, kind: str) -> str:
 
 
 def _reads(layer: Layer, layer_of: Mapping[str, Layer]) -> Iterator[str]:
-    """What a layer reads: each source once, with the places where it reads it."""
+    """The sources that a layer reads, each once, with the offsets in time."""
     by_source: dict[str, list[Read]] = {}
     for read in layer.reads:
         by_source.setdefault(read.source, []).append(read)

@@ -40,7 +40,7 @@ class CollapseOptions:
 
 
 def combine(first: Component, second: Component, options: CollapseOptions) -> Component | None:
-    """Returns a component that does what `second` does with the output of `first`.
+    """Returns a component that computes `second` of the output of `first`.
 
     The input of `second` may be several outputs of `first` side by side; then that of the combined
     component is as many inputs of `first` side by side.
@@ -91,7 +91,7 @@ def _after_dropout(
 
 
 def _after_diagonal(scale: Array, offset: Array, second: Component) -> Component | None:
-    """Returns what computes W (scale * x + offset) + b, where `second` computes W x + b."""
+    """Returns a component for W (scale * x + offset) + b, where `second` computes W x + b."""
     if not isinstance(second, AffineFamily | LinearComponent | TdnnComponent):
         return None
     linear = second.params if isinstance(second, LinearComponent) else second.linear_params

@@ -210,7 +210,7 @@ def _split(nnet: Nnet, pairs: dict[str, tuple[Component, Component]]) -> Nnet:
 
 
 def _pair_of_nodes(node: ComponentNode) -> tuple[Node, ...]:
-    """Returns what replaces a component node; the first gets its input from the node before."""
+    """Returns the nodes that replace a component node; the first gets the input of that node."""
     first, second = f"{node.name}_a", f"{node.name}_b"
     return (
         ComponentNode(name=first, component=f"{node.component}_a"),

@@ -35,7 +35,7 @@ def warn_of_none(count: int, pattern: str, kind: str) -> None:
     Args:
         count: How many were found.
         pattern: The pattern.
-        kind: What was looked for.
+        kind: The kind of thing that was sought.
     """
     if not count and pattern.strip("*"):
         _LOGGER.warning("Nothing is changed: no %s has a name like '%s'.", kind, pattern)

@@ -1,4 +1,4 @@
-"""Removing and renaming nodes, and removing what is no longer used."""
+"""Removing and renaming nodes, and removing unused nodes and components."""
 
 import logging
 from collections.abc import Collection, Mapping
@@ -71,7 +71,7 @@ def remove_orphan_components(nnet: Nnet) -> Nnet:
 
 
 def remove_output_nodes(nnet: Nnet, pattern: str) -> Nnet:
-    """Returns the network without some of its outputs; `remove_orphans` removes what they needed.
+    """Returns the network without some outputs; `remove_orphans` removes the nodes only they used.
 
     Args:
         nnet: The network.

@@ -1,6 +1,6 @@
 """Entry points of installed packages, which are imported when a name is not known otherwise.
 
-What is installed is looked up once for each group, so that a file full of unknown names costs no
+Installed packages are looked up once for each group, so that a file full of unknown names costs no
 more than a look into a dictionary for each.
 """
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def load_extensions(group: str, name: str | None = None) -> bool:
-    """Imports what installed packages offer in a group of entry points.
+    """Imports the objects that installed packages offer in a group of entry points.
 
     Args:
         group: The group, such as "nnet3_descriptors.components".

@@ -2,8 +2,8 @@
 
 A writer that is killed leaves its temporary file behind. The next one that writes to the same name
 removes it. Whether its writer still lives is told by a lock that the system takes away with the
-process (`flock`). Machines that share a folder may not see each other's locks: so the name says on
-which machine it is written, and what another machine wrote must also be old.
+process (`flock`). Machines that share a folder may not see each other's locks: so the name of a
+temporary file says which machine wrote it, and a file of another machine must also be old.
 """
 
 import contextlib
@@ -29,15 +29,15 @@ _SHOWN_NAME: Final = 40
 _SUFFIX: Final = ".nnet3-tmp"
 
 LONGEST_PAUSE: Final = 24 * 3600.0
-"""Seconds; what another machine has not written to for so long, it does not write any more."""
+"""Seconds after its last write, after which a file of another machine counts as abandoned."""
 
 
 def write_atomically(path: str | os.PathLike[str], chunks: Iterable[bytes | memoryview]) -> None:
-    """Writes a file, or leaves what was there.
+    """Writes a file, or leaves the old one.
 
     The bytes go to a temporary file in the same folder, which takes the place of `path` when it is
-    on disk. Temporary files that killed writers of this file left there are removed. What is no
-    regular file, such as a pipe or terminal, is written to directly.
+    on disk. Temporary files that killed writers of this file left there are removed. A path that is
+    not a regular file, such as a pipe or terminal, is written to directly.
 
     Args:
         path: Where the file is wanted.
@@ -62,7 +62,7 @@ def write_atomically(path: str | os.PathLike[str], chunks: Iterable[bytes | memo
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Gives a temporary file to write to, which at the end takes the place of a file.
 
-    If anything is raised within, what was there is left, and the temporary file is removed.
+    If an error is raised within, the old file stays, and the temporary file is removed.
 
     Args:
         path: A regular file, a link to one, or nothing yet.
@@ -116,7 +116,7 @@ def _prefix(target: str) -> str:
 
 
 def _machine() -> str:
-    """Returns what tells this machine from others that see the same folder."""
+    """Returns a name that tells this machine from others that see the same folder."""
     name = os.uname().nodename if hasattr(os, "uname") else ""
     return f"{zlib.crc32(name.encode(errors='replace')):08x}"
 

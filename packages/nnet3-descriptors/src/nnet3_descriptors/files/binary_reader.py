@@ -136,7 +136,7 @@ class BinaryReader(Reader):
         return compressed.CompressedMatrix(token, header, bytes(body))
 
     def _compressed(self, token: str, start: int) -> tuple[str, compressed.Header, memoryview]:
-        """Reads what follows the token of a compressed matrix."""
+        """Reads the rest of a compressed matrix, after its token."""
         header = compressed.Header.unpack(self._take(compressed.HEADER_SIZE, "a header", start))
         if min(header.rows, header.cols) < 0 or (header.rows == 0) != (header.cols == 0):
             self.fail("impossible size", at=start, expected="a size >= 0",

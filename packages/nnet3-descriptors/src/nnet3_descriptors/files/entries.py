@@ -1,8 +1,9 @@
 """Archives of objects of any kind: read entry by entry as they come, whatever their length.
 
 An archive has for each entry a key, a blank, and an object, binary (behind the bytes 0 and "B") or
-text. It does not say how long an object is. So what has come of it is decoded, and again with twice
-as much, until it is whole: of a stream only the entry at hand is held.
+text. It does not say how long an object is. So the reader decodes the bytes that have come, and
+tries again with twice as many, until the object is whole: of a stream only the entry at hand is
+held.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ class Entry(Generic[T]):
 
     Attributes:
         key: Its name.
-        value: What was decoded.
+        value: The decoded object.
         data: The bytes behind the key and its blank, so that it can be written as it was.
     """
 
@@ -44,11 +45,11 @@ def read_entries(stream: IO[bytes], path: str, decode: Callable[[Reader], T]) ->
         stream: The archive.
         path: Its name, for messages.
         decode: Takes one object from a reader. It is called again with more bytes if it fails for
-            want of them; one whose end is no token of its own must not be followed by what could
+            want of them; one whose end is not a token of its own must not be followed by what could
             belong to it.
 
     Raises:
-        ModelFileError: What is found is no archive of such objects; the error says where.
+        ModelFileError: What is found is not an archive of such objects; the error says where.
         Nnet3Error: What `decode` raises.
         OSError: The stream cannot be read.
     """
@@ -82,7 +83,7 @@ class _Window:
 
     @property
     def view(self) -> memoryview:
-        """What is held and was not dropped."""
+        """The bytes that are held and were not dropped."""
         return memoryview(self.data)[self._start :]
 
     def fill(self, size: int) -> None:
@@ -124,7 +125,7 @@ def _next_entry(
 
 
 def _fault(error: Nnet3Error) -> tuple[object, ...] | None:
-    """Returns what is the same about a fault that more bytes do not mend; None if they may."""
+    """Returns a key that a fault keeps if more bytes do not mend it; None if they may."""
     if not isinstance(error, ModelFileError):
         return type(error), str(error)
     if error.found == "the end of the file" or error.message == "the file ends too early":

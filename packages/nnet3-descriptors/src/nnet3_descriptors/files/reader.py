@@ -1,4 +1,4 @@
-"""Reading the elements of Kaldi's files: what binary and text have in common."""
+"""Reading the elements of Kaldi's files: the common parts of binary and text."""
 
 import contextlib
 from abc import ABC, abstractmethod
@@ -46,7 +46,7 @@ class Reader(ABC):
 
     @property
     def offset(self) -> int:
-        """Where the next element starts in the file, which may begin before `data`."""
+        """The offset of the next element in the file, which may begin before `data`."""
         return self._origin + self.position
 
     def offset_of(self, position: int) -> int:
@@ -133,7 +133,7 @@ class Reader(ABC):
                       found=str(length))  # fmt: skip
 
     def skip_blanks(self) -> None:
-        """Moves to the next byte that is no blank."""
+        """Moves to the next byte that is not a blank."""
         data, position = self.data, self.position
         end = len(data)
         while position < end and data[position] in _BLANKS:

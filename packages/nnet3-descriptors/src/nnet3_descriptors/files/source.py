@@ -1,4 +1,4 @@
-"""Where model files come from: paths, offsets in archives, open files and pipes."""
+"""Sources of model files: paths, offsets in archives, open files and pipes."""
 
 import io
 import os
@@ -56,7 +56,7 @@ def open_reader(source: PathOrFile) -> Reader:
 
 
 def stream_name(stream: object) -> str:
-    """Returns what messages call an open file."""
+    """Returns the name of an open file for messages."""
     name = getattr(stream, "name", None)
     return name if isinstance(name, str) else "<stream>"  # a pipe has its number for a name
 
@@ -93,7 +93,7 @@ def _contents(file: IO[bytes]) -> tuple[memoryview, int]:
 
 
 def _looks_like_an_object(head: bytes) -> bool:
-    """Tells whether a stream may hold a Kaldi object, so that no foreign one is read to its end."""
+    """Tells whether a stream may hold a Kaldi object; other streams are not read to their end."""
     return head.startswith(BINARY_MARK) or head.lstrip()[:1] in (b"<", b"[", b"")
 
 

@@ -69,7 +69,7 @@ class TextReader(Reader):
         return word == "T"
 
     def _bracketed(self, what: str) -> tuple[int, int]:
-        """Reads `[ ... ]`; returns start and end of what stands between the brackets."""
+        """Reads `[ ... ]`; returns start and end of the text between the brackets."""
         self.skip_blanks()
         start = self.position
         if self.remaining == 0 or self.data[start] != ord("["):
@@ -81,7 +81,7 @@ class TextReader(Reader):
         return start + 1, end
 
     def _pieces(self, start: int, end: int, what: str) -> Iterator[tuple[int, bytes]]:
-        """Yields what stands in a range of the file, in pieces that end at blanks, and where."""
+        """Yields the text of a range in pieces that end at blanks, each with its offset."""
         while start < end:
             piece = bytes(self.data[start : start + min(_PIECE, end - start)])
             stop = start + len(piece)

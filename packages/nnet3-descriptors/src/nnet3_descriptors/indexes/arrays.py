@@ -43,7 +43,7 @@ def as_indexes(values: npt.ArrayLike) -> IndexArray:
         values: Anything that NumPy reads as integers of shape (N, 3); an empty sequence is (0, 3).
 
     Raises:
-        Nnet3Error: The shape is not (N, 3), or a value is no 32-bit integer.
+        Nnet3Error: The shape is not (N, 3), or a value is not a 32-bit integer.
     """
     try:
         array: npt.NDArray[Any] = np.asarray(values)

@@ -1,4 +1,4 @@
-"""What packages export, imported when it is first asked for."""
+"""Exports of packages, imported at their first use."""
 
 from nnet3_descriptors.lazy_exports.first_use import on_first_use
 

@@ -16,7 +16,7 @@ from typing import Any
 def on_first_use(
     package: str, modules: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """What a package is to have as `__getattr__` and `__dir__`.
+    """Returns the `__getattr__` and `__dir__` of a package that imports its exports at first use.
 
     Args:
         package: Its full name.

@@ -48,7 +48,7 @@ _LEAST_COMPONENT: Final = len("<ComponentName> x <NoOpComponent> </NoOpComponent
 
 @attrs.frozen(kw_only=True, repr=False)
 class AcousticModel:
-    """What a .mdl file holds (Kaldi's TransitionModel and AmNnetSimple).
+    """The content of a .mdl file (Kaldi's TransitionModel and AmNnetSimple).
 
     Attributes:
         transition_model: Topology and transition probabilities.
@@ -70,7 +70,7 @@ class AcousticModel:
         return f"<AcousticModel: {self.nnet!r}, {context}, {self.priors.size} priors>"
 
     def _repr_html_(self) -> str:
-        """The network as a drawing, and the size of the priors: what notebooks show."""
+        """The network as a drawing, and the size of the priors, for notebooks."""
         priors = f"{len(self.priors)} priors" if len(self.priors) else "no priors"
         return f"<p>acoustic model with {priors}</p>{self.nnet._repr_html_()}"
 
@@ -130,7 +130,7 @@ def read_nnet(path_or_file: PathOrFile) -> Nnet:
 
 
 def read_model(path_or_file: PathOrFile) -> Nnet | AcousticModel:
-    """Reads what a model file holds: the network of a .raw file, or all of a .mdl file.
+    """Reads a model file: the network of a .raw file, or the acoustic model of a .mdl file.
 
     Args:
         path_or_file: As for `read_nnet`.
@@ -310,7 +310,7 @@ _OTHER_FORMATS = {
     ".pth": "torch.save writes files of PyTorch; nnet.state_dict() has the arrays",
     ".safetensors": "nnet.export_safetensors(path) writes its arrays",
 }
-"""Suffixes of files that Kaldi cannot read as models, and what writes such files."""
+"""Suffixes of files that Kaldi cannot read as models, and the functions that write such files."""
 
 
 def _is_binary(path_or_file: PathOrFile, binary: bool | None) -> bool:

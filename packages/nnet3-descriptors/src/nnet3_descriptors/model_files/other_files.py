@@ -1,7 +1,7 @@
-"""What a file is that is no model of nnet3, told by its first bytes.
+"""The kinds of files that are not models of nnet3, recognised by their first bytes.
 
-People take one file for another, or have a part or a packed form of it. The table says what they
-have, and what reads it.
+People take one file for another, or have a part or a packed form of it. The table names these
+kinds, and the programs that read them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from typing import Final
 
 NUM_BYTES: Final = 512
-"""How many of the first bytes are looked at."""
+"""The number of first bytes that decide."""
 
 _KINDS: Final = tuple(
     (re.compile(pattern, re.DOTALL), kind)
@@ -49,5 +49,5 @@ _KINDS: Final = tuple(
 
 
 def kind_of_file(first_bytes: bytes) -> str | None:
-    """Returns what a file is, or None if its first bytes don't tell."""
+    """Returns the kind of a file; None if its first bytes do not show it."""
     return next((kind for pattern, kind in _KINDS if pattern.match(first_bytes)), None)

@@ -1,4 +1,4 @@
-"""What of a network decides its programs: as arrays, and as a fingerprint to tell networks by."""
+"""The structure of a network, which decides its programs: as arrays, and as a fingerprint."""
 
 from nnet3_descriptors.structure.component_arrays import (
     component_dims,

@@ -64,7 +64,7 @@ _OF_TRAINING: Final = frozenset(
 
 @attrs.frozen(eq=False)
 class _Outline:
-    """What the digests are made from. It holds no parameters, nor what does.
+    """The data of the digests. It holds no parameters, and no object that does.
 
     Attributes:
         nodes: The nodes.
@@ -94,7 +94,7 @@ class _Outline:
         )
 
     def node_text(self, number: int) -> str:
-        """Returns what counts of a node; other nodes and components are named by number."""
+        """Returns the text of a node for its digest; other nodes stand there by number."""
         node = self.nodes[number]
         match node:
             case InputNode():
@@ -115,7 +115,7 @@ class _Outline:
         return str(descriptor.map_nodes(lambda name: Node(f"node{self.node_numbers[name]}")))
 
     def component_text(self, number: int) -> str:
-        """Returns what counts of a component."""
+        """Returns the text of a component for its digest."""
         cls, *numbers, values = self.components[number]
         settings = dict(zip(_settings(cls), values, strict=True))
         return json.dumps([cls.type, *numbers, settings], separators=(",", ":"))
@@ -123,7 +123,7 @@ class _Outline:
 
 @attrs.frozen(eq=False, slots=False)
 class NetworkFingerprint:
-    """What decides the programs of a network, as digests: eight bytes for each part.
+    """Digests of the structure that decides a network's programs: eight bytes for each part.
 
     What counts of a node is its kind, its descriptor and its dimension. What counts of a component
     is its type, its dimensions, its `ComponentProperties`, whether training changes it, and the

@@ -1,4 +1,4 @@
-"""What became of every row that came up while a graph was looked for, found in two ways.
+"""The state of every row that the search for a graph meets, found in two ways.
 
 `examined` reads it off the sets of rows that the builder works with. `breadth_first` follows one
 hop after the other from the outputs, as Kaldi's documents tell it, and shares no code with the

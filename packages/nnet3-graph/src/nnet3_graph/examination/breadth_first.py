@@ -56,7 +56,7 @@ MAX_HOPS = 10_000
 
 @attrs.frozen(kw_only=True)
 class Hop:
-    """What one hop has done.
+    """The work of one hop.
 
     Attributes:
         number: the number of hops from the outputs, from 1 on.
@@ -86,7 +86,7 @@ class Hop:
 
 @attrs.define(eq=False)
 class _Record:
-    """What is known of one cindex; `dependencies` is None until they are added."""
+    """The facts about one cindex; `dependencies` is None until they are added."""
 
     cindex: Cindex
     info: ComputableInfo
@@ -396,7 +396,7 @@ class BreadthFirstExamination:
         return 0 if number is None else self._records[number].usable_count
 
     def dependencies(self, name: str, index: tuple[int, int, int]) -> list[Row]:
-        """Returns what a row might read; nothing if no hop has examined it."""
+        """Returns the rows that a row might read; none if no hop has examined it."""
         number = self._ids.get((self.nnet.node_index(name), *index))
         found = None if number is None else self._records[number].dependencies
         return [self._row(each) for each in found or ()]
@@ -407,7 +407,7 @@ class BreadthFirstExamination:
         return [self._row(each) for each in self._outputs if not self._has(each)]
 
     def reasons(self, name: str, index: tuple[int, int, int]) -> list[Row]:
-        """Returns what a row lacks: those of its dependencies that keep it from being computed.
+        """Returns the dependencies that keep a row from being computed.
 
         A dependency is one of these if the row could not be computed without it even if all others
         could, or if it alone would be enough. If there is no such dependency, these are all that

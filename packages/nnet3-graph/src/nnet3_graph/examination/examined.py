@@ -1,4 +1,4 @@
-"""What the graph builder looked at: every row that came up, and what became of it."""
+"""The rows that the graph builder examined, and the result for each."""
 
 from __future__ import annotations
 

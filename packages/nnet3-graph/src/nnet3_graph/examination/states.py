@@ -4,7 +4,7 @@ import enum
 
 
 class ComputableInfo(enum.IntEnum):
-    """What the examination has found about a cindex."""
+    """The state of a cindex in the examination."""
 
     UNKNOWN = 0
     """It did not come up, or it is not clear yet whether it can be computed."""

@@ -15,7 +15,7 @@ from nnet3_graph.request import ComputationRequest, IoSpecification
 
 @attrs.frozen(kw_only=True, slots=False)
 class IoFingerprint:
-    """What was given or wanted of one node.
+    """The rows of one node that a request gives or wants.
 
     `of` returns a fingerprint that computes its digest on first use. Most fingerprints are only
     compared with another fingerprint of the same request; comparing the indexes is enough for that.

@@ -1,4 +1,4 @@
-"""What a network's nodes depend on: the rule of each, and the groups that depend on each other."""
+"""The dependencies of a network's nodes: the rule of each node, and groups of nodes in cycles."""
 
 from nnet3_graph.nodes.order import node_groups
 from nnet3_graph.nodes.rules import NodeRules, node_rules

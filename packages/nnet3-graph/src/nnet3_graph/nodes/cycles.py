@@ -83,7 +83,7 @@ def find_cycles(rules: Sequence[Rule], group: Sequence[int]) -> tuple[Cycle, ...
 
 
 def _shifts(rule: Rule) -> Iterator[Shift]:
-    """Returns what every row of a rule might read at a constant distance."""
+    """Returns the sources that every row of a rule might read at a constant distance."""
     pending = [rule]
     while pending:
         match pending.pop():

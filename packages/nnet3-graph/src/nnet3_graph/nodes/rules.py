@@ -48,7 +48,7 @@ from nnet3_graph.rules import (
 
 @attrs.frozen(kw_only=True)
 class NodeRules:
-    """What the graph builder has to know about a network.
+    """The facts about a network that the graph builder needs.
 
     Attributes:
         rules: the rule of each node, in the order of the nodes.
@@ -140,7 +140,7 @@ def _sum_rule(part: SumDescriptor, node_index: Mapping[str, int]) -> Rule:
 
 
 def _terms(part: SumDescriptor, kind: type[Sum | Failover]) -> Iterator[SumDescriptor]:
-    """Returns what sums in sums, or failovers in failovers, are made of, from left to right."""
+    """Returns the terms of sums in sums, or of failovers in failovers, from left to right."""
     pending = [part]
     while pending:
         term = pending.pop()

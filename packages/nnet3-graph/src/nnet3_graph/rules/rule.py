@@ -1,4 +1,4 @@
-"""What a rule has to answer.
+"""The questions that a rule has to answer.
 
 A rule is a small tree whose leaves read rows of one node each. The graph is built by asking the
 rules of all nodes six questions, first about hulls, then about sets of rows:

@@ -75,7 +75,7 @@ def join(first: Hull, second: Hull) -> Hull:
 
 
 def meet(first: Hull, second: Hull) -> Hull:
-    """Returns what lies in both; NOWHERE if nothing does."""
+    """Returns the intersection of both; NOWHERE if it is empty."""
     a_first, a_last, a_x_first, a_x_last = first
     b_first, b_last, b_x_first, b_x_last = second
     t_first = a_first if a_first > b_first else b_first

@@ -103,7 +103,7 @@ class IndexSet:
     bits: Bits
 
     def __repr__(self) -> str:
-        """How many indexes there are, and their range of t."""
+        """The number of indexes, and their range of t."""
         if not len(self):
             return "<IndexSet: empty>"
         t = self.indexes[:, 1]

@@ -1,4 +1,4 @@
-"""What a computation does to its matrices, as arrays."""
+"""The accesses of a computation to its matrices, as arrays."""
 
 from nnet3_compiler.accesses import AccessLists, Layout, Lifetimes, SubmatrixAccesses, Variables
 

@@ -34,7 +34,7 @@ NO_VARIABLES = np.zeros(0, dtype=np.int64)
 
 @attrs.frozen(kw_only=True, eq=False)
 class CommandAttributes:
-    """What one command does; each array is ascending and has no duplicates.
+    """The accesses of one command; each array is ascending and has no duplicates.
 
     A command that changes only a part of a matrix both reads and writes the matrix.
     """
@@ -65,7 +65,7 @@ class Findings:
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class Analysis(CommandAccesses):
-    """What the commands of a computation read, write, allocate and free.
+    """The reads, writes, allocations and deallocations of the commands of a computation.
 
     Attributes:
         findings: The results so far; the rest is worked out when it is asked for.
@@ -182,7 +182,7 @@ class Analysis(CommandAccesses):
 
     @cached_property
     def first_use(self) -> Ids:
-        """(V,) int64: the first of `variable_accesses` to each variable that is no allocation.
+        """(V,) int64: the first of `variable_accesses` to each variable that is not an allocation.
 
         It is the length of `variable_accesses` if there is none.
         """
@@ -206,7 +206,7 @@ class Analysis(CommandAccesses):
     def needs_zeros(self) -> Bools:
         """(M,) bool: whether a command may read the zeros that the matrix is allocated with.
 
-        It does if the first access to one of its variables is no pure write, or if the user is
+        It does if the first access to one of its variables is not a pure write, or if the user is
         given a variable that nothing accesses.
         """
         found = self.findings.needs_zeros
@@ -255,7 +255,7 @@ class Analysis(CommandAccesses):
         return finds
 
     def command_attributes(self, command: int) -> CommandAttributes:
-        """Returns what one command reads and writes."""
+        """Returns the accesses of one command."""
         accesses = self.submatrix_accesses
         begin, end = np.searchsorted(accesses.command, [command, command + 1])
         submatrix, access = accesses.submatrix[begin:end], accesses.access[begin:end]

@@ -1,4 +1,4 @@
-"""What runs when: forward before the marker, backward after it."""
+"""The order of commands: forward before the marker, backward after it."""
 
 from __future__ import annotations
 

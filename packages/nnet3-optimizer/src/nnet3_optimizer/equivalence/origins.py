@@ -74,7 +74,7 @@ class _Write:
 
 @attrs.frozen
 class _Source:
-    """Where an element, or something added to it, was computed.
+    """The command that computed an element, or a term added to it.
 
     Attributes:
         step: The number of the write.

@@ -43,7 +43,7 @@ class IrregularError(Exception):
 
 
 class Rectangles:
-    """Where submatrices lie: five lists of numbers, because thousands of tuples take too long.
+    """The places of submatrices: five lists of numbers, because thousands of tuples take too long.
 
     Attributes:
         matrix, row, rows, col, cols: For each its matrix, first row, rows, first column and

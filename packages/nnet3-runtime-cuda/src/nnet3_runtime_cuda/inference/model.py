@@ -71,7 +71,7 @@ def load(
         ModelFileError: the file cannot be read, or holds no nnet3 model.
         RunError: see `Model`, as for the errors below.
         ContextError: the network has other inputs than 'input' and 'ivector', or no context.
-        OptionError: the capacity is no positive integer.
+        OptionError: the capacity is not a positive integer.
         DeviceError: there is no such device or precision, or what drives it is missing.
     """
     if isinstance(source, Nnet | AcousticModel):
@@ -146,11 +146,11 @@ class Model:
 
         Raises:
             RunError: the network has no node 'input' or 'output', or there is not one prior for
-                each output, or the number of threads is no integer from 1 to 256; or an
+                each output, or the number of threads is not an integer from 1 to 256; or an
                 environment variable that says how products are computed has an unknown value; or a
-                `trace` is no `Tracer`, or was asked for on a device.
+                `trace` is not a `Tracer`, or was asked for on a device.
             ContextError: the network has other inputs than 'input' and 'ivector', or no context.
-            OptionError: the capacity is no positive integer.
+            OptionError: the capacity is not a positive integer.
             DeviceError: there is no such device or precision, or what drives it is missing.
         """
         check_number_of_threads(threads, RunError)

@@ -19,7 +19,7 @@ class ScoreOptions:
         apply_exp: Whether the exponential of the result is returned.
 
     Raises:
-        RunError: the scale is no finite number, or one of the others is neither True nor False.
+        RunError: the scale is not a finite number, or one of the others is neither True nor False.
     """
 
     use_priors: bool = False

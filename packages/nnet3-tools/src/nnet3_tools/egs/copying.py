@@ -64,7 +64,7 @@ class Relabelling:
         """The factor of an example; None if its weight stays.
 
         Raises:
-            click.ClickException: the factor is no number of at least 0.
+            click.ClickException: the factor is not a number of at least 0.
         """
         if self.weights is None:
             return None
@@ -124,7 +124,7 @@ class CopyOptions:
         """The factor of the weight of an example, and the new name of its output; None if it stays.
 
         Raises:
-            click.ClickException: the factor is no number of at least 0.
+            click.ClickException: the factor is not a number of at least 0.
         """
         return self.relabelling.weight(key), self.relabelling.output(key)
 

@@ -133,7 +133,7 @@ def parse_split_options(options: Mapping[str, Any]) -> SplitOptions:
     """The split options from the options of a command.
 
     Raises:
-        click.ClickException: the lengths of chunks are no numbers.
+        click.ClickException: the lengths of chunks are not numbers.
         ExampleError: a number is out of range.
     """
     from nnet3_training.egs import SplitOptions

@@ -21,7 +21,7 @@ sigmoid and tanh; for a rectifier, the part of frames in which it is positive.""
 def saturated_units(component: Component) -> tuple[int, int] | None:
     """How many units of a nonlinearity are saturated, or dead, and how many it has.
 
-    None if the component is no nonlinearity that can saturate, or has no statistics.
+    None if the component is not a nonlinearity that can saturate, or has no statistics.
     """
     least = _LEAST.get(type(component))
     if least is None or not getattr(component, "count", 0.0):

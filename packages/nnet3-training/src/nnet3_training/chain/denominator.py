@@ -87,7 +87,7 @@ class DenominatorGraph:
             num_pdfs: Number of pdfs.
 
         Raises:
-            ExampleError: the FST is empty, has a label that is no pdf, or the probabilities of a
+            ExampleError: the FST is empty, has a label that is not a pdf, or the probabilities of a
                 state sum to 0 or less, or to 100 or more.
             FileError, ModelFileError: it cannot be read.
         """

@@ -39,8 +39,8 @@ def shifted(example: TrainingExample, frames: int, *, step: int | None = None) -
         step: The distance in time of the frames of its outputs; None if they tell.
 
     Raises:
-        ExampleError: an output has one frame only, and no step is given; or a t is no 32-bit number
-            any more.
+        ExampleError: an output has one frame only, and no step is given; or a t is not a 32-bit
+            number any more.
     """
     if not frames:
         return example

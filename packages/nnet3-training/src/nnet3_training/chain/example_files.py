@@ -56,7 +56,7 @@ def read_chain_examples(source: ExampleSource) -> Iterator[TrainingExample]:
 
     Raises:
         FileError: the file cannot be read; if it does not exist, the error is a FileNotFoundError.
-        ModelFileError: it is no archive of such examples; the error says where.
+        ModelFileError: it is not an archive of such examples; the error says where.
     """
     for entry in entries_of(source, read_chain_example):
         yield attrs.evolve(entry.value, key=entry.key)

@@ -75,7 +75,7 @@ class ChainObjective:
             num_pdfs: The dimension of the output.
 
         Raises:
-            ExampleError: the FST has a label that is no pdf, or is no HMM.
+            ExampleError: the FST has a label that is not a pdf, or is not an HMM.
             FileError, ModelFileError: it cannot be read.
         """
         self.options = options or ChainOptions()

@@ -23,7 +23,7 @@ def entries_of(source: ExampleSource, decode: Callable[[Reader], T]) -> Iterator
 
     Raises:
         FileError: the file cannot be read; if it does not exist, the error is a FileNotFoundError.
-        ModelFileError: it is no archive of such objects; the error says where.
+        ModelFileError: it is not an archive of such objects; the error says where.
     """
     if not isinstance(source, str | os.PathLike):
         yield from _entries(source, stream_name(source), decode)

@@ -38,7 +38,7 @@ def moved(indexes: IndexArray, frames: int) -> IndexArray:
     """Indexes, (rows, 3), with a t that is `frames` larger.
 
     Raises:
-        ExampleError: a t is no 32-bit number any more.
+        ExampleError: a t is not a 32-bit number any more.
     """
     times = indexes[:, T].tolist()
     for time in (min(times, default=0) + frames, max(times, default=0) + frames):
@@ -70,7 +70,7 @@ def shifted(
     """The example with inputs and outputs moved by some frames, except those named in `kept`.
 
     Raises:
-        ExampleError: a t is no 32-bit number any more.
+        ExampleError: a t is not a 32-bit number any more.
     """
     if not frames:
         return example

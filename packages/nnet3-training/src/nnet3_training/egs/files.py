@@ -64,7 +64,7 @@ def read_examples(source: ExampleSource, nnet: Nnet | None = None) -> Iterator[T
 
     Raises:
         FileError: the file cannot be read; if it does not exist, the error is a FileNotFoundError.
-        ModelFileError: it is no archive of training examples; the error says where.
+        ModelFileError: it is not an archive of training examples; the error says where.
     """
     decode = partial(read_example, is_output=_outputs_of(nnet))
     for entry in entries_of(source, decode):

@@ -172,7 +172,7 @@ def read_record(kind: type[T], path: Path) -> T:
     """Reads a record.
 
     Raises:
-        RecipeError: the file cannot be read, or is no record of this kind.
+        RecipeError: the file cannot be read, or is not a record of this kind.
     """
     try:
         return cattrs.structure(json.loads(path.read_text(encoding="utf-8")), kind)

@@ -182,7 +182,7 @@ class Component:
         return computable, np.repeat(computable, np.diff(splits))
 
     def closed_form(self) -> ClosedForm | None:
-        """Returns what the two methods above say, by offsets in t; None if that cannot be said.
+        """Returns the rules of the two methods above as offsets in t; None if that is not possible.
 
         It makes large requests fast. If a class overrides one of the two methods but not this one,
         it has no closed form: the graph asks it about every row.
@@ -372,7 +372,7 @@ class UpdatableComponent(Component):
         "learning_rate_factor",
         "max_change",
     )
-    """What all updatable types show first."""
+    """The lines of `info` with which all updatable types begin."""
 
     @property
     def is_updated(self) -> bool:

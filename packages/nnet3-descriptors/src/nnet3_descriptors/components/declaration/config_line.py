@@ -64,7 +64,7 @@ class ConfigLine:
             span: Where the line stands in it; by default all of it.
 
         Raises:
-            ConfigError: a word is no `key=value` pair.
+            ConfigError: a word is not a `key=value` pair.
         """
         start, end = span if span is not None else (0, len(source))
         position = _skip_blanks(source, start, end)

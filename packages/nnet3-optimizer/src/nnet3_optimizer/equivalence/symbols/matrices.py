@@ -32,7 +32,7 @@ _ONE_STRETCH = [0]
 
 @final
 class Content:
-    """What a matrix holds.
+    """The content of a matrix.
 
     Attributes:
         splits: Columns at which stretches begin, and the number of columns.

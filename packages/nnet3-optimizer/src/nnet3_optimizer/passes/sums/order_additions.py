@@ -36,7 +36,7 @@ def order_additions(draft: Draft) -> Draft:
     3. Its matrix can hold the sum: it is neither input nor output, and no other addition of the sum
        and no later command reads it. Source or target is a whole matrix; both are if the target is
        an input or output of the computation, or if the rows of the other one must have no gaps.
-    4. The draft is no loop, in which a later round may access the matrix.
+    4. The draft is not a loop: in a loop, a later round may access the matrix.
 
     If several additions may come first, the best source is a part of a matrix whose parts could all
     take such sums: for example the output of a layer for all times, to which a recurrent layer adds

@@ -18,7 +18,7 @@ by the affine map itself, in the memory of the first, for the last becomes free 
 The rules for an input:
 
 - Its blocks have as many columns each. The last write to a block is one copy of a part of a matrix
-  (`matrix_copy` with factor 1); a block that is no copy is its own origin.
+  (`matrix_copy` with factor 1); a block that is not a copy is its own origin.
 - All origins are the same columns of the same matrix, each by the same number of rows below that
   of the block before, and nothing has changed or freed them since.
 - A copy is left out if nothing but such affine maps touches it until its matrix is freed.

@@ -41,7 +41,7 @@ def make_denominator_fst(phone_lm: Fst, tree: ContextDependency, transitions: Tr
         state sum to about the same, and states with many arcs come first.
 
     Raises:
-        ExampleError: the phone language model is no acceptor, or has no path.
+        ExampleError: the phone language model is not an acceptor, or has no path.
         HmmError: a phone has no topology, or the tree no pdf for it.
     """
     if not phone_lm.is_acceptor:
@@ -81,7 +81,7 @@ def make_normalization_fst(den_fst: Fst, num_pdfs: int) -> Fst:
         An acceptor without epsilons; the arcs of a state are sorted.
 
     Raises:
-        ExampleError: it is no denominator FST, or a state has no initial probability.
+        ExampleError: it is not a denominator FST, or a state has no initial probability.
     """
     initial = DenominatorGraph(den_fst, num_pdfs).initial_probs
     if not (initial > 0.0).all():

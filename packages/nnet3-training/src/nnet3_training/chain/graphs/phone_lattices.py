@@ -285,7 +285,7 @@ def _text_weight(text: str) -> tuple[float, int]:
     """The cost of the graph, and the number of transition-ids.
 
     Raises:
-        ValueError: this is no weight.
+        ValueError: this is not a weight.
     """
     graph, acoustic, ids = text.split(",")
     cost, other = parse_real(graph), parse_real(acoustic)

@@ -1,4 +1,4 @@
-"""Where each matrix lies once several merges have been made."""
+"""The place of each matrix after several merges."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nnet3_optimizer.passes.matrices.merge_variables.candidates import Candidate
 
 
 class Placement(NamedTuple):
-    """Where each matrix lies, (M,) each.
+    """The place of each matrix, (M,) each.
 
     Attributes:
         root: The matrix that it becomes a part of; itself, if it is not merged into another.
