@@ -133,6 +133,14 @@ class TestValue:
         with pytest.raises(ValueError, match="read-only"):
             computation.matrices[1, 0] = 9
 
+    def test_read_only_views_are_copied(self) -> None:
+        """A read-only view of an array that the caller can still write to is copied."""
+        matrices = np.array(MATRICES, np.int32)
+        computation = small_computation(matrices=np.broadcast_to(matrices, matrices.shape))
+        matrices[1, 0] = 9
+
+        assert computation.matrices[1].tolist() == [4, 3]
+
     def test_evolve_keeps_the_rest(self) -> None:
         """A pass that changes one part shares the arrays of the others."""
         computation = small_computation()

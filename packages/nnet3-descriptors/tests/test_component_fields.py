@@ -242,6 +242,24 @@ class TestValues:
         assert not component.linear_params.flags.writeable
         assert component.linear_params[0, 0] == 1
 
+    def test_read_only_views_are_copied(self) -> None:
+        """A read-only view of an array that the caller can still write to is copied."""
+        buffer = np.zeros(2, np.float32)
+        component = AffineComponent(
+            linear_params=np.ones((2, 3)), bias_params=np.broadcast_to(buffer, buffer.shape)
+        )
+        buffer[:] = 5
+
+        assert component.bias_params.tolist() == [0, 0]
+
+    def test_frozen_arrays_are_shared(self) -> None:
+        """An array that nobody can write to, or a part of one, is taken as it is."""
+        biases = np.zeros(4, np.float32)
+        biases.flags.writeable = False
+        component = AffineComponent(linear_params=np.ones((2, 3)), bias_params=biases[:2])
+
+        assert np.shares_memory(component.bias_params, biases)
+
     def test_with_parameters(self) -> None:
         """Parameters are replaced by name, with the same shape."""
         component = from_config("AffineComponent", CONFIGS["AffineComponent"])

@@ -67,6 +67,21 @@ def test_merged_targets() -> None:
     )
 
 
+def test_examples_do_not_follow_the_caller() -> None:
+    """Examples are values: what the caller writes to its arrays afterwards is not in them."""
+    frames, weights = np.zeros((2, 3), np.float32), np.ones(2, np.float32)
+    indexes = np.array([[0, 0, 0], [0, 1, 0]], np.int32)
+    given = ExampleInput(name="input", indexes=indexes, values=frames)
+    targets = DenseTargets(values=frames)
+    posteriors = SparsePosteriors(dim=3, splits=[0, 1, 2], classes=[0, 1], weights=weights)
+    frames[:], weights[:], indexes[:] = 5, 5, 5
+
+    assert given.values.max() == 0
+    assert given.indexes[:, 1].tolist() == [0, 1]
+    assert targets.values.max() == 0
+    assert posteriors.weights.tolist() == [1, 1]
+
+
 def test_minibatches_have_one_shape() -> None:
     """Full groups are returned at once, the rest at the end, and no example is lost."""
     lengths = [3, 2, 3, 2, 3, 2, 3]

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.files import CompressedMatrix
 from nnet3_descriptors.indexes import IndexArray, N, T
+from nnet3_descriptors.values import is_frozen
 from nnet3_graph import ComputationRequest, IoSpecification
 
 from nnet3_training.errors import ExampleError
@@ -19,9 +20,14 @@ _Integers = npt.NDArray[np.int64]
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    view = array.view()
-    view.flags.writeable = False
-    return view
+    """An array that nobody can write to: itself, or a copy."""
+    return array if is_frozen(array) else _frozen(array.copy())
+
+
+def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Makes an array that nobody else holds read-only, and returns it."""
+    array.flags.writeable = False
+    return array
 
 
 def _array(
@@ -108,7 +114,7 @@ def _joined(name: str, arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     shapes = {array.shape[1:] for array in arrays}
     if len(shapes) > 1:
         raise ExampleError(f"'{name}': sequences differ in their dimension: {sorted(shapes)}")
-    return np.concatenate(arrays)
+    return _frozen(np.concatenate(arrays))
 
 
 def _floats(values: npt.ArrayLike) -> FloatArray:

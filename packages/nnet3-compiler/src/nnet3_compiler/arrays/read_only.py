@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 import numpy as np
+from nnet3_descriptors.values import is_frozen
 from numpy.typing import NDArray
 
 IntArray = NDArray[np.int32]
@@ -25,7 +26,7 @@ def frozen_array(value: Any) -> IntArray:
         OverflowError: A value does not fit in 32 bits.
     """
     if type(value) is np.ndarray and value.dtype == np.int32:
-        return value if not value.flags.writeable else freeze(value.copy())
+        return value if is_frozen(value) else freeze(value.copy())
     raw = np.asarray(value)
     if raw.size == 0:
         return freeze(np.zeros(raw.shape, np.int32))

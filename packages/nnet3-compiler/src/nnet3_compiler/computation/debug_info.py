@@ -10,6 +10,7 @@ from typing import Any, overload
 
 import attrs
 import numpy as np
+from nnet3_descriptors.values import is_frozen
 from numpy.typing import NDArray
 
 from nnet3_compiler.arrays import IntArray, freeze
@@ -22,7 +23,7 @@ NODE, N, T, X = 0, 1, 2, 3
 
 def cindex_table(value: Any) -> IntArray:
     """Returns `value` as a read-only (rows, 4) int32 array."""
-    array = value if type(value) is np.ndarray and not value.flags.writeable else None
+    array = value if type(value) is np.ndarray and is_frozen(value) else None
     if array is None or array.dtype != np.int32:  # there are thousands, most of them int32
         array = as_table(value, 4)
     if array.ndim != 2 or array.shape[1] != 4:

@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 import numpy as np
 import numpy.typing as npt
+from nnet3_descriptors.values import is_frozen
 
 from nnet3_compiler.errors import ComputationError
 
@@ -23,7 +24,7 @@ def _offsets(value: Any) -> Bytes:
         raise ComputationError(
             f"offsets of a memory plan must be a list of integers (got {raw.shape} {raw.dtype})"
         )
-    if raw.dtype == np.int64 and not raw.flags.writeable:
+    if raw.dtype == np.int64 and is_frozen(raw):
         return raw
     array: Bytes = raw.astype(np.int64)
     array.flags.writeable = False

@@ -176,9 +176,11 @@ class _ContentReader:
         if not isinstance(name, str) or name not in self._tensors or name in self._used:
             raise SerializationError(f"there must be one tensor for each reference (got {name!r})")
         self._used.add(name)
-        array = self._tensors[name]
-        array.setflags(write=False)
-        return array
+        owner: object = self._tensors[name]
+        while isinstance(owner, np.ndarray):  # nobody else holds the array that it is a view of
+            owner.setflags(write=False)
+            owner = owner.base
+        return self._tensors[name]
 
     def _refuse_constant(self, constant: str) -> NoReturn:
         raise SerializationError(f"{constant} is no JSON")

@@ -20,6 +20,7 @@ from nnet3_descriptors.components.declaration.kinds import (
 )
 from nnet3_descriptors.descriptors import Descriptor, Node
 from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors.frozen_arrays import is_frozen
 from nnet3_descriptors.nodes import ComponentInputNode, ComponentNode, DimRangeNode, InputNode
 from nnet3_descriptors.structure.component_arrays import (
     component_dims,
@@ -262,7 +263,7 @@ def _as_digests(what: str, values: ArrayLike) -> Digests:
             f"the fingerprint of {what} must be ({what}, {DIGEST_BYTES}) uint8 (got "
             f"{array.shape} {array.dtype})"
         )
-    if array.flags.writeable:
+    if not is_frozen(array):
         array = array.copy()
         array.flags.writeable = False
     return array

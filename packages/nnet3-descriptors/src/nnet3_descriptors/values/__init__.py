@@ -1,6 +1,7 @@
 """Frozen values: their bytes and files, and what is worked out once for each."""
 
+from nnet3_descriptors.frozen_arrays import is_frozen
 from nnet3_descriptors.values.remembering import remembered
 from nnet3_descriptors.values.serialized import Serialized
 
-__all__ = ["Serialized", "remembered"]
+__all__ = ["Serialized", "is_frozen", "remembered"]

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
 from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors.frozen_arrays import is_frozen
 from nnet3_descriptors.indexes.integers import is_int32
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def read_only(values: ArrayLike, dtype: type[S]) -> NDArray[S]:
     An array that the caller could still write to is copied.
     """
     array: NDArray[Any] = np.asarray(values)
-    if array.dtype == dtype and array.flags.c_contiguous and not array.flags.writeable:
+    if array.dtype == dtype and array.flags.c_contiguous and is_frozen(array):
         return array
     array = np.array(array, dtype=dtype, order="C")
     array.flags.writeable = False
