@@ -35,7 +35,7 @@ from nnet3_conformance.errors import ConformanceError
 
 FORMAT: Final = "nnet3.conformance"
 VERSION: Final = 1
-"""The version of the format; it rises when older judges would misread a folder."""
+"""The version of the format; a change that older judges would misread raises it."""
 
 LISTING: Final = "cases.json"
 PROGRAMS: Final = ("compiled", "optimized")

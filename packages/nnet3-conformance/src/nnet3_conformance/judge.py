@@ -27,7 +27,7 @@ class Verdict:
         case: The name of the case.
         program: "compiled" or "optimized".
         outcome: "passed", "failed", or "not supported" if the runtime refused it.
-        message: What failed and by how much, or why it was refused.
+        message: The failure and its size, or the reason of the refusal.
         differences: For "output", "input_deriv" and "gradient", the largest relative difference.
     """
 

@@ -54,8 +54,8 @@ def to_onnx(
             and outputs.
 
     Raises:
-        ExportError: standard operators cannot express it; the message names each component and
-            command that is why. Or there is no such part, or it is too large for one file.
+        ExportError: standard operators cannot express it; the message names the components and
+            commands that prevent it. Or there is no such part, or it is too large for one file.
         ComputationError: the network lacks a node or component of the computation.
     """
     parts = parts_of(nnet, computation)

@@ -87,7 +87,7 @@ class ReferenceComputer:
         Raises:
             ComputationError: the network lacks a node or component of the computation.
             UnsupportedComponentError: a component type has no formula here.
-            RunError: the dtype is another.
+            RunError: the dtype is neither of these.
         """
         if np.dtype(dtype) not in (np.float32, np.float64):
             raise RunError(f"the dtype must be float32 or float64 (got {np.dtype(dtype)})")

@@ -1,13 +1,13 @@
-"""Archives of matrices or vectors, read one after the other as they come.
+"""Reads archives of matrices or vectors, one value after the other.
 
-Format (`Table`, `Matrix` and `Vector` in Kaldi): a key, a blank, and a value. A binary one begins
-with the bytes 0 and "B". A matrix then has "FM " or "DM " (single or double precision), rows and
-columns (each a byte 4 and four bytes), and the values; or "CM ", "CM2 " or "CM3 ", a header, and
-the compressed values. A vector has "FV " or "DV ", its size, and the values. In text both are "[",
-numbers, those of a matrix in lines, and "]".
+An entry (`Table`, `Matrix` and `Vector` in Kaldi) is a key, a blank, and a value. A binary value
+begins with the bytes 0 and "B". A matrix then has "FM " or "DM " (single or double precision), rows
+and columns (each a byte 4 and four bytes), and the numbers. A compressed matrix has "CM ", "CM2 "
+or "CM3 ", a header, and the compressed numbers. A vector has "FV " or "DV ", its size, and the
+numbers. In text, a value is "[", numbers, and "]"; a matrix has a line for each row.
 
-Reading is done by Python's own streams: while it waits for a command, other threads compute, and it
-can be interrupted.
+Python's own streams read the data. So other threads compute while a reader waits for a command, and
+the wait can be interrupted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PIECE = 1 << 24
 
 
 def check_key(key: object) -> None:
-    """Raises a TableError if a key is not a word that a reader takes."""
+    """Raises a TableError if readers would refuse a key."""
     if not isinstance(key, str) or key.split() != [key]:
         raise TableError(f"expected a key without blanks, found {key!r}")
     try:
@@ -60,12 +60,12 @@ _SHAPES = {
     b"M": (struct.Struct("<bibi"), "a number of rows and columns"),
     b"V": (struct.Struct("<bi"), "a size"),
 }
-"""By the end of a token: the layout of the shape (for each axis the byte 4, and the length), and
-what messages call it."""
+"""By the last letter of a token: the layout of the shape (for each axis the byte 4, and the
+length), and the name of the kind of value in messages."""
 
 
 _NAMES = {b"M": ", a matrix", b"V": ", a vector"}
-"""What messages add to a token, by its letter."""
+"""The additions of messages to a token, by its letter."""
 
 
 @attrs.frozen(eq=False)
@@ -74,9 +74,9 @@ class Kind:
 
     Attributes:
         name: The name of one value, for messages.
-        value_sizes: By the token that a binary value begins with, the bytes of a number.
+        value_sizes: By the first token of a binary value, the bytes of a number.
         decode: Takes a value from a reader.
-        is_compressible: Whether there are compressed ones.
+        is_compressible: Whether values may be compressed.
     """
 
     name: str
@@ -100,7 +100,7 @@ VECTOR = Kind(
 
 
 def _matrix_or_vector(reader: Reader) -> FloatArray:
-    """What a reader holds; in text it is a vector if numbers follow on the line of the bracket."""
+    """The value of a reader; in text, a vector has numbers on the line of its bracket."""
     beginning = bytes(reader.data[:_LONGEST_KEY])
     is_vector = beginning[:2] in VECTOR.value_sizes or _VECTOR_IN_TEXT.match(beginning)
     return reader.vector() if is_vector else reader.matrix()
@@ -127,12 +127,13 @@ def read_archive(
     Args:
         stream: The archive.
         path: Its name, for messages.
-        kind: What the values are.
+        kind: The kind of the values.
         passed: Called before each value is given, with the bytes up to its end.
 
     Raises:
-        TableError: it is not an archive of such values, is damaged or breaks off; a key is not
-            UTF-8. (The numbers of a value in text raise from its function instead.)
+        TableError: the stream is not an archive of such values, is damaged or breaks off; or a key
+            is not UTF-8. (If the numbers of a value in text are wrong, its function raises the
+            error.)
     """
     archive = _Archive(stream, kind)
     previous = None
@@ -159,12 +160,12 @@ def read_archive(
 
 
 def read_value(stream: IO[bytes], place: str, kind: Kind) -> FloatArray:
-    """The value that a stream goes on with.
+    """Reads the next value of a stream.
 
     Args:
-        stream: Where it is read from.
-        place: What messages begin with.
-        kind: What it is.
+        stream: The stream.
+        place: The beginning of messages.
+        kind: The kind of the value.
 
     Raises:
         TableError: there is no such value, or it is damaged or breaks off.

@@ -1,4 +1,4 @@
-"""Commands of the shell that tables and models are read from and written to."""
+"""Commands of the shell from which tables and models are read, and to which they are written."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ def shell(command: str) -> list[str]:
 
 
 def is_cut_off(status: int) -> bool:
-    """Returns whether a command, or its shell, ended because nobody reads its output any more."""
+    """Returns whether a command, or its shell, ended because its output lost its reader."""
     if sys.platform == "win32":  # which has no such signal
         return False
     return status in (-signal.SIGPIPE, 128 + signal.SIGPIPE)

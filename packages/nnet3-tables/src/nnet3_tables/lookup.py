@@ -19,9 +19,9 @@ _Read = Callable[[], FloatArray]
 class _Archive:
     """The values of an archive by key. The archive is read only as far as needed.
 
-    Values that were read are kept, unless the options say that nobody will ask for them again: `o`
-    (each key is asked for once), `s` and `cs` (the archive is sorted, and keys are asked for in
-    that order). A sorted archive is not read to its end for a key that it lacks.
+    A lookup keeps the values that it has read, unless the options say that nobody will ask for them
+    again. With `o` each key is asked for once. With `s` and `cs` the archive is sorted, and keys
+    are asked for in that order. A sorted archive is not read to its end for a key that it lacks.
     """
 
     def __init__(self, specifier: Specifier, kind: Kind) -> None:

@@ -1,4 +1,4 @@
-"""Additions to kaldi_native_io: its log becomes errors, and closing reports failures."""
+"""Additions to kaldi_native_io: log lines become errors, and closing reports failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of objects of any kind, such as training examples: read, and written as bytes."""
+"""Tables of objects of any kind, such as training examples; they are written as bytes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ObjectEntry(Generic[T]):
     Attributes:
         key: Its key.
         value: The object.
-        data: The bytes that it was read from, so that it can be written as it was.
+        data: The bytes from which it was read, so that it can be written unchanged.
     """
 
     key: str
@@ -55,11 +55,11 @@ def read_objects(rspecifier: str, decode: Callable[[Reader], T]) -> Iterator[Obj
 
     Args:
         rspecifier: `ark:FILE`, `scp:FILE`, `ark:COMMAND |`, `scp,p:FILE`, ...
-        decode: Takes one object from a reader; it must leave nothing that points into its data.
+        decode: Takes one object from a reader; the object must not refer to the reader's data.
 
     Raises:
         TableError: the table cannot be opened, or is not an archive.
-        Nnet3Error: `decode` has raised it. With the option `p`, unreadable entries are left out.
+        Nnet3Error: the error of `decode`. With the option `p`, unreadable entries are left out.
     """
     specifier = Specifier.to_read(rspecifier)
     read = _script(specifier, decode) if specifier.is_script else _archive(specifier, decode)
@@ -124,8 +124,8 @@ def _contents(stream: IO[bytes]) -> Iterator[memoryview]:
 class ObjectWriter:
     """Writes a table of bytes; use as a context manager.
 
-    An archive in a file has the name `FILE.incomplete` until it is complete, unless there is a
-    script file as well, or the option `f`.
+    An archive in a file has the name `FILE.incomplete` until it is complete. With a script file
+    beside it, or the option `f`, it has its name from the beginning.
 
     Attributes:
         is_text: Whether entries are written as text (the option `t`).
@@ -135,7 +135,7 @@ class ObjectWriter:
         """Opens the table.
 
         Raises:
-            TableError: this is not a name of a table to write, or the table cannot be opened.
+            TableError: the name is not that of a table to write, or the table cannot be opened.
         """
         self._specifier = Specifier.to_write(wspecifier)
         if self._specifier.is_script:

@@ -16,16 +16,17 @@ from nnet3_tables.sources import lines, opened
 from nnet3_tables.specifier import Specifier
 
 Entries = Iterator[tuple[str, Callable[[], FloatArray]]]
-"""For each value its key, and a function that gives it."""
+"""For each value its key, and a function that returns the value."""
 
 
 def read_table(rspecifier: str) -> Iterator[tuple[str, FloatArray]]:
     """The entries of a table of matrices or vectors, in order: for each its key and its value.
 
-    A value is a float32 array, (rows, cols) or (size,), that is the caller's: it lives on when the
-    next one is read, and may be written to. In text, a value whose numbers begin on the line of its
-    bracket is a vector, as Kaldi writes one; `[ ]` is an empty matrix. Reading ends, and a command
-    with it, when the iterator is exhausted, closed or forgotten.
+    A value is a float32 array, (rows, cols) or (size,), that belongs to the caller: reading the
+    next value does not change it, and the caller may write to it. In text, a value whose numbers
+    begin on the line of its bracket is a vector, as Kaldi writes one; `[ ]` is an empty matrix.
+    When the iterator is exhausted, closed or deleted, reading ends, and so does the command of the
+    table.
 
     Args:
         rspecifier: `ark:FILE`, `scp:FILE`, `ark:COMMAND |`, `scp,p:FILE`, ...

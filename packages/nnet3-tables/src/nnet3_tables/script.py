@@ -1,4 +1,4 @@
-"""Script files, read line by line, because a line of data must not be able to run a command."""
+"""Reads script files line by line, so that a line of data cannot run a command."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ segments are rounded."""
 
 @attrs.frozen
 class ScriptEntry:
-    """A line of a script file: where the value of a key lies.
+    """A line of a script file: the location of the value of a key.
 
     Attributes:
         key: The key.
@@ -47,10 +47,10 @@ class ScriptEntry:
         return source, ranges
 
     def read(self, kind: Kind) -> FloatArray:
-        """Reads the value, and takes the range of it that is asked for.
+        """Reads the value, or the range of it that the line asks for.
 
         Raises:
-            TableError: it cannot be read, or is of another kind.
+            TableError: the value cannot be read, or is of another kind.
         """
         file, ranges = self._source_and_range
         array = self._read_file(kind, file)
@@ -95,10 +95,10 @@ class ScriptEntry:
 
 
 def files_of(rspecifier: str) -> list[str]:
-    """The files that a table is read from, as far as its name or a script file says.
+    """The files from which a table is read, as far as its name or a script file says.
 
     Raises:
-        TableError: it is not a name of a table.
+        TableError: the text is not the name of a table.
     """
     specifier = Specifier.to_read(rspecifier)
     files = specifier.files

@@ -1,4 +1,4 @@
-"""Where tables come from: files, standard input, and commands."""
+"""Sources of tables: files, standard input, and commands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _GZIP = b"\x1f\x8b"
 
 @contextlib.contextmanager
 def opened(specifier: Specifier) -> Iterator[IO[bytes]]:
-    """The stream that a table is read from.
+    """The stream from which a table is read.
 
     Raises:
         TableError: the file cannot be read, or the command fails.
@@ -69,7 +69,7 @@ def archive_size(rspecifier: str) -> int | None:
     packed, a script file, and a file that cannot be read.
 
     Raises:
-        TableError: this names no table to read.
+        TableError: the text is not the name of a table to read.
     """
     specifier = Specifier.to_read(rspecifier)
     if specifier.is_script or not all(map(os.path.isfile, specifier.files)):
@@ -96,7 +96,7 @@ def opened_at(location: str, place: str) -> Iterator[IO[bytes]]:
 
     Args:
         location: A file, perhaps with an offset in bytes (`a.ark:11`); or "-", standard input.
-        place: What messages begin with.
+        place: The beginning of messages.
 
     Raises:
         TableError: it cannot be read there.
@@ -135,9 +135,9 @@ def lines(specifier: Specifier) -> Iterator[tuple[str, str]]:
 
 @contextlib.contextmanager
 def output_of(specifier: Specifier) -> Iterator[IO[bytes]]:
-    """The output of the command that a table comes from; within, the command may still run.
+    """The output of the command of a table; within, the command may still run.
 
-    At the end the command is waited for, or ended if the reader was interrupted.
+    At the end this waits for the command, or ends it if the reader was interrupted.
 
     Raises:
         TableError: the command fails.

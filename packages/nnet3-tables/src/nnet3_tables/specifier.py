@@ -53,9 +53,9 @@ class Specifier:
         """Parses `ark,t:file`, `ark,scp:archive,script`, `ark:| command` and the like.
 
         Raises:
-            TableError: there is no "ark" or "scp" before a colon, or an unknown option; or it
-                does not name a file for the archive and then one for the script, if it is both; or
-                it is a command to read from.
+            TableError: there is no "ark" or "scp" before a colon, or an unknown option; or the
+                target of "ark,scp" is not a file for the archive and then one for the script; or it
+                is a command to read from.
         """
         specifier = cls._parse(text, _WRITE_OPTIONS)
         if specifier.target.endswith("|"):
@@ -122,7 +122,7 @@ class Specifier:
         return self.target.endswith("|") or self.target.startswith("|")
 
     def check_overwrites_none(self, paths: Iterable[str]) -> None:
-        """Raises a TableError if a file that it names is one of some that are read."""
+        """Raises a TableError if it names a file that is among files to read."""
         # A terminal or another special file can be both read and written to.
         there = [name for name in self.files if os.path.isfile(name)]
         if not there:

@@ -20,7 +20,7 @@ from nnet3_tables.specifier import Specifier
 
 _SUFFIX = ".incomplete"
 _LONGEST_NAME = 255
-"""Bytes of the name of a file, on the usual systems."""
+"""The most bytes of a file's name on the usual systems."""
 
 
 class _MatrixWriter(Checked, kaldi.FloatMatrixWriter):  # type: ignore[misc]
@@ -32,15 +32,14 @@ class _VectorWriter(Checked, kaldi.FloatVectorWriter):  # type: ignore[misc]
 
 
 class TableWriter:
-    """Writes a table; use as a context manager, so that closing can report what went wrong.
+    """Writes a table; use as a context manager, so that closing can report failures.
 
-    An archive that is a file has the name that the wspecifier says as soon as it is complete, and
-    until then that name with ".incomplete" behind it. So an unfinished archive remains, and nobody
-    takes it for a complete one. With the option `f`, for readers that wait for entries, and if
-    there is a script file as well, the archive has its name from the beginning.
+    Until an archive in a file is complete, its name ends with ".incomplete". So nobody takes an
+    unfinished archive for a complete one. In two cases the archive has its name from the beginning:
+    with the option `f`, for readers that wait for entries, and with a script file beside it.
 
     Attributes:
-        is_prompt: Whether each entry is written through at once (the option `f`).
+        is_prompt: Whether each entry is flushed at once (the option `f`).
     """
 
     writer_class: Any
@@ -197,8 +196,8 @@ class MixedTableWriter:
 
         Args:
             key: A word.
-            value: (rows, cols) or (size,) numbers; the axes of all values of a table are as many.
-                A matrix without numbers is written as one of 0 rows and 0 columns.
+            value: (rows, cols) or (size,) numbers; all values of a table have the same number of
+                axes. A matrix without numbers is written as one of 0 rows and 0 columns.
 
         Raises:
             TableError: the key is not a word, the value is no such array, or it cannot be written.
@@ -228,7 +227,7 @@ _WRITERS: dict[int, type[TableWriter]] = {1: VectorWriter, 2: MatrixWriter}
 
 
 _KINDS = {1: "vector", 2: "matrix"}
-"""What an array is called, by the number of its axes."""
+"""The names of arrays, by the number of their axes."""
 
 
 def _numbers(key: str, value: npt.ArrayLike, *num_axes: int) -> FloatArray:
@@ -262,17 +261,17 @@ def _numbers(key: str, value: npt.ArrayLike, *num_axes: int) -> FloatArray:
 
 
 def write_table(wspecifier: str) -> MixedTableWriter:
-    """A table to be written: a context manager with `write(key, value)`.
+    """A table to write: a context manager with `write(key, value)`.
 
-    The table is opened for the first value, which says whether it is one of matrices or of vectors
-    (`MatrixWriter` and `VectorWriter` open it at once). An archive in a file has its name when it
+    The first value opens the table, and decides whether it holds matrices or vectors.
+    (`MatrixWriter` and `VectorWriter` open it at once.) An archive in a file has its name when it
     is complete, and is `FILE.incomplete` until then.
 
     Args:
         wspecifier: `ark:FILE`, `ark,t:FILE`, `ark,scp:ARCHIVE,SCRIPT`, `ark:| COMMAND`, ...
 
     Raises:
-        TableError: it is not a name of a table to write; what cannot be written is an error of
-            `write`, or at the end.
+        TableError: the name is not that of a table to write. `write`, or the end of the context,
+            raises one for data that cannot be written.
     """
     return MixedTableWriter(wspecifier)

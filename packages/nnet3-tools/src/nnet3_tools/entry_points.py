@@ -1,7 +1,7 @@
 """The start of command-line tools, where Ctrl-C ends them quietly even during imports.
 
-Neither this module nor the package itself imports another module, whose import could be
-interrupted; a tool's module imports NumPy and the like.
+Importing a module can be interrupted. So this module and the package itself import none; a tool's
+module imports NumPy and others.
 """
 
 import gc

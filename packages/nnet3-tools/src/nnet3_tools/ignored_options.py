@@ -1,4 +1,4 @@
-"""Kaldi's options that say how it computes. Tools take them, and they change nothing here."""
+"""Kaldi's options that decide how Kaldi computes. Tools accept them; here they change nothing."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _PAUSE = 0.02
 """Seconds between two interruptions of the main thread."""
 
 _END = b"\0"
-"""What the other thread is told at the end; no signal has this number."""
+"""The message that ends the other thread; no signal has this number."""
 
 
 @contextlib.contextmanager

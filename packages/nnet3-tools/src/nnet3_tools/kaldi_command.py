@@ -1,4 +1,4 @@
-"""The manners of Kaldi's command-line tools, on top of click."""
+"""Commands that parse options and report errors as Kaldi's tools do, on top of click."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nnet3_tools.entry_points import INTERRUPTED
 from nnet3_tools.interruptions import heard
 
 _GIVEN = "nnet3_tools.arguments"
-"""Where the arguments are kept as they were given."""
+"""The key under which the context of click has the original arguments."""
 
 
 class KaldiCommand(click.Command):

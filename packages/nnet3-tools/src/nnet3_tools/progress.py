@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nnet3_runtime_cuda import Model
 
 UTTERANCES, BYTES = " utterances", "B"
-"""What a bar counts."""
+"""The units of a bar."""
 
 
 class Progress:

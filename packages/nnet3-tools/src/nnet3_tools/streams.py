@@ -1,6 +1,6 @@
 """Files as Kaldi's tools name them: a path, "-", "command |" to read from, "| command" to write to.
 
-Only arguments of a tool are names of this kind. What stands in a file is never run.
+Only arguments of a tool are names of this kind: no tool runs a command that a file names.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _STANDARD = ("", "-")
 
 @contextlib.contextmanager
 def readable(name: str) -> Iterator[PathOrFile]:
-    """Gives what `read_nnet` can read: the path itself, standard input, or a command's output.
+    """Gives a source for `read_nnet`: the path itself, standard input, or a command's output.
 
     Raises:
         click.ClickException: The command fails, standard input is closed, or the name is that of a
             table, such as ark:FILE.
-        ModelFileError: What is read is not a model; it names the command.
+        ModelFileError: The data is not a model; the error names the command.
     """
     if name in _STANDARD:
         yield _open(sys.stdin, "input").buffer
@@ -61,7 +61,7 @@ def readable(name: str) -> Iterator[PathOrFile]:
 
 @contextlib.contextmanager
 def writable(name: str) -> Iterator[PathOrFile]:
-    """Gives what `write_nnet` can write to: the path itself, standard output, or a command's input.
+    """Gives a target for `write_nnet`: the path itself, standard output, or a command's input.
 
     Raises:
         click.ClickException: The command fails or leaves something unread, or standard output
@@ -129,7 +129,7 @@ def read_text(name: str) -> str:
 
 @contextlib.contextmanager
 def understanding(name: str) -> Iterator[None]:
-    """A context in which the text of a file is understood, or an error names the file.
+    """A context for parsing the text of a file: errors within name the file.
 
     Raises:
         click.ClickException: a line of it has a fault.

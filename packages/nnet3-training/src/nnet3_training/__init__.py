@@ -2,16 +2,14 @@
 
 The modules::
 
-    examples.py, egs/                  what is trained on, and Kaldi's files of it
-    objectives.py                      what is maximised
-    update.py                          how far parameters move
-    trainer.py, callbacks.py           one after the other, and callbacks between them
-    checkpoint.py                      a run that stops, and goes on
-    evaluation.py                      what has been reached
-    chain/                             'chain' models: supervision, examples, LF-MMI
-    hmm/                               trees and transition models
-    recipes/                           whole runs: from scratch, fine-tuning, combination
-    workers/                           who computes: processes, or a cluster
+    examples.py, egs/                  training examples, and Kaldi's files of them objectives.py
+    objectives, which training maximises change/                            the change of the
+    parameters trainer.py, callbacks.py           minibatch after minibatch, and callbacks between
+    them checkpoint.py                      saving a run, and continuing it evaluation.py
+    objectives and accuracies without a step chain/ 'chain' models: supervision, examples, LF-MMI
+    hmm/ trees and transition models recipes/                           whole runs: from scratch,
+    fine-tuning, combination workers/                           workers: this process, other
+    processes, or a cluster
 """
 
 from typing import TYPE_CHECKING

@@ -26,7 +26,7 @@ def _at_least_one(_: object, field: attrs.Attribute[Any], value: object) -> None
 
 @attrs.frozen(kw_only=True)
 class DropoutFunction:
-    """The part of values that components drop, as a piecewise linear function of the data seen.
+    """The proportion of values to drop, as a piecewise linear function of the data seen.
 
     Attributes:
         pattern: The names of the components; "*" stands for any characters.
@@ -105,7 +105,7 @@ class DropoutSchedule(Callback):
             num_changes: How often the proportions change; each change compiles programs anew.
 
         Raises:
-            TrainingError: the schedule, or a number, makes no sense.
+            TrainingError: the schedule, or a number, is not valid.
         """
         if not (isinstance(num_minibatches, int) and isinstance(num_changes, int)):
             raise TrainingError("num_minibatches and num_changes must be integers")

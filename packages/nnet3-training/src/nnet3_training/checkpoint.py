@@ -1,4 +1,4 @@
-"""Checkpoints: files with everything that a training run needs to go on.
+"""Checkpoints: files with everything that a training run needs to continue.
 
 A checkpoint is a safetensors container as those of `Nnet`, with the format "nnet3.trainer": the
 network, options, running sums, estimates, the state of random numbers, and counts. It contains its
@@ -80,7 +80,7 @@ class Checkpoint(Serialized):
         """Reads what `to_bytes` has written.
 
         Raises:
-            SerializationError: The bytes are no such container, or were changed.
+            SerializationError: The bytes are not such a container, or were changed.
         """
         checkpoint = super().from_bytes(data)
         known = checkpoint.digest

@@ -1,4 +1,4 @@
-"""Networks evaluated on examples: objectives, accuracies, gradients and statistics, no steps."""
+"""Evaluation of networks on examples: objectives, accuracies, gradients and statistics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Array = npt.NDArray[Any]
 
 @attrs.frozen(kw_only=True, eq=False)
 class Accuracy:
-    """How often the best column of an output is the best of its supervision.
+    """The accuracy: how often the best column of an output is the best one of its supervision.
 
     Attributes:
         right: (dim,), for each best column of the supervision, the weight of the rows whose output
@@ -119,7 +119,7 @@ class Evaluator:
             component_stats: Whether components record statistics.
 
         Raises:
-            DeviceError: there is no such device, or what drives it is missing.
+            DeviceError: there is no such device, or its driver or libraries are missing.
             ExampleError: there is no objective of that name.
         """
         self.objectives: dict[str, ObjectiveSum] = {}

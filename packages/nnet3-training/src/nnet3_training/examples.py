@@ -1,4 +1,4 @@
-"""Training examples: the inputs of some sequences, and what is known about their outputs."""
+"""Training examples: the inputs of some sequences, and the supervision of their outputs."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _whole_numbers(
 
 
 def _brief(array: npt.NDArray[Any] | CompressedMatrix | SparsePosteriors) -> str:
-    """What an array is, in a few words."""
+    """A short description of an array."""
     kind = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
     return f"<{kind} {array.shape}>"
 
@@ -168,7 +168,7 @@ class SparsePosteriors:
         weights: (entries,) float32.
 
     Raises:
-        ExampleError: the arrays are no such numbers, or do not fit each other.
+        ExampleError: the arrays do not hold such numbers, or do not fit each other.
     """
 
     dim: int

@@ -54,11 +54,11 @@ class MinibatchRules:
         return cls(tuple(rules))
 
     def size(self, example_size: int, available: int, *, at_end: bool) -> int:
-        """How many of the waiting examples to merge now; 0 for none.
+        """The number of waiting examples to merge now; 0 for none.
 
         Args:
             example_size: Size of these examples.
-            available: How many there are.
+            available: Number of waiting examples.
             at_end: Whether these are the last examples; before the end, only the largest
                 minibatches are made.
         """

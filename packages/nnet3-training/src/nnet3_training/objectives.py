@@ -42,10 +42,10 @@ class Objective:
 
 ObjectiveFunction = Callable[[Mapping[str, Array], TrainingExample], Mapping[str, Objective]]
 """From the outputs of the network, (rows, dim) by name, and the example, the objective at each
-output. It sees all outputs at once, as the objective at one may follow from another (the posteriors
-of a 'chain' numerator, which also train the cross-entropy output). Outputs are of NumPy, unless the
-function has the attribute `takes_device_arrays` with the value True: then those of a network on a
-CUDA device are of CuPy."""
+output. The function sees all outputs at once, because the objective at one output may follow from
+another one: the posteriors of a 'chain' numerator also train the cross-entropy output. Outputs are
+of NumPy, unless the function has the attribute `takes_device_arrays` with the value True: then
+those of a network on a CUDA device are of CuPy."""
 
 
 def takes_device_arrays(function: ObjectiveFunction) -> bool:
@@ -93,11 +93,12 @@ class NodeObjectives:
 
 ArrayFunction = Callable[[Any, Any], tuple[Any, Any]]
 """From an output and its targets, both (rows, dim), the value of the objective, summed over rows,
-and its derivative by the output, (rows, dim): arrays of NumPy, or of what reads DLPack."""
+and its derivative by the output, (rows, dim): arrays of NumPy, or of a library that reads
+DLPack."""
 
 
 GivenObjective = ObjectiveFunction | str | Mapping[str, str | ArrayFunction]
-"""What a caller may give as an objective; see `as_objective_function`."""
+"""The objectives that a caller may give; see `as_objective_function`."""
 
 
 @attrs.frozen
@@ -171,7 +172,7 @@ class OutputObjectives:
 
 
 def as_objective_function(objective: GivenObjective | None, nnet: Nnet) -> ObjectiveFunction:
-    """The objective function that is meant.
+    """Returns the objective function for a caller's argument.
 
     Args:
         objective: An objective function; or a name for all outputs; or by output a name or a

@@ -1,4 +1,4 @@
-"""How a network is trained."""
+"""The options of training."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _integer(default: int, *, least: int) -> Any:
 
 @attrs.frozen(kw_only=True)
 class TrainerOptions:
-    """How a network is trained; names and defaults are those of Kaldi's nnet3-train.
+    """The options of training; names and defaults are those of Kaldi's nnet3-train.
 
     Learning rates, max-change, l2 and orthonormal constraint of single components are fields of the
     components.
@@ -65,7 +65,7 @@ class TrainerOptions:
             - momentum, so that learning rates keep their effect in the long run.
         max_param_change: Bound of the Euclidean norm of one change of all parameters; 0 for none.
         l2_regularize_factor: Multiplies the l2 of components.
-        batchnorm_stats_scale: The factor of the statistics of batch-norm at each step, with which
+        batchnorm_stats_scale: The factor of the statistics of batch-norm at each step, so that
             statistics of old parameters fade.
         natural_gradient: Whether components use the natural gradient, if their type can.
         store_component_stats: Whether components record averages of activations and derivatives,
@@ -82,8 +82,8 @@ class TrainerOptions:
         seed: The seed for dropout, and for the choice of minibatches whose statistics are recorded.
         max_computations: Number of minibatch shapes whose programs are kept, each with its own
             memory. The least recently used program is dropped first.
-        compiler_options: How computations are compiled.
-        optimize_options: How they are optimized.
+        compiler_options: The options of the compiler.
+        optimize_options: The options of the optimizer.
 
     Raises:
         TrainingError: a number is out of range, or there are both backstitch and momentum.

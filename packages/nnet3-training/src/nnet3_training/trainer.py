@@ -67,7 +67,7 @@ class Trainer:
         num_globally_limited: Number of minibatches on which `max_param_change` was enforced.
         num_updates: Number of changes of the parameters; a minibatch with backstitch has two.
         num_skipped: Number of changes that were not finite and so not made.
-        last_change: How the last change was limited; None before the first change.
+        last_change: The limits of the last change; None before the first change.
     """
 
     def __init__(
@@ -92,11 +92,12 @@ class Trainer:
                 name, "linear", "quadratic" or "cross-entropy"; or by output a name or a function of
                 arrays, see `OutputObjectives`. By default the objectives of the output nodes.
             callbacks: Called before and after each minibatch, in this order.
-            trace: Hears what each command of the computations takes and writes, on the processor;
-                see `Tracer`. Objectives and changes of parameters are not commands.
+            trace: Records the time and the written values of each command, on the processor; see
+                `Tracer`. Objectives and changes of parameters are not commands.
 
         Raises:
-            DeviceError: there is no such device or precision, or what drives the device is missing.
+            DeviceError: there is no such device or precision, or the driver or a library is
+                missing.
             RunError: an environment variable that says how products are computed has no such value;
                 or `trace` is not a `Tracer`, or was asked for on a device.
             TrainingError: the learning rate or l2 term of a component is infinite.
@@ -176,7 +177,7 @@ class Trainer:
         return table + (html_table(("limits",), [[line] for line in limits]) if limits else "")
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a checkpoint, from which `load` goes on as if training had never stopped.
+        """Writes a checkpoint, from which `load` continues as if training had never stopped.
 
         It holds the network with its current parameters, statistics and options, the options of the
         trainer, momentum, the estimates of the natural gradient, the state of random numbers, and
@@ -222,7 +223,7 @@ class Trainer:
         callbacks: Iterable[Callback] = (),
         trace: Tracer | None = None,
     ) -> Self:
-        """Goes on from a checkpoint.
+        """Continues from a checkpoint.
 
         With the same minibatches the parameters become those of a run that was not interrupted, bit
         by bit, on the same kind of processor and with the same libraries and numbers of threads.
@@ -288,9 +289,9 @@ class Trainer:
     def set_learning_rate(self, learning_rate: float) -> None:
         """Sets the rates of all components; each is multiplied by its learning_rate_factor.
 
-        Nothing else changes: estimates, random numbers and momentum go on. As in Kaldi, momentum
+        Nothing else changes: estimates, random numbers and momentum stay. As in Kaldi, momentum
         sums changes of parameters, so changes from old gradients keep the old rate. (A component
-        whose rate becomes 0 forgets its momentum and stays as it is.)
+        whose rate becomes 0 forgets its momentum, and no longer changes.)
 
         Raises:
             NetworkError: the rate is negative or not finite.
@@ -302,8 +303,8 @@ class Trainer:
     def set_dropout(self, proportion: float, pattern: str = "*") -> None:
         """Sets the proportion of dropout.
 
-        Nothing else changes: momentum, estimates and random numbers go on. Programs for minibatches
-        are made anew.
+        Nothing else changes: momentum, estimates and random numbers stay. The trainer compiles
+        programs for minibatches anew.
 
         Args:
             proportion: From 0 to 1.
@@ -344,7 +345,7 @@ class Trainer:
         """Makes one step.
 
         Args:
-            example: The minibatch. The first of a shape is compiled; later ones of it are not.
+            example: The minibatch. Only the first minibatch of each shape is compiled.
 
         Returns:
             The objective at each output, before the step.
@@ -356,7 +357,7 @@ class Trainer:
             RequestError, NotComputableError, CompilationError: the outputs cannot be computed from
                 the inputs.
             UnsupportedComponentError: the network holds a type that cannot be computed.
-            DeviceMemoryError: the device has not the memory.
+            DeviceMemoryError: the device lacks memory.
         """
         for callback in self.callbacks:
             callback.before_minibatch(self)

@@ -1,4 +1,4 @@
-"""How components are expressed in standard operators, by family."""
+"""Translations of components into standard operators, by family."""
 
 from nnet3_runtime_onnx.components import (
     affine,

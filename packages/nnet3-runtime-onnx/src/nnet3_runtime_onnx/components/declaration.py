@@ -62,9 +62,9 @@ class Call:
     def affine(self, matrix: str, bias: str | None = None) -> Tensor:
         """The input times a transposed matrix of the component, plus a row of it.
 
-        In a recurrence the input of each step has a few rows of matrices that are known before the
-        recurrence, and of the step before. The known rows of all steps are multiplied at once, in
-        one product of many rows.
+        In a recurrence, the input of each step has a few rows of matrices that are known before the
+        recurrence, and rows of the step before. One product of many rows multiplies the known rows
+        of all steps at once.
 
         Args:
             matrix: The name of the field of the matrix, (output_dim, input_dim).
@@ -110,8 +110,8 @@ class Call:
     def scaled(self, alpha: float = 1.0) -> Region:
         """The input times a number.
 
-        With 1 nothing is added for columns that are rows of one tensor. Rows of several tensors
-        are put end to end, once for all that read some of them.
+        With 1, no node is added for columns that are rows of one tensor. Rows of several tensors
+        are put end to end once, for all readers.
         """
         if alpha != 1.0:
             return self.matrices.scaled(self.region, alpha)
@@ -129,14 +129,14 @@ class Call:
     def side_by_side(self, *tensors: Tensor) -> Region:
         """Tensors of (rows_out, ...), the columns of one behind those of the one before.
 
-        Nothing is copied: who reads only some columns reads only the tensors that have them.
+        Nothing is copied: a reader of some columns reads only the tensors that have these columns.
         """
         return Region.side_by_side([self.matrices.region_of(each) for each in tensors])
 
     # ---- parameters ----
 
     def derived(self, name: str, make: Callable[[], NDArray[Any]]) -> Tensor:
-        """A constant that follows from the component; equal constants are stored once.
+        """A constant that is computed from the component; equal constants are stored once.
 
         Args:
             name: Its name among the constants of the component.
@@ -175,7 +175,7 @@ Translation = Callable[[Call], Tensor | Region]
 """Adds the nodes of a component, and returns its output, (rows_out, output_dim)."""
 
 Refusal = Callable[[Any], str]
-"""The reason why a component, with its settings, cannot be expressed; "" if it can."""
+"""Returns the reason why a component, with its settings, cannot be expressed; "" if it can."""
 
 ENTRY_POINTS = "nnet3_runtime_onnx.translations"
 """The group of entry points where other packages offer translations, by component type.
@@ -187,7 +187,7 @@ _TRANSLATIONS: dict[type[Component], tuple[Translation, Refusal]] = {}
 def translates(
     *types: type[Component], refuses: Refusal = lambda component: ""
 ) -> Callable[[Translation], Translation]:
-    """Registers how components of these types are expressed, and which of them are not."""
+    """Registers the translation of these component types, and the reasons to refuse some."""
 
     def register(function: Translation) -> Translation:
         _TRANSLATIONS.update((each, (function, refuses)) for each in types)
@@ -205,7 +205,7 @@ def why_not(component: Component) -> str:
     """Returns why a component cannot be expressed; "" if it can.
 
     Raises:
-        Nnet3Error: an installed package offers how, but it cannot be imported.
+        Nnet3Error: an installed package offers a translation that cannot be imported.
     """
     if type(component) not in _TRANSLATIONS:
         load_extensions(ENTRY_POINTS, component.type)

@@ -24,8 +24,9 @@ class Tensor:
         is_led: Whether it has the leading axis of the graph; constants have none.
         image: The elements of (rows, columns) as (images, channels, rows, heights), where a column
             is a channel of a height, and channels are next to each other. None if there is no such
-            tensor. What is done element by element is done with the image, and rows are made of it
-            where something reads rows: so neighbouring convolutions need no other order between.
+            tensor. Operations on single elements work on the image, and rows are made from it only
+            where something reads rows. So neighbouring convolutions need no reordering between
+            them.
     """
 
     graph: GraphBuilder
@@ -141,8 +142,8 @@ class Tensor:
         Args:
             mean: (channels,), as are the others.
             variance: At least 0.
-            scale: Of what is normalized.
-            offset: Added to it.
+            scale: The factor of the normalized values.
+            offset: Added to the product.
             epsilon: Added to the variance.
         """
         operands = [each.name for each in (self, scale, offset, mean, variance)]

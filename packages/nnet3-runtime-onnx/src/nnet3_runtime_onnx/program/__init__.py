@@ -1,4 +1,4 @@
-"""The commands of a computation: the ones that make a model, and the nodes for each."""
+"""The commands of a computation: those of one model, and the nodes for each command."""
 
 from nnet3_runtime_onnx.program.commands import Exchange, Translator, refusals
 from nnet3_runtime_onnx.program.parts import Part, Parts, State

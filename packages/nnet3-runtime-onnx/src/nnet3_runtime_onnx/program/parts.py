@@ -31,7 +31,7 @@ _MAKE = (
 """Commands after which their first matrix has lost its former content."""
 
 _DROP = (CompressMatrix.OPCODE, DeallocMatrix.OPCODE)
-"""Commands that end the content of a matrix; a later read is not a use of the former content."""
+"""Commands after which a matrix has other content, or none."""
 
 Numbers = frozenset[int]
 

@@ -81,10 +81,10 @@ class Formula:
     """The arithmetic of one component type. It holds no state.
 
     The first line of the docstring of a subclass is the formula; the rest gives its source and the
-    meaning of its letters. For one Propagate, `memo` is called, then `forward`; for StoreStats
-    `statistics`; for Backprop `decide`, `backward` if an input derivative is wanted, `gradient`,
-    `backward_statistics`, all with the component as it was before; for BackpropNoModelUpdate
-    `backward` alone. A formula needs `x`, `y` and `memo` only as the component's properties say
+    meaning of its letters. Propagate calls `memo`, then `forward`. StoreStats calls `statistics`.
+    Backprop calls `decide`, `backward` if an input derivative is wanted, `gradient`, and
+    `backward_statistics`, all with the component as it was before. BackpropNoModelUpdate calls only
+    `backward`. A formula needs `x`, `y` and `memo` only as the component's properties say
     (BACKPROP_NEEDS_INPUT, ...).
     """
 

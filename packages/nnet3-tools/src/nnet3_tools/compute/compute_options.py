@@ -1,4 +1,4 @@
-"""The options of the tools that compute outputs for each frame, and whether they fit a network."""
+"""The options of the tools that compute outputs for each frame, and checks against a network."""
 
 from __future__ import annotations
 

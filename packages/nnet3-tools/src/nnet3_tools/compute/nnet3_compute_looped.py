@@ -1,6 +1,6 @@
 """nnet3-compute-looped: runs a network over features chunk by chunk, as Kaldi's looped decoders.
 
-Kaldi has no tool of this name: its outputs are what `nnet3-latgen-faster-looped` decodes.
+Kaldi has no tool of this name. The outputs are those that `nnet3-latgen-faster-looped` decodes.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def command(
 ) -> int:
     """Run a trained nnet3 network over features, chunk by chunk, as while the frames come.
 
-    A chunk goes on from what the chunks before it have computed, so that nothing is computed twice,
-    and recurrences have no limit to the left. The outputs are those that Kaldi's looped decoders
+    A chunk uses the rows that earlier chunks have computed. So nothing is computed twice, and
+    recurrences have no limit to the left. The outputs are those that Kaldi's looped decoders
     (nnet3-latgen-faster-looped) decode. NNET-IN is a Kaldi model, .raw or .mdl.
     """
     check_ivector_options(ivectors, online_ivectors, online_ivector_period)

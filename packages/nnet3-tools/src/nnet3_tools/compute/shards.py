@@ -35,7 +35,7 @@ Ivectors = tuple["FloatArray | None", "FloatArray | None"]
 """The i-vector of an utterance and its online i-vectors."""
 
 Compute = Callable[["Model", "FloatArray", Ivectors], "FloatArray"]
-"""From a model, features (frames, dim) and i-vectors, what is written of an utterance."""
+"""Computes the result of an utterance from a model, features (frames, dim) and i-vectors."""
 
 
 def outputs_of(
@@ -54,7 +54,7 @@ def xvector_of(
 
 @attrs.frozen(kw_only=True, eq=False)
 class Shard:
-    """A few utterances with all that a worker needs to compute them.
+    """A few utterances with all data that a worker needs to compute them.
 
     Attributes:
         model: The file of the model.

@@ -136,7 +136,7 @@ class UtteranceRun:
         Raises:
             ModelFileError: the file cannot be read, or holds no nnet3 model.
             RunError, ContextError: the network cannot be run.
-            DeviceError: there is no GPU that can be used, and it was asked for.
+            DeviceError: the options ask for a GPU, and there is none that can be used.
             RunError: --profile was given with a GPU.
         """
         device = "cuda" if self._wants_gpu() else "cpu"

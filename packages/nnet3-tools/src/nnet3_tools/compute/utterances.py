@@ -1,6 +1,6 @@
 """A tool's main loop: computes something for each utterance of a table of features.
 
-Utterances are read ahead, but only as far as keeps all threads busy during a long task and lets
+The loop reads utterances ahead, but only so far that all threads stay busy during a long task and
 chunks fill minibatches (`UtteranceQueue`).
 """
 

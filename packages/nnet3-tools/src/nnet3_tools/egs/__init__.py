@@ -1,1 +1,1 @@
-"""Kaldi's command lines for examples: made, merged, shuffled, chosen, copied."""
+"""Kaldi's command lines that make, merge, shuffle, choose and copy examples."""

@@ -95,7 +95,7 @@ class CopyOptions:
         frame_shift: The number of frames by which to move examples.
         left_context: Number of frames to keep before the output; None for all.
         right_context: Number of frames to keep after it; None for all.
-        relabelling: What tables say of the outputs.
+        relabelling: New weights and names of outputs, from tables.
     """
 
     random: bool
@@ -212,7 +212,7 @@ class Copying:
         return num_read, num_written, num_missing
 
     def _count(self, rng: CRandom) -> int:
-        """How many times to write an example: the proportion, randomly rounded up or down."""
+        """The number of times to write an example: the proportion, randomly rounded up or down."""
         wanted = self.options.keep_proportion
         whole = math.floor(wanted)
         return whole + rng.with_probability(wanted - whole)

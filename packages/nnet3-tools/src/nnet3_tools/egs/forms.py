@@ -1,4 +1,4 @@
-"""Tables of examples of one kind or another, as the tools read and write them."""
+"""Kinds of examples, and the tables of each kind, as the tools read and write them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ NNET3 = ExampleForm(
     decode=read_example,
     encode=lambda example, binary: example_bytes(example, binary=binary),
 )
-"""The examples of nnet3-get-egs and its kin."""
+"""The examples of nnet3-get-egs and of the tools for its examples."""
 
 
 def form_for(nnet: Nnet) -> ExampleForm:

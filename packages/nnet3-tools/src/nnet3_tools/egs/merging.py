@@ -67,7 +67,7 @@ def merge(
     Raises:
         click.ClickException: no minibatch was made.
         TableError, ModelFileError: a table cannot be read or written.
-        ExampleError: the rules make no sense, or examples do not fit each other.
+        ExampleError: the rules are not valid, or examples do not fit each other.
     """
     from nnet3_tools.egs.forms import check_files
 

@@ -1,4 +1,4 @@
-"""nnet3-subset-egs: some of many examples."""
+"""nnet3-subset-egs: chooses some of many examples."""
 
 from __future__ import annotations
 

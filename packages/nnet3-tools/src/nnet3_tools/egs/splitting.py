@@ -173,7 +173,7 @@ class ExampleMaker:
         Raises:
             click.ClickException: no example was made.
             TableError, ModelFileError: a table cannot be read or written.
-            ExampleError: an option makes no sense.
+            ExampleError: an option is not valid.
         """
         from nnet3_training.egs import CRandom, UtteranceSplitter, make_examples
 

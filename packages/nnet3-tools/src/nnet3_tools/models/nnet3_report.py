@@ -56,7 +56,8 @@ def command(
     """Describe the network in MODEL-IN, .raw or .mdl, as the HTML page PAGE-OUT.
 
     The page has a drawing of the network, a table of its components with statistics of parameters
-    and activations, what a request is compiled to, and where its time goes. It needs no other file.
+    and activations, the program of a request, and the time of each part of it. It needs no other
+    file.
     """
     from nnet3_descriptors.files import write_atomically
 

@@ -219,8 +219,8 @@ def command(
     The input of the model is (sequences, frames with context, columns), its output (sequences,
     frames, columns). An i-vector is (sequences, 1, columns). Batch-norm and dropout are in test
     mode. With --stream, ONNX-OUT is for one chunk after the other, and NAME.start.onnx beside
-    NAME.onnx for those at the beginning; outputs next_state.* of a call are inputs state.* of the
-    next one.
+    NAME.onnx is for the first chunks. The outputs next_state.* of a call are the inputs state.* of
+    the next one.
     """
     from nnet3_descriptors.editing import collapse_model
 

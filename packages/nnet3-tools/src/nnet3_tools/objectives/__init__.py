@@ -1,1 +1,1 @@
-"""What the tools that compute objectives on examples share: options, training steps, log lines."""
+"""The common parts of tools that compute objectives: options, training steps, log lines."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _LARGEST_PHASE = 100_000
 
 _NO_TIME = 2**31 - 1
-"""A time that sets no limit; nor do times of larger magnitude, such as the least 32-bit number."""
+"""Times of this magnitude or a larger one, such as the least 32-bit number, set no limit."""
 _LIMITS = ("min_deriv_time", "max_deriv_time", "max_deriv_time_relative")
 
 _OPTIONS = (

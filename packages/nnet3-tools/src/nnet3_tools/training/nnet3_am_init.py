@@ -24,8 +24,8 @@ def command(names: tuple[str, ...], binary: bool) -> None:
     """Make the acoustic model MODEL-OUT, a .mdl file, from the network NNET-IN, a .raw file.
 
     The transition model is made from TREE and TOPOLOGY. If only one file stands before NNET-IN, it
-    must begin with a transition model, which is used. The model has no priors. A file can be "-",
-    "command |" or "| command".
+    must begin with a transition model, and the tool takes that. The model has no priors. A file can
+    be "-", "command |" or "| command".
     """
     if len(names) not in (3, 4):
         raise click.UsageError(f"expected three or four files, got {len(names)}")

@@ -1,4 +1,4 @@
-"""nnet3-show-progress: how the parameters of two networks differ, and the effect of that."""
+"""nnet3-show-progress: prints how the parameters of two networks differ, and the effect of that."""
 
 from __future__ import annotations
 

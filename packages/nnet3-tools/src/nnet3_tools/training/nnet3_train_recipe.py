@@ -144,12 +144,12 @@ def command(
     report: str | None,
     **options: Any,
 ) -> None:
-    """Train a network from scratch in the folder DIR, or go on with the run there.
+    """Train a network from scratch in the folder DIR, or continue the run there.
 
     A new run needs --nnet-config or --nnet, and data: --features with --alignments, --posteriors or
-    --targets; for a chain model --features with --supervisions, and --den-fst; or --egs. To go on,
-    give DIR alone. The result is DIR/final.raw: the same, to the last bit, whatever --jobs and
-    --dask are, and however often the run was interrupted.
+    --targets; for a chain model --features with --supervisions, and --den-fst; or --egs. To
+    continue, give DIR alone. The result is DIR/final.raw. It is the same to the last bit, whatever
+    --jobs and --dask are, and however often the run was interrupted.
     """
     from nnet3_training.recipes import TrainingRun, train_recipe
 

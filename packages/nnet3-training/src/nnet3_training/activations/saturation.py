@@ -19,7 +19,7 @@ sigmoid and tanh; for a rectifier, the part of frames in which it is positive.""
 
 
 def saturated_units(component: Component) -> tuple[int, int] | None:
-    """How many units of a nonlinearity are saturated, or dead, and how many it has.
+    """Counts the units of a nonlinearity: those that are saturated or dead, and all.
 
     None if the component is not a nonlinearity that can saturate, or has no statistics.
     """

@@ -1,11 +1,10 @@
 """'Chain' models: trained by lattice-free MMI (Povey et al., Interspeech 2016).
 
 fsts/                                                     FSTs as arrays, their files, operations
-graphs/                                                   the denominator, and supervisions, made
-supervision.py, supervision_files.py, example_files.py    what is trained on
-example_changes.py                                        examples moved, weighted
-options.py, denominator.py, numerator.py, objective.py    what is maximised
-training.py                                               as the objective of a Trainer
+graphs/                                                   making the denominator and supervisions
+supervision.py, supervision_files.py, example_files.py    supervisions and examples
+example_changes.py examples moved, weighted options.py, denominator.py, numerator.py, objective.py
+the objective training.py                                               the objective of a Trainer
 """
 
 from typing import TYPE_CHECKING

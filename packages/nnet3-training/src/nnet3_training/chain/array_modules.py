@@ -63,8 +63,8 @@ class ArrayModules:
 
         Args:
             source: (rows, columns).
-            rows: (n,) int32, none beyond the source.
-            out: (n, columns), where they go.
+            rows: (n,) int32, rows of the source.
+            out: (n, columns), the destination.
         """
         # With the default mode NumPy checks for missing rows and works on a copy of `out`, so that
         # it can undo its work. CuPy has no modes.

@@ -67,7 +67,7 @@ class _Products:
 
 
 class DenominatorGraph:
-    """The hidden Markov model of all phone sequences, made of den.fst.
+    """The hidden Markov model of all phone sequences, made from den.fst.
 
     It owns its working memory, so only one thread at a time may use it.
 
@@ -157,7 +157,7 @@ class DenominatorGraph:
         Args:
             output: (frames * sequences, pdfs) float32 or float64, the rows of a frame side by side,
                 of NumPy or CuPy; the precision is that of the computation.
-            num_sequences: How many sequences there are.
+            num_sequences: Number of sequences.
             leaky: Kaldi's leaky-hmm-coefficient.
             derivative: Whether the derivative is wanted.
         """
@@ -252,7 +252,7 @@ class DenominatorGraph:
 
 @attrs.frozen(eq=False)
 class DenominatorResult:
-    """What the denominator gives for a minibatch.
+    """The denominator's result for a minibatch.
 
     Attributes:
         log_prob: The log-probability, summed over sequences.

@@ -35,8 +35,8 @@ def shifted(example: TrainingExample, frames: int, *, step: int | None = None) -
 
     Args:
         example: An example of any kind.
-        frames: By how many frames.
-        step: The distance in time of the frames of its outputs; None if they tell.
+        frames: The number of frames.
+        step: The distance in time of the frames of its outputs; None to take it from the indexes.
 
     Raises:
         ExampleError: an output has one frame only, and no step is given; or a t is not a 32-bit

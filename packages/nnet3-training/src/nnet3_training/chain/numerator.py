@@ -82,7 +82,7 @@ def _arcs_by_frame(frames: _Integers, arcs: _Arcs, num_frames: int) -> list[_Arc
 
 @attrs.frozen(eq=False)
 class NumeratorResult:
-    """What the numerator gives for a minibatch.
+    """The numerator's result for a minibatch.
 
     Attributes:
         log_prob: The log-probability, summed over sequences; -inf where no path is possible.

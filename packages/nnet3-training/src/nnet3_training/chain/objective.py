@@ -56,7 +56,7 @@ class ChainObjective:
 
     Attributes:
         graph: The denominator.
-        options: How.
+        options: The options.
         num_failed: Number of minibatches whose objective could not be computed.
     """
 

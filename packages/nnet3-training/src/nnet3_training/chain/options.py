@@ -1,4 +1,4 @@
-"""How the objective of 'chain' models is computed; loads nothing that computes."""
+"""The options of the objective of 'chain' models; the module imports nothing that computes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,16 @@ def _coefficient(default: float, *, is_share: bool = False) -> Any:
 
 @attrs.frozen(kw_only=True)
 class ChainOptions:
-    """How the objective is computed; names and defaults are those of Kaldi's nnet3-chain-train.
+    """The options of the objective; names and defaults are those of Kaldi's nnet3-chain-train.
 
     Attributes:
         leaky_hmm_coefficient: In each frame the denominator's HMM may go from any state to any
-            other, with this times the other state's average probability.
-        l2_regularize: Adds to the objective -1/2 times this times the squared output.
-        out_of_range_regularize: The derivative pulls outputs beyond 30 and -30 back by this times
-            the distance. Kaldi does so with twice the number on every other minibatch, at random.
+            other. The probability is this coefficient times the average probability of the other
+            state.
+        l2_regularize: The factor of the term -1/2 times the squared output in the objective.
+        out_of_range_regularize: The derivative pulls outputs beyond 30 and -30 back by this factor
+            times the distance. Kaldi does so with twice the factor, on half of the minibatches,
+            chosen at random.
         xent_regularize: Multiplies the derivative at the cross-entropy output; 0 for no such
             output.
         apply_deriv_weights: Whether derivatives are multiplied by the weights of frames.

@@ -1,4 +1,4 @@
-"""What is known about the sequences that a 'chain' model is trained on."""
+"""The supervision of the sequences on which a 'chain' model is trained."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class ChainSupervision:
 
     Attributes:
         weight: Multiplies the objective.
-        num_sequences: How many sequences there are.
+        num_sequences: Number of sequences.
         frames_per_sequence: Output frames of each.
         label_dim: Number of pdfs.
         fst: An acceptor of all sequences.
         e2e_fsts: An acceptor for each sequence.
-        alignment_pdfs: One pdf for each frame, for gathering statistics, if examples were made
-            without constraints on time; else empty.
-        deriv_weights: (frames * sequences,), factors of the derivative of each output row, with
-            which a frame that several examples share counts once; or empty.
+        alignment_pdfs: One pdf for each frame, for statistics, if examples were made without
+            constraints on time; else empty.
+        deriv_weights: (frames * sequences,), factors of the derivative of each output row; or
+            empty. With them a frame that several examples share counts once.
 
     Raises:
         ExampleError: a number is out of range, or the FSTs are not as described above.
@@ -146,7 +146,7 @@ class ChainSupervision:
 
 
 def state_times(fst: Fst) -> npt.NDArray[np.int64]:
-    """How many labels are read before each state.
+    """The number of labels that are read before each state.
 
     Args:
         fst: An FST without epsilons. All paths to a state must have the same length, states must be
@@ -156,7 +156,7 @@ def state_times(fst: Fst) -> npt.NDArray[np.int64]:
         (states,) int64; the last element is the number of frames.
 
     Raises:
-        ExampleError: the FST is no such FST.
+        ExampleError: the FST does not meet these conditions.
     """
     if fst.start != 0:
         raise ExampleError(f"a supervision's FST must start at state 0, found {fst.start}")

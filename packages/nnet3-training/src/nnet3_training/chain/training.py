@@ -67,7 +67,7 @@ class ChainTraining:
 
     @property
     def options(self) -> ChainOptions:
-        """How the objective is computed."""
+        """The options of the objective."""
         return self.objective.options
 
     def prepared(self, example: TrainingExample) -> TrainingExample:

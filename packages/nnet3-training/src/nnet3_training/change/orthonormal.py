@@ -17,7 +17,7 @@ SPREADS = (1.02, 1.1)
 """The step is halved for each of these that the spread of the eigenvalues exceeds."""
 
 SMALLEST_TRACE = 1.0e-15
-"""A matrix with less belongs to a component that is not used, and is left alone."""
+"""A matrix with less belongs to an unused component, and does not change."""
 
 
 def record_orthonormal_step(tape: Tape, matrix: Array, scale: float) -> None:

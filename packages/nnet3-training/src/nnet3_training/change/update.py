@@ -21,7 +21,7 @@ class ParameterGroup:
     Attributes:
         component: Number of the component; several groups of a composite one have the same.
         start: Number of the first parameter.
-        size: How many there are.
+        size: Their number.
         rate: Their learning rate.
         decay: The negative factor that gives, times a parameter, the learning rate times the
             derivative of the l2 term by the parameter, for one sequence.
@@ -69,8 +69,8 @@ class LimitedChange:
     """The part of a proposed change that is made.
 
     Attributes:
-        factors: By component number, what its change is multiplied by: both limits and the scale of
-            the step.
+        factors: By component number, the factor of its change: both limits and the scale of the
+            step.
         limited: The components whose own limit was exceeded, with the factor that reduces their
             change.
         global_factor: The factor by which the common limit reduces the change; 1 if it was not
@@ -223,7 +223,7 @@ class ParameterUpdate:
         return tuple(self._sum_rates.values())
 
     def resume(self, running_sum: Array, sum_rates: Sequence[float]) -> None:
-        """Goes on from `running_sum` and `sum_rates`.
+        """Continues from `running_sum` and `sum_rates`.
 
         Raises:
             SerializationError: they belong to other parameters, or to another momentum.

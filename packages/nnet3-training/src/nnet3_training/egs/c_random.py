@@ -1,6 +1,7 @@
 """The random numbers of the GNU C library, which Kaldi draws on Linux.
 
-With them the same examples are chosen, and utterances are cut alike, as by Kaldi's tools.
+With these numbers the package chooses the same examples as Kaldi's tools, and cuts utterances at
+the same places.
 
 Source: `random_r` of the GNU C library, an additive feedback generator: x[i] = x[i-3] + x[i-31]
 modulo 2^32; the lowest bit is dropped.

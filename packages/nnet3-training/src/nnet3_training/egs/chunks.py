@@ -27,7 +27,7 @@ _NEARLY_AS_GOOD = 1.9999
 
 @attrs.frozen(kw_only=True)
 class SplitOptions:
-    """How utterances are split; names and defaults are those of Kaldi.
+    """The options for splitting utterances; names and defaults are those of Kaldi.
 
     Attributes:
         num_frames: The lengths of chunks; a split can repeat the first one. Empty for one chunk for
@@ -92,8 +92,8 @@ class UtteranceChunk:
         num_frames: Its number of frames.
         left_context: Frames of the input before it.
         right_context: Frames after it.
-        weights: (frames of the output,), one over the number of chunks that a frame is in. Frames
-            of the input that are too few for another one of the output do not count.
+        weights: (output frames,), 1 divided by the number of chunks that contain the frame. Input
+            frames at the end that are too few for an output frame do not count.
     """
 
     first_frame: int
@@ -107,7 +107,7 @@ class UtteranceSplitter:
     """Splits utterances, and counts.
 
     Attributes:
-        options: How.
+        options: The options.
         num_utterances: Number of utterances split so far.
         num_frames: Number of their frames.
         num_overlapping: Number of frames that a chunk shares with the one before, summed over
@@ -205,7 +205,7 @@ class UtteranceSplitter:
 
     @property
     def num_chunks(self) -> int:
-        """How many chunks there were."""
+        """The number of chunks so far."""
         return self.lengths.total()
 
     def lines(self) -> list[str]:

@@ -40,7 +40,7 @@ _OTHER_OBJECTS: Final = {
     "<Nnet3ChainEg>": "an example of a chain model",
     "[": "a matrix or a vector in text",
 } | dict.fromkeys(("FM", "DM", "CM", "CM2", "CM3"), "a matrix, as of features")
-"""What else tables hold, by its first token."""
+"""Other things that tables hold, by their first token."""
 
 
 def expect_example(reader: Reader, token: str) -> None:

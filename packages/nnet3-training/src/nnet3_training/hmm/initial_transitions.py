@@ -16,7 +16,7 @@ def initial_transition_model(tree: ContextDependency, topology: HmmTopology) -> 
     Transition states are in the order of their phone, HMM state, pdf and pdf of the self-loop.
 
     Raises:
-        HmmError: the topology makes no sense, or the tree does not fit it.
+        HmmError: the topology is not valid, or the tree does not fit it.
     """
     check_topology(topology)
     has_pairs = any(

@@ -19,12 +19,12 @@ from nnet3_training.errors import HmmError
 from nnet3_training.hmm.transitions import Transitions
 
 _ROUNDS = 3
-"""How often probabilities are made to add up to 1, and then raised to the floor."""
+"""Number of rounds; each makes probabilities add up to 1, and raises them to the floor."""
 
 
 @attrs.frozen(kw_only=True)
 class TransitionTraining:
-    """How probabilities are estimated; names and defaults are Kaldi's.
+    """The options of estimation; names and defaults are Kaldi's.
 
     Attributes:
         transition_floor: The smallest probability.
@@ -66,9 +66,9 @@ def train_transitions(
     """Estimates the probabilities.
 
     Args:
-        transitions: The model as it is.
+        transitions: The old model.
         counts: (ids,), the count of each transition-id; the count of id 0 is ignored.
-        options: How.
+        options: The options.
 
     Raises:
         HmmError: the number of counts is not 1 + the number of transition-ids; or states that share

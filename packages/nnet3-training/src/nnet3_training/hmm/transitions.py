@@ -49,7 +49,7 @@ class Transitions:
 
     @property
     def num_ids(self) -> int:
-        """How many transitions there are."""
+        """Number of transitions."""
         return len(self.pdfs) - 1
 
     @property
@@ -161,7 +161,7 @@ def read_transitions(source: PathOrFile) -> Transitions:
 
     Args:
         source: A path, or a file open for reading bytes: a transition model alone (0.trans_mdl), or
-            what begins with one (final.mdl).
+            a file that begins with one (final.mdl).
 
     Raises:
         ModelFileError: the file cannot be read, or holds something else; the error says where.

@@ -42,7 +42,7 @@ class Table:
 
     Attributes:
         key: -1 for the class of the pdf, or a position in the window of phones.
-        branches: Where value 0, 1, ... lead; None where nothing is known.
+        branches: The nodes for value 0, 1, ...; None for a value without one.
     """
 
     key: int
@@ -56,8 +56,8 @@ class Split:
     Attributes:
         key: As in a `Table`.
         yes_values: The values, ascending, that lead to `yes`.
-        yes: Where they lead.
-        no: Where all other values lead.
+        yes: The node for these values.
+        no: The node for all other values.
     """
 
     key: int
@@ -70,7 +70,7 @@ class Split:
         object.__setattr__(self, "_set", frozenset(self.yes_values))
 
     def branch(self, value: int) -> EventMap:
-        """Where a value leads."""
+        """The node for a value."""
         return self.yes if value in self._set else self.no
 
 
@@ -118,7 +118,8 @@ class ContextDependency:
     """A tree, as `tree` beside a final.mdl.
 
     Attributes:
-        context_width: How many phones decide, for example 2 for a phone and the one before it.
+        context_width: Number of phones that decide, for example 2 for a phone and the one before
+            it.
         central_position: Position of the phone itself among them, from 0.
         to_pdf: The root.
 
@@ -143,7 +144,7 @@ class ContextDependency:
 
     @property
     def right_context(self) -> int:
-        """How many phones behind the phone decide."""
+        """Number of phones after the phone that decide."""
         return self.context_width - 1 - self.central_position
 
     def pdf(self, window: Sequence[int], pdf_class: int) -> int:

@@ -25,7 +25,7 @@ from nnet3_training.hmm.tree import ContextDependency, EventMap, Leaf, Split, Ta
 
 _BINARY = b"\0B"
 _UNSIGNED = 0xFC
-"""What precedes an unsigned integer of four bytes in binary files: -4."""
+"""The byte before an unsigned integer of four bytes in binary files: -4."""
 _MAX_BRANCHES = 1 << 20
 _MAX_DEPTH = 400
 _NONE = "NULL"

@@ -21,8 +21,8 @@ def diverged_jobs(jobs: Sequence[JobRecord], max_difference: float) -> dict[int,
 
     Args:
         jobs: All jobs of the iteration.
-        max_difference: By so much per frame an objective, with its auxiliary terms, may be below
-            that of the best job.
+        max_difference: The objective per frame of a job, with its auxiliary terms, may be below
+            that of the best job by this much.
     """
     found = {number: job.failure for number, job in enumerate(jobs) if job.failure}
     sound = {number: job.figures for number, job in enumerate(jobs) if number not in found}

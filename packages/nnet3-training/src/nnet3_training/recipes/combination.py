@@ -19,7 +19,7 @@ from nnet3_training.objectives import ObjectiveFunction
 
 @attrs.frozen(kw_only=True)
 class Combination:
-    """How models are combined; names and defaults are those of nnet3-combine.
+    """The options of combining models; names and defaults are those of nnet3-combine.
 
     Attributes:
         max_objective_evaluations: Approximate number of averages, of more and more models, whose
@@ -79,11 +79,11 @@ def combine(
         nnets: Models of the same structure, the last one of a training run first; one is in memory
             at a time.
         examples: The examples to evaluate on; the objective is that of their outputs.
-        options: How.
-        num_nnets: How many models there are.
+        options: The options.
+        num_nnets: Number of models.
         objective: The objective function, such as a `ChainTraining`; by default the objectives of
             the output nodes.
-        device: Where to compute.
+        device: The device, as for an `Evaluator`.
         stats_objective: The objective function while statistics are gathered afterwards; by default
             the same. It may use outputs that the choice ignores.
         after_evaluation: Called with the number of models of an average, and its objective.

@@ -1,4 +1,4 @@
-"""The archives of examples that the jobs of a run are trained on, made once of utterances."""
+"""The archives of examples on which the jobs of a run train; they are made once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OPEN_FILES = 200
 
 
 def archive_path(folder: Path, number: int) -> Path:
-    """Where archive `number`, from 0, is."""
+    """The path of archive `number`, from 0."""
     return folder / f"train.{number}.ark"
 
 
@@ -64,7 +64,7 @@ def make_archives(
         nnet: Says how much context an example needs.
         objective: Makes the examples.
         options: Of the run.
-        folder: Where to; it is there when everything is in it, and not before.
+        folder: The folder to write; it exists only when all archives are complete.
 
     Raises:
         RecipeError: there are too few utterances, or none is long enough; or they are not of the

@@ -29,14 +29,14 @@ def fine_tune(
 ) -> Nnet:
     """Trains a model further, and changes only its parameters.
 
-    Batch-norm is in test mode and keeps its statistics, and nothing is dropped out: so the model
-    begins with the outputs that it has in use.
+    Batch-norm is in test mode and keeps its statistics, and dropout is off. So the model begins
+    with the outputs that it has in use.
 
     Args:
         nnet: The trained network.
         training: The objective.
         examples: Examples of one sequence each, held in memory.
-        options: How.
+        options: The options.
         device: As for `Trainer`.
         after_epoch: Called after each epoch with its number, from 1, the network, and the
             objectives.

@@ -2,14 +2,15 @@
 
 In each iteration several jobs train the same network, each on its own archive of examples; the next
 network is the average of their results, without those of jobs that diverged. The number of jobs
-grows from iteration to iteration, and the learning rate falls with the archives that have been used
-(Povey et al., "Parallel training of DNNs with natural gradient and parameter averaging", 2014,
-https://arxiv.org/abs/1410.7455).
+grows from iteration to iteration. The learning rate falls with the number of archives that have
+been used (Povey et al., "Parallel training of DNNs with natural gradient and parameter averaging",
+2014, https://arxiv.org/abs/1410.7455).
 
-Where outputs have a part of the frame rate, each pass over an archive moves its inputs by another
-number of frames, so that every frame of the input is trained at every place between two outputs.
+If outputs have a part of the frame rate, each pass over an archive shifts the inputs by another
+number of frames. So the network sees every input frame at every place between two outputs.
 
-The help of nnet3-train-recipe reads the options: what only checks them is imported when it does.
+The help of nnet3-train-recipe reads the options. So modules that only check options are imported
+when they are used.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def _rules(_: object, field: attrs.Attribute[Any], value: str) -> None:
 
 @attrs.frozen(kw_only=True)
 class RecipeOptions:
-    """How a network is trained from scratch; most names are those of Kaldi's scripts.
+    """The options of training from scratch; most names are those of Kaldi's scripts.
 
     Attributes:
         num_epochs: Number of times that each example is used, on average.
@@ -83,16 +84,17 @@ class RecipeOptions:
         diagnostic_examples: The number of training examples, and of held-out examples, on which
             the recipe measures after each iteration, and by which it chooses the best combination.
         max_models_combine: The largest number of last models to average at the end, at most half of
-            all. The recipe averages the number of models that is best.
+            all. The recipe averages as many models as give the best objective.
         seed: The seed for the order of examples and for the random numbers of training.
-        dropout_schedule: The part of values that dropout drops, by the part of the data that has
-            been used, as Kaldi writes it: "0,0@0.2,0.5@0.5,0"; see `DropoutFunction.parse`. The
-            recipe sets it for each iteration. Empty to leave the network as it is.
-        max_objective_difference: The average of an iteration leaves out a job whose objective per
-            frame is that much worse than that of the best job, because it has diverged; `inf` to
-            leave out only jobs whose objective is not finite.
-        chain: How LF-MMI is computed, if the network is a 'chain' model; None for what the output
-            nodes ask for.
+        dropout_schedule: The proportion of values that dropout drops, as a function of the data
+            that has been used, as Kaldi writes it: "0,0@0.2,0.5@0.5,0"; see
+            `DropoutFunction.parse`. The recipe sets it for each iteration. Empty to leave the
+            network as it is.
+        max_objective_difference: A job has diverged if its objective per frame is worse than that
+            of the best job by more than this. The average of an iteration leaves such jobs out.
+            With `inf` it leaves out only jobs whose objective is not finite.
+        chain: The options of LF-MMI, if the network is a 'chain' model; None for the objectives of
+            the output nodes.
 
     Raises:
         RecipeError: a number is out of range.
@@ -150,8 +152,8 @@ class Iteration:
         number: From 0; it makes network `number` + 1 of network `number`.
         archives: The numbers, from 0, of the archives of its jobs.
         learning_rate: The effective rate.
-        frame_shifts: For each job, by how many frames its inputs are moved.
-        dropout: By pattern of names, the part of values that is dropped.
+        frame_shifts: For each job, the number of frames by which its inputs are shifted.
+        dropout: By pattern of names, the proportion of values that dropout drops.
     """
 
     number: int

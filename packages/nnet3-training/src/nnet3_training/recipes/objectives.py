@@ -1,4 +1,4 @@
-"""What a run maximises, and the examples that such an objective needs.
+"""The objectives of runs, and the examples that they need.
 
 All else of a run is the same for every objective. An objective makes examples of utterances, writes
 and reads them, and gives the function that a `Trainer` maximises.
@@ -31,7 +31,7 @@ from nnet3_training.examples import TrainingExample
 from nnet3_training.objectives import ObjectiveFunction
 
 TrainingData = Utterance | ChainUtterance | TrainingExample
-"""What a run is trained on: utterances, or examples that are made already."""
+"""The data of a run: utterances, or finished examples."""
 
 _ANY_XENT = 0.1
 
@@ -42,11 +42,11 @@ class RunObjective(Protocol):
     def examples(
         self, nnet: Nnet, splitter: UtteranceSplitter, rng: np.random.Generator
     ) -> Callable[[TrainingData], list[TrainingExample]]:
-        """What makes the examples of an utterance; the list is empty if it is too short.
+        """The function that makes the examples of an utterance: none if it is too short.
 
         Raises:
             RecipeError: (the result) an argument is of another kind.
-            ExampleError: (the result) an argument makes no sense.
+            ExampleError: (the result) an argument is not valid.
         """
         ...
 
@@ -67,13 +67,13 @@ class RunObjective(Protocol):
         ...
 
     def stats_function(self, nnet: Nnet) -> ObjectiveFunction | None:
-        """What computes all outputs, so that all components have statistics; else the same."""
+        """The objective for statistics: it uses all outputs, so that all components have some."""
         ...
 
 
 @attrs.frozen
 class FrameObjective:
-    """What the output nodes ask for: classes of frames, or numbers to be reached.
+    """The objectives that the output nodes name: for classes of frames, or for target values.
 
     Attributes:
         compress: Whether to compress features, and targets, that are not compressed yet.
@@ -120,7 +120,7 @@ class ChainRunObjective:
 
     Attributes:
         den_fst: The file of the denominator.
-        options: How it is computed.
+        options: The options of the objective.
         compress: Whether to compress features that are not compressed yet.
     """
 

@@ -39,7 +39,7 @@ class Figure:
 
 @attrs.frozen(kw_only=True)
 class JobRecord:
-    """What a job of an iteration did.
+    """The record of a job of an iteration.
 
     Attributes:
         archive: The number of its archive, from 0.
@@ -65,7 +65,7 @@ class JobRecord:
 
 @attrs.frozen(kw_only=True)
 class IterationRecord:
-    """What an iteration did.
+    """The record of an iteration.
 
     Attributes:
         number: Number of the iteration, from 0; it made network `number` + 1.
@@ -109,7 +109,7 @@ class Diagnostics:
 
 @attrs.frozen(kw_only=True)
 class FinalRecord:
-    """How a run ended.
+    """The record of a run's end.
 
     Attributes:
         num_models: Number of averaged models, the last ones of the run.

@@ -54,8 +54,8 @@ class TrainingTask:
         iteration: The iteration.
         job: Number of the job in its iteration.
         options: The options of the run.
-        objective: What is maximised.
-        device: Where to compute, as for a `Trainer`.
+        objective: The objective to maximise.
+        device: The device, as for a `Trainer`.
     """
 
     folder: Path

@@ -1,13 +1,11 @@
 """A run of training from scratch, in a folder that always records its progress.
 
-recipe.json                what the run is of
-den.fst                    of a 'chain' model, the denominator
-archives/                  examples: train.NUMBER.ark, diagnostic.train.ark, ...
-models/NUMBER.raw          networks; 0 is the one to begin with. Old ones are removed
-jobs/NUMBER.JOB.raw        networks of the jobs of an iteration that is not done yet
-iterations/NUMBER.json     what an iteration did: it is done when this is there
-diagnostics/NUMBER.json    what network NUMBER reaches
-final.raw, final.json      the result: the run is done when final.json is there
+recipe.json                the options of the run den.fst of a 'chain' model, the denominator
+archives/                  examples: train.NUMBER.ark, diagnostic.train.ark, ... models/NUMBER.raw
+networks; 0 is the one to begin with. Old ones are removed jobs/NUMBER.JOB.raw        networks of
+the jobs of an iteration that is not done yet iterations/NUMBER.json     the record of an iteration:
+it is done when this file exists diagnostics/NUMBER.json    the objectives of network NUMBER
+final.raw, final.json      the result: the run is done when final.json exists
 """
 
 from __future__ import annotations
@@ -59,14 +57,14 @@ from nnet3_training.recipes.run_tasks import (
 from nnet3_training.workers import InProcess, Workers
 
 Event = ArchivesRecord | JobRecord | IterationRecord | FinalRecord
-"""What a run says of itself while it goes on."""
+"""The events that a run reports."""
 
 _DEN_FST = "den.fst"
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class TrainingRun:
-    """A run as it stands in a folder.
+    """The state of a run in a folder.
 
     Attributes:
         folder: The folder.
@@ -97,7 +95,7 @@ class TrainingRun:
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> TrainingRun:
-        """Reads how far a run is.
+        """Reads the state of a run.
 
         Raises:
             RecipeError: the folder holds no run, or a file of it is damaged.
@@ -132,7 +130,7 @@ class TrainingRun:
 
     @property
     def objective(self) -> RunObjective:
-        """What the run maximises, and the examples of it."""
+        """The objective of the run."""
         options = self.options
         if options.chain is None:
             return FrameObjective(options.compress)
@@ -176,8 +174,8 @@ def train_recipe(
     """Trains a network on utterances, or continues an interrupted run in the folder.
 
     The result is the same network, to the last bit, whichever workers run the jobs and however
-    often the run is interrupted; CUDA devices give other last bits than processors. The function
-    does not change a run that has ended.
+    often the run is interrupted. (CUDA devices and processors round differently.) The function does
+    not change a run that has ended.
 
     Args:
         folder: The folder that keeps the run.
@@ -187,17 +185,17 @@ def train_recipe(
             with the context that the network needs, and half of the frame subsampling factor more.
         options: The options; None to continue a run, or for the defaults.
         den_fst: The denominator of a 'chain' model, or the file that has it; None to continue.
-        workers: What runs the jobs of an iteration; by default this process, one by one.
-        devices: Where jobs compute, in turn: "cpu", "cuda", "cuda:<number>", of the machine that
+        workers: The workers that run the jobs of an iteration; by default this process, one by one.
+        devices: The devices of jobs, in turn: "cpu", "cuda", "cuda:<number>", of the machine that
             does the job.
         on_event: The function calls it with each event.
 
     Raises:
-        RecipeError: the folder holds a run of another network or denominator or with other
-            options; or it holds no run, and there is no network, no denominator or no utterance to
-            begin with; or a pattern of the schedule of dropout is that of no component.
-        ExampleError: the network has not the outputs of a 'chain' model, or the denominator does
-            not fit it.
+        RecipeError: the folder holds a run of another network or denominator, or with other
+            options. Or it holds no run, and the network, the denominator or the utterances are
+            missing. Or a pattern of the schedule of dropout matches no component.
+        ExampleError: the network lacks the outputs of a 'chain' model, or the denominator does not
+            fit it.
         DeviceError: there is no such device.
         WorkerError: workers died at the same job three times.
         TrainingError: training has diverged in all jobs of an iteration.

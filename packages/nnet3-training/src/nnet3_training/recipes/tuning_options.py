@@ -1,4 +1,4 @@
-"""How a model is trained on; loads nothing that trains."""
+"""The options of fine-tuning; the module imports nothing that trains."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def _at_least_one(_: object, field: attrs.Attribute[Any], value: object) -> None
 
 @attrs.frozen(kw_only=True)
 class FineTuning:
-    """How a trained model is trained further.
+    """The options of training a trained model further.
 
     Attributes:
         learning_rate: The rate of the first step; components multiply it by their factors.
         final_learning_rate: The rate of the last step; in between the rate falls by equal factors.
             None for a constant rate.
-        epochs: How often each example is used.
+        epochs: The number of times that each example is used.
         minibatch_size: Examples in a minibatch.
-        frozen: Patterns of names of components that stay as they are, `*` for any characters.
+        frozen: Patterns of names of components that do not change; `*` stands for any characters.
         momentum: See `TrainerOptions`.
         max_param_change: See `TrainerOptions`.
         seed: The seed for the order of examples, which is new in each epoch.

@@ -1,8 +1,7 @@
-"""Who computes: this process, processes beside it, or a Dask cluster. Results are the same.
+"""Workers: this process, other processes, or a Dask cluster. Their results are the same.
 
-workers.py         what all have in common
-processes.py       processes of this machine, of which one that dies is replaced
-dask_workers.py    the workers of a Dask cluster
+workers.py         the common interface processes.py       processes of this machine; a new one
+replaces one that dies dask_workers.py    the workers of a Dask cluster
 """
 
 from nnet3_training.workers.dask_workers import DaskWorkers

@@ -22,7 +22,7 @@ _READ_AHEAD = 2
 class DaskWorkers:
     """The workers of a cluster, as many as it has when tasks are handed out.
 
-    Dask does a task again whose worker died, as often as `distributed.scheduler.allowed-failures`
+    If a worker dies, Dask repeats its task, as often as `distributed.scheduler.allowed-failures`
     says. Give workers one thread each: the number of threads of the BLAS library belongs to the
     process. They need this package, and the folder under the same path.
     """

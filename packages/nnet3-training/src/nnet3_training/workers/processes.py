@@ -56,7 +56,7 @@ class _Worker:
 
 
 class Processes:
-    """Processes on this machine; one that dies is replaced, and its task is done again.
+    """Processes on this machine; if one dies, a new one replaces it and repeats its task.
 
     They are started when the first tasks come, anew and not as copies of this one, so a script that
     uses them has an `if __name__ == "__main__":`. They end with the context, and at once if this
@@ -84,7 +84,7 @@ class Processes:
 
     @property
     def process_ids(self) -> tuple[int, ...]:
-        """Those of the processes that there are now."""
+        """The ids of the present processes."""
         return tuple(worker.process.pid for worker in self._workers)
 
     def close(self) -> None:
@@ -182,7 +182,7 @@ def _ending(status: int | None) -> str:
 
 
 def _serve(pipe: Connection) -> None:
-    """What a process does: tasks, until nobody asks any more."""
+    """The work of a process: it does tasks until the other side closes."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asks decides what Ctrl-C ends
     os.environ.setdefault("MKL_NUM_THREADS", "1")  # MKL may be loaded within a task

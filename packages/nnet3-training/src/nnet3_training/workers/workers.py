@@ -1,7 +1,7 @@
-"""Tasks and those who do them.
+"""Tasks and workers.
 
-A result depends on its task alone: it is computed on one thread of the BLAS library, wherever that
-is, since sums on several threads differ in their last bits.
+A result depends on its task alone. Every worker computes it on one thread of the BLAS library,
+since sums on several threads differ in their last bits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Workers(Protocol):
 
     @property
     def count(self) -> int:
-        """How many tasks are done at a time."""
+        """The number of tasks that are done at a time."""
         ...
 
     def map(self, function: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
@@ -32,13 +32,13 @@ class Workers(Protocol):
         Tasks are taken as they are needed, so that there may be any number of them.
 
         Args:
-            function: What is to be done; one that can be imported.
-            tasks: What it is done with; values that can be sent to a process.
+            function: The function to call; it can be imported.
+            tasks: Its arguments; values that can be sent to a process.
 
         Raises:
             WorkerError: processes died at a task three times.
-            Exception: what the function raised, when the turn of that task comes; no further task
-                is begun.
+            Exception: the error of the function, when the turn of that task comes; no further task
+                begins.
         """
         ...
 

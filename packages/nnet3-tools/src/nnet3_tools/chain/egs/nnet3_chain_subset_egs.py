@@ -1,4 +1,4 @@
-"""nnet3-chain-subset-egs: some of many examples of chain models."""
+"""nnet3-chain-subset-egs: chooses some of many examples of chain models."""
 
 from __future__ import annotations
 

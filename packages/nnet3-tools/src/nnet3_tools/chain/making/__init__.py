@@ -1,1 +1,1 @@
-"""Command lines that make what chain models are trained on."""
+"""Command lines that make graphs, supervisions and examples of chain models."""

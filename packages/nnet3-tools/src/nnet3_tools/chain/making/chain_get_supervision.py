@@ -1,4 +1,4 @@
-"""chain-get-supervision: makes supervisions of alignments or phone lattices."""
+"""chain-get-supervision: makes supervisions from alignments or phone lattices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""nnet3-chain-get-egs: makes examples of chain models of features and supervisions."""
+"""nnet3-chain-get-egs: makes examples of chain models from features and supervisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of the utterances of chain models, in tables."""
+"""The tables of utterances of chain models: supervisions, i-vectors and weights."""
 
 from __future__ import annotations
 

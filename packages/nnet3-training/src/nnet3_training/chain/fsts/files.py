@@ -1,11 +1,12 @@
 """OpenFst's files: binary vector FSTs, compact acceptors, and the text form; read and written.
 
-Binary (numbers little-endian): the magic number, the type of the FST and that of its arcs (each a
-32-bit length and characters), 32-bit version and flags, then 64-bit properties, start state, number
-of states and number of arcs. Then, of a `vector`, for each state its final cost, the number of its
-arcs (64 bits), and each as input label, output label, cost, destination. Of a `compact_acceptor`,
-the position (32 bits) of each state's first element and the end, then elements of label, cost,
-destination: arcs, and the final cost of a state as the element with label -1, before its arcs.
+A binary file (numbers little-endian) begins with the magic number, the type of the FST and the type
+of its arcs (each a 32-bit length and characters), and 32-bit version and flags. Then come, with 64
+bits each, properties, start state, number of states and number of arcs. A `vector` has for each
+state its final cost, the number of its arcs (64 bits), and each arc as input label, output label,
+cost, destination. A `compact_acceptor` has the position (32 bits) of each state's first element and
+the end of the last one, and then elements of label, cost, destination. An element is an arc, or,
+with label -1 and before the arcs of a state, its final cost.
 
 Text: a line for each arc (source, destination, labels, cost unless it is 0) and for each final
 state (state, cost unless it is 0), the start state first; an empty line ends it.
@@ -106,8 +107,8 @@ class Header:
         kind: The type of the FST.
         arc: The type of its arcs.
         start: The start state.
-        states: How many states there are.
-        arcs: How many arcs; 0 where that is not known.
+        states: Number of states.
+        arcs: Number of arcs; 0 if it is not known.
     """
 
     kind: str
@@ -118,7 +119,7 @@ class Header:
 
 
 def read_binary_fst(reader: BinaryReader) -> Fst:
-    """Reads a vector FST or compact acceptor, wherever it stands in a file.
+    """Reads a vector FST or compact acceptor at any place of a file.
 
     Raises:
         ModelFileError: the file holds something else there.
@@ -446,7 +447,7 @@ def read_text_fst(reader: Reader) -> Fst:
 
 
 def text_lines(reader: Reader) -> Iterator[tuple[int, list[str]]]:
-    """Where lines start and the words of each, up to an empty line."""
+    """The offsets of lines and the words of each, up to an empty line."""
     while True:
         at = reader.position
         words = reader.line().split()

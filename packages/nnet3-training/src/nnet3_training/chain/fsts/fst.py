@@ -62,8 +62,8 @@ class Fst:
         start: Number of the start state; -1 if there are no states.
         final_costs: (states,) float32, the cost of ending there; infinite where no path ends.
         splits: (states + 1,) int64; arcs splits[s] to splits[s + 1] leave state s.
-        labels: (arcs,) int32, what arcs read; 0 for nothing.
-        output_labels: (arcs,) int32, what arcs write; the same as `labels` in an acceptor.
+        labels: (arcs,) int32, the labels that arcs read; 0 for nothing.
+        output_labels: (arcs,) int32, the labels that arcs write; equal to `labels` in an acceptor.
         costs: (arcs,) float32.
         destinations: (arcs,) int32, the states that arcs lead to.
 
@@ -98,12 +98,12 @@ class Fst:
 
     @property
     def num_states(self) -> int:
-        """How many states there are."""
+        """Number of states."""
         return len(self.final_costs)
 
     @property
     def num_arcs(self) -> int:
-        """How many arcs there are."""
+        """Number of arcs."""
         return len(self.labels)
 
     @property

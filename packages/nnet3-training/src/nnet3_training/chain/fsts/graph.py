@@ -15,7 +15,7 @@ class Arc(NamedTuple):
     """An arc of an acceptor.
 
     Attributes:
-        label: What it reads; 0 for nothing.
+        label: The label that it reads; 0 for nothing.
         cost: Its cost.
         destination: The state that it leads to.
     """
@@ -39,7 +39,7 @@ class Graph:
 
     @property
     def num_states(self) -> int:
-        """How many states there are."""
+        """Number of states."""
         return len(self.arcs)
 
     def add_state(self, final: float = math.inf) -> int:

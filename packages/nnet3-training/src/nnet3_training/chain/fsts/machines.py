@@ -53,7 +53,7 @@ class Machine:
 
     @property
     def num_states(self) -> int:
-        """How many states there are."""
+        """Number of states."""
         return int(self._held.num_states)
 
     def without_epsilons(self) -> Self:

@@ -1,7 +1,7 @@
 """Pushing of weights so that the probabilities of every state have the same sum.
 
 The probabilities of arcs are a matrix P over states; a final cost counts as an arc to the start.
-With its largest eigenvalue and the eigenvector v, P'(i, j) = P(i, j) v(j) / v(i) has rows that all
+Let v be the eigenvector of its largest eigenvalue. Then all rows of P'(i, j) = P(i, j) v(j) / v(i)
 sum to that eigenvalue, and paths keep their costs (Hannemann et al., "Combining forward and
 backward search in decoding", ICASSP 2013). The vector is found by the power method on P + 0.1 I,
 since eigenvalues of P may differ in their phase only.

@@ -24,7 +24,7 @@ from nnet3_training.hmm import ContextDependency, Transitions
 
 @attrs.frozen(kw_only=True)
 class SupervisionOptions:
-    """How supervisions are made; names and defaults are those of chain-get-supervision.
+    """Options for making supervisions, with names and defaults of chain-get-supervision.
 
     Attributes:
         left_tolerance: Number of input frames by which a phone may begin earlier.

@@ -14,7 +14,7 @@ from nnet3_training.hmm import ContextDependency
 _NONE = 0
 """The phone of a window where there is none, before the first and behind the last."""
 _END = -1
-"""What stands behind the last phone while windows are filled."""
+"""The symbol after the last phone while windows are filled."""
 
 Window = tuple[int, ...]
 

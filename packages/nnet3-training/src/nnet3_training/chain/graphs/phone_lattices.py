@@ -131,7 +131,7 @@ def read_phone_lattice(reader: Reader) -> PhoneLattice:
     """Reads a lattice of phones.
 
     Raises:
-        ModelFileError: what stands there is none; the error says where.
+        ModelFileError: the file holds no lattice there; the error says where.
     """
     begin = reader.position
     lattice = _Lattice()

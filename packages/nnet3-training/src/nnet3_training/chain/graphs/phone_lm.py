@@ -1,9 +1,8 @@
 """The phone language model of the denominator: n-grams without rare histories.
 
-There is no
-smoothing: a phone that never followed a history has no arc there, so the graph stays small. When a
-history's state is dropped, its counts go to the history without its first phone, and arcs to the
-dropped state lead there. (Kaldi's LanguageModelEstimator does the same.)
+The model has no smoothing: a phone that never followed a history has no arc there, so the graph
+stays small. When a history's state is dropped, its counts go to the history without its first
+phone, and arcs to the dropped state lead there. (Kaldi's LanguageModelEstimator does the same.)
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _BOUNDARY = 0
 _STAGES = 4
 """Number of stages of dropping states; each begins by computing all changes."""
 _NO_CHANGE = -1e-15
-"""The change in log-likelihood for each count, where counts move to a state without any."""
+"""The change in log-likelihood for each count that moves to a state without counts."""
 _EQUAL = 0.001
 """Changes in log-likelihood are the same if they differ by this share of them."""
 
@@ -39,10 +38,10 @@ class PhoneLmOptions:
     Attributes:
         ngram_order: Longest n-gram.
         num_extra_lm_states: Largest number of states besides those of `no_prune_ngram_order`.
-        no_prune_ngram_order: All n-grams of this order are kept.
+        no_prune_ngram_order: The model keeps all n-grams of this order.
 
     Raises:
-        ExampleError: the orders make no sense.
+        ExampleError: the orders contradict each other.
     """
 
     ngram_order: int = 4

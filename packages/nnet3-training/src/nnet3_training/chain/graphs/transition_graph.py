@@ -20,7 +20,7 @@ from nnet3_training.hmm.transitions import topology_of
 
 _NO_PDF = -1
 _LARGEST = 1.001
-"""The largest probability of a transition, with what its digits in a text file may add."""
+"""The largest probability of a transition: 1, and the rounding of digits in a text file."""
 _START = -1
 """The class of a state that is not entered yet."""
 
