@@ -82,3 +82,55 @@ def test_a_forked_process_computes(threads: int) -> None:
 def test_a_fork_that_could_not_wait() -> None:
     """Where a thread did not come to an end, the new process refuses to compute."""
     assert statuses(1, 2, "stuck") == [512] * 2
+
+
+IMPORTING = """
+import os, signal, sys, threading, time, warnings
+import nnet3_runtime_cuda
+from nnet3_descriptors import parse_config
+
+warnings.simplefilter("ignore")
+slow, kind = sys.argv[1:]
+model = nnet3_runtime_cuda.Model(parse_config('''
+input-node name=input dim=2
+component name=a type=AffineComponent input-dim=2 output-dim=2
+component-node name=a component=a input=input
+output-node name=output input=a
+'''))
+is_importing = threading.Event()
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name == slow and not is_importing.is_set():
+            is_importing.set()
+            time.sleep(1)
+
+sys.meta_path.insert(0, Finder())
+use = {"stream": model.stream, "export": lambda: nnet3_runtime_cuda.check_plan}[kind]
+worker = threading.Thread(target=use)
+worker.start()
+is_importing.wait()
+child = os.fork()
+if not child:
+    signal.alarm(20)  # a child that hangs is killed
+    use()
+    os._exit(0)
+status = os.waitpid(child, 0)[1]
+worker.join()
+print(status)
+"""
+
+
+@pytest.mark.parametrize(
+    ("slow", "kind"),
+    [
+        ("nnet3_runtime_cuda.inference.streams.stream", "stream"),
+        ("nnet3_runtime_cuda.lowering.check.execution", "export"),
+    ],
+)
+def test_forked_while_a_thread_imports(slow: str, kind: str) -> None:
+    """A fork waits until other threads have imported what they use for the first time."""
+    command = [sys.executable, "-c", IMPORTING, slow, kind]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+    assert (run.stdout, run.stderr) == ("0\n", "")

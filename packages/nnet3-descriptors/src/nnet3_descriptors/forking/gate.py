@@ -45,6 +45,12 @@ class ForkGate:
                 "this process was forked while other threads computed: begin it by 'spawn' or "
                 "'forkserver', or before they do"
             )
+        with self.importing():
+            yield
+
+    @contextmanager
+    def importing(self) -> Iterator[None]:
+        """As `unforked`, but never refused: for imports, whose locks a fork would leave locked."""
         me = threading.get_ident()
         with self._changed:
             while self._forking and not self._within[me]:

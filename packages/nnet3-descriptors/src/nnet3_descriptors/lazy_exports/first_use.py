@@ -33,7 +33,10 @@ def on_first_use(
             module = module_of[name]
         except KeyError:
             raise AttributeError(f"module '{package}' has no attribute '{name}'") from None
-        value = getattr(importlib.import_module(module), name)
+        from nnet3_descriptors.forking import GATE
+
+        with GATE.importing():
+            value = getattr(importlib.import_module(module), name)
         setattr(sys.modules[package], name, value)
         return value
 

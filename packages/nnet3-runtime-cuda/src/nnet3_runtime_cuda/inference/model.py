@@ -12,6 +12,7 @@ import numpy.typing as npt
 from nnet3_descriptors import AcousticModel, Nnet, read_model, set_test_mode
 from nnet3_descriptors.editing import collapse_model
 from nnet3_descriptors.files import PathOrFile
+from nnet3_descriptors.forking import GATE
 from nnet3_graph import compute_context
 from nnet3_optimizer import CachingCompiler
 
@@ -563,7 +564,8 @@ class Model:
                 implemented.
             DeviceMemoryError: the device lacks memory.
         """
-        from nnet3_runtime_cuda.inference.streams import Stream, StreamOptions, StreamPrograms
+        with GATE.importing():
+            from nnet3_runtime_cuda.inference.streams import Stream, StreamOptions, StreamPrograms
 
         options = StreamOptions(
             frames_per_chunk=frames_per_chunk,
