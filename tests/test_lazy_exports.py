@@ -147,6 +147,8 @@ HELPFUL = {
     "nnet3_descriptors.drawing",
     "nnet3_descriptors.editing",
     "nnet3_descriptors.errors",
+    "nnet3_descriptors.forking",
+    "nnet3_descriptors.forking.gate",
     "nnet3_descriptors.lazy_exports",
     "nnet3_descriptors.lazy_exports.first_use",
     "nnet3_graph",
