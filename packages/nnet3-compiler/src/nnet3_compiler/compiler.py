@@ -1,7 +1,7 @@
 """The compiler: a network and a request make a computation.
 
-The stages, each in a module of its own: graph (nnet3_graph), epochs, phases, steps, input
-locations, derivatives, step info, forward and backward commands, assembly.
+The stages, each in one module: graph (nnet3_graph), epochs, phases, steps, input locations,
+derivatives, step info, forward and backward commands, assembly.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class CompilerOptions:
     """Options of the compiler.
 
     Attributes:
-        output_debug_info: Whether the computation says what the rows of its matrices stand for.
-        shortcut: Whether the compiler compiles one of several equal sequences and writes out the
-            rest.
+        output_debug_info: Whether the computation names the cindexes of the rows of its matrices.
+        shortcut: Whether the compiler compiles one of several equal sequences, and derives the
+            commands for all of them from it.
     """
 
     output_debug_info: bool = True
@@ -85,7 +85,7 @@ class Compiler:
         """Returns the computation.
 
         Args:
-            options: What else is wanted; `shortcut` does not matter here.
+            options: The options; `shortcut` has no effect here.
 
         Raises:
             NotComputableError: An output can't be computed from the inputs.
@@ -108,7 +108,7 @@ def compile_computation(
 
     Args:
         nnet: The network.
-        request: What is given and wanted.
+        request: The request.
         options: See `CompilerOptions`.
 
     Raises:
@@ -125,17 +125,17 @@ def compile_segments(
 ) -> NnetComputation:
     """Compiles several requests to one computation, each a segment that ends with a marker.
 
-    Later segments go on from what the earlier ones have computed: they can be given less input.
+    Later segments use rows that earlier ones have computed, so they need less input.
 
     Args:
         nnet: The network.
-        requests: What is given and wanted in each segment. Several can't have derivatives.
+        requests: The request of each segment. Several segments can't have derivatives.
         options: See `CompilerOptions`.
 
     Raises:
         NotComputableError: An output can't be computed from the inputs so far.
-        CompilationError: There are no requests; or several have derivatives, or differ in what
-            they store.
+        CompilationError: There are no requests; or several have derivatives, or some store
+            statistics and others do not.
     """
     options = options or CompilerOptions()
     if not isinstance(nnet, Nnet):

@@ -17,7 +17,7 @@ def of_another_network(what: str, number: int, count: int) -> ComputationError:
     Args:
         what: "node" or "component".
         number: The largest that the computation uses.
-        count: How many the network has.
+        count: The number that the network has.
     """
     return ComputationError(
         f"the computation is of another network: it uses {what} {number}, this network has {count}"

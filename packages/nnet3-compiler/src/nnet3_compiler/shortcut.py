@@ -1,9 +1,9 @@
 """One sequence stands for all: the shortcut through minibatches of equal sequences.
 
-Nothing in a network mixes sequences, so if a request asks the same (t, x) of every n, all stages
-up to the commands can work on the rows of one sequence, the *pattern*. What remains is the order in
-which a step holds the rows of the other sequences. It is always regular: a block of `block` pattern
-rows of sequence 0, the same rows of sequence 1, and so on, then the next block:
+Nothing in a network mixes sequences. So if a request asks the same (t, x) of every n, all stages up
+to the commands can work on the rows of one sequence, the *pattern*. They only have to know in which
+order a step holds the rows of all sequences. The order is always regular: a block of `block`
+pattern rows of sequence 0, the same rows of sequence 1, and so on, then the next block:
 
     row(k, s) = (k // block) * block * S + s * block + k % block
 

@@ -1,4 +1,4 @@
-"""Which option, and which pass, makes a computation wrong."""
+"""Finds the option and the pass that make a computation wrong."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OFF: dict[str, Any] = {
     for field in attrs.fields(OptimizeOptions)
     if field.name not in ("optimize", "verify")
 }
-"""The value that turns off each option that stands for passes of its own."""
+"""For each option that turns passes on, the value that turns them off."""
 
 
 @attrs.frozen(kw_only=True)
@@ -69,7 +69,7 @@ def find_faulty_option(
 
     Args:
         nnet: The network that the computation was compiled for.
-        computation: What the compiler made.
+        computation: The computation as compiled.
         is_correct: Judges a computation after all passes, or after the first few. It may compare
             its results with the results of `computation`, or check and prove it. An exception
             counts as a wrong computation.

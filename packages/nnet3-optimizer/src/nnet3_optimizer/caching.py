@@ -39,7 +39,7 @@ class CachedComputation:
 class SavedCache(Serialized):
     """The content of a file of `CachingCompiler.save`.
 
-    Caches of version 1 are refused: their computations do not say what they were made for.
+    Caches of version 1 are refused: their computations have no fingerprints.
 
     Attributes:
         network_nodes: The fingerprint of the network: the digest of each node.
@@ -68,8 +68,8 @@ class CachingCompiler:
 
     Attributes:
         nnet: The network.
-        compiler_options: How computations are compiled.
-        optimize_options: How they are optimized.
+        compiler_options: The options of the compiler.
+        optimize_options: The options of the optimizer.
         capacity: The number of computations to remember. With more, the cache drops the least
             recently used one.
 
@@ -110,7 +110,7 @@ class CachingCompiler:
             NotComputableError: An output can't be computed from the inputs.
             CompilationError: The recurrence of the network has no order of computation.
             CheckError: The computation failed the checks; this is a fault of this project.
-            PassError: With `verify`, a pass failed; this is one, too.
+            PassError: With `verify`, a pass failed; this, too, is a fault of this project.
             ForkError: The process was forked while other threads compiled, and they did not end.
         """
         with GATE.unforked():
@@ -165,7 +165,7 @@ class CachingCompiler:
     # -- on disk -------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes all computations that are ready to a file, which is never seen half-written.
+        """Writes all finished computations to a file, which other readers never see half-written.
 
         Raises:
             FileError: The file could not be written.

@@ -19,7 +19,7 @@ def concatenated(
     Args:
         infos: For each part the debug info of its matrix.
         begins: (parts,) the first row of each part.
-        counts: (parts,) how many rows it has.
+        counts: (parts,) its number of rows.
         are_whole: Whether each part is all rows of its matrix.
     """
     first = infos[0]

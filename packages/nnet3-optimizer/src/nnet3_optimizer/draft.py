@@ -40,13 +40,13 @@ class Draft:
     Attributes:
         nnet: The network that the computation is for.
         component_properties: (components,) int32, bits of `ComponentProperties`.
-        origin: The computation that it was made from; it has everything that passes do not change.
+        origin: The computation from which it was made; it has the parts that passes do not change.
         layout: The matrices and submatrices.
         table: (C, TABLE_WIDTH) int32, the commands.
         indexes: Lists of rows, -1 for none.
         pair_lists: The lists of (submatrix, row) pairs.
         indexes_ranges: (rows, 2) int32 each: begin, end.
-        precomputed_indexes: What components precomputed from indexes; 0 is None.
+        precomputed_indexes: The precomputed indexes of components; 0 is None.
         debug_info: One entry for each matrix, or none at all.
     """
 

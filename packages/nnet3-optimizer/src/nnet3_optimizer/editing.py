@@ -137,7 +137,7 @@ class Edit:
         return numbers, self.submatrices(whole)
 
     def debug_info(self, matrix: int, info: MatrixDebugInfo) -> None:
-        """Sets what the rows of a matrix stand for now."""
+        """Sets the debug info of a matrix."""
         self._all_debug_info()[matrix] = info
 
     def indexes(self, values: Table | Ids) -> int:
@@ -153,7 +153,7 @@ class Edit:
         return _append(self._indexes_ranges, values)
 
     def precomputed(self, indexes: PrecomputedIndexes) -> int:
-        """Adds what a component precomputed from indexes; returns its number."""
+        """Adds precomputed indexes of a component; returns their number."""
         self._precomputed.append(indexes)
         return len(self._precomputed) - 1
 
@@ -214,7 +214,7 @@ def _append(lists: list[Table], values: Table | Ids) -> int:
 
 
 def with_label_found(table: Table) -> Table:
-    """Returns the table with the operand of GotoLabel set to where the label is now."""
+    """Returns the table with the operand of GotoLabel set to the present position of the label."""
     if is_loop(table):
         label = where(table[:, OPCODE_COLUMN] == NoOperationLabel.OPCODE)
         table[-1, FIRST_OPERAND_COLUMN] = label[0]

@@ -10,8 +10,8 @@ class EquivalenceError(ComputationError):
     """Two computations that do not compute the same; raised by `verify_equivalent`.
 
     Attributes:
-        what: What differs: the node of an output or input derivative, or the component of a model
-            update or of statistics.
+        what: The result that differs: the node of an output or input derivative, or the component
+            of a model update or of statistics.
         segment: The segment at whose end an output differs; None for anything else.
         row, column: The first element that differs; None for anything but an output.
         commands: The positions of the commands, in the first and the second computation, that give

@@ -9,20 +9,21 @@ from nnet3_optimizer.errors import OptionError
 
 @attrs.frozen(kw_only=True)
 class OptimizeOptions:
-    """Which passes run; each option can be turned off alone.
+    """The passes that run; each option can be turned off alone.
 
     The names are Kaldi's (with "-" for "_"); Kaldi lacks
     `remove_dead_commands`, `order_rows_early`, `share_equal_copies`, `split_statistics`,
     `gather_early`, `recompute_activations` and `verify`. An option that is not listed below turns
-    on the pass of its name; see the module of that name in `passes`. Passes treat a computation in
-    several segments, which the compiler will close to a loop, accordingly, without an option.
+    on the pass of its name; see the module of that name in `passes`. Computations in several
+    segments, which the compiler closes to loops, need no option.
 
     Attributes:
         optimize: False turns off all passes except limits of derivative times and memory
             compression.
         convert_addition: The pass of that name, and `order_additions` before it.
-        remove_assignments, propagate_in_place, backprop_in_place: What `merge_variables` merges.
-        allow_left_merge, allow_right_merge: Which of two matrices `merge_variables` may keep.
+        remove_assignments, propagate_in_place, backprop_in_place: The kinds of merges that
+            `merge_variables` makes.
+        allow_left_merge, allow_right_merge: The matrix of two that `merge_variables` may keep.
         allocate_from_other: Off by default: in a planned arena an allocation costs nothing, and
             memory that is passed on stays in use longer than needed.
         min_deriv_time, max_deriv_time: Derivatives at times t before the one and after the other

@@ -71,7 +71,7 @@ class SubmatrixAccesses:
         Args:
             opcodes: (C,) int64, the kinds of the commands.
             table: (C, TABLE_WIDTH) int32, the commands.
-            pair_lists: What commands with an operand of kind INDEXES_MULTI refer to.
+            pair_lists: The lists that operands of kind INDEXES_MULTI name.
             component_properties: (components,) int32, bits of `ComponentProperties`.
         """
         counts = _COUNTS.take(opcodes)
@@ -161,9 +161,9 @@ class AccessLists:
 
         Args:
             accesses: The accesses.
-            thing: The things that are accessed, those of the first access first.
-            num_things: The number of things that there are.
-            counts: (A,) how many things each access has; None for one each.
+            thing: The accessed things, in the order of the accesses.
+            num_things: The number of things.
+            counts: (A,) the number of things of each access; None for one each.
         """
         command, access = accesses.command, accesses.access
         if not len(thing):

@@ -1,4 +1,4 @@
-"""The matrices of a computation, and the parts of them that commands can name."""
+"""The matrices of a computation, and the submatrices that commands can name."""
 
 from __future__ import annotations
 

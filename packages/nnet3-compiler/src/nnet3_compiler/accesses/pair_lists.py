@@ -21,7 +21,7 @@ class PairLists:
 
     lists: tuple[Table, ...]
     _known: Csr | None = attrs.field(default=None, kw_only=True)
-    """The value of `named`, if somebody knows it already."""
+    """The value of `named`, if it is known already."""
 
     def and_further(self, lists: tuple[Table, ...]) -> PairLists:
         """Returns these lists and some more."""

@@ -43,8 +43,8 @@ class Variables:
         row_splits: For each matrix the rows at which ranges begin, and its number of rows.
         col_splits: Likewise for columns.
         first: (S,) int64, the first variable of each submatrix.
-        heights, widths: (S,) int64, over how many row ranges and column ranges it extends.
-        skipped: (S,) int64, how many variables lie between its last one in a row range and its
+        heights, widths: (S,) int64, the numbers of its row ranges and column ranges.
+        skipped: (S,) int64, the number of variables between its last one in a row range and its
             first one in the next; 0 if it has only one row range.
     """
 
@@ -96,7 +96,7 @@ class Variables:
 
     @cached_property
     def sizes(self) -> Ids:
-        """(S,) int64, how many variables each submatrix has."""
+        """(S,) int64, the number of variables of each submatrix."""
         return self.heights * self.widths
 
     @cached_property

@@ -95,7 +95,7 @@ def expand_ranges(begin: NDArray[np.int64], count: NDArray[np.int64]) -> NDArray
 
     Args:
         begin: (ranges,) first member of each.
-        count: (ranges,) how many members it has.
+        count: (ranges,) number of members of each.
     """
     if not len(count):
         return np.zeros(0, np.int64)

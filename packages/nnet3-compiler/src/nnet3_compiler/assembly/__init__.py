@@ -1,1 +1,1 @@
-"""From steps to commands: where values live, which terms they sum, how commands are joined."""
+"""From steps to commands: the submatrices of values, the terms of sums, and the commands."""

@@ -53,9 +53,9 @@ class Assembly:
         steps: The steps.
         minibatch: The sequences that the rows stand for.
         pieces: The classified input locations.
-        info: Where values and derivatives live.
+        info: The submatrices of values and derivatives.
         precomputed_of_step: (S,) int32.
-        precomputed_indexes: What components precomputed.
+        precomputed_indexes: The indexes that components precomputed.
     """
 
     network: Network

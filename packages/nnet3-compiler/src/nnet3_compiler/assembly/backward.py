@@ -2,8 +2,8 @@
 
 They mirror the forward commands. One command may add to a row only once, unless it adds up a range
 of rows; so a list of source rows must name each row once, or in one run (then the command is
-AddRowRanges). A list with neither property is split into several lists that have one. If it would
-take many, the rows are gathered first (see `gathered`).
+AddRowRanges). Any other list is split into several lists that meet this rule. If there would be
+many such lists, the rows are gathered first (see `gathered`).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class DescriptorBackward:
 
     Attributes:
         pieces: The classified input locations.
-        info: Where derivatives live.
-        lists: Where lists of rows go.
-        gathered: Where matrices of gathered rows go.
+        info: The submatrices of derivatives.
+        lists: Receives lists of rows.
+        gathered: Receives matrices of gathered rows.
     """
 
     pieces: Pieces
@@ -186,7 +186,7 @@ def reversed_rows(rows: IntArray, size: int) -> IntArray | None:
 
     Args:
         rows: (K,) int32, for each row one of `size` others, or -1.
-        size: How many others there are.
+        size: The number of other rows.
 
     Returns:
         (size,) int32, for each of the others the row that maps to it, or -1; None if several do.
@@ -206,7 +206,7 @@ def contiguous_lists(rows: IntArray) -> list[IntArray]:
         rows: (K,) int32, rows or -1.
 
     Returns:
-        Lists of (K,) int32; together they have in each place what `rows` has there. The r-th run
+        Lists of (K,) int32; together they have the entries of `rows` at their places. The r-th run
         of a row goes to list r.
     """
     is_first = run_starts(rows)
@@ -228,7 +228,7 @@ def unique_lists(pairs: IntArray, number: NDArray[np.int64]) -> list[IntArray]:
         number: (K,), the number of the list to which each goes; see `list_numbers`.
 
     Returns:
-        Lists of (K, 2) int32; together they have in each place what `pairs` has there.
+        Lists of (K, 2) int32; together they have the entries of `pairs` at their places.
     """
     last = int(number.max(initial=NONE))
     if last <= 0:

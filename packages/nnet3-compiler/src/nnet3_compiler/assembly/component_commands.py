@@ -31,7 +31,7 @@ class ComponentCommands:
         precomputed: (K,) int32, their precomputed indexes; 0 for none.
         memo: (K,) int32, names of memos; 0 for none.
         stores_stats: (K,) bool, whether statistics are wanted and kept.
-        info: Where values and derivatives live.
+        info: The submatrices of values and derivatives.
         num_steps: Number of all steps.
     """
 

@@ -27,8 +27,8 @@ class DescriptorForward:
 
     Attributes:
         pieces: The classified input locations.
-        info: Where values live.
-        lists: Where lists of rows go.
+        info: The submatrices of values.
+        lists: Receives lists of rows.
     """
 
     pieces: Pieces
@@ -142,7 +142,7 @@ class ScatteredRows:
 
     Attributes:
         pairs: (K, 2) int32: submatrix, row among those of one sequence; (-1, -1) for none.
-        source_block: (K,) int32, the block of the step that each comes from; see `shortcut`.
+        source_block: (K,) int32, the block of the source step of each row; see `shortcut`.
         block: The block of the step whose rows these are.
     """
 

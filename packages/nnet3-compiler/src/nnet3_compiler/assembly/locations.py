@@ -1,9 +1,10 @@
 """Input locations: the rows that are added up to make each row of a descriptor's value.
 
 Every part of a descriptor (they are appended column-wise) is a sum of scaled rows of other steps.
-It is held as *columns*: a column gives each row at most one source row. The columns of a part are
-at first its forwarding descriptors; `_arranged` changes them so that as far as possible all rows of
-a column come from one step, because then one command on one matrix does it.
+Such a sum consists of *columns*: a column gives each row at most one source row. At first the
+columns of a part are its forwarding descriptors. Then `arranged` changes them so that, as far as
+possible, all rows of a column come from one step: such a column needs only one command on one
+matrix.
 """
 
 from __future__ import annotations

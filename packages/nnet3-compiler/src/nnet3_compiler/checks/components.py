@@ -20,10 +20,10 @@ def check_components(subject: Subject) -> None:
     1. The component is one of the network's.
     2. Simple components have no precomputed indexes. Those of other components fit the time offsets
        of the component and the rows and blocks of the matrices, and name existing rows.
-    3. Matrices have the component's dimensions; those of one side have as many rows, and for simple
-       components both sides have.
-    4. What the component needs is given; matrices are the same, or overlap, only where the
-       component can work in place.
+    3. Matrices have the component's dimensions. Those of one side have the same number of rows; for
+        simple components, those of both sides do.
+    4. The operands that the component needs are given. Matrices are the same, or overlap, only
+        where the component can work in place.
     5. Components that need rows without gaps have operands as wide as their matrices.
     6. Statistics are stored for components that keep them.
     7. A Backprop has an effect: an input derivative or a model update.

@@ -1,4 +1,4 @@
-"""Sets of commands that several checks speak of."""
+"""Sets of commands that several checks use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A memory plan that goes with a computation has room for each matrix while it is needed."""
+"""The memory plan of a computation has room for each matrix while it is needed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from nnet3_compiler.memory.live import holdings
 def check_memory_plan(subject: Subject) -> None:
     """Checks the memory plan, if there is one.
 
-    1. Each matrix that is allocated has an offset, and each compressed form one of its own, which
-       are multiples of the size of an element; matrices that hand on their memory have the same.
+    1. Each allocated matrix has an offset, and each compressed form another one. They are multiples
+        of the size of an element. A matrix that takes over memory has the offset of the one before.
     2. They lie within the arena.
     3. Matrices that are in use at the same time do not overlap.
     """

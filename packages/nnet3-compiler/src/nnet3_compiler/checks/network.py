@@ -1,4 +1,4 @@
-"""Whether a computation belongs to the network, and the facts about nodes that checks need."""
+"""A computation belongs to the network; and the facts about nodes that checks need."""
 
 from __future__ import annotations
 

@@ -61,10 +61,10 @@ def check_fitting(nnet: Nnet, computation: NnetComputation) -> None:
 def check_runnable(nnet: Nnet, computation: NnetComputation) -> None:
     """Checks that a computation can be run with a network, whether or not the result makes sense.
 
-    Components and nodes are those of the network, sizes and lists fit, and matrices and memos are
-    there when they are used. It takes a few milliseconds at most, so that it can be done whenever a
-    computation is bound to memory. Names and parameters are not held in computations: networks that
-    differ only in them are alike. The fingerprint, if the computation has one, shows all other
+    Components and nodes are those of the network, sizes and lists fit, and matrices and memos exist
+    when they are used. The check takes a few milliseconds at most, so that it can run whenever a
+    computation is bound to memory. Computations do not hold names and parameters, so a network with
+    other names or parameters passes. The fingerprint, if the computation has one, shows all other
     differences.
 
     Args:

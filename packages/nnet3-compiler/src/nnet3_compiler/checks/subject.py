@@ -1,4 +1,4 @@
-"""The computation as the checks see it, and how they report faults."""
+"""The subject of checks: a computation, and methods that report faults."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class Subject:
         Args:
             at: Positions of commands.
             name: The name of the operand.
-            submatrices: Its values; empty ones are not looked at.
+            submatrices: Its values; empty ones are skipped.
             axis: ROWS or COLS.
             expected: The expected sizes.
             reason: Says where the expectation comes from.

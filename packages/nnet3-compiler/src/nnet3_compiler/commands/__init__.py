@@ -1,4 +1,4 @@
-"""The commands: their classes, what these declare, and commands as rows of a table."""
+"""The commands: their classes, the declarations on these, and commands as rows of a table."""
 
 from nnet3_compiler.commands.classes import (
     COMMAND_TYPES,

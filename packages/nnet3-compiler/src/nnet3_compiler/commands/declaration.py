@@ -1,4 +1,4 @@
-"""How a command class declares its operands, and the table schema that follows from it.
+"""The declaration of a command class, and the schema of tables that follows from it.
 
 A command is one row of an int32 table: column 0 its opcode, column 1 alpha (the bits of a float32),
 columns 2 and on its operands in the order of declaration; unused columns are 0. Analyses of whole
@@ -48,7 +48,7 @@ class OperandKind(enum.IntEnum):
     PRECOMPUTED = 4
     """An index into `precomputed_indexes`; 0 for none."""
     MEMO = 5
-    """Names what one Propagate hands to later commands; 0 for none."""
+    """The number of a memo, which one Propagate hands to later commands; 0 for none."""
     INDEXES = 6
     """An index into `indexes`."""
     INDEXES_MULTI = 7
@@ -144,8 +144,8 @@ class Command:
     The decorator `command` fills in the class attributes:
 
     - `OPCODE`: the number in column 0 of the table; part of the serialized form.
-    - `TEXT`: how the command is written, with the names of its fields in braces. What stands in
-      angle brackets is left out if its field has the default value (0, alpha 1).
+    - `TEXT`: how the command is written, with the names of its fields in braces. Text in angle
+      brackets is left out if its field has the default value (0, alpha 1).
     - `OPERANDS`: the operands, in the order of their columns.
     - `HAS_ALPHA`: whether there is a field `alpha`.
     - `SIDE_EFFECTS`: whether it does more than write to its operands.
@@ -210,7 +210,7 @@ _C = TypeVar("_C", bound=type[Command])
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(operand, scale))
 def command(cls: _C) -> _C:
-    """Makes a frozen value class of a command and works out its operands from its fields."""
+    """Makes a frozen value class of a command, with operands from its fields."""
     built = attrs.frozen(kw_only=True)(cls)
     operands: list[Operand] = []
     has_alpha = False
@@ -230,12 +230,12 @@ class CommandSchema:
     """The declarations of all command classes as arrays indexed [opcode, column of the table].
 
     With `opcodes = table[:, OPCODE_COLUMN]`, `schema.kind[opcodes]` has the shape of the table and
-    tells what each of its entries refers to; likewise the others.
+    tells the kind of each of its entries; the other arrays work in the same way.
 
     Attributes:
         types: The command classes by opcode; None where an opcode is not used.
         kind: (opcodes, TABLE_WIDTH) int8, values of `OperandKind`.
-        access: (opcodes, TABLE_WIDTH) int8, values of `Access`, before `adds_if` is looked at.
+        access: (opcodes, TABLE_WIDTH) int8, values of `Access`, without the effect of `adds_if`.
         adds_if: (opcodes, TABLE_WIDTH) int32, values of `ComponentProperties`.
         optional: (opcodes, TABLE_WIDTH) bool, whether 0 means that there is none.
         is_matrix: (opcodes, TABLE_WIDTH) bool, whether the operand is a submatrix.

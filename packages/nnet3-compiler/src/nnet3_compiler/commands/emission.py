@@ -28,7 +28,7 @@ def command_rows(
 
     Args:
         command_type: The command.
-        count: How many.
+        count: The number of commands.
         alpha: (count,) float32 or one value, for commands that have it.
         operands: (count,) values of each operand, or one value; those not given are 0.
     """

@@ -56,7 +56,7 @@ class ComputationBuilder:
         Args:
             rows: Its number of rows.
             columns: Its number of columns.
-            info: What its rows stand for; left out if the computation has no debug info.
+            info: The cindexes of its rows; ignored if the computation has no debug info.
 
         Returns:
             The number of the submatrix.
@@ -78,7 +78,7 @@ class ComputationBuilder:
         Args:
             submatrix: The number of the other.
             rows: The first row within it, and the row behind its last; None for all.
-            columns: Likewise.
+            columns: The same for columns.
 
         Raises:
             ComputationError: There is no such submatrix, or it has no such rows or columns.
@@ -113,7 +113,7 @@ class ComputationBuilder:
         return self._list("indexes_ranges", pair_table(ranges))
 
     def precomputed_indexes(self, indexes: PrecomputedIndexes) -> int:
-        """Returns the number of what a component precomputed from indexes."""
+        """Returns the number of a component's precomputed indexes."""
         if indexes not in self._precomputed:
             self._precomputed.append(indexes)
         return self._precomputed.index(indexes)

@@ -92,15 +92,15 @@ class NnetComputation(ComputationTables, Serialized):
         indexes: Lists of rows; -1 for none.
         indexes_multi: (rows, 2) int32 each: submatrix, row; (-1, -1) for none.
         indexes_ranges: (rows, 2) int32 each: begin, end (not included); (-1, -1) for none.
-        precomputed_indexes: What non-simple components computed from indexes; entry 0 is None.
+        precomputed_indexes: The precomputed indexes of non-simple components; entry 0 is None.
         need_model_derivative: Whether the model derivative was asked for.
-        matrix_debug_info: What the rows of each matrix stand for; empty if not wanted.
-        steps: (steps, 2) int32: node and number of rows of the steps it was compiled from (those
-            that have rows); empty if not known. Later passes leave it as it is.
+        matrix_debug_info: The cindexes of the rows of each matrix; empty if not wanted.
+        steps: (steps, 2) int32: node and number of rows of the steps from which it was compiled,
+            without steps that have no rows; empty if not known. Passes do not change it.
         network: The fingerprint of the network that it was compiled for; None if not known.
         requests: The fingerprint of the request of each segment that it was compiled from, in
             order; empty if not known. A loop has those of the first segments.
-        memory_plan: Where the matrices may lie in one arena; None if that is left to the runtime.
+        memory_plan: Places for the matrices in one arena; None if the runtime decides.
 
     Raises:
         ComputationError: A field has a wrong type or shape, or the parts contradict each other.
@@ -159,7 +159,7 @@ class NnetComputation(ComputationTables, Serialized):
         return found
 
     def check_network(self, nnet: Nnet) -> None:
-        """Checks that this was compiled for a network, as far as the computation says it.
+        """Checks that this was compiled for a network, as far as the computation tells.
 
         Without a fingerprint it has to have the nodes and components that the commands name.
 
@@ -185,7 +185,7 @@ class NnetComputation(ComputationTables, Serialized):
         """Checks that this was compiled for a request, or for several segments, if that is known.
 
         Args:
-            requests: What is given and wanted; of a loop, its first segments.
+            requests: The request of each segment; of a loop, those of its first segments.
 
         Raises:
             ComputationError: It was compiled for another; the message names what differs.

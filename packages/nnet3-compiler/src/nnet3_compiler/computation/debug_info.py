@@ -35,9 +35,9 @@ def cindex_table(value: Any) -> IntArray:
 class MatrixDebugInfo:
     """The cindexes that the rows of a matrix belong to.
 
-    A minibatch of sequences that all have the same frames is stored once: `pattern` are the rows of
-    one sequence, and each of them stands for one row per member of `sequences`. The full list is
-    `cindexes`.
+    If all sequences of a minibatch have the same frames, only one is stored: `pattern` has the rows
+    of one sequence, and each of them stands for one row of every sequence in `sequences`. The full
+    list is `cindexes`.
 
     Attributes:
         is_deriv: Whether the matrix holds derivatives, not values.
@@ -104,7 +104,7 @@ class MatrixDebugInfo:
         return freeze(rows.reshape(-1, 4))
 
     def cindexes_of(self, begin: int, end: int) -> IntArray:
-        """Returns `cindexes[begin:end]` without making the others."""
+        """Returns `cindexes[begin:end]`; it does not compute the other cindexes."""
         if not len(self.sequences):
             return self.pattern[begin:end]
         rows = np.arange(begin, end)
@@ -137,7 +137,7 @@ class DebugInfoOfRows(Sequence[MatrixDebugInfo]):
     Attributes:
         cindexes: (rows, 4) int32, read-only: all rows.
         begin: (M - 1,) the first row of each matrix but the first.
-        rows: (M - 1,) how many rows it has.
+        rows: (M - 1,) its number of rows.
         block: (M - 1,) its block; see `MatrixDebugInfo`.
         is_deriv: (M - 1,) whether it holds derivatives.
         sequences: (S,) int32, read-only; see `MatrixDebugInfo`.

@@ -3,7 +3,7 @@
 curves.py     bytes of matrices over the course of programs, as SVG
 summary.py    a computation in a notebook: inputs, outputs, commands, memory, listing
 
-Nothing here is imported before somebody looks.
+These modules are imported only when a drawing is made.
 """
 
 from nnet3_compiler.drawing.curves import memory_svg, with_unit

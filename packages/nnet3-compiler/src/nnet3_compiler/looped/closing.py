@@ -25,7 +25,7 @@ def close_loop(computation: NnetComputation, shift: int) -> NnetComputation | No
     Args:
         computation: Has debug info, no backward part, and matrices that are allocated only as long
             as they are used.
-        shift: How many frames each segment comes after the one before.
+        shift: The number of frames from one segment to the next.
 
     Returns:
         The first segments, a label, the segments that repeat, and the way back to the label; None

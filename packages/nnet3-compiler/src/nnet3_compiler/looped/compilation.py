@@ -5,8 +5,8 @@ shifted in time. They are compiled as one computation in several segments. Compa
 are alive after one segment and after a later one. If they are equal but for a shift in time,
 everything repeats from there on, and the computation is closed to a
 loop: after the later segment the matrices are handed back (SwapMatrix), and the computation goes on
-at the earlier place (GotoLabel). The network decides how many segments this takes, so the compiler
-tries more and more.
+at the earlier place (GotoLabel). The necessary number of segments depends on the network, so the
+compiler tries more and more.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def compile_looped(
     *,
     optimize: Callable[[NnetComputation], NnetComputation] | None = None,
 ) -> NnetComputation:
-    """Compiles a computation that goes on for as many chunks as it is run for.
+    """Compiles a computation for any number of chunks.
 
     Args:
         nnet: The network.
@@ -69,14 +69,15 @@ def compile_looped(
 
 
 def first_num_segments(nnet: Nnet, requests: Sequence[ComputationRequest]) -> int:
-    """Returns how many segments are tried first.
+    """Returns the number of segments to try first.
 
     An optional term such as IfDefined(Offset(a, -8)) is left out while there are fewer than eight
-    frames. Segments before that look as if they repeated. So the segments go on until the furthest
-    term joins in, and then as long again, so that all rows that it reads are known to be needed.
+    frames. Segments before that look as if they repeated. So the number of segments is twice the
+    number after which the furthest term takes part: then all rows that it reads are known to be
+    needed.
 
     Raises:
-        CompilationError: The furthest term would not join in before the last segment.
+        CompilationError: The furthest term would not take part before the last segment.
     """
     shift = shift_of(requests)
     furthest, _ = node_rules(nnet).moves
@@ -92,7 +93,7 @@ def first_num_segments(nnet: Nnet, requests: Sequence[ComputationRequest]) -> in
 
 
 def shift_of(requests: Sequence[ComputationRequest]) -> int:
-    """Returns how many frames each chunk comes after the one before.
+    """Returns the number of frames from one chunk to the next.
 
     Raises:
         CompilationError: There are not three requests, or the third is not the second one, shifted.

@@ -79,8 +79,8 @@ def looped_requests(
 ) -> tuple[ComputationRequest, ComputationRequest, ComputationRequest]:
     """Returns the requests of the first three chunks of a looped computation.
 
-    Chunk k is asked for the output at t = k * chunk_size up to (k + 1) * chunk_size. The first one
-    is given the context on both sides, each later one `chunk_size` frames more.
+    Chunk k gives the output at t = k * chunk_size up to (k + 1) * chunk_size. The first chunk takes
+    the context on both sides, each later one `chunk_size` frames more.
 
     Args:
         nnet: The network; its nodes have the conventional names "input", "ivector" and "output".

@@ -5,8 +5,8 @@ ordinary request. Its inputs include the rows of component nodes that earlier ch
 and this one reads. Its outputs include the rows that later chunks read. The caller holds the state
 between chunks, and can store it, send it elsewhere, or run it beside the states of other sequences.
 
-The graphs of the chunks, each with the earlier chunks as earlier segments, tell what is computed
-when. `compile_looped` starts from the same graphs, so the outputs are the same.
+The graphs of the chunks, each with the earlier chunks as earlier segments, say which chunk computes
+which rows. `compile_looped` starts from the same graphs, so the outputs are the same.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class Chunk:
     """The request of a chunk, with times counted from its own first frame.
 
     Attributes:
-        request: Of one sequence. Inputs: the rows of input nodes that this chunk or a later one
-            reads and that are new; then the state, as rows of component nodes. Outputs: the outputs
-            of the request, then the state for the next chunk.
-        state_outputs: For each component node in the state that the next chunk is given, the output
-            that has its rows, in the same order.
+        request: The request for one sequence. Its inputs are the new rows of input nodes that this
+            chunk or a later one reads, and then the state, as rows of component nodes. Its outputs
+            are those of the request, and then the state for the next chunk.
+        state_outputs: For each component node in the state of the next chunk, the output that has
+            its rows, in the same order.
     """
 
     request: ComputationRequest
@@ -75,12 +75,12 @@ class Chunk:
 
 @attrs.frozen(kw_only=True)
 class ChunksWithState:
-    """A looped computation as chunks that are given their state.
+    """A looped computation as chunks that take their state as inputs.
 
     Attributes:
         nnet: The network, with an output for each component node that is part of a state.
         chunks: The first chunks; all further ones are like the last of them.
-        shift: How many frames each chunk comes after the one before.
+        shift: The number of frames from one chunk to the next.
     """
 
     nnet: Nnet
@@ -193,7 +193,7 @@ class _Segments:
     Attributes:
         original: The network.
         requests: Of the chunks, times counted from the start.
-        shift: How many frames each chunk comes after the one before.
+        shift: The number of frames from one chunk to the next.
         cindexes: (cindexes, 4), columns node, n, t, x.
         segments: (cindexes,), the segment that has each of them.
         last_readers: (cindexes,), the last segment that reads each of them; its own if none does.

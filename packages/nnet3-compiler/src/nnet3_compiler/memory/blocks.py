@@ -1,4 +1,4 @@
-"""Blocks of memory that live for a while, and where they lie in one arena."""
+"""Blocks of memory that live for a while, and their places in one arena."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class Blocks:
     def events_around_peak(self) -> tuple[Ints, Ints]:
         """The begins and ends after the peak, and the ones before it, going back from the peak.
 
-        Both are int64: block if it is needed from then on, in this direction, and ~block if it no
-        longer is.
+        Both are int64: a block if it is needed from then on, in this direction, and ~block if it is
+        no longer needed.
         """
         events, times = self._events
         blocks = np.concatenate([self.block, ~self.block[::-1]])[events]

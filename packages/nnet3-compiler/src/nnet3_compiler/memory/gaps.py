@@ -15,13 +15,12 @@ _NO_GAP = -1
 class Gaps:
     """The free stretches of an arena, which grows only where nothing fits below its ceiling.
 
-    Most blocks are of few sizes. A stretch that is given back is kept, under its size, for the next
-    block of that size. Stretches are joined with their neighbours only when a block finds none of
-    its size.
+    Most blocks are of few sizes. A stretch that is given back waits, under its size, for the next
+    block of that size. It is joined with its neighbours only when a block finds none of its size.
 
-    From a gap under the ceiling the upper end is taken, from others the lower one: in a chain,
-    where each block is needed until the next one exists, blocks lie at either end in turn, and the
-    free room stays in one piece.
+    A block takes the upper end of the gap under the ceiling, and the lower end of other gaps. In a
+    chain, where each block is needed until the next one exists, blocks then lie at either end in
+    turn, and the free room stays in one piece.
 
     Attributes:
         kept: For each size the begins of the stretches that were given back. Append one to give it
@@ -40,7 +39,7 @@ class Gaps:
         """The same from end to begin, to find a neighbour without a search."""
 
     def take(self, size: int) -> int:
-        """Takes a stretch, as tight as possible, and returns where it begins."""
+        """Takes a stretch, as tight as possible, and returns its begin."""
         gap = self._tightest(size)
         if gap == _NO_GAP:
             self._join()

@@ -56,8 +56,8 @@ class Holdings:
         matrix_block: (M,) int64, the block of the elements of each matrix; -1 for none.
         compressed_block: (M,) int64, the block of its compressed form; -1 for none.
         block, begin, end: (P,) int64: block[p] is held from the command begin[p] up to the command
-            end[p], which gives it back, or comes after the one that changes its form; end[p] is the
-            number of commands if none does.
+            end[p], which gives it back, or follows the command that changes its form. If it is held
+            to the end, end[p] is the number of commands.
     """
 
     bytes: Bytes
@@ -134,8 +134,8 @@ def peak_bytes(computation: NnetComputation) -> int:
 def holdings(computation: NnetComputation) -> Holdings:
     """Returns the blocks of memory that the matrices of a computation hold, and when.
 
-    In a loop (a computation that ends with GotoLabel) the matrices that are handed on to the next
-    round by the last SwapMatrix commands keep blocks of their own up to the end.
+    In a loop (a computation that ends with GotoLabel) the last SwapMatrix commands hand matrices on
+    to the next round; these keep separate blocks up to the end.
 
     Raises:
         ComputationError: A command frees, swaps or compresses a matrix that is not allocated.

@@ -12,8 +12,8 @@ _UNPLACED = -1
 def place_one_by_one(blocks: Blocks) -> Packing:
     """Places each block in the tightest gap that earlier blocks leave free in all its spans.
 
-    Blocks that are needed at the peak come first, stacked. Then come the blocks that are needed
-    when the most bytes are, and among them the ones that live longest.
+    Blocks that are needed at the peak come first, stacked. The others follow by the bytes that are
+    needed in their time, the most first, and then by the length of their life, the longest first.
     """
     sizes: list[int] = blocks.sizes.tolist()
     offsets = [_UNPLACED] * len(sizes)

@@ -13,7 +13,7 @@ from nnet3_compiler.memory.gaps import Stretch
 
 @attrs.frozen
 class SeveralSpans:
-    """When a block is needed, and which places it must keep clear of.
+    """The spans in which a block is needed, and the places that it must avoid.
 
     Attributes:
         spans: Begin and end of each span, in order.
@@ -35,7 +35,7 @@ class SeveralSpans:
 
 
 def several_spans(blocks: Blocks, stack: Ints, edges: Ints) -> dict[int, SeveralSpans]:
-    """Returns the spans of each block that has several, and the places that it must keep clear of.
+    """Returns the spans of each block that has several, and the places that it must avoid.
 
     Args:
         blocks: The blocks.

@@ -1,4 +1,4 @@
-"""Epochs: which nodes have to be computed before which others.
+"""Epochs: the order in which nodes are computed.
 
 Nodes that depend on each other (a recurrence) form one strongly connected component of the node
 graph, and share an epoch; the epochs are ordered so that nodes depend only on the same or an

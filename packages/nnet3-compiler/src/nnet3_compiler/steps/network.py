@@ -75,7 +75,7 @@ class Network:
 
     @staticmethod
     def of(nnet: Nnet) -> Network:
-        """Returns the arrays of a network; worked out once for each."""
+        """Returns the arrays of a network; they are computed once for each network."""
         return Network(nnet=nnet, **_columns(nnet))
 
     def has(self, properties: ComponentProperties) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""Phases: in which order the cindexes can be computed.
+"""Phases: an order in which the cindexes can be computed.
 
 Inputs come first, then the epochs one after another. Within the epoch of a recurrence a cindex
 belongs to the phase whose number, its *level*, is the length of the longest chain of dependencies

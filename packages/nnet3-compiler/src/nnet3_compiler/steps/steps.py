@@ -1,4 +1,4 @@
-"""Steps: which rows are computed together.
+"""Steps: the rows that are computed together.
 
 A step is a matrix: rows of one node, all computed by one command or a few. The rows of a phase that
 belong to one node make a step, with these rules:
@@ -10,7 +10,7 @@ belong to one node make a step, with these rules:
     range of that matrix's columns. This adds cindexes that the graph does not have.
 
 Most steps are made all at once. Python loops run only over inputs, outputs, and the steps of
-components whose output rows need other rows of the input than the same ones.
+components whose output rows read input rows at other positions.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from nnet3_compiler.steps.unordered_steps import Ids, UnorderedSteps
 class Steps:
     """The steps of a computation, in the order in which they are computed.
 
-    Rows are numbered through all steps: first the rows of node 0, its steps in order, then the rows
-    of node 1, and so on. If the request was reduced to one sequence, so are the rows.
+    The rows of all steps have consecutive numbers: first the rows of node 0, its steps in order,
+    then the rows of node 1, and so on. If the request was reduced to one sequence, so are the rows.
 
     Attributes:
         node: (S,) int32.
         segment: (S,) int32, the request that it belongs to.
         begin: (S,) int32, the number of its first row.
-        count: (S,) int32, how many rows it has; 0 for a component that needs no input.
+        count: (S,) int32, its number of rows; 0 for a component that needs no input.
         block: (S,) int32, the order of rows of several sequences; see `shortcut`.
         source: (S,) int32, the step whose columns it is a range of, or -1.
         is_given: (S,) bool, whether the user gives its value.

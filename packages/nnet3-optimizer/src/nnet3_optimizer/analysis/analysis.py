@@ -1,4 +1,4 @@
-"""All analyses of one computation, each made when it is first asked for."""
+"""All analyses of one computation, each made at its first use."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Analysis(CommandAccesses):
     """The reads, writes, allocations and deallocations of the commands of a computation.
 
     Attributes:
-        findings: The results so far; the rest is worked out when it is asked for.
+        findings: The results so far; other results are computed at their first use.
     """
 
     findings: Findings = attrs.field(factory=Findings, init=False)
@@ -164,7 +164,7 @@ class Analysis(CommandAccesses):
 
     @cached_property
     def flow(self) -> Flow:
-        """Which command reads the result of which other command."""
+        """The pairs of commands of which one reads the result of the other."""
         return Flow.of(self.table, self.variable_accesses)
 
     @cached_property
@@ -196,7 +196,7 @@ class Analysis(CommandAccesses):
 
     @cached_property
     def first_user(self) -> Ids:
-        """(V,) int64: the first command to access each variable but for its allocation.
+        """(V,) int64: the first command, except the allocation, that accesses each variable.
 
         It is the number of commands if there is none.
         """
@@ -229,7 +229,7 @@ class Analysis(CommandAccesses):
         """Returns the submatrices that commands name, also in lists and without accessing them.
 
         Args:
-            commands: (C,) bool: which commands to look at.
+            commands: (C,) bool: the commands to look at.
         """
         is_named = np.zeros(len(self.submatrices), dtype=np.bool_)
         table = self.table if commands.all() else self.table[commands]

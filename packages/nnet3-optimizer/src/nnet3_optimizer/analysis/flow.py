@@ -1,4 +1,4 @@
-"""How values flow from writing commands to reading commands."""
+"""The flow of values from writing commands to reading commands."""
 
 from __future__ import annotations
 

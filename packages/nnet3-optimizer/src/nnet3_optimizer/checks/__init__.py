@@ -60,7 +60,7 @@ CHECKS: tuple[Check, ...] = (
 """The checks of every computation, in order: a check may rely on the checks before it."""
 
 UNUSED = ("unused", check_unused_results)
-"""Refuses sound but wasteful commands, such as the ones that a later pass would remove."""
+"""Refuses correct but unnecessary commands, which a later pass would remove."""
 
 COMPILED = (("rewrite", check_rewrite_after_read), ("direction", check_direction))
 """The checks that hold only for the output of the compiler."""
@@ -79,13 +79,12 @@ def check_computation(
     Args:
         nnet: The network that the computation was compiled for.
         computation: The computation, optimized or not.
-        request: The request that it should be for; the check compares it with the fingerprint;
-            the request of
-            each segment, if there are several. None: it is not compared.
-        check_rewrite: Whether to check as well that no element is changed after it was read, and
-            that derivatives are sums of derivatives, which holds for computations that have not
-            been optimized.
-        check_unused: Whether to check as well that nothing is computed in vain.
+        request: The request that it should be for, or the request of each segment, if there are
+            several; the check compares it with the fingerprint. None: it is not compared.
+        check_rewrite: Whether to check as well that no element changes after it was read, and that
+            derivatives are sums of derivatives. This holds for computations that have not been
+            optimized.
+        check_unused: Whether to check as well that every result is used.
 
     Raises:
         CheckError: a ComputationError that names the check, the command by number and text, the

@@ -19,7 +19,7 @@ class Subject(RunningSubject):
     """A computation under check.
 
     Attributes:
-        analysis: What its commands read and write, in full.
+        analysis: The whole analysis of its commands.
     """
 
     analysis: Analysis

@@ -16,7 +16,7 @@ Counts = npt.NDArray[np.int64]
 
 
 def check_balance(subject: Subject) -> None:
-    """Checks for each component over how many rows of its output it runs in all.
+    """Checks for each component the number of output rows over which it runs in all.
 
     Forward means before the marker.
 

@@ -35,10 +35,11 @@ _SETTING = CommandKinds.of(SetConst)
 
 
 def check_scales(subject: Subject) -> None:
-    """Checks the scales of copies and sums, and what SetConst sets.
+    """Checks the scales of copies and sums, and the constants of SetConst.
 
     They are scales and constants of the network's descriptors; a constant may be 0, too. After the
-    marker scales may be negated: to make a term of a sum again, the other terms are subtracted.
+    marker scales may be negated: `recompute_activations` computes a term of a sum by subtracting
+    the other terms.
     """
     for kinds, expected, what in (
         (SUMS, scales(subject.nnet), "the scales of the network's descriptors"),
@@ -71,7 +72,7 @@ class _ScaleMessage:
 
 @remembered
 def scales(nnet: Nnet) -> npt.NDArray[np.float32]:
-    """Returns the factors by which descriptors multiply what they read, ascending; 1 is one."""
+    """Returns the scales of descriptors, ascending; 1 is always among them."""
     found = {1.0}
     for part in _parts(nnet):
         for leaf in part.leaves:
@@ -94,7 +95,7 @@ def _scales_of(leaf: ForwardingDescriptor) -> set[float]:
 
 @remembered
 def constants(nnet: Nnet) -> npt.NDArray[np.float32]:
-    """Returns the constants that descriptors add, ascending; 0 is one."""
+    """Returns the constants of descriptors, ascending; 0 is always among them."""
     found = {0.0}
     for part in _parts(nnet):
         found |= _constants_of(part)

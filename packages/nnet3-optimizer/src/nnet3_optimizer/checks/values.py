@@ -46,11 +46,10 @@ def check_undefined(subject: Subject) -> None:
 
 
 def check_unused(subject: Subject) -> None:
-    """Checks that nothing is computed in vain.
+    """Checks that every result is used.
 
-       1. A command without side effects writes something that another command reads, or makes a
-       memo
-          that another command uses.
+    1. A command without side effects writes something that another command reads, or makes a memo
+       that another command uses.
     2. No value is overwritten before a command reads it.
 
     Loops are left out: a later round may read what an earlier one wrote.
@@ -114,9 +113,8 @@ def check_rewrite(subject: Subject) -> None:
 def check_direction(subject: Subject) -> None:
     """Checks that the compiler's copies and sums keep values and derivatives apart.
 
-       1. After the marker they read only matrices that were written after it: derivatives.
-       (Optimized
-          computations also gather values for model updates.)
+    1. After the marker they read only matrices that were written after it: derivatives. (Optimized
+       computations also gather values for model updates.)
     2. No command writes into a matrix that the user gives.
     """
     if len(subject.segment_ends) != 1:

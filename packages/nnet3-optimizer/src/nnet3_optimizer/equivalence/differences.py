@@ -26,7 +26,7 @@ def compare_behaviour(
         nnet: The network.
         one: The behaviour of the first computation.
         other: The behaviour of the second one.
-        sequences: How many sequences each row stands for.
+        sequences: The number of sequences for which each row stands.
         same_calls: Whether components have to be updated by the same calls, in order.
     """
     for segment, node in sorted(one.provided.keys() | other.provided.keys()):

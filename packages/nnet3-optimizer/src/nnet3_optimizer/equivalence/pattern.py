@@ -7,12 +7,12 @@ of `block` rows of sequence 0, then the same rows of sequence 1, and so on, then
     row(k, s) = (k // block) * block * S + s * block + k % block
 
 for pattern row k, sequence s of S. The debug info of a computation tells what S and the blocks
-could be. This is only a guess. Each command is checked for whether it really treats all sequences
-alike; if not, it raises `IrregularError`, and all rows have to be followed.
+could be. This is only a guess. So the proof checks each command: if a command does not treat all
+sequences alike, it raises `IrregularError`, and all rows have to be followed.
 
-A matrix may also hold only some of the sequences: a part. So may a submatrix, if the matrix holds
-sequence after sequence. Commands that treat part after part alike are followed for each part; see
-`SymbolicState.write`.
+A matrix may also hold only some of the sequences: a part. A submatrix may hold a part, too, if its
+matrix holds sequence after sequence. If commands treat part after part alike, the proof follows
+each part; see `SymbolicState.write`.
 """
 
 from __future__ import annotations
@@ -83,11 +83,11 @@ class Pattern:
         matrix_rows, matrix_cols: The rows and columns of each matrix.
         submatrices: The submatrices, extended to the whole blocks that each is part of.
         blocks: The block of the matrix of each submatrix.
-        padding: For each submatrix that is not just blocks of all sequences: how many more rows
-            these blocks have before and after it.
-        parts: The first sequence, and how many there are, for each submatrix that holds some of the
-            sequences. The first is -1 if the whole matrix holds no more: it depends on what is
-            written to it.
+        padding: For each submatrix that is not just blocks of all sequences, the numbers of rows of
+            these blocks before and after it.
+        parts: For each submatrix that holds some of the sequences, the first of them and their
+            number. The first is -1 if the whole matrix holds no more: then it depends on the
+            writes.
     """
 
     def __init__(self, computation: NnetComputation, sequences: int) -> None:

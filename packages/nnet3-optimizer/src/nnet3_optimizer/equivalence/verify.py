@@ -31,11 +31,11 @@ _SHOWN = 5
 def verify_equivalent(nnet: Nnet, before: NnetComputation, after: NnetComputation) -> None:
     """Proves that two computations give the same results for all inputs and parameters.
 
-    Both are executed on symbols: a computation is a straight line of commands on matrices of known
-    sizes, so there is nothing to search and nothing is left out. Components are unknown functions;
-    sums do not depend on their order; scales are exact. It compares every matrix that the user
-    gets, row by row; for each component the sum of the contributions to its update, and to its
-    statistics. A result that depends on undefined elements equals nothing.
+    The proof executes both on symbols: a computation is a straight line of commands on matrices of
+    known sizes, so there is nothing to search and nothing is left out. Components are unknown
+    functions; sums do not depend on their order; scales are exact. The proof compares every matrix
+    that the user gets, row by row, and for each component the sums of the contributions to its
+    update and to its statistics. A result that depends on undefined elements equals nothing.
 
     Arguments of components are compared exactly, sums as elements of a field of 128 bits: a wrong
     "equal" has a probability below 2**-80, for computations of any size that fits into memory.
@@ -77,9 +77,9 @@ class Prover:
             before: A computation. If it was `after` in the previous call, it is not executed again.
             after: Another one.
             same_calls: Whether each component has to be updated by the same calls, in the same
-                order. It makes no difference to a plain gradient, which is a sum over all rows. It
-                does if updates are preconditioned, because the preconditioning depends on earlier
-                calls.
+                order. The calls do not matter for a plain gradient, which is a sum over all rows.
+                They matter if updates are preconditioned, because the preconditioning depends on
+                earlier calls.
 
         Raises:
             EquivalenceError: They differ.
@@ -110,7 +110,7 @@ class Prover:
             after: Another one.
             sequences: The number of sequences that are assumed to be treated alike; 1 to follow all
                 rows.
-            segments: How many segments to run; None to run all commands once.
+            segments: The number of segments to run; None to run all commands once.
             same_calls: See `verify`.
 
         Raises:

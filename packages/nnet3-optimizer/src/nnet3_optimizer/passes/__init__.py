@@ -2,6 +2,6 @@
 
 rows/      commands that name rows
 sums/      sums
-matrices/  matrices: which exist, their rows, and their lifetimes
-backward/  the backward part, and the values that are kept for it
+matrices/  the number of matrices, their rows, and their lifetimes backward/  the backward part, and
+the values that it needs from the forward part
 """

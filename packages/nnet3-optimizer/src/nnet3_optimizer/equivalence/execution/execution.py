@@ -49,7 +49,8 @@ def execute(state: SymbolicState, segments: int | None) -> Behaviour:
 
     Args:
         state: A state made for the computation.
-        segments: How many segments to run; a loop can run any number. None runs all commands once.
+        segments: The number of segments to run; a loop can run any number. None runs all commands
+            once.
 
     Raises:
         EquivalenceError: A command uses a matrix or memo that does not exist.

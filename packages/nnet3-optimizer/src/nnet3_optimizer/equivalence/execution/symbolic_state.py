@@ -52,7 +52,7 @@ class SymbolicState:
         row_blocks: For each submatrix of a single row, which stands for all sequences, the block of
             its matrix; 0 for the other submatrices.
         memos: For each memo the number of the input that it was made from.
-        draws: How often each random component ran.
+        draws: The number of runs of each random component.
         segment: The number of the segment.
         command: The position of the command that runs.
     """
@@ -107,7 +107,7 @@ class SymbolicState:
         self._precomputed: dict[int, int] = {}
 
     def rows_of(self, submatrix: int) -> int:
-        """Returns how many rows of the pattern a submatrix has."""
+        """Returns the number of rows of the pattern in a submatrix."""
         self.pattern.require_regular(submatrix)
         return self._submatrices.rows[submatrix]
 

@@ -59,7 +59,7 @@ def keys_of_columns(starts: list[int], columns: list[Column], *, thorough: bool)
     """Returns the key of rows given by the elements of each stretch.
 
     Args:
-        starts: Where stretches begin.
+        starts: The columns at which stretches begin.
         columns: The elements of each.
         thorough: Whether to join stretches in each row. If not, only a few rows are tried first,
             and equal rows may have different keys.
@@ -101,7 +101,7 @@ def _runs(starts: list[int], values: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def num_rows(keys: Keys) -> int:
-    """Returns how many rows a key stands for."""
+    """Returns the number of rows of a key."""
     return len(keys[1])
 
 

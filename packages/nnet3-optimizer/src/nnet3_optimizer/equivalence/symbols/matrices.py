@@ -39,7 +39,7 @@ class Content:
         columns: For each stretch the sums of unknown rows, one element a row. Empty for a stretch
             without any access yet: it is undefined, and equal to nothing.
         constants: For each stretch the constants added to them; None for zeros.
-        rounding: What the elements lost by compression; None if nothing.
+        rounding: The kind of rounding by compression; None for none.
     """
 
     __slots__ = (
@@ -56,7 +56,7 @@ class Content:
         """Makes the content of a matrix of one stretch.
 
         Args:
-            unknowns: Where rounded elements are remembered.
+            unknowns: Remembers rounded elements.
             column: An element for each row, or none if they are undefined; it becomes part of this.
             rows: The number of rows.
             cols: The number of columns.
@@ -207,7 +207,7 @@ class Content:
             row: Its first row.
             begin: Its first column.
             cols: The number of its columns.
-            given: What to write.
+            given: The elements to write.
             adds: Whether to add.
             places: The row of the rectangle that each row is for; None for all in their order.
         """

@@ -15,8 +15,8 @@ class Stretches:
 
     Attributes:
         starts: Columns at which stretches begin, ascending from 0.
-        columns: For each stretch the sums of unknown rows, one element a row. May be the very list
-            that a matrix holds: not to be changed, nor to be kept without a copy.
+        columns: For each stretch the sums of unknown rows, one element a row. It may be a list that
+            a matrix holds: do not change it, and copy it to keep it.
         constants: For each stretch the constants added to them; None for zeros.
     """
 

@@ -1,4 +1,4 @@
-"""Unknown functions: all that is known of a component is that equal arguments give equal values.
+"""Unknown functions: the proof knows only that equal arguments of a component give equal values.
 
 Arguments are compared exactly, as Python values; only sums are compared as elements of the field.
 Unknown number i is the power a**i of one random element: a linear combination of unknowns, with

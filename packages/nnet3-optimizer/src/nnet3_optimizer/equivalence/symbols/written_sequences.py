@@ -1,4 +1,4 @@
-"""Writes to some sequences of a matrix, until all of them have got the same."""
+"""Writes to some sequences of a matrix, until all sequences have got the same elements."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Passes for the backward part: derivatives, and the values that are kept for them."""
+"""Passes for the backward part: derivatives, and the values that they need."""
