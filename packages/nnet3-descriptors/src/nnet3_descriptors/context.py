@@ -1,9 +1,9 @@
-"""How many frames of input a network needs around an output frame.
+"""The frames of input that a network needs around an output frame.
 
-Kaldi finds this by trial: all frames of a window are given, and the computable output frames are
-counted. This module does the same with arrays. It follows only the nodes that decide whether an
-output *can* be computed. An IfDefined() always can, so nothing below it matters. So recurrent
-connections, which are optional at the beginning of a sequence, drop out.
+Kaldi finds this by trial: it gives all frames of a window, and counts the computable output frames.
+This module does the same with arrays. It follows only the nodes that decide whether an output *can*
+be computed. An IfDefined() can always be computed, so nothing below it matters. So recurrent
+connections, which are optional at the beginning of a sequence, do not matter either.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ _MOST_READS: Final = 1 << 22
 _T_BITS: Final = 32
 _X_BITS: Final = 20
 _MAX_ROUNDS: Final = 20
-"""How often a cycle without IfDefined(), for example with Failover(), is followed."""
+"""The rounds for which a cycle without IfDefined(), for example with Failover(), is followed."""
 
 _MOST_MOVED: Final = 1 << 30
-"""A node that moves rows by more frames than this is not passed over."""
+"""The search does not follow a node that moves rows by more frames than this."""
 
 Keys = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -76,16 +76,17 @@ def compute_context(
     nnet: NetworkStructure,
     computable_outputs: Callable[[int], BoolArray] | None = None,
 ) -> tuple[int, int]:
-    """Returns how many frames of input a simple network needs before and behind an output frame.
+    """Returns the frames of input that a simple network needs before and after an output frame.
 
     As Kaldi defines it: from a window of input, take the first unbroken run of output frames that
-    can be computed. The context is the input before this run and behind it.
+    can be computed. The context is the input before this run and after it.
 
     Args:
         nnet: A network with one output "output" and the inputs "input" and perhaps "ivector".
         computable_outputs: Given a number of frames, tells which outputs can be computed from that
             many frames of input, for windows that begin at the frames 0, 1, ...: (modulus, frames).
-            "ivector" begins `modulus` frames earlier than "input". None for this package's own way.
+            "ivector" begins `modulus` frames earlier than "input". None for the search of this
+            package.
 
     Returns:
         left context, right context, in frames; the largest over all positions modulo

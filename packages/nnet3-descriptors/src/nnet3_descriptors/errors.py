@@ -1,7 +1,7 @@
 """Errors of this package and of the packages built on it.
 
-All of them are `Nnet3Error`, so that a caller can catch one class; all say which thing is wrong,
-what was expected, what was found and where.
+All of them are `Nnet3Error`, so that a caller can catch one class. Each names the thing that is
+wrong, what was expected, what was found, and where.
 
 Messages quote the contents of files, which anybody may have written. So characters that a terminal
 would obey are escaped, and long lines are cut.
@@ -157,8 +157,8 @@ class ModelFileError(Nnet3Error):
         path: Name of the file, or a description of the stream.
         offset: Byte offset of the fault in the file, or None if it has none.
         component: Name of the component that was being read, or None outside components.
-        expected: What the format asks for at that place, or None.
-        found: What stands there, or None.
+        expected: The content that the format requires there, or None.
+        found: The content of the file there, or None.
     """
 
     def __init__(
@@ -190,8 +190,8 @@ class ModelFileError(Nnet3Error):
 class FileError(OSError, Nnet3Error):
     """A file that cannot be opened, read or written.
 
-    It is the OSError of its reason as well: of a file that is not there a FileNotFoundError, and so
-    on; `errno`, `strerror` and `filename` are as there.
+    It is also the OSError of its reason: for a missing file a FileNotFoundError, and so on.
+    `errno`, `strerror` and `filename` are those of the OSError.
     """
 
     kind: type[OSError] = OSError
@@ -226,7 +226,7 @@ def file_error(error: Exception, action: str, path: str | os.PathLike[str]) -> F
 
     Args:
         error: The error of the system; or of Python, for an object that is not a file for bytes.
-        action: What was attempted: "read" or "write".
+        action: The attempt: "read" or "write".
         path: The file as the caller named it.
     """
     # The class of Python that it is, whichever class of another library, or of this one, it has.

@@ -31,10 +31,10 @@ class Limits:
         dim: Columns of a node or component, or of a constant in a descriptor.
         parameters: Values that config lines may initialize, in all components of a network.
         offsets: Input rows that one row of a component's output may read.
-        modulus: Frames after which a node reads the same again: of Round(), inputs of Switch(), the
-            period of statistics. A rule is made for each.
-        rows: Rows of an input or output that `from_range` makes, or of a matrix that a component
-            wants with padding.
+        modulus: Frames after which the pattern of a node's reads repeats: the modulus of Round(),
+            the number of inputs of Switch(), the period of statistics. A rule is made for each
+            frame.
+        rows: Rows of an input or output that `from_range` makes, or of a matrix with padding.
         cindexes: Size of the box that all nodes' rows of a request span: the number of nodes times
             the values of t, of x, and the patterns of sequences that differ. A search takes some
             bits for each. The limit is a tenth of this for a request that names less than a
@@ -62,7 +62,7 @@ def current_limits() -> Limits:
 
 @contextmanager
 def use_limits(limits: Limits) -> Iterator[Limits]:
-    """Has other limits in force within a `with` statement.
+    """Sets other limits within a `with` statement.
 
     They hold in the thread (or asynchronous task) of the statement; other threads keep theirs.
     """
@@ -80,8 +80,8 @@ def check_limit(
 
     Args:
         name: Name of the limit.
-        needed: How much is needed.
-        what: What needs it, as the beginning of the message.
+        needed: The needed size.
+        what: The thing that needs it, as the beginning of the message.
         error: Class of the error.
         details: More arguments of the error.
     """

@@ -67,7 +67,7 @@ class ComponentInputNode:
 
     Attributes:
         name: Name of the component node and the suffix "_input".
-        descriptor: How the input is put together.
+        descriptor: The descriptor of the input.
     """
 
     name: str = attrs.field(validator=_check_name)
@@ -118,7 +118,7 @@ class OutputNode:
 
     Attributes:
         name: Name of the node, as requests call it.
-        descriptor: How the output is put together.
+        descriptor: The descriptor of the output.
         objective: "linear" (for log-probabilities) or "quadratic"; used in training.
     """
 

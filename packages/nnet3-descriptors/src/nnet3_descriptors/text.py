@@ -25,10 +25,10 @@ def is_valid_name(name: str) -> bool:
 
 
 def is_token(text: str) -> bool:
-    """Tells whether `text` is a token that files and config lines give back as it is.
+    """Tells whether `text` is a token that files and config lines store unchanged.
 
-    Kaldi takes anything without spaces; what a config line would read otherwise is left out here:
-    quotation marks, "#", "=", and "//" at the beginning.
+    Kaldi accepts any text without spaces. Here a token also has no characters that a config line
+    would read in another way: quotation marks, "#", "=", and "//" at the beginning.
     """
     return _TOKEN.fullmatch(text) is not None
 
@@ -58,8 +58,8 @@ def parse_real(text: str) -> float:
 def format_float(value: float) -> str:
     """Returns a float32 in six significant digits, as C++ streams print it, if they suffice.
 
-    When they do not identify the value, it gets as many more as are needed to read it back: a
-    network keeps its values when it is written and read.
+    If six digits do not identify the value, it gets more, so that a network keeps its values when
+    it is written and read.
     """
     single = np.float32(value)
     for digits in range(6, 9):

@@ -1,9 +1,9 @@
-"""Bounds in t and x of what each node can compute and of what is wanted from it.
+"""Bounds in t and x of the rows that each node can compute, and that others want from it.
 
-Two passes over hulls, before any set of rows is looked at: forward, which rows might be computable
-at all, given what the request supplies; backward, which of these the outputs might read. They bound
-the sets of rows of recurrent networks, whose dependencies have no end of their own, and spare the
-others rows that lead nowhere.
+Two passes over hulls come before all sets of rows. The forward pass finds the rows that might be
+computable at all from the rows of the request. The backward pass finds which of these the outputs
+might read. The bounds limit the sets of rows of recurrent networks, whose dependencies have no end,
+and keep needless rows out of all sets.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from nnet3_graph.nodes.rules import NodeRules
 from nnet3_graph.sets.hull import INFINITY, NOWHERE, Hull, join, meet, widened
 
 _EXACT_ROUNDS = 3
-"""Rounds in a cycle of nodes before bounds that still move are taken to be infinite."""
+"""Rounds in a cycle of nodes after which bounds that still move become infinite."""
 
 
 def possible_hulls(nodes: NodeRules, given: Mapping[int, Hull]) -> list[Hull]:
@@ -49,7 +49,7 @@ def wanted_hulls(nodes: NodeRules, possible: list[Hull], outputs: Mapping[int, H
 
     Args:
         nodes: the rules of the network.
-        possible: what `possible_hulls` returned.
+        possible: the result of `possible_hulls`.
         outputs: hulls of the rows that are requested, by node.
     """
     hulls = [NOWHERE] * len(nodes.rules)

@@ -28,8 +28,8 @@ class Computed:
         patterns: the sequences and their patterns.
         given: (rows, 3) indexes of the supplied rows, with the pattern as n, by node.
         outputs: the same of the requested rows.
-        earlier: what earlier segments have, or None.
-        reach: the rows that play a part.
+        earlier: the rows of earlier segments, or None.
+        reach: the rows that are part of the search.
     """
 
     patterns: Patterns
@@ -79,8 +79,8 @@ class ComputationGraphBuilder:
         """Finds which rows might be needed for the outputs, and which of them can be computed.
 
         Raises:
-            RequestError: the request spans too wide a box of indexes, or repeats what an earlier
-                segment has.
+            RequestError: the request spans too wide a box of indexes, or repeats rows of an earlier
+                segment.
         """
         nnet, request, previous = self._nnet, self._request, self._previous
         before = previous.grid.patterns if previous is not None else None
@@ -174,7 +174,8 @@ def build_computation_graph(
 
     Raises:
         RequestError: the request does not fit the network.
-        NotComputableError: an output cannot be computed from the given rows; it names the missing.
+        NotComputableError: an output cannot be computed from the given rows; the error names the
+            missing rows.
         UnboundedComputationError: the outputs need infinitely many rows.
     """
     builder = ComputationGraphBuilder(nnet, request, previous)

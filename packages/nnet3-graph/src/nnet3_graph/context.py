@@ -15,11 +15,12 @@ from nnet3_graph.nodes.rules import node_rules
 from nnet3_graph.reach import find_reach
 
 _WINDOWS_AT_ONCE = 32
-"""Windows that share a search: the box that holds them all grows with the distance of the first."""
+"""The number of windows that share a search: the box around all of them grows with their
+distance."""
 
 
 def compute_context(nnet: Nnet) -> tuple[int, int]:
-    """Returns how many frames an output frame needs to its left and to its right.
+    """Returns the numbers of frames that an output frame needs to its left and to its right.
 
     The same as `nnet3_descriptors.compute_context`, in a fraction of the time: the nodes "input"
     and "output" get the same window of frames ("ivector" one that reaches further back), and the
@@ -30,8 +31,8 @@ def compute_context(nnet: Nnet) -> tuple[int, int]:
         modulo the modulus of the network.
 
     Raises:
-        ContextError: the network has other inputs, no "output", or computes nothing in any window,
-            or it takes more than `Limits.cindexes` or `Limits.modulus` to find out.
+        ContextError: the network has other inputs, no "output", or computes nothing in any window;
+            or the search would exceed `Limits.cindexes` or `Limits.modulus`.
     """
     try:
         return nnet3_descriptors.compute_context(nnet, functools.partial(_computable, nnet))

@@ -61,9 +61,8 @@ class NotComputableError(Nnet3Error):
     Attributes:
         missing_outputs: for each output with rows that cannot be computed, the (K, 3) indexes of
             these rows, columns n, t, x, in their order.
-        chain: begins with the first of these rows. Each next row is one that the row before it
-            needs and that cannot be computed either. The last one is usually a row of an input
-            node.
+        chain: begins with the first of these rows. Each row needs the next one, which cannot be
+            computed either. The last one is usually a row of an input node.
         missing_inputs: the rows of input nodes that would have to be given.
         context: left and right context of the network, in frames, or None where that is not
             defined.
@@ -83,11 +82,11 @@ class NotComputableError(Nnet3Error):
 
         Args:
             missing_outputs: see the attributes.
-            num_requested: for each output, how many rows are requested.
+            num_requested: for each output, the number of requested rows.
             chain: see the attributes.
             missing_inputs: see the attributes.
             context: see the attributes.
-            reason: what is wrong with the last row of the chain, as the end of a sentence.
+            reason: the fault of the last row of the chain, as the end of a sentence.
         """
         self.missing_outputs = dict(missing_outputs)
         self.chain = tuple(chain)

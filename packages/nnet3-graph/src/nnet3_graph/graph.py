@@ -1,4 +1,4 @@
-"""ComputationGraph: the cindexes of a computation and what each of them reads."""
+"""ComputationGraph: the cindexes of a computation, and their dependencies."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Splits = npt.NDArray[np.int64]
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class ComputationGraph:
-    """The rows of every node that a computation has to have, and which rows each of them reads.
+    """The rows of every node that a computation needs, and the rows that each of them reads.
 
     A cindex is a row (n, t, x) of a node. Its number, the cindex id, counts the cindexes of the
     graph by node and, within a node, in the order of indexes (t, then x, then n).
@@ -63,7 +63,7 @@ class ComputationGraph:
         first_cindex_id: the id of the first cindex; 0 unless there is an earlier segment.
         previous: the graph of the earlier segments of a looped computation, whose cindexes this
             one may read, or None.
-        is_pruned: whether the graph has only what the outputs really read (and the inputs). If
+        is_pruned: whether the graph has only the rows that the outputs read, and the inputs. If
             not, `dependencies` holds all cindexes of the graph that might be read.
     """
 
@@ -371,9 +371,9 @@ class ComputationGraph:
 
         Returns:
             For each part of the descriptor (each argument of Append) an (L, rows) int32 array: the
-            cindex that leaf l of the part takes from, for each row of the node; -1 where it does
-            not enter the sum (left out by IfDefined, or the other branch of a Failover taken). The
-            arrays may be read-only.
+            cindex that leaf l of the part reads, for each row of the node; -1 where the leaf does
+            not enter the sum, because IfDefined leaves it out or Failover takes the other branch.
+            The arrays may be read-only.
         """
         definition = self.nnet.nodes[node]
         assert isinstance(definition, ComponentInputNode | OutputNode)

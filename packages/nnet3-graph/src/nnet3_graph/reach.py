@@ -1,4 +1,4 @@
-"""Reach: the rows that play a part in a computation, found from given and requested rows."""
+"""Reach: the rows that a computation might need, found from given and requested rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from nnet3_graph.sets.hull import (
 )
 
 MAX_STEPS = (2000, 20)
-"""How far beyond all other rows, in t and x, a recurrence without an end is followed."""
+"""The distance beyond all other rows, in t and x, up to which an endless recurrence is followed."""
 
 _SPREAD = 1000
 """The most cells of a request's box per named row; with more, the limit is smaller."""
@@ -36,7 +36,7 @@ class Earlier:
     """The rows that the earlier segments of a looped computation have.
 
     Attributes:
-        layout: what the bits stand for; it has the patterns of the new segment.
+        layout: the layout of the bits; it has the patterns of the new segment.
         rows: the rows of each node.
     """
 
@@ -46,7 +46,7 @@ class Earlier:
 
 @attrs.frozen(kw_only=True, eq=False)
 class Reach:
-    """The rows of every node that play a part, as sets of one layout.
+    """The rows of every node that a computation might need, as sets of one layout.
 
     Attributes:
         layout: what the bits stand for.
@@ -99,10 +99,10 @@ def find_reach(
         num_patterns: number of patterns.
         given: for some nodes, (rows, 3) indexes that are supplied, with the pattern as n.
         outputs: for some nodes, (rows, 3) indexes that are requested, with the pattern as n.
-        earlier: what earlier segments have.
+        earlier: the rows of earlier segments.
         only_possible: whether to leave out rows that lie outside of the bounds of what can be
             computed at all; the answers about other rows are the same either way.
-        max_steps: how far in t and x a recurrence without end is followed.
+        max_steps: the distance in t and x up to which an endless recurrence is followed.
 
     Raises:
         RequestError: the values of t and x lie so far apart that no box can hold them, or do not
@@ -158,10 +158,11 @@ def make_layout(
     """Returns a layout for the rows in a hull.
 
     Args:
-        hull: where the rows lie.
-        num_patterns: how many patterns there are.
+        hull: the hull of the rows.
+        num_patterns: number of patterns.
         nodes: the rules of the network.
-        num_named: how many rows a request names, for the limit on what it spans; None for none.
+        num_named: the number of rows that a request names, for the limit on its box; None for no
+            limit.
 
     Raises:
         RequestError: the box is larger than `Limits.cindexes`, or than a tenth of that, and it has

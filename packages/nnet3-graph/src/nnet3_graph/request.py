@@ -30,8 +30,8 @@ class IoSpecification:
             be given; for an input, whether the derivative with respect to it is wanted.
 
     Raises:
-        RequestError: the name is empty, or the indexes are none, of another shape, repeated, or
-            hold a negative n or the time value that marks padding.
+        RequestError: the name is empty, or there are no indexes, or they have another shape, repeat
+            a row, or hold a negative n or the time value that marks padding.
     """
 
     name: str

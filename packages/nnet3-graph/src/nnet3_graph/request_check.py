@@ -1,4 +1,4 @@
-"""Whether a request fits the network that it is made for."""
+"""Checks that a request fits the network that it is made for."""
 
 from __future__ import annotations
 

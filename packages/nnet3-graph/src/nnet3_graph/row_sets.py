@@ -1,9 +1,10 @@
 """The three passes that find the rows of each node: demand, computability, use.
 
-`demanded_rows` goes from the outputs backward and collects what might be read; `computable_rows`
-goes forward and finds which of it can be computed; `used_rows` goes backward again and keeps what
-really is read. A node outside of cycles is done once, with all its rows at a time. The nodes of a
-cycle are gone round until nothing new is found; demand goes many times round at once.
+`demanded_rows` goes backward from the outputs and collects the rows that might be read.
+`computable_rows` goes forward and finds which of these can be computed. `used_rows` goes backward
+again and finds the rows that are read. Each pass visits a node outside of cycles once, with all its
+rows at a time. It goes round the nodes of a cycle until it finds nothing new; the first pass goes
+round many times in one step.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ def demanded_rows(
     Args:
         nodes: the rules of the network.
         layout: what the bits stand for.
-        inside: for each node, rows among which are all that can be computed.
-        given: for each node, the rows that are supplied; what they would read is not followed.
+        inside: for each node, a set that contains all rows that can be computed.
+        given: for each node, the rows that are supplied; the pass does not follow them further.
         outputs: the requested rows, by node.
     """
     need = [0] * len(nodes.rules)
@@ -115,7 +116,7 @@ def _moved(bits: Bits, move: int) -> Bits:
 def computable_rows(
     nodes: NodeRules, layout: BitLayout, need: Sequence[Bits], given: Sequence[Bits]
 ) -> list[Bits]:
-    """Returns which of the demanded rows of each node can be computed, and what is given.
+    """Returns for each node the demanded rows that can be computed, and the given rows.
 
     This is the least solution: a row is computable if it follows from given rows in finitely many
     steps.

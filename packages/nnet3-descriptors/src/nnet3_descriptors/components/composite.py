@@ -90,8 +90,8 @@ class CompositeComponent(UpdatableComponent):
     def properties(self) -> Property:
         """The promises of this component; the backward computation runs forward again.
 
-        If a part keeps a memo, its rows depend on one another, so nobody may merge calls of the
-        component. The component says so by promising a memo, although it stores nothing in it.
+        If a part has a memo, its rows depend on one another, so the optimizer must not merge calls
+        of the component. Therefore the component promises a memo, although it stores nothing in it.
         """
         parts = [part.properties for part in self.components]
         properties = Property.SIMPLE | Property.BACKPROP_NEEDS_INPUT

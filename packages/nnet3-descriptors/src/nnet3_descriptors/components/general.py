@@ -146,7 +146,7 @@ class BackpropTruncationComponent(Component):
         clipping_threshold: Largest norm of a row of the derivative; 0 for no bound.
         zeroing_threshold: Norm above which the derivative is set to zero at a boundary; 0 for none.
         zeroing_interval: Distance of the boundaries, in frames.
-        recurrence_interval: How far the recurrent connection goes back, in frames.
+        recurrence_interval: The distance that the recurrent connection goes back, in frames.
         num_clipped: Number of rows that were scaled down.
         num_zeroed: Number of rows that were set to zero.
         count: Number of rows processed.
@@ -171,7 +171,7 @@ class BackpropTruncationComponent(Component):
     )
 
     def check(self) -> None:
-        """Raises NetworkError if the scale makes no sense."""
+        """Raises NetworkError if the scale is not valid."""
         self.require(self.scale > 0.0, f"'scale' must be positive, got {self.scale:g}")
 
     def precompute_indexes(

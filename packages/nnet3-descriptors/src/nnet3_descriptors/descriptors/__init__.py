@@ -1,4 +1,4 @@
-"""Descriptors: how the input of a node is put together from the values of other nodes.
+"""Descriptors: the input of a node, put together from the values of other nodes.
 
 The text follows the grammar of `grammar`, is brought to normal form by `normalize`, and the normal
 form is Descriptor > SumDescriptor > ForwardingDescriptor.

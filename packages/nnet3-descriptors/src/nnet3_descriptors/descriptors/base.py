@@ -1,8 +1,7 @@
 """The base class of all sum descriptors, and their leaves.
 
-The leaves are forwarding descriptors, which are numbered from left to right, and constants. Which
-of the forwarding leaves are available for which rows is given, and answered, as boolean arrays of
-shape (L, N): leaf by row.
+The leaves are forwarding descriptors, which are numbered from left to right, and constants. Boolean
+arrays of shape (L, N), leaf by row, say which forwarding leaves are available for which rows.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def finite_single(value: float, what: str) -> float:
     """Returns the float32 that is nearest to a number.
 
     Raises:
-        NetworkError: It is not finite then; `what` is how the message calls it.
+        NetworkError: The float32 is not finite; `what` is the name of the number in the message.
     """
     single = to_single(value)
     if not math.isfinite(single):
@@ -56,7 +55,7 @@ def numbered(names: Iterable[str]) -> dict[str, int]:
 def dependencies_of(
     leaves: Sequence[ForwardingDescriptor], indexes: AnyIndexes, node_index: Mapping[str, int]
 ) -> npt.NDArray[np.int64]:
-    """Returns where each leaf takes each row from: (L, N, 4) int64, columns node, n, t, x."""
+    """Returns the source of each row for each leaf: (L, N, 4) int64, columns node, n, t, x."""
     cindexes = np.empty((len(leaves), len(indexes), 4), dtype=np.int64)
     for number, leaf in enumerate(leaves):
         cindexes[number] = leaf.map_unbounded(indexes, node_index)
@@ -70,7 +69,7 @@ def are_available(cindexes: npt.NDArray[np.int64], available: CindexSet) -> Bool
 
 @attrs.frozen(eq=False)
 class Trial:
-    """For which rows a sum descriptor can be computed: (N,); and the same of its operands."""
+    """The rows for which a sum descriptor can be computed: (N,); and the same for its operands."""
 
     computable: BoolArray
     operands: tuple[Trial, ...] = ()
@@ -114,8 +113,8 @@ class SumDescriptor(ABC):
             node_index: The number of each node, by name; by default its place in `node_names`.
 
         Returns:
-            (L, N, 4) int64, columns node, n, t, x: where leaf l takes row n from. A t or x beyond
-            32 bits means that there is no such row.
+            (L, N, 4) int64, columns node, n, t, x: the row that leaf l reads for row n. A t or x
+            beyond 32 bits means that there is no such row.
         """
         return dependencies_of(self.leaves, indexes, node_index or numbered(self.node_names))
 

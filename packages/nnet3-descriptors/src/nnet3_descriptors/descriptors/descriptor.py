@@ -58,8 +58,8 @@ class Descriptor:
             node_index: The number of each node, by name; by default its place in `node_names`.
 
         Returns:
-            (L, N, 4) int64, columns node, n, t, x: where leaf l of `leaves` takes row n from. A t
-            or x beyond 32 bits means that there is no such row.
+            (L, N, 4) int64, columns node, n, t, x: the row that leaf l of `leaves` reads for row n.
+            A t or x beyond 32 bits means that there is no such row.
         """
         return dependencies_of(self.leaves, indexes, node_index or numbered(self.node_names))
 
@@ -69,7 +69,7 @@ class Descriptor:
         available: CindexSet,
         node_index: Mapping[str, int] | None = None,
     ) -> tuple[BoolArray, BoolArray]:
-        """Tells which rows can be computed (rows all of whose parts can), and what they read.
+        """Tells which rows can be computed (all their parts can), and which cindexes they read.
 
         Args:
             indexes: (N, 3) int32, the requested indexes, columns n, t, x.
@@ -77,7 +77,7 @@ class Descriptor:
             node_index: As for `dependencies`.
 
         Returns:
-            computable (N,), and used (L, N): which of the `dependencies` are read; none is for rows
+            computable (N,), and used (L, N): which of the `dependencies` are read; none for rows
             that are not computable.
         """
         leaf_available = are_available(self.dependencies(indexes, node_index), available)

@@ -1,4 +1,4 @@
-"""Forwarding descriptors: the node and the row that a value is read from.
+"""Forwarding descriptors: the node and the row from which a value is read.
 
 A forwarding descriptor maps every requested index to one cindex, with a scale. It never changes n.
 The constructors take their fields by position, in the order of the written form.
@@ -141,7 +141,7 @@ class Offset(_OneSource):
 
 @attrs.frozen
 class Switch(ForwardingDescriptor):
-    """Switch(source0, source1, ...): the source whose number is t modulo how many there are."""
+    """Switch(source0, source1, ...): the source with number t modulo the number of sources."""
 
     sources: tuple[ForwardingDescriptor, ...] = attrs.field()
 

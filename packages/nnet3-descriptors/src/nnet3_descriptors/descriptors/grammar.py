@@ -31,10 +31,10 @@ from nnet3_descriptors.similar_names import hint
 from nnet3_descriptors.text import is_valid_name
 
 MAX_NESTING: Final = 200
-"""How deep descriptors may nest, both as written and in normal form."""
+"""The deepest nesting of descriptors, both as written and in normal form."""
 
 MAX_LENGTH: Final = 100_000
-"""How many characters a descriptor may have."""
+"""The most characters of a descriptor."""
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -57,7 +57,7 @@ class Form:
     Attributes:
         arguments: The places between the parentheses.
         repeats: The last argument may be repeated.
-        optional: How many of the last arguments may be left out.
+        optional: The number of last arguments that may be left out.
     """
 
     arguments: tuple[Argument, ...]
@@ -87,7 +87,7 @@ class Expression:
         form: Name of the form; "" for a node name.
         operands: The arguments that are descriptors, in order.
         values: The other arguments, in order; the name of the node for a node name.
-        span: Where it stands in the source.
+        span: Its place in the source.
     """
 
     form: str

@@ -1,4 +1,4 @@
-"""The leaves of a descriptor, for those who draw or describe it."""
+"""The leaves of a descriptor, for drawings and descriptions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nnet3_descriptors.descriptors.sums import Failover, IfDefined
 def leaves_of(descriptor: Descriptor) -> Iterator[tuple[ForwardingDescriptor, bool]]:
     """Yields each forwarding descriptor, from left to right, and whether it stands below a choice.
 
-    What stands below IfDefined or Failover need not be computable.
+    A leaf below IfDefined or Failover need not be computable.
     """
     for part in descriptor.parts:
         yield from _leaves(part, is_optional=False)

@@ -42,8 +42,8 @@ def parse_descriptor(text: str) -> Descriptor:
     """Parses a descriptor and brings it to normal form.
 
     Args:
-        text: Any nesting of the ten forms, such as "Append(Offset(input, -1), input)". Names are
-            taken as they are; whether there are such nodes is known to the network only.
+        text: Any nesting of the ten forms, such as "Append(Offset(input, -1), input)". Any names
+            are accepted: only the network knows which nodes exist.
 
     Raises:
         DescriptorSyntaxError: The text does not follow the grammar, or has no normal form.
@@ -68,7 +68,7 @@ def normalize(expression: Expression, source: str) -> Descriptor:
 
 
 class _Normalizer:
-    """Applies the rules from the inside out, and bounds the size of what they make."""
+    """Applies the rules from the inside out, and limits the size of the result."""
 
     def __init__(self, source: str, max_leaves: int) -> None:
         self._source = source

@@ -1,4 +1,4 @@
-"""Sum descriptors: which values are added up to make one part of a node's input.
+"""Sum descriptors: the values whose sum is one part of a node's input.
 
 A sum descriptor is a tree of Sum, Failover and IfDefined whose leaves are forwarding descriptors
 and constants; see `base`.
@@ -19,7 +19,7 @@ from nnet3_descriptors.errors import NetworkError
 
 
 class _Choice(SumDescriptor):
-    """What Sum and Failover share: two operands of one dimension."""
+    """The common part of Sum and Failover: two operands of one dimension."""
 
     __slots__ = ()
 

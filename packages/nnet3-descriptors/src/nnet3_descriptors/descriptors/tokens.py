@@ -23,7 +23,7 @@ class Token(NamedTuple):
     span: tuple[int, int]
 
     def describe(self) -> str:
-        """Returns how an error message calls the token."""
+        """Returns the name of the token in error messages."""
         return "the end" if self.text == END else f"'{self.text}'"
 
 
@@ -48,16 +48,16 @@ class Tokenizer:
         return Token(match[0], match.span())
 
     def advance(self) -> Token:
-        """Returns the next token and goes past it."""
+        """Returns the next token and moves past it."""
         token = self.next
         self.next = self._scan(token.span[1])
         return token
 
     def expect(self, text: str, *, expected: str) -> Token:
-        """Goes past the next token, which must have this text.
+        """Moves past the next token, which must have this text.
 
         Args:
-            text: What the token must be.
+            text: The expected text.
             expected: The words for it in the error message.
 
         Raises:

@@ -1,14 +1,12 @@
 """Networks for people to look at: as layers, as an SVG, as HTML, as a tree in text, for Graphviz.
 
-layers.py     nodes grouped into layers, and what each layer reads
-svg.py        the drawing of them
-summary.py    the drawing with what the network is, for notebooks
-tree.py       layers and their nodes as a tree, for terminals
-tables.py     a table in HTML, for the notebooks of all packages
-curves.py     numbers over numbers as curves, as an SVG
-graphviz.py   nodes and descriptors in the language of Graphviz
+layers.py     nodes grouped into layers, and the sources of each layer svg.py        the drawing of
+them summary.py    the drawing with facts about the network, for notebooks tree.py       layers and
+their nodes as a tree, for terminals tables.py     a table in HTML, for the notebooks of all
+packages curves.py     curves, as an SVG graphviz.py   nodes and descriptors in the language of
+Graphviz
 
-Nothing here is imported before somebody looks.
+These modules are imported only when a drawing is made.
 """
 
 from typing import TYPE_CHECKING

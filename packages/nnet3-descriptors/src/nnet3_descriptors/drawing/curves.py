@@ -1,4 +1,4 @@
-"""Numbers over numbers as curves, in an SVG element."""
+"""Curves in an SVG element."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 640, 240, 70, 36, 16, 110
 LINE = 16
-"""How far apart names of curves are at least."""
+"""The least distance between names of curves."""
 
 Array = npt.NDArray[np.float64]
 

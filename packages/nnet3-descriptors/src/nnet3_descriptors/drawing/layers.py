@@ -50,8 +50,8 @@ class Read:
 
     Attributes:
         source: The node.
-        offset: How many frames later than its own it reads it; None if it is not a fixed number.
-        text: How it is said, such as "-3", "at t = 0" or "times 0.66".
+        offset: The offset in frames at which the layer reads it; None if it is not fixed.
+        text: Its description, such as "-3", "at t = 0" or "times 0.66".
         is_optional: Whether the layer can do without it.
     """
 
@@ -69,7 +69,7 @@ class Layer:
         name: The part that the names of its nodes have in common.
         kind: "input", "output" or "layer".
         nodes: Their names.
-        parts: What each of them is, such as "affine" or "TDNN (-3, 0)"; see `frames_read`.
+        parts: A description of each node, such as "affine" or "TDNN (-3, 0)"; see `frames_read`.
         input_dim: Columns that the first one takes.
         output_dim: Columns that the last one gives.
         num_parameters: Parameters of their components; shared ones are counted each time.
@@ -89,8 +89,8 @@ class Layer:
 def layers_of(nnet: NetworkStructure) -> tuple[Layer, ...]:
     """Groups the nodes of a network, in their order.
 
-    A node joins the layer before it if it reads the last node of it and nothing else, nothing else
-    reads that one, and the names agree up to the last "." or "_".
+    A node joins the layer before it if three things hold: it reads only the last node of that
+    layer, nothing else reads that node, and the names agree up to the last "." or "_".
     """
     single = [_layer(nnet, node) for node in nnet.nodes if _is_drawn(node)]
     readers = Counter(read.source for layer in single for read in layer.reads)

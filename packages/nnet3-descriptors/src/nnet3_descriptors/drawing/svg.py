@@ -20,7 +20,7 @@ BOX_WIDTH, BOX_HEIGHT, GAP = 420, 44, 34
 LETTER = 7
 """The width of a letter of 12 pixels, in a wide font."""
 LANE = 22
-"""How far apart arcs lie beside each other."""
+"""The distance between neighbouring arcs."""
 MARGIN = 16
 
 STYLE = """
@@ -43,12 +43,12 @@ STYLE = """
 .nnet3-network .edge.recurrent { stroke: var(--nnet3-recurrent, #c2571a); stroke-opacity: 1; }
 .nnet3-network .optional { stroke-dasharray: 5 4; }
 """
-"""The colour of text is that of the page around, light or dark; all names are the drawing's own."""
+"""Text has the colour of the page around, light or dark; only this drawing uses these names."""
 
 
 @attrs.frozen
 class Arc:
-    """Something read from another layer than the one above.
+    """A read of another layer than the one above.
 
     Attributes:
         source: The number of the layer that is read.
@@ -122,7 +122,7 @@ def network_svg(layers: Sequence[Layer]) -> str:
 
 
 def lanes(arcs: Sequence[Arc]) -> list[int]:
-    """Chooses for each arc how far out it lies, so that arcs which overlap don't meet."""
+    """Chooses the distance of each arc, so that overlapping arcs don't meet."""
     chosen = [0] * len(arcs)
     taken: list[tuple[int, int, int]] = []
     for number in sorted(range(len(arcs)), key=lambda n: arcs[n].last - arcs[n].first):

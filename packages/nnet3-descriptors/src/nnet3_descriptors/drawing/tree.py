@@ -8,7 +8,7 @@
     │  └─ batchnorm       64 -> 64              BatchNorm
     └─ output                  11              reads tdnn1
 
-A layer reads others at its own frame, or so many frames later; "?" marks an optional one.
+A line names the layers that a layer reads, and the offsets in frames; "?" marks optional reads.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def format_tree(
         nnet: The network.
         paint: Colours each text; the second argument is "branch", "input", "output", "layer",
             "node" (a name), "dims", "parameters", "reads" or "type".
-        width: The columns of the terminal: longer lines go on below, under their last column.
+        width: The columns of the terminal: longer lines continue below, under their last column.
             None for lines of any length.
     """
     layers = layers_of(nnet)

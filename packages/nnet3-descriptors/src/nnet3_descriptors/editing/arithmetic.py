@@ -1,8 +1,8 @@
 """Weighted sums of networks: scaling one, averaging several.
 
-Parameters are added up. Statistics are too, as the sums over frames that they stand for: files and
-fields hold averages and the number of frames, so averages are weighted by those numbers.
-Everything else, such as learning rates, is that of the first network.
+Parameters are added up. Statistics are added up as sums over frames: files and fields hold averages
+and numbers of frames, so the numbers are the weights of the averages. Everything else, such as
+learning rates, comes from the first network.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +41,7 @@ _AVERAGES: Final[Mapping[str, str]] = {
 """Statistics that are averages over frames, and the field that has the number of frames."""
 
 _ROOT_MEAN_SQUARES: Final[Mapping[str, str]] = {"oderiv_rms": "oderiv_count"}
-"""Statistics that are roots of averages of squares, likewise."""
+"""Statistics that are roots of averages of squares, and the fields with the number of frames."""
 
 _VARIANCES: Final[Mapping[str, tuple[str, str]]] = {"stats_var": ("stats_mean", "count")}
 """Variances over frames; the fields that have the mean and the number of frames."""

@@ -1,7 +1,7 @@
 """Folding components into the ones that follow them, for faster inference.
 
-A component-node "b" whose input takes the values of one component node "a", at one or more time
-offsets, is collapsed with it where the pair allows it:
+If the input of a component-node "b" has only values of one component node "a", at one or more time
+offsets, these pairs are collapsed:
 
 - dropout, in test mode, then a component with linear parameters: these are scaled;
 - batch-norm, in test mode, then an affine, linear or TDNN component: its parameters absorb
@@ -10,7 +10,7 @@ offsets, is collapsed with it where the pair allows it:
 - an affine component, then fixed scales: its rows are scaled.
 
 "b" then applies the combined component to the input of "a", shifted by its own offsets. Nodes and
-components that are no longer needed are removed. The outputs stay what they were, up to rounding.
+components that are no longer needed are removed. The outputs do not change, except for rounding.
 """
 
 import attrs
@@ -31,7 +31,7 @@ def collapse_model(nnet: Nnet, options: CollapseOptions | None = None) -> Nnet:
     Args:
         nnet: The network, in test mode (see `set_test_mode`) if dropout or batch-norm is to be
             collapsed.
-        options: Which pairs of components to collapse; by default all.
+        options: The pairs of components to collapse; by default all.
 
     Raises:
         NetworkError: A component that is to be collapsed is not in test mode.

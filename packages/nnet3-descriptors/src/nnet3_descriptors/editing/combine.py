@@ -1,4 +1,4 @@
-"""One component that does the work of two in a row."""
+"""One component that computes two components in a row."""
 
 import attrs
 import numpy as np
@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 
 @attrs.frozen(kw_only=True)
 class CollapseOptions:
-    """Which pairs of components to combine.
+    """The pairs of components to combine.
 
     Attributes:
         dropout: Dropout, then a component with linear parameters.
@@ -42,8 +42,8 @@ class CollapseOptions:
 def combine(first: Component, second: Component, options: CollapseOptions) -> Component | None:
     """Returns a component that computes `second` of the output of `first`.
 
-    The input of `second` may be several outputs of `first` side by side; then that of the combined
-    component is as many inputs of `first` side by side.
+    The input of `second` may be several outputs of `first` side by side. The input of the combined
+    component is then the same number of inputs of `first` side by side.
 
     Returns:
         The component; `second` itself where `first` does nothing; None if the classes of the two,

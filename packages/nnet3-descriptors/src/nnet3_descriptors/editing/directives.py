@@ -13,7 +13,7 @@
               [shrinkage-threshold=NUMBER]
     reduce-rank name=PATTERN rank=INT
 
-In a pattern "*" stands for any characters; without one, all components are meant.
+In a pattern "*" stands for any characters. Without a pattern a directive applies to all components.
 """
 
 from collections.abc import Callable, Mapping

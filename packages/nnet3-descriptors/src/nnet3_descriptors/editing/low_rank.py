@@ -36,7 +36,7 @@ def reduce_rank(nnet: Nnet, pattern: str, rank: int) -> Nnet:
     Args:
         nnet: The network.
         pattern: The names of the affine components; "*" stands for any characters.
-        rank: How many singular values are kept; components of no higher rank stay as they are.
+        rank: Number of singular values to keep; components of no higher rank do not change.
 
     Raises:
         NetworkError: `rank` is not positive, or a matrix is not finite.
@@ -79,11 +79,11 @@ def apply_svd(
     Args:
         nnet: The network.
         pattern: The names of the affine components; "*" stands for any characters.
-        bottleneck_dim: Number of singular values that are kept, if no `energy_threshold` is given;
-            a component without a larger dimension stays as it is.
+        bottleneck_dim: Number of singular values to keep, if no `energy_threshold` is given; a
+            component without a larger dimension does not change.
         energy_threshold: Keep so many singular values that the sum of their squares is at least
             this part of all; between 0 and 1.
-        shrinkage_threshold: A component stays as it is if its number of parameters would not
+        shrinkage_threshold: A component does not change if its number of parameters would not
             shrink to this part.
 
     Raises:

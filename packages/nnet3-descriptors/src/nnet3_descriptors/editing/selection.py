@@ -30,10 +30,10 @@ def matches(name: str, pattern: str) -> bool:
 
 
 def warn_of_none(count: int, pattern: str, kind: str) -> None:
-    """Logs a warning if a pattern that names something has found nothing.
+    """Logs a warning if a pattern has matched nothing.
 
     Args:
-        count: How many were found.
+        count: The number found.
         pattern: The pattern.
         kind: The kind of thing that was sought.
     """
@@ -51,7 +51,7 @@ def named_components(nnet: Nnet, pattern: str) -> Iterator[tuple[str, Component]
 def replace_components(
     nnet: Nnet, pattern: str, cls: type[C], change: Callable[[C], Component]
 ) -> tuple[Nnet, int]:
-    """Returns the network with the components of a class changed, and how many these are.
+    """Returns the network with the components of a class changed, and their number.
 
     Args:
         nnet: The network.

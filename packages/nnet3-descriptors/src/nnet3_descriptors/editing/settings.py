@@ -86,7 +86,7 @@ def _require_finite(name: str, value: float) -> None:
 
 
 def set_dropout_proportion(nnet: Nnet, proportion: float, pattern: str = "*") -> Nnet:
-    """Returns the network with another part of the values dropped in training.
+    """Returns the network with another proportion of dropout.
 
     Args:
         nnet: The network.
@@ -111,7 +111,7 @@ def _has_dropout_proportion(component: Component) -> bool:
 
 
 def convert_to_fixed_affine(nnet: Nnet, pattern: str = "*") -> Nnet:
-    """Returns the network with affine components made fixed, so that training leaves them alone.
+    """Returns the network with affine components made fixed, so that training does not change them.
 
     Args:
         nnet: The network.

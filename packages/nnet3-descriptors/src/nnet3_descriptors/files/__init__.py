@@ -1,4 +1,4 @@
-"""Reading and writing files: opened, read and replaced; integers, reals and arrays as Kaldi's."""
+"""Opening, reading and replacing files; integers, reals and arrays in Kaldi's form."""
 
 from nnet3_descriptors.errors import file_error
 from nnet3_descriptors.files import compressed

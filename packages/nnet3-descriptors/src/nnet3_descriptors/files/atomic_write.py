@@ -1,9 +1,9 @@
-"""Writing a file so that it is never seen half-written.
+"""Writing a file so that no reader sees it half-written.
 
-A writer that is killed leaves its temporary file behind. The next one that writes to the same name
-removes it. Whether its writer still lives is told by a lock that the system takes away with the
-process (`flock`). Machines that share a folder may not see each other's locks: so the name of a
-temporary file says which machine wrote it, and a file of another machine must also be old.
+A writer that is killed leaves its temporary file behind. The next writer of the same name removes
+it. A lock (`flock`) shows whether the writer of a temporary file still lives: the system removes
+the lock with the process. Machines that share a folder may not see each other's locks: so the name
+of a temporary file says which machine wrote it, and a file of another machine must also be old.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ def write_atomically(path: str | os.PathLike[str], chunks: Iterable[bytes | memo
     not a regular file, such as a pipe or terminal, is written to directly.
 
     Args:
-        path: Where the file is wanted.
+        path: The file to write.
         chunks: Its content, in pieces. They may be views of the file that is replaced.
 
     Raises:

@@ -47,7 +47,7 @@ HEADER_SIZE: Final = _LAYOUT.size
 
 
 def body_size(token: str, header: Header) -> int:
-    """Returns how many bytes follow the header."""
+    """Returns the number of bytes after the header."""
     size = header.rows * header.cols
     if token == "CM":
         return size + header.cols * _COLUMN_HEADER * 2
@@ -60,7 +60,7 @@ def decompress(token: str, header: Header, body: memoryview) -> NDArray[np.float
     Args:
         token: The format, one of FORMATS.
         header: The header of the matrix.
-        body: What follows the header, `body_size` bytes.
+        body: The bytes after the header, `body_size` of them.
     """
     shape = header.rows, header.cols
     minimum = np.float32(header.minimum)
@@ -100,12 +100,12 @@ _FEWEST_ROWS_OF_COLUMNS: Final = 8
 
 @attrs.frozen(eq=False)
 class CompressedMatrix:
-    """A matrix as it is stored, so that it can be written again byte for byte.
+    """A matrix in its stored form, so that it can be written again byte for byte.
 
     Attributes:
         token: The format, one of FORMATS.
         header: Its header.
-        body: What follows the header.
+        body: The bytes after the header.
     """
 
     token: str
@@ -128,10 +128,11 @@ class CompressedMatrix:
         return attrs.evolve(self, header=h._replace(minimum=minimum, range=extent))
 
     def with_rows(self, first: int, count: int) -> "CompressedMatrix":
-        """Returns rows side by side, the first or last one again for each that is missing.
+        """Returns consecutive rows; the first or last row stands for each missing one.
 
-        The codes stay as they are. Only fewer than eight rows of the form "CM", whose headers of
-        columns would take more room than they save, are compressed again, to 16 bits.
+        The codes do not change, with one exception: fewer than eight rows of the form "CM" are
+        compressed again, to 16 bits, because the headers of columns would take more room than they
+        save.
 
         Args:
             first: Number of the first row; can be negative.
@@ -153,7 +154,7 @@ class CompressedMatrix:
 def compress(values: NDArray[np.float32]) -> CompressedMatrix:
     """Returns a matrix compressed as Kaldi does by default.
 
-    One of more than eight rows has the form "CM", which suits features; others have "CM2".
+    A matrix of more than eight rows gets the form "CM", which suits features; others get "CM2".
 
     Args:
         values: (rows, cols) float32, with at least one element.

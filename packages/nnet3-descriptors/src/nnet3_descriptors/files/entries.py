@@ -1,4 +1,4 @@
-"""Archives of objects of any kind: read entry by entry as they come, whatever their length.
+"""Archives of objects of any kind, of any length, read entry by entry.
 
 An archive has for each entry a key, a blank, and an object, binary (behind the bytes 0 and "B") or
 text. It does not say how long an object is. So the reader decodes the bytes that have come, and
@@ -30,7 +30,7 @@ class Entry(Generic[T]):
     Attributes:
         key: Its name.
         value: The decoded object.
-        data: The bytes behind the key and its blank, so that it can be written as it was.
+        data: The bytes after the key and its blank, so that it can be written unchanged.
     """
 
     key: str
@@ -39,18 +39,18 @@ class Entry(Generic[T]):
 
 
 def read_entries(stream: IO[bytes], path: str, decode: Callable[[Reader], T]) -> Iterator[Entry[T]]:
-    """Yields the entries of an archive, each when it has come.
+    """Yields the entries of an archive, each as soon as all its bytes have come.
 
     Args:
         stream: The archive.
         path: Its name, for messages.
-        decode: Takes one object from a reader. It is called again with more bytes if it fails for
-            want of them; one whose end is not a token of its own must not be followed by what could
-            belong to it.
+        decode: Takes one object from a reader. If it fails because bytes are missing, it is called
+            again with more bytes. If no token ends an object, the next bytes must not look like a
+            part of it.
 
     Raises:
-        ModelFileError: What is found is not an archive of such objects; the error says where.
-        Nnet3Error: What `decode` raises.
+        ModelFileError: The stream is not an archive of such objects; the error says where.
+        Nnet3Error: The error of `decode`.
         OSError: The stream cannot be read.
     """
     window = _Window(stream)

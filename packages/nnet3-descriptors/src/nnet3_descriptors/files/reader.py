@@ -21,15 +21,15 @@ MAX_NESTING: Final = 16
 
 
 class Reader(ABC):
-    """Reads one element after the other from a file that is held as bytes.
+    """Reads one element after the other from the bytes of a file.
 
-    All of its errors are ModelFileError, with the offset of the element in the file. No header
-    makes it ask for more memory than a small multiple of the bytes that remain.
+    All of its errors are ModelFileError, with the offset of the element in the file. Whatever a
+    header says, the reader asks for no more memory than a small multiple of the remaining bytes.
 
     Attributes:
         path: Name of the file, for errors.
         data: The bytes, read-only; a memory map where the file allows it.
-        position: Where the next element starts.
+        position: The start of the next element.
         component: Name of the component that is being read, for errors.
         binary: Whether the file is binary.
     """
@@ -50,7 +50,7 @@ class Reader(ABC):
         return self._origin + self.position
 
     def offset_of(self, position: int) -> int:
-        """Returns where a position in `data` lies in the file."""
+        """Returns the offset in the file of a position in `data`."""
         return self._origin + position
 
     @property
@@ -91,7 +91,7 @@ class Reader(ABC):
 
     @contextlib.contextmanager
     def nested(self) -> Iterator[None]:
-        """Bounds how deep components are nested in each other."""
+        """Limits the nesting of components."""
         self._depth += 1
         if self._depth > MAX_NESTING:
             self.fail(f"components are nested more than {MAX_NESTING} deep")
@@ -102,7 +102,7 @@ class Reader(ABC):
 
     @contextlib.contextmanager
     def checking(self, start: int) -> Iterator[None]:
-        """Turns the NetworkError of a value that makes no sense into one with a place."""
+        """Turns the NetworkError of an invalid value into an error with a place."""
         try:
             yield
         except NetworkError as error:

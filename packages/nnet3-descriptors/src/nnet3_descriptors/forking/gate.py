@@ -1,9 +1,9 @@
 """Forking a process while its threads compute.
 
-A forked process has one thread, and everything else as it was: a lock that another thread held
+A forked process has one thread, and a copy of everything else: a lock that another thread held
 stays locked for ever. So a fork waits until no other thread is within `unforked()`, and threads
-wait there until it is over. Should one not come out in time, the fork goes on, and whatever asks
-for `unforked()` in the new process is refused.
+wait there until the fork is over. If a thread does not come out in time, the process forks
+nevertheless, and `unforked()` raises an error in the new process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ForkError(Nnet3Error):
 
 
 class ForkGate:
-    """Keeps forks and critical work apart, which any number of threads may do at a time."""
+    """Keeps forks apart from critical work; any number of threads may do such work at a time."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -38,7 +38,7 @@ class ForkGate:
         """Within, no other thread forks the process.
 
         Raises:
-            ForkError: It was forked, and other threads did not come out of here in time.
+            ForkError: The process was forked, and other threads did not come out of here in time.
         """
         if self._is_unsafe:
             raise ForkError(
@@ -92,7 +92,7 @@ class ForkGate:
 
 
 GATE = ForkGate()
-"""That of this process."""
+"""The gate of this process."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(

@@ -78,9 +78,9 @@ def make_indexes(n: npt.ArrayLike, t: npt.ArrayLike, x: npt.ArrayLike = 0) -> In
 
 
 def moved_indexes(indexes: AnyIndexes, t: int, x: int) -> npt.NDArray[np.int64]:
-    """Returns (N, 3) indexes moved by (t, x): int64, so that none is wrapped around.
+    """Returns (N, 3) indexes moved by (t, x), as int64, so that no number overflows.
 
-    Beyond 32 bits there is no row: look up what is returned, or pass it to `as_rows`.
+    Rows beyond 32 bits do not exist: look the result up in a set of rows, or pass it to `as_rows`.
     """
     return indexes.astype(np.int64) + np.array([0, t, x], dtype=np.int64)
 
@@ -90,10 +90,10 @@ def as_rows(indexes: npt.NDArray[np.int64], reader: object) -> IndexArray:
 
     Args:
         indexes: int64, (N, 3) with columns n, t, x, or (N, 4) with columns node, n, t, x.
-        reader: What reads there, for the error; its text is made only then.
+        reader: The reader of these rows, for the error; its text is made only then.
 
     Raises:
-        NetworkError: A t or x is none of 32 bits, or the one that marks padding.
+        NetworkError: A t or x is beyond 32 bits, or is the value that marks padding.
     """
     for column, name in ((-2, "t"), (-1, "x")):
         values = indexes[:, column]

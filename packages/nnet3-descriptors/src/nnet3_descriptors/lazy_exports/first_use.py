@@ -1,7 +1,7 @@
-"""Names of a package whose modules are imported when they are first asked for.
+"""Names of a package whose modules are imported at their first use.
 
-Making the classes of a package takes longer than a small job: who reads a model has no use for
-those of the optimizer. Type checkers see the imports that stand under TYPE_CHECKING beside this;
+Making the classes of a package takes longer than a small job, and a program that reads a model does
+not need the optimizer. Type checkers see imports under TYPE_CHECKING in the same file;
 `tests/test_lazy_exports.py` compares the two.
 """
 

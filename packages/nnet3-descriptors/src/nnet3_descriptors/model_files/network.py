@@ -54,7 +54,7 @@ class AcousticModel:
         transition_model: Topology and transition probabilities.
         nnet: The network.
         left_context: Frames that the network needs before the first output frame.
-        right_context: Frames that it needs behind the last.
+        right_context: Frames that it needs after the last.
         priors: Prior of each output, (num_pdfs,), or empty for none.
     """
 
@@ -119,8 +119,9 @@ def read_nnet(path_or_file: PathOrFile) -> Nnet:
     The parameters are views of the file where its layout allows it, and read-only.
 
     Args:
-        path_or_file: A path, `path:offset`, or a file that is open for reading bytes. Of a file
-            that can be moved nothing is consumed behind the network; a stream is read to its end.
+        path_or_file: A path, `path:offset`, or a file that is open for reading bytes. From a file
+            that can be moved, the function consumes nothing after the network; it reads a stream to
+            its end.
 
     Raises:
         ModelFileError: the file cannot be read, or holds no network.

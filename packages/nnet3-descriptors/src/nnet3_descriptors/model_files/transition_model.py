@@ -1,6 +1,6 @@
 """The transition model at the head of .mdl files: HMM topology and transition probabilities.
 
-Networks are used without it; it is kept so that a model can be written as it was read.
+Networks do not need it; it is stored so that a model can be written unchanged.
 """
 
 from collections.abc import Iterable

@@ -5,8 +5,9 @@ of its metadata, under the key "nnet3":
 
     {"format": "nnet3.nnet", "version": 1, "content": {...}}
 
-Older versions are read: `Serialized.UPGRADES` of a class makes their content into that of the
-newest one. A key "extras" beside these, and tensors whose names begin with "extras.", are skipped.
+Readers accept older versions: `Serialized.UPGRADES` of a class turns their content into that of the
+newest version. Readers skip a key "extras" beside these, and tensors whose names begin with
+"extras.".
 
 
 - An object stands for an instance of a class: its keys are the names of the fields. Where several

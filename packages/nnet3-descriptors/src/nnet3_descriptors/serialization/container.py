@@ -18,13 +18,13 @@ TENSOR_KEY: Final = "$tensor"
 
 _HEADER_KEYS: Final = ("format", "version", "content")
 _EXTRAS: Final = "extras"
-"""Key of the header, and first part of the names of tensors, that readers skip unless they know."""
+"""Key of the header, and first part of the names of tensors, that readers skip."""
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 """Makes the content of one version into that of the next."""
 
 _KALDI: Final = (b"\0B<", b"<Nnet3>", b"<TransitionModel>")
-"""How model files of Kaldi begin."""
+"""The first bytes of Kaldi's model files."""
 
 T = TypeVar("T")
 
@@ -33,8 +33,8 @@ def to_container(value: object, *, format: str, version: int) -> bytes:
     """Serializes an instance of an attrs class.
 
     Args:
-        value: What to serialize. Its fields may hold numbers, strings, None, arrays, descriptors,
-            tuples of such, and instances of other attrs classes.
+        value: The value. Its fields may hold numbers, strings, None, arrays, descriptors, tuples of
+            such, and instances of other attrs classes.
         format: Name of the format, such as "nnet3.nnet".
         version: Version of the format; to be raised when older readers would misread it.
     """
@@ -53,15 +53,15 @@ def from_container(
     version: int,
     upgrades: Mapping[int, Upgrade] = MappingProxyType({}),
 ) -> T:
-    """Reads what `to_container` has written, now or as an older version.
+    """Reads a container of `to_container`, of this version or an older one.
 
     Args:
         data: The bytes of the container.
         cls: The class of the value.
         format: The format that the container must have.
         version: The newest version of the format, which `cls` stands for.
-        upgrades: For each older version that can be read what makes its content (dictionaries,
-            lists, strings, numbers, None and arrays) into that of the version after it.
+        upgrades: For each older version that can be read, the function that turns its content
+            (dictionaries, lists, strings, numbers, None and arrays) into that of the next version.
 
     Returns:
         The value; its arrays are read-only.

@@ -1,4 +1,4 @@
-"""Between attrs classes and what JSON can hold, with arrays left as they are."""
+"""Converts between attrs classes and values of JSON; arrays do not change."""
 
 import functools
 import math
@@ -45,7 +45,7 @@ def structure(content: Any, cls: type[T], *, name: str) -> T:
     Args:
         content: What `unstructure` gives.
         cls: The class of the value, an attrs class.
-        name: What the error message calls the whole.
+        name: The name of the whole in the error message.
 
     Raises:
         SerializationError: The content does not describe an instance of the class.
@@ -65,7 +65,7 @@ def structure_tagged(content: Any, base: type[T], *, name: str) -> T:
     Args:
         content: What `unstructure_tagged` gives.
         base: A class that the value is an instance of.
-        name: What the error message calls the whole.
+        name: The name of the whole in the error message.
 
     Raises:
         SerializationError: The content does not describe an instance of the class.
@@ -82,7 +82,7 @@ def _structure(structure: Callable[[], T], name: str) -> T:
 
 
 def _describe(error: Exception) -> str:
-    """Returns what is wrong, with the path to it in the content."""
+    """Returns a description of the fault, with the path to it in the content."""
     faults = cattrs.transform_error(error, path="content", format_exception=_describe_fault)
     more = len(faults) - _SHOWN_FAULTS
     return "; ".join(faults[:_SHOWN_FAULTS]) + (f"; and {more} more" if more > 0 else "")

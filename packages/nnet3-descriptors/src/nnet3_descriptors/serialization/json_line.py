@@ -34,14 +34,14 @@ def to_json(value: object) -> str:
 
 
 def from_json(text: str, base: type[T]) -> T:
-    """Reads what `to_json` has written.
+    """Reads the text of `to_json`.
 
     Args:
         text: The JSON.
         base: A class that the value is an instance of.
 
     Raises:
-        SerializationError: The text is no such JSON, or does not describe an instance of `base`.
+        SerializationError: The text is not such JSON, or does not describe an instance of `base`.
     """
     name = base.__name__
     try:

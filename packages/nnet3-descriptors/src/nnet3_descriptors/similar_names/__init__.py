@@ -1,4 +1,4 @@
-"""Hints for those who misspelt a name."""
+"""Hints for misspelt names."""
 
 from nnet3_descriptors.similar_names.similarity import hint, most_similar
 

@@ -1,4 +1,4 @@
-"""The name that somebody meant who wrote another one."""
+"""The known name that a misspelt name probably means."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 _MOST_NAMES: Final = 2000
 _LONGEST_NAME: Final = 100
-"""Beyond these, looking for a similar name takes longer than it is worth."""
+"""Beyond these sizes, the search for a similar name takes too long."""
 
 
 def most_similar(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
@@ -18,7 +18,7 @@ def most_similar(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str
     Args:
         name: The unknown name.
         known: The known names.
-        cutoff: How similar it must be, from 0 to 1 (the ratio of `difflib`).
+        cutoff: The least similarity, from 0 to 1 (the ratio of `difflib`).
     """
     names = [other for other in known if len(other) <= _LONGEST_NAME]
     if len(name) > _LONGEST_NAME or len(names) > _MOST_NAMES:

@@ -1,4 +1,4 @@
-"""The fingerprint of a network: what decides its programs, and no parameters."""
+"""The fingerprint of a network: digests of the structure that decides its programs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _OF_TRAINING: Final = frozenset(
         "num_self_repaired",
     }
 )
-"""Whole numbers and flags of components that say how values are computed or parameters change."""
+"""Whole numbers and flags of components that do not decide programs."""
 
 
 @attrs.frozen(eq=False)
@@ -126,10 +126,11 @@ class _Outline:
 class NetworkFingerprint:
     """Digests of the structure that decides a network's programs: eight bytes for each part.
 
-    What counts of a node is its kind, its descriptor and its dimension. What counts of a component
-    is its type, its dimensions, its `ComponentProperties`, whether training changes it, and the
-    settings that are whole numbers or flags, but for those of training. Parameters, statistics and
-    names do not count: networks that differ in these alone have equal fingerprints.
+    The digest of a node covers its kind, its descriptor and its dimension. The digest of a
+    component covers its type, its dimensions, its `ComponentProperties`, whether training changes
+    it, and the settings that are whole numbers or flags, without those of training. Parameters,
+    statistics and names are not part of a digest: networks that differ only in these have equal
+    fingerprints.
 
     The text of each part, whose SHA-256 is cut to eight bytes, is in docs/interchange.md.
     """
@@ -151,7 +152,7 @@ class NetworkFingerprint:
             components: (components, 8) uint8.
 
         Raises:
-            NetworkError: The arrays are no such things.
+            NetworkError: The arrays do not have this form.
         """
         return cls(None, (_as_digests("nodes", nodes), _as_digests("components", components)))
 

@@ -1,4 +1,4 @@
-"""Frozen values: their bytes and files, and what is worked out once for each."""
+"""Frozen values: their bytes and files, and results that are computed once for each value."""
 
 from nnet3_descriptors.frozen_arrays import is_frozen
 from nnet3_descriptors.values.remembering import remembered

@@ -1,10 +1,9 @@
-"""Results that are remembered for as long as the object lives that they were made from.
+"""Results that are remembered as long as their argument lives.
 
-A network is frozen, so what follows from it alone (rules, orders of nodes) has to be worked out
-only once, whoever asks. It is told by identity: comparing networks by content would look at all of
-their parameters.
+A network is frozen, so results that depend only on it (rules, orders of nodes) have to be computed
+only once. Networks are told apart by identity: a comparison by content would read all parameters.
 
-The result must not refer to the object: it would keep the object alive, and itself with it.
+The result must not refer to the object: it would keep the object, and itself, alive.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""Values that become bytes and files, and come back."""
+"""Values that can be written as bytes and files, and read again."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -24,7 +24,8 @@ class Serialized:
     UPGRADES: ClassVar[Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]] = MappingProxyType(
         {}
     )
-    """For each older version that is read: makes its content into that of the next version."""
+    """For each older version that can be read, the function that turns its content into that of the
+    next."""
 
     def to_bytes(self) -> bytes:
         """Returns the value as a safetensors container; equal values give equal bytes."""
@@ -34,10 +35,10 @@ class Serialized:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Reads what `to_bytes` has written.
+        """Returns the inverse of `to_bytes`.
 
         Raises:
-            SerializationError: The bytes are no such container, or hold no valid value.
+            SerializationError: The bytes are not such a container, or hold no valid value.
         """
         from nnet3_descriptors.serialization import from_container
 
@@ -58,7 +59,7 @@ class Serialized:
         """Reads a file that `save` has written.
 
         Raises:
-            FileError: The file cannot be read; of one that is not there it is a FileNotFoundError.
+            FileError: The file cannot be read; for a missing file it is a FileNotFoundError.
             SerializationError: It holds no such value; see `from_bytes`.
         """
         return cls.from_bytes(read_file(path))

@@ -1,4 +1,4 @@
-"""Which rows can be computed, found as Kaldi's documents tell it: hop by hop from the outputs.
+"""Finds the rows that can be computed, hop by hop from the outputs, as Kaldi's documents do.
 
 Every cindex has a state (`ComputableInfo`) and a usable count: 1 for a requested row; for others
 the number of cindexes that might read it, are not NOT_COMPUTABLE, and have a count above 0
@@ -13,8 +13,8 @@ The documents leave two things open. If a cindex that is WILL_NOT_COMPUTE gets a
 the next hop examines it again. A cindex that is still UNKNOWN after the last hop depends only on
 itself, so it can't be computed.
 
-A request may be one segment of several. Rows that earlier segments have are COMPUTABLE from the
-beginning, as given ones are, and no hop examines what they read.
+A request may be one segment of several. Like given rows, the rows of earlier segments are
+COMPUTABLE from the beginning, and no hop examines their dependencies.
 
 The package does not build graphs in this way: see `nnet3_graph.builder`. This module shows how a
 request unfolds, and tests compare the builder with it.
@@ -64,7 +64,7 @@ class Hop:
         left_alone: the rows that the hop did not follow, because no row would use them.
         found: the rows that came up for the first time.
         settled: the rows that this hop found to be computable, or not to be.
-        counts: how many cindexes have each state afterwards, in the order of `ComputableInfo`.
+        counts: the number of cindexes in each state afterwards, in the order of `ComputableInfo`.
     """
 
     number: int
@@ -96,16 +96,16 @@ class _Record:
 
 
 class BreadthFirstExamination:
-    """Every cindex that comes up for a request, with its state and usable count.
+    """Every cindex that the search for a request meets, with its state and usable count.
 
-    `advance` goes one hop, `run` goes on to the end. Each cindex has an object of its own, so this
-    is for requests of some thousand rows.
+    `advance` makes one hop, `run` makes all hops to the end. Each cindex is an object, so this is
+    for requests of some thousand rows.
 
     Attributes:
         nnet: the network.
         request: the rows given and wanted.
         previous: the graph of the earlier segments, or None.
-        hops: what each hop so far has done.
+        hops: the hops so far.
     """
 
     def __init__(
@@ -119,8 +119,8 @@ class BreadthFirstExamination:
             previous: the pruned graph of the segments before this one, whose rows can be read.
 
         Raises:
-            RequestError: the request does not fit the network, or gives or wants what an earlier
-                segment has; or `previous` is the graph of another network.
+            RequestError: the request does not fit the network, or names rows of an earlier segment;
+                or `previous` is the graph of another network.
         """
         check_request(nnet, request)
         if previous is not None:
@@ -165,7 +165,7 @@ class BreadthFirstExamination:
     def run(self, max_hops: int = MAX_HOPS) -> BreadthFirstExamination:
         """Makes hops until no row is left to examine, at most `max_hops`; returns this object.
 
-        A recurrence without a first value goes on without end, and its rows stay UNKNOWN.
+        A recurrence without a first value has no end, and its rows stay UNKNOWN.
 
         Raises:
             RequestError: the rules of a component refuse a row.
@@ -409,9 +409,10 @@ class BreadthFirstExamination:
     def reasons(self, name: str, index: tuple[int, int, int]) -> list[Row]:
         """Returns the dependencies that keep a row from being computed.
 
-        A dependency is one of these if the row could not be computed without it even if all others
-        could, or if it alone would be enough. If there is no such dependency, these are all that
-        are missing. Nothing for a row that is not NOT_COMPUTABLE, and for one that reads nothing.
+        A dependency keeps a row from being computed if the row could not be computed without it
+        even if all others could, or if it alone would be enough. If there is no such dependency,
+        the result has all missing dependencies. It is empty for a row that is not NOT_COMPUTABLE,
+        and for a row that reads nothing.
         """
         number = self._ids.get((self.nnet.node_index(name), *index))
         if number is None or self._records[number].info != ComputableInfo.NOT_COMPUTABLE:
@@ -442,9 +443,8 @@ class BreadthFirstExamination:
     def chain(self, name: str, index: tuple[int, int, int]) -> list[Row]:
         """Returns the row, a row that it lacks, a row that this one lacks, and so on.
 
-        The chain ends with a row that reads nothing and is not given, mostly one of an input; or
-        before it would come round to a row that it has already. It is empty for a row that can be
-        computed.
+        The chain ends with a row that reads nothing and is not given, usually a row of an input; or
+        before it would repeat a row. It is empty for a row that can be computed.
         """
         row: Row = name, index
         if self.info(*row) != ComputableInfo.NOT_COMPUTABLE:

@@ -23,14 +23,15 @@ from nnet3_graph.sets.patterns import Patterns
 
 @attrs.frozen(kw_only=True, eq=False)
 class Examined:
-    """Every cindex that came up while a graph was built.
+    """Every cindex that the builder met while it built a graph.
 
     These are the rows that are given or requested, and all that the computable ones among them
     might read, directly or through others.
 
     Attributes:
-        graph: the cindexes; the dependencies of each are all that it might read, as far as that
-            came up too, which is sure if it is computable and has a usable count that is not 0.
+        graph: the cindexes. The dependencies of each are the cindexes that it might read, as far as
+            the builder met them. The builder met all dependencies of a computable cindex whose
+            usable count is not 0.
         computable_info: (N,) int8, a `ComputableInfo` for each cindex of the graph.
         usable_counts: (N,) int32: 1 for a requested row; for others the number of cindexes that
             might read it, are not NOT_COMPUTABLE, and have themselves a count that is not 0.
@@ -59,10 +60,9 @@ class Examined:
 def examine(
     nnet: Nnet, patterns: Patterns, reach: Reach, previous: ComputationGraph | None
 ) -> Examined:
-    """Works out the whole picture, one array element for each cindex.
+    """Computes the state and the usable count of each cindex, as arrays.
 
-    The builder itself never needs it: it leaves out at once what lies outside the bounds of what
-    can be computed.
+    The builder does not need this: it leaves out rows outside the bounds at once.
     """
     nodes = node_rules(nnet)
     asking = [

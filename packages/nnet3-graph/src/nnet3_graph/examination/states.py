@@ -7,10 +7,10 @@ class ComputableInfo(enum.IntEnum):
     """The state of a cindex in the examination."""
 
     UNKNOWN = 0
-    """It did not come up, or it is not clear yet whether it can be computed."""
+    """The search has not met it, or does not know yet whether it can be computed."""
     COMPUTABLE = 1
-    """It is given, or can be computed from what is."""
+    """It is given, or can be computed from the given rows."""
     NOT_COMPUTABLE = 2
     """It cannot be computed from the given rows."""
     WILL_NOT_COMPUTE = 3
-    """Nothing that can be computed would make use of it, so nobody asked whether it can be."""
+    """No computable row would use it, so the search did not find out whether it can be computed."""

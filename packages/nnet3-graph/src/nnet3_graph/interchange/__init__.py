@@ -1,4 +1,4 @@
-"""The form in which other stages get requests and graphs: fingerprints, and stored graphs."""
+"""The forms of requests and graphs for other stages: fingerprints, and stored graphs."""
 
 from nnet3_graph.interchange.request_fingerprint import IoFingerprint, RequestFingerprint
 

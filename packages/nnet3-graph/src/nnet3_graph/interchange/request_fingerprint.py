@@ -1,4 +1,4 @@
-"""The fingerprint of a request: it tells computations of different requests apart."""
+"""The fingerprint of a request, by which readers tell computations of different requests apart."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ class IoFingerprint:
 
 @attrs.frozen(kw_only=True)
 class RequestFingerprint:
-    """A request reduced to what tells it from other requests.
+    """Digests of a request, which tell it from other requests.
 
     Attributes:
-        inputs: What was given.
-        outputs: What was wanted.
+        inputs: The given rows.
+        outputs: The wanted rows.
         need_model_derivative: As in the request.
         store_component_stats: As in the request.
     """

@@ -33,7 +33,7 @@ class StoredSegment:
         sequences: (S,) the values of n, ascending.
         pattern_of: (S,) the pattern of each: a number, from 0 in the order of first occurrence.
         sets: (K, 3) n, t, x: sets of rows end to end, with the number of a pattern as n.
-        sets_splits: (sets + 1,) where each begins, and the end.
+        sets_splits: (sets + 1,) the begin of each set, and the end.
         rows: (nodes,) the set of each node.
         given: (nodes,) the set of the rows that the request supplies.
         rows_so_far: (nodes,) the set of its rows in this and all earlier segments.
@@ -112,7 +112,7 @@ def restored_segment(stored: StoredSegment, nodes: int) -> SegmentRows:
     """Returns the segment that was stored.
 
     Args:
-        stored: What was read.
+        stored: The stored segment.
         nodes: The number of nodes of the network.
 
     Raises:

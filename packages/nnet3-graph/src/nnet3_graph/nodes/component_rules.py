@@ -1,8 +1,8 @@
 """The rules of component nodes.
 
 Most components compute each row from the same row of their input. The types that look along time
-have closed forms, which give the same answers as the index rules of their classes but cost nothing
-for each row; any other type is asked about arrays of indexes.
+have closed forms: these give the same answers as the index rules of their classes, without work for
+each row. The index rules of any other type are called with arrays of indexes.
 """
 
 from __future__ import annotations

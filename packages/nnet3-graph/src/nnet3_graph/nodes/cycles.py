@@ -10,20 +10,20 @@ import attrs
 from nnet3_graph.rules import All, First, Optional, Rule, Shift
 
 _MOST_CYCLES = 4
-"""The cycles that a group of nodes keeps. One is enough to go far; others help little."""
+"""The most cycles to use in a group of nodes. One is enough to go far; others help little."""
 
 
 @attrs.frozen(kw_only=True)
 class Cycle:
-    """A way from a row of a node, through rows that one another read, to a row of the same node.
+    """A way from a row of a node, through rows that read each other, to a row of the same node.
 
     Attributes:
-        stops: for each node on the way its number, and how far in t and x its row lies from the
+        stops: for each node on the way its number, and the distance in t and x of its row from the
             first one; the first is the node where the way begins.
-        t: how far in t the last row lies from the first.
+        t: the distance in t from the first row to the last.
         x: the same in x.
-        moves: the largest distance in t, and the largest in x, that lies between the first row and
-            another one, or between two that follow each other.
+        moves: the largest distance in t, and the largest in x, between the first row and another
+            one, or between two neighbouring rows.
     """
 
     stops: tuple[tuple[int, int, int], ...]
@@ -44,7 +44,7 @@ def _largest_move(places: Sequence[int]) -> int:
 
 
 def find_cycles(rules: Sequence[Rule], group: Sequence[int]) -> tuple[Cycle, ...]:
-    """Finds some ways round a group of nodes; each goes another distance.
+    """Finds some ways round a group of nodes, each with another distance.
 
     Args:
         rules: the rule of each node.

@@ -1,4 +1,4 @@
-"""The order in which nodes depend on each other."""
+"""The order of nodes by their dependencies."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def node_groups(nnet: Nnet) -> tuple[tuple[int, ...], ...]:
     """Groups the nodes of a network that depend on each other, in an order of computation.
 
     Depth-first searches begin at the nodes in their order and go along the users of each node. The
-    group that such a search leaves last comes first. This decides between groups that do not depend
-    on each other.
+    group that such a search leaves last comes first. This rule orders groups that do not depend on
+    each other.
 
     Returns:
         The nodes, each once, in groups. What a node reads stands before it, except for the edges

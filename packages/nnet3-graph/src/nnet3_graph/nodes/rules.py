@@ -52,8 +52,8 @@ class NodeRules:
 
     Attributes:
         rules: the rule of each node, in the order of the nodes.
-        groups: the nodes, each once: strongly connected components of the node graph, sources
-            before their readers; inside a component likewise, but for edges that close a cycle.
+        groups: the nodes, each once, in strongly connected components of the node graph: sources
+            come before their readers, also inside a component, except for edges that close a cycle.
         recurrent: for each group, whether its nodes (maybe through others) read each other.
         cycles: for each group, some of the ways in which its rows read others of the same node.
         moves: the largest `abs(offset)` in t and in x of any rule.
@@ -70,7 +70,7 @@ class NodeRules:
 
 @remembered
 def node_rules(nnet: Nnet) -> NodeRules:
-    """Returns the rules of a network; remembered as long as the network lives."""
+    """Returns the rules of a network; they are computed once and live as long as the network."""
     rules = tuple(_node_rule(nnet, number, node) for number, node in enumerate(nnet.nodes))
     groups = node_groups(nnet)
     recurrent = [len(group) > 1 or group[0] in rules[group[0]].sources for group in groups]
@@ -157,7 +157,7 @@ def forwarding_rule(leaf: ForwardingDescriptor, node_index: Mapping[str, int]) -
     t or sets it, and likewise for x. So it is enough to look at three rows for each residue.
 
     Raises:
-        RequestError: the residues are more than `Limits.modulus`; each has a rule of its own.
+        RequestError: there are more residues than `Limits.modulus`; each needs a rule.
     """
     shift = leaf.shift()
     if shift is not None:

@@ -1,4 +1,4 @@
-"""Rules: when a row of a node can be computed, and which rows of other nodes it then reads."""
+"""Rules: conditions for computing a row of a node, and the rows of other nodes that it reads."""
 
 from nnet3_graph.rules.combinations import ALWAYS, NEVER, All, ByTime, First, Optional
 from nnet3_graph.rules.reads import AnyOf, Asked, Fixed, Shift

@@ -103,7 +103,7 @@ NEVER = First(())
 
 @attrs.frozen
 class Optional(Rule):
-    """A part that is read if it can be computed, and else left out."""
+    """A part that is read if it can be computed, and otherwise left out."""
 
     part: Rule
 

@@ -1,4 +1,4 @@
-"""The leaves of rules: which rows of one source a row reads."""
+"""The leaves of rules: the rows of one source that a row reads."""
 
 from __future__ import annotations
 
@@ -168,10 +168,10 @@ class AnyOf(Rule):
 
 @attrs.frozen
 class Asked(Rule):
-    """The rows that a component names when it is asked about index arrays.
+    """The rows that the index rules of a component return for arrays of indexes.
 
-    For types without a closed form. The rule assumes more of a type than the type promises: a
-    larger t (or x) at the output never asks for a smaller t (or x) at the input.
+    This is for types without a closed form. The rule assumes something that types do not promise: a
+    larger t (or x) at the output never needs a smaller t (or x) at the input.
 
     Attributes:
         source: the component-input node.

@@ -26,7 +26,7 @@ Want = Callable[[int, Hull], None]
 
 
 class Rule(ABC):
-    """When a row can be computed, and what it reads."""
+    """The condition for computing a row, and the rows that it reads."""
 
     __slots__ = ()
 
@@ -51,11 +51,11 @@ class Rule(ABC):
 
     @abstractmethod
     def want(self, hull: Hull, want: Want) -> None:
-        """Calls `want` with a hull of what the rows in `hull` might read, for each source."""
+        """Calls `want` for each source with a hull of the rows that `hull` might read."""
 
     @abstractmethod
     def demand(self, rows: Bits, layout: BitLayout, need: list[Bits]) -> None:
-        """Adds to `need` whatever the rows might read.
+        """Adds to `need` all rows that the rows might read.
 
         Bits outside of the box of the layout may be added too; they mean nothing.
         """
@@ -69,7 +69,7 @@ class Rule(ABC):
 
     @abstractmethod
     def use(self, rows: Bits, layout: BitLayout, have: Sequence[Bits], need: list[Bits]) -> None:
-        """Adds to `need` what the rows, all of them computable, read."""
+        """Adds to `need` the rows that these rows, all of them computable, read."""
 
     def blame(
         self, rows: Bits, layout: BitLayout, have: Sequence[Bits], missing: list[Bits]

@@ -1,11 +1,11 @@
-"""BitLayout: how a set of (pattern, t, x) lies in the bits of one Python integer.
+"""BitLayout: a set of (pattern, t, x) as the bits of one Python integer.
 
 A set of indexes inside a box is an integer with one bit for each index. t varies fastest, then x,
 then the pattern (which stands for all sequences that have it). A move by (t, x) is then one shift
 of the integer, a union `|`, an intersection `&`: a few hundred nanoseconds for a whole node.
 
 Between rows (of one pattern and x) and between patterns there is a guard: room for the bits that a
-move takes out of the box, so that they cannot reach another row. What lands there is masked away.
+move takes out of the box, so that they cannot reach another row. Bits in a guard are masked away.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Bits = int
 """A set of indexes in some layout."""
 
 _DENSE = 1 << 20
-"""The most entries of a table that is always made."""
+"""Tables with at most this many entries are always made."""
 _FEW_RESIDUES = 16
-"""The most residues that are all tried; with more, the ones that occur are found first."""
+"""Up to this many residues, all are tried; with more, the occurring ones are found first."""
 _ENTRIES_PER_ROW = 64
 """The most entries of a larger table for each row asked about."""
 
@@ -53,7 +53,7 @@ class BitLayout:
     t_guard: int
     x_guard: int
     row: int = attrs.field(init=False)
-    """Bits from one row to the next: what a move by 1 in x shifts."""
+    """Bits from one row to the next: the shift for a move by 1 in x."""
     pattern: int = attrs.field(init=False)
     """Bits from one pattern to the next."""
     _row_starts: Bits = attrs.field(init=False, repr=False)
@@ -274,7 +274,7 @@ def _bits_at(numbers: npt.NDArray[np.int64]) -> Bits:
 def change_layout(bits: Bits, old: BitLayout, new: BitLayout) -> Bits:
     """Returns a set of one layout as a set of another, which has the same patterns.
 
-    What lies outside of the new layout is left out.
+    Rows outside of the new layout are left out.
     """
     if not bits or old is new:
         return bits

@@ -37,7 +37,7 @@ class Grid:
         return self.layout.num_t * self.layout.num_x * self.patterns.num_sequences
 
     def move(self, t: int, x: int) -> int:
-        """Returns what adding (t, x) to an index adds to its cell."""
+        """Returns the difference of cells that adding (t, x) to an index makes."""
         return (t * self.layout.num_x + x) * self.patterns.num_sequences
 
     def cells(self, indexes: AnyIndexes) -> Cells:

@@ -1,4 +1,4 @@
-"""Patterns: which sequences (values of n) have the same indexes, to be handled as one.
+"""Patterns: groups of sequences (values of n) with the same indexes, which are handled as one.
 
 No descriptor and no component mixes different n. So sequences for which the same (t, x) are given
 and wanted have one pattern: they need the same rows everywhere, and the graph is built for one of

@@ -68,7 +68,7 @@ class Component:
     type: ClassVar[str] = "Component"
     """Kaldi's name of the type: the name of the class."""
     IS_ABSTRACT: ClassVar[bool] = True
-    """Whether this is a base class of several types, and no type itself."""
+    """Whether this is a base class of several types, and not a type."""
     FIELDS: ClassVar[tuple[FieldSpec, ...]] = ()
     """The declarations of the fields, in file order."""
     PROPERTIES: ClassVar[ComponentProperties] = ComponentProperties(0)
@@ -192,7 +192,7 @@ class Component:
     def reorder_indexes(
         self, input_indexes: IndexArray, output_indexes: IndexArray
     ) -> tuple[IndexArray, IndexArray]:
-        """Returns both index arrays in the order, and with the padding, that the type wants.
+        """Returns both index arrays in the order, and with the padding, that the type needs.
 
         Padding rows have t = NO_TIME. Only types with REORDERS_INDEXES change anything.
         """
@@ -293,7 +293,7 @@ class Component:
     def initial_fields(cls, config: ConfigLine, rng: np.random.Generator) -> dict[str, Any]:
         """Returns the fields that a config line gives indirectly, such as initial parameters.
 
-        Fields that have a config key of their own are filled in afterwards.
+        Fields with a config key are filled in afterwards.
         """
         return {}
 

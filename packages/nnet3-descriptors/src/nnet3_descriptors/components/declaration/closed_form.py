@@ -1,8 +1,8 @@
 """Closed forms: the rows that a component reads, as offsets in t instead of row by row.
 
-A graph of many frames asks index rules about every row. If a row reads rows of the same n and x, at
-times that depend only on its own t, the class can declare the offsets once. Large requests then
-cost no more than small ones. Both answers must be the same.
+For a graph of many frames, the builder asks index rules about every row. If a row reads rows of the
+same n and x, at times that depend only on its own t, the class can declare the offsets once. Large
+requests then cost no more than small ones. Closed form and index rules must give the same answers.
 """
 
 from __future__ import annotations

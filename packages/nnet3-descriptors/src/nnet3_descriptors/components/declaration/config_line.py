@@ -16,11 +16,11 @@ _KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _FIRST_WORD: Final = re.compile(r"[^\s=]+(?=\s|$)")
 
 _MISSPELT: Final = 0.8
-"""How similar a key must be to a missing key to count as a misspelling of it."""
+"""The least similarity of a key to a missing key that makes it a misspelling."""
 
 
 class ConfigValue(NamedTuple):
-    """The value of a key, and where value and key stand in the source."""
+    """The value of a key, and the places of value and key in the source."""
 
     text: str
     span: tuple[int, int]
@@ -61,7 +61,7 @@ class ConfigLine:
 
         Args:
             source: The text that holds the line, for error messages.
-            span: Where the line stands in it; by default all of it.
+            span: The place of the line in the text; by default all of it.
 
         Raises:
             ConfigError: a word is not a `key=value` pair.
@@ -81,7 +81,7 @@ class ConfigLine:
     def error(self, message: str, key: str | None = None) -> ConfigError:
         """Returns an error that points at the value of `key`, or at the whole line.
 
-        It points at the first word, if that is what `key` is.
+        If `key` is the first word, it points at that.
         """
         start, end = self.span
         if key is not None and key in self.values:
@@ -91,7 +91,7 @@ class ConfigLine:
         return ConfigError(message, self.source, (start, end))
 
     def may_have(self, keys: Iterable[str]) -> None:
-        """Marks keys as valid, though nobody may ask for them."""
+        """Marks keys as valid, even if no getter asks for them."""
         self._known |= frozenset(keys)
 
     def finish(self, subject: str) -> None:
@@ -117,7 +117,7 @@ class ConfigLine:
         return key in self.values
 
     def text(self, key: str, default: str | None = None) -> str:
-        """Returns the value as it stands."""
+        """Returns the value as text."""
         self._used.add(key)
         if key in self.values:
             return self.values[key].text

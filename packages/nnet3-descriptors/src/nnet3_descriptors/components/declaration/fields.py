@@ -1,4 +1,4 @@
-"""The declaration of the fields of component classes, one for all uses.
+"""The declaration of the fields of component classes, which serves all uses.
 
 A declaration such as `input_dim: int = integer(minimum=1)` gives the name of the field in files
 (`<InputDim>`) and in config lines (`input-dim`), and tells how to read, write, check and show it.
@@ -53,13 +53,13 @@ class FieldSpec:
         default: Default of a config line; a callable gets the component; or _REQUIRED.
         absent: Value where a file lacks the token: a value, or a function of the fields read
             before it; or _REQUIRED.
-        written: When the token is written.
+        written: The condition for writing the token.
         shape: For arrays, names of the attributes that give rows and columns.
         may_be_empty: Whether an empty array is valid, too.
         parameter: Training changes it.
-        shown: When `info` shows it.
+        shown: The condition for showing it in `info`.
         label: Name by which `info` shows it.
-        show: How `info` shows the value.
+        show: The format of the value in `info`.
         minimum: Least value.
         above: An exclusive lower bound.
         maximum: Greatest value.
@@ -95,7 +95,7 @@ class FieldSpec:
         return self.absent is not _REQUIRED
 
     def starts_with(self, token: str) -> bool:
-        """Tells whether the field begins with that token in a file, of today or of old."""
+        """Tells whether the field begins with that token in a new or an old file."""
         return self.token.partition(" ")[0] == token != "" or token in self.old_tokens
 
     def default_for(self, component: Declared) -> Any:

@@ -1,7 +1,7 @@
 """The text that `info` prints: numbers, summaries of vectors, statistics of parameters.
 
-Numbers are rounded where Kaldi rounds them, because scripts compare these lines: sums are taken
-as Kaldi takes them, in single precision where it does.
+Scripts compare these lines, so numbers are rounded where Kaldi rounds them, and sums are in single
+precision where Kaldi's are.
 """
 
 from collections.abc import Callable, Iterable

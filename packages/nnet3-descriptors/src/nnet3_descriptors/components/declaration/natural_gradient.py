@@ -11,7 +11,7 @@ _LARGEST_RANK_IN = 20
 _LARGEST_RANK_OUT = 80
 
 _LONGEST_HISTORY = 1e6
-"""Kaldi's bound, too: an estimate that forgets nothing learns nothing."""
+"""The largest value, as in Kaldi: an estimate that forgets nothing learns nothing."""
 
 
 def rank_in(**changes: Any) -> Any:
@@ -35,19 +35,19 @@ def _default_rank_out(component: Any) -> int:
 
 
 def update_period(**changes: Any) -> Any:
-    """Declares after how many minibatches the estimate is updated."""
+    """Declares the number of minibatches between updates of the estimate."""
     declaration: dict[str, Any] = {"default": 4, "minimum": 1}
     return integer(**declaration | changes)
 
 
 def num_samples_history(**changes: Any) -> Any:
-    """Declares over how many frames the estimate forgets."""
+    """Declares the number of frames over which the estimate forgets."""
     declaration: dict[str, Any] = {"default": 2000.0, "above": 0.0, "maximum": _LONGEST_HISTORY}
     return real(**declaration | changes)
 
 
 def num_minibatches_history(**changes: Any) -> Any:
-    """Declares over how many minibatches the estimate forgets.
+    """Declares the number of minibatches over which the estimate forgets.
 
     The newest minibatch has a weight of one over this number. The number must be above 1, or the
     estimate would keep nothing of earlier minibatches.
@@ -57,7 +57,7 @@ def num_minibatches_history(**changes: Any) -> Any:
 
 
 def alpha(**changes: Any) -> Any:
-    """Declares how much the estimate is smoothed with the unit matrix."""
+    """Declares the weight of the unit matrix that smooths the estimate."""
     declaration: dict[str, Any] = {"default": 4.0, "minimum": 0.0}
     return real(**declaration | changes)
 
@@ -69,7 +69,7 @@ def use_natural_gradient(**changes: Any) -> Any:
 
 
 def orthonormal_constraint(**changes: Any) -> Any:
-    """Declares the scale of a semi-orthonormal matrix that training holds the parameters to.
+    """Declares the scale of the semi-orthonormal matrix to which training holds the parameters.
 
     0 for none, negative for a scale that floats.
     """

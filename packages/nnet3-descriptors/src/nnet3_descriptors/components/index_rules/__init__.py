@@ -1,4 +1,4 @@
-"""Which rows of the input a row of the output depends on: rules that component types share."""
+"""The input rows on which an output row depends: rules that component types share."""
 
 from nnet3_descriptors.components.declaration.closed_form import AnyWithin, AtOffsets, ClosedForm
 from nnet3_descriptors.components.index_rules.no_input import NoInputRules

@@ -127,7 +127,7 @@ class GeneralDropoutComponent(Component):
         dropout_proportion: Probability of 0.
         dropout_per_frame: All columns of a mask are equal; such a mask is 0 or 1 if it is not
             continuous. Only files of one old branch of Kaldi have this.
-        specaugment_max_proportion: Largest part of the columns that a mask is 0 in; 0 for dropout.
+        specaugment_max_proportion: Largest part of the columns in which a mask is 0; 0 for dropout.
         specaugment_max_regions: Largest number of bands.
         test_mode: Nothing is random.
         continuous: The mask has values between.
@@ -280,7 +280,7 @@ class SpecAugmentTimeMaskComponent(Component):
     test_mode: bool = flag(config=None, info=None)
 
     def check(self) -> None:
-        """Raises NetworkError if between two stretches no frame, or too many, could stay."""
+        """Raises NetworkError if no frame, or too many frames, would stay between two stretches."""
         zeroed, longest = self.zeroed_proportion, self.time_mask_max_frames
         self.require(
             longest * (1.0 - zeroed) >= zeroed,

@@ -47,7 +47,7 @@ class BatchNormComponent(Component):
         block_dim: Columns are repeated blocks of this many, which share their statistics.
         epsilon: Added to the variance.
         target_rms: Root mean square of the output.
-        test_mode: The stored statistics are used, not those of the minibatch.
+        test_mode: Whether the component uses the stored statistics, not those of the minibatch.
         count: Number of rows in the statistics.
         stats_mean: Mean of the input, (block_dim,).
         stats_var: Variance of the input, (block_dim,).

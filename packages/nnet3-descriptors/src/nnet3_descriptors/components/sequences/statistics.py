@@ -40,8 +40,8 @@ class StatisticsExtractionPrecomputedIndexes(PrecomputedIndexes):
 
     Attributes:
         forward_indexes: (rows out, 2), the first input row of each sum and the one behind the last.
-        backward_indexes: (rows in,), the output row that each input row goes into; empty if there
-            is no backward computation.
+        backward_indexes: (rows in,), the output row to which each input row contributes; empty if
+            there is no backward computation.
     """
 
     forward_indexes: RowArray = row_array(2)
@@ -69,8 +69,8 @@ class StatisticsPoolingPrecomputedIndexes(PrecomputedIndexes):
 
     Attributes:
         forward_indexes: (rows out, 2), the first input row of each sum and the one behind the last.
-        backward_indexes: (rows in, 2), the first output row that each input row goes into and the
-            one behind the last; empty if there is no backward computation.
+        backward_indexes: (rows in, 2), the first output row to which each input row contributes and
+            the one after the last; empty if there is no backward computation.
     """
 
     forward_indexes: RowArray = row_array(2)
@@ -253,9 +253,9 @@ class StatisticsPoolingComponent(StatisticsFamily):
     Attributes:
         input_dim: Number of columns of the input.
         input_period: Distance of the times of the input, and of the output.
-        left_context: How far the window goes back from the time of the output, in frames.
-        right_context: How far it goes forward.
-        num_log_count_features: How often the logarithm of the count is repeated.
+        left_context: The frames of the window before the time of the output.
+        right_context: The frames of the window after it.
+        num_log_count_features: Number of columns with the logarithm of the count.
         output_stddevs: Whether the output has standard deviations.
         variance_floor: Least variance.
     """

@@ -51,8 +51,8 @@ def gather_early(draft: Draft) -> Draft:
     gathered in the backward part. Until then each matrix is kept as a whole. If the part is
     gathered early, the matrix can be freed.
 
-    1. The target is used in the backward part alone, and written by MatrixCopy commands with scale
-       1. Each copies from a separate matrix to separate rows, and sets all of their columns. All of
+    1. The target is used in the backward part alone, and written by MatrixCopy commands with the
+       scale 1. Each copies from a separate matrix to separate rows, and sets all of their columns. All of
        them come before anything reads the target.
     2. The sources are neither inputs nor outputs, and are not written after the marker. After the
        marker only the copied parts of them are read. These reads then go to the target instead,
