@@ -52,8 +52,8 @@ def gather_early(draft: Draft) -> Draft:
     gathered early, the matrix can be freed.
 
     1. The target is used in the backward part alone, and written by MatrixCopy commands with the
-       scale 1. Each copies from a separate matrix to separate rows, and sets all of their columns. All of
-       them come before anything reads the target.
+       scale 1. Each copies from a separate matrix to separate rows, and sets all of their columns.
+       All of them come before anything reads the target.
     2. The sources are neither inputs nor outputs, and are not written after the marker. After the
        marker only the copied parts of them are read. These reads then go to the target instead,
        which has the same elements.
