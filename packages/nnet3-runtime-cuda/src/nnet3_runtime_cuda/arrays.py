@@ -145,7 +145,7 @@ def as_array(values: Any, what: str) -> npt.NDArray[Any]:
     """A caller's array as a NumPy array, copied only if necessary.
 
     Args:
-        values: An array, nested sequences of numbers, or whatever has `__dlpack__`.
+        values: An array, nested sequences of numbers, or an object with `__dlpack__`.
         what: The name of the array in messages.
 
     Raises:

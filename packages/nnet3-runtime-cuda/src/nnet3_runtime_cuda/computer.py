@@ -33,13 +33,13 @@ class NnetComputer:
         num_calls: Number of array operations that the forward and backward pass make.
 
     Raises:
-        ComputationError: the computation cannot be run. It is a CheckError if a command is at
-            fault: it names a component or node that the network lacks, gives it a matrix of another
-            size or indexes precomputed for another component, or uses a matrix that does not exist
-            or a list that does not fit.
+        ComputationError: the computation cannot be run. The error is a CheckError if a command is
+            at fault. Such a command names a component or node that the network lacks, gives it a
+            matrix of another size or indexes precomputed for another component, or uses a matrix
+            that does not exist or a list that does not fit.
         UnsupportedComponentError: this package does not implement a component type.
         DeviceError: there is no such device or number of threads.
-        DeviceMemoryError: the device lacks memory; the message says what would fit.
+        DeviceMemoryError: the device lacks memory; the message names a minibatch that would fit.
         RunError: an environment variable that chooses how products are computed has an unknown
             value; or `trace` is not a `Tracer`, or the network is on a device.
     """
@@ -59,12 +59,11 @@ class NnetComputer:
             nnet: The network, or a network on a device, which knows the device and its threads.
             computation: The computation to run.
             device: "cpu", "cuda", "cuda:<number>", or a platform that is open.
-            threads: How many threads share the work, on the processor; None for as many as the
-                BLAS library uses, but at most 4. No more than 256 can be asked for. Results with
-                the same number are equal each time; with another number they are rounded
-                differently. If `nnet` is a network on a device, 1 keeps all work on the calling
-                thread, so that other computers of the network can run beside this one; other
-                numbers are ignored.
+            threads: The number of threads that share the work, on the processor, at most 256; None
+                for as many as the BLAS library uses, but at most 4. Results with the same number
+                are equal each time; with another number they are rounded differently. If `nnet` is
+                a network on a device, 1 keeps all work on the calling thread, so that other
+                computers of the network can run beside this one; other numbers are ignored.
             trace: Records the time and the results of each command, on the processor; see `Tracer`.
         """
         if not isinstance(nnet, DeviceNnet):

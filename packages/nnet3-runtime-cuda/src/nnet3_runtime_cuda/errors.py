@@ -18,7 +18,7 @@ class PlanError(Nnet3Error):
 
 
 class DeviceError(Nnet3Error):
-    """The device asked for does not exist, or the library that drives it is missing."""
+    """The device does not exist, or the library that drives it is missing."""
 
 
 class DeviceMemoryError(DeviceError):
@@ -26,4 +26,4 @@ class DeviceMemoryError(DeviceError):
 
 
 class TrainingError(Nnet3Error):
-    """A setting of training makes no sense."""
+    """A setting of training is not valid, or training has diverged."""

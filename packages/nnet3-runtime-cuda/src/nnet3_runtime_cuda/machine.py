@@ -24,16 +24,16 @@ class Threads(Protocol):
         """The number of threads that compute at a time, with the asking one."""
 
     def side_by_side(self, tasks: Sequence[Callable[[], object]]) -> None:
-        """Calls tasks that do not depend on one another, each on one thread of its own."""
+        """Calls tasks that do not depend on one another, each on one thread."""
 
 
 class Machine(Protocol):
     """Makes tapes and arrays, and binds recorded operations.
 
-    On a device arrays are shadows (see `ShadowMemory`): `pull` and `push` move what they stand for.
+    On a device arrays are shadows (see `ShadowMemory`): `pull` and `push` move their contents.
 
     Attributes:
-        is_device: Whether it is another machine than the processor.
+        is_device: Whether it is not the processor.
         workers: The threads of the processor that its programs share, if there are any.
     """
 
@@ -42,11 +42,11 @@ class Machine(Protocol):
 
     @abstractmethod
     def tape(self, dtype: npt.DTypeLike = np.float32, *, is_alone: bool = False) -> Tape:
-        """A tape with scratch memory of its own.
+        """A tape with separate scratch memory.
 
         Args:
             dtype: Of the values.
-            is_alone: Whether what it records is to run on one thread, beside other programs.
+            is_alone: Whether the recorded operations run on one thread, beside other programs.
         """
 
     @abstractmethod
@@ -58,7 +58,8 @@ class Machine(Protocol):
         """A lowered program, ready to run.
 
         Raises:
-            DeviceMemoryError: there is not enough memory; the message says what would fit.
+            DeviceMemoryError: there is not enough memory; the message names a minibatch that would
+                fit.
         """
 
     @abstractmethod

@@ -10,8 +10,8 @@ import numpy as np
 UFUNC_BUFFER = 256
 """Elements of an operand that NumPy may buffer in an element-wise operation.
 
-With NumPy's default of 8192, each call copies shorter rows to buffers that it allocates, so that
-sums of a matrix and a vector, or of parts of matrices, take up to four times as long.
+With NumPy's default of 8192, each call copies shorter rows to buffers that it allocates. So sums of
+a matrix and a vector, or of parts of matrices, take up to four times as long.
 """
 
 

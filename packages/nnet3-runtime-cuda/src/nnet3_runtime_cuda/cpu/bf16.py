@@ -49,7 +49,7 @@ class Bf16Machine(CpuMachine):
         self._rounded: dict[tuple[int, tuple[int, ...], tuple[int, ...]], tuple[Array, Array]] = {}
 
     def tape(self, dtype: npt.DTypeLike = np.float32, *, is_alone: bool = False) -> NumpyTape:
-        """A tape with scratch memory of its own; see `Machine.tape`."""
+        """A tape with separate scratch memory; see `Machine.tape`."""
         return Bf16Tape(self, dtype, None if is_alone else self.workers)
 
     def rounded(self, parameters: Array) -> Array:

@@ -63,11 +63,11 @@ class CpuMachine(Machine):
         self.estimates.freeze(on)
 
     def estimate_state(self, estimate: FisherEstimate) -> EstimateState:
-        """An estimate as it is between two minibatches."""
+        """The state of an estimate between two minibatches."""
         return self.estimates.of(estimate).state
 
     def resume_estimate(self, estimate: FisherEstimate, state: EstimateState) -> None:
-        """Lets an estimate go on from a state."""
+        """Continues an estimate from a state."""
         self.estimates.of(estimate).state = state
 
     def pull(self, arrays: Iterable[Array]) -> None:

@@ -52,7 +52,7 @@ class Recorder(Tape):
 
         Args:
             dtype: Of the values.
-            scratch: The working memory; None for memory of its own.
+            scratch: The working memory; None for new memory.
             workers: The threads that share the calls; None if one thread runs them.
         """
         self.dtype: np.dtype[Any] = np.dtype(dtype)
@@ -102,12 +102,12 @@ class Recorder(Tape):
         self.calls.append(Op(call, (*self._looked_at, *arrays), tuple(writes)))
 
     def take(self) -> tuple[Call, ...]:
-        """What was recorded since the last `take`."""
+        """The calls recorded since the last `take`."""
         taken, self.calls = self._bound(), []
         return taken
 
     def run(self) -> None:
-        """Runs what was recorded."""
+        """Runs the recorded calls."""
         if self._ready[0] != len(self.calls):
             self._ready = len(self.calls), self._bound()
         with running():
@@ -115,7 +115,7 @@ class Recorder(Tape):
                 call()
 
     def _bound(self) -> tuple[Call, ...]:
-        """What was recorded, ready to be called."""
+        """The recorded calls, ready to be called."""
         if self._workers is None:
             return tuple(cast(list[Call], self.calls))
         if not any(isinstance(one, Round) for one in self.calls):

@@ -55,14 +55,14 @@ WAITS_COST = 64
 """The factor by which work cut up by columns counts less, because threads wait for each other."""
 
 SLOW_WITH_NUMBERS = ("maximum", "minimum")
-"""Functions for which NumPy has vector instructions for two arrays, but not for array and number:
-in the cache they take four times longer."""
+"""Functions for which NumPy has vector instructions for two arrays, but not for an array and a
+number: these take four times as long in the cache."""
 
 MOST_COUNTED = 255
 """The largest number that a byte can count."""
 
 FEWEST_COLUMNS = 64
-"""With fewer columns, a row of numbers costs as much as it saves."""
+"""With fewer columns, a row of numbers saves no time."""
 
 
 class NumpyTape(Recorder):
@@ -81,9 +81,9 @@ class NumpyTape(Recorder):
 
         Args:
             dtype: Of the values.
-            scratch: The working memory; None for memory of its own.
+            scratch: The working memory; None for new memory.
             workers: The threads that share the calls; None if one thread runs them.
-            estimates: The estimates of the natural gradient; None for estimates of its own.
+            estimates: The estimates of the natural gradient; None for new ones.
         """
         super().__init__(dtype, scratch, workers)
         self._estimates = Estimates() if estimates is None else estimates
@@ -282,7 +282,7 @@ class NumpyTape(Recorder):
             self.record(call, reads=(part,), writes=(target,))
 
     def count_positive(self, a: Array, out: Array) -> None:
-        """out[0, c] = how many of a[:, c] are positive; out: (1, cols)."""
+        """out[0, c] = number of positive elements of a[:, c]; out: (1, cols)."""
         counts = self.scratch(a.shape[1], dtype=np.uint8)
         flags = self.scratch(min(len(a), MOST_COUNTED), a.shape[1], dtype=np.bool_)
         for start in range(0, max(len(a), 1), MOST_COUNTED):

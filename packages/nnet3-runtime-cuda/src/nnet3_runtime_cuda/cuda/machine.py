@@ -62,7 +62,8 @@ class DeviceMachine(Machine):
         """Compiles the kernels of all segments as one module, and binds them.
 
         Raises:
-            DeviceMemoryError: there is not enough memory; the message says what would fit.
+            DeviceMemoryError: there is not enough memory; the message names a minibatch that would
+                fit.
         """
         assert isinstance(tape, DeviceTape)
         pending = [call for call in program.calls if isinstance(call, PendingSegment)]
@@ -112,7 +113,7 @@ class DeviceMachine(Machine):
         return self._estimates.state(estimate)
 
     def resume_estimate(self, estimate: FisherEstimate, state: EstimateState) -> None:
-        """Lets an estimate that no program uses yet go on from a state."""
+        """Sets the state from which an estimate, which no program uses yet, continues."""
         self._estimates.resume(estimate, state)
 
     def pull(self, arrays: Iterable[Array]) -> None:

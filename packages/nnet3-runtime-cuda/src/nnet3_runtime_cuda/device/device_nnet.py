@@ -1,4 +1,4 @@
-"""Where the arithmetic runs, and a network's parameters and statistics there."""
+"""A network on a device: its parameters and statistics there, and the machine that computes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ STEP_BLOCK = 1 << 18
 """Number of parameters that are changed at a time; see `recorder.BLOCK_ELEMENTS`."""
 
 MOST_THREADS_UNASKED = 4
-"""Element-wise work runs on no more threads unless asked to: they wait for the interpreter."""
+"""The most threads by default: more threads would wait for the interpreter."""
 
 
 def machine_for(
@@ -52,10 +52,10 @@ def machine_for(
 
     Args:
         device: "cpu", "cuda" (the first one), "cuda:<number>", or a platform that is open.
-        precision: How the factors of matrix products are rounded: "fp32" (not at all), "tf32" (on
-            a CUDA device) or "bf16".
-        threads: How many threads share the work of a program, on the processor; None for as many as
-            the BLAS library uses, but at most 4. No more than 256 can be asked for.
+        precision: The rounding of the factors of matrix products: "fp32" (none), "tf32" (on a CUDA
+            device) or "bf16".
+        threads: The number of threads that share the work of a program, on the processor, at most
+            256; None for as many as the BLAS library uses, but at most 4.
 
     Raises:
         DeviceError: there is no such device, precision or number of threads, or what drives the
@@ -87,7 +87,7 @@ def machine_for(
 
 
 def _threads(wanted: int | None) -> int:
-    """How many threads share the work of a program; see `machine_for`."""
+    """The number of threads that share the work of a program; see `machine_for`."""
     check_number_of_threads(wanted, DeviceError)
     return min(blas_threads.count(), MOST_THREADS_UNASKED) if wanted is None else wanted
 
@@ -107,9 +107,9 @@ class DeviceNnet:
     Several computers may share one, for as long as at most one of them updates it.
 
     Attributes:
-        nnet: The network as it was given.
-        machine: Where programs with it run.
-        lowering: Held by who binds a computation to it, as kernels are made then.
+        nnet: The network that the caller gave.
+        machine: The machine that runs programs with it.
+        lowering: A lock for binding a computation to the network, because that makes kernels.
     """
 
     def __init__(
@@ -131,18 +131,17 @@ class DeviceNnet:
             device: "cpu", "cuda", "cuda:<number>", or a platform that is open; see `machine_for`.
             precision: Of matrix products: "fp32", "tf32" or "bf16"; see `machine_for`. On the
                 processor, only parameters that are not trainable are rounded.
-            trainable: Whether `parameters` are to be changed; they are then copied to one buffer.
-                Else the arrays of the network are used where they are.
+            trainable: Whether training changes `parameters`. They are then copied to one buffer;
+                otherwise the arrays of the network are used in place.
             natural_gradient: Whether backward passes compute the natural gradient.
             seed: Of masks, and of the choice of minibatches whose statistics are recorded.
             dtype: Of parameters and values: float32 or, on the processor, float64.
-            threads: How many threads share the work, on the processor; None for as many as the
-                BLAS library uses when the network is put there, but at most 4. No more than 256
-                can be asked for.
+            threads: The number of threads that share the work, on the processor, at most 256; None
+                for as many as the BLAS library uses when the network is put there, but at most 4.
 
         Raises:
-            DeviceError: there is no such device, precision or number of threads, or what drives the
-                device is missing; or the dtype is another.
+            DeviceError: there is no such device, precision or number of threads, or its driver or a
+                library is missing; or the dtype is neither of these.
             RunError: an environment variable that says how products are computed has no such value.
             TrainingError: a learning rate is infinite, and the network is trainable.
         """
@@ -172,12 +171,13 @@ class DeviceNnet:
         return f"<DeviceNnet of {self.nnet!r}: {np.dtype(self.dtype).name}, {machine}>"
 
     def with_network(self, nnet: Nnet) -> DeviceNnet:
-        """A network that differs in nodes, here on the device, too; not to be trained.
+        """Another network with the same components, on the same device; it must not be trained.
 
         Both share kernels, and the forms of parameters that kernels have made.
 
         Args:
-            nnet: Has the components of this one, and may have further ones without parameters.
+            nnet: A network with the components of this one, and perhaps further ones without
+                parameters.
         """
         count = len(self.nnet.components)
         assert all(map(operator.is_, nnet.components, self.nnet.components)), "the same components"
@@ -195,11 +195,11 @@ class DeviceNnet:
         """Checks that computations of this network can be traced.
 
         Args:
-            trace: What a caller gave to receive what each command reads and writes.
+            trace: The caller's tracer.
 
         Raises:
-            RunError: it is not a `Tracer`; or the network is on a device, where the processor sees
-                no command run.
+            RunError: it is not a `Tracer`; or the network is on a device, where the processor does
+                not see single commands.
         """
         from nnet3_runtime_cuda.tracing import Tracer
 
@@ -212,8 +212,8 @@ class DeviceNnet:
     def parameters(self) -> Array:
         """(num_parameters,), the trainable parameters in Kaldi's order.
 
-        Views of it are what the kernels use: training changes it in place. On a CUDA device these
-        are the numbers of now: to change them changes nothing there.
+        The kernels use views of it: training changes it in place. On a CUDA device this is a copy
+        of the present parameters: changing it changes nothing there.
 
         Raises:
             RunError: the network was not put here to be trained.
@@ -225,10 +225,10 @@ class DeviceNnet:
 
     @property
     def direction(self) -> Array:
-        """(num_parameters,), what the last backward pass computed for the parameters.
+        """(num_parameters,), the result of the last backward pass for the parameters.
 
-        The gradient of the objective, or the natural gradient. On a CUDA device these are the
-        numbers of now: to change them changes nothing there.
+        The gradient of the objective, or the natural gradient. On a CUDA device this is a copy:
+        changing it changes nothing there.
         """
         self.machine.pull([self._direction])
         return self._direction
@@ -304,7 +304,7 @@ class DeviceNnet:
     def take_step(self) -> None:
         """Moves the parameters along `direction`, each by the learning rate of its component.
 
-        The plain step, for those with a training loop of their own: `Trainer` adds momentum and l2
+        This is the plain step, for a training loop of your own: `Trainer` adds momentum and l2
         terms, and limits the change.
 
         Raises:
@@ -333,11 +333,11 @@ class DeviceNnet:
         return self.machine.tape(self.dtype)
 
     def record_forgetting(self, tape: Tape, factor: float) -> None:
-        """Records that what batch-norm components have seen so far counts less.
+        """Records that the statistics of batch-norm components so far get a smaller weight.
 
         Args:
             tape: Records the arithmetic.
-            factor: Of the number of rows that have been seen.
+            factor: The factor of the number of rows seen so far.
         """
         for number, component in enumerate(self.nnet.components):
             # In test mode the statistics are used, and none are recorded.
@@ -348,7 +348,7 @@ class DeviceNnet:
 
     @property
     def random_state(self) -> RandomState:
-        """Where the generators of masks and decisions are; set it, and the same numbers come."""
+        """The state of the generators of masks and decisions; set it to draw the same numbers."""
         return self._random.state
 
     @random_state.setter
@@ -357,7 +357,7 @@ class DeviceNnet:
 
     @property
     def training_state(self) -> TrainingState:
-        """What training has changed beside the parameters, between two minibatches."""
+        """The state of training beside the parameters, between two minibatches."""
         return TrainingState(
             random=self.random_state,
             kernels=tuple(
@@ -367,7 +367,7 @@ class DeviceNnet:
         )
 
     def resume(self, state: TrainingState) -> None:
-        """Goes on from a state of the same network; nothing is bound to it yet.
+        """Continues from a state of the same network; nothing may be bound to it yet.
 
         Raises:
             SerializationError: it is the state of another network.
@@ -382,11 +382,11 @@ class DeviceNnet:
         self.random_state = state.random
 
     def freeze_natural_gradient(self, on: bool) -> None:
-        """Says whether backward passes leave the estimates of Fisher matrices as they are."""
+        """Sets whether backward passes leave the estimates of Fisher matrices unchanged."""
         self.machine.freeze_estimates(on)
 
     def change_options(self, nnet: Nnet) -> None:
-        """Takes over options of components; computations that are lowered from now on use them.
+        """Takes over options of components; computations that are lowered later use them.
 
         Args:
             nnet: The same network, with components that differ in options but not in parameters,
@@ -401,7 +401,7 @@ class DeviceNnet:
         return self._with_values(self.direction, is_gradient=True)
 
     def current(self) -> Nnet:
-        """The network with the parameters and statistics of now."""
+        """The network with its present parameters and statistics."""
         for kernel in self._kernels.values():
             self.machine.pull(kernel.store.states)
         values = None if self._parameters is None else self.parameters

@@ -11,7 +11,7 @@ import numpy as np
 from nnet3_descriptors import SerializationError
 
 DRAWS = 64
-"""Numbers that are drawn at a time for decisions: a call of a generator costs as much as ten."""
+"""Numbers to draw at a time for decisions: a call of a generator takes as long as ten numbers."""
 
 _STATE_BITS = 128
 _GENERATOR = "PCG64"
@@ -45,7 +45,7 @@ class GeneratorState:
         return cls(**found["state"], **rest)
 
     def give_to(self, rng: np.random.Generator) -> None:
-        """Lets a generator go on from here."""
+        """Sets a generator to this state."""
         rng.bit_generator.state = {
             "bit_generator": _GENERATOR,
             "state": {"state": self.state, "inc": self.inc},
@@ -95,7 +95,7 @@ class Generators:
 
     @property
     def state(self) -> RandomState:
-        """Where the generators are; set it, and the same numbers come."""
+        """The state of the generators; set it to draw the same numbers."""
         return RandomState(
             masks=GeneratorState.of(self.masks),
             drawn=self.decisions.left,

@@ -1,7 +1,8 @@
 """The state of training on a device, beside parameters, as a value that can be stored.
 
-A run that stops and goes on from it computes the same bits as a run that does not stop. So sums are
-kept as they are, in double precision, where a `Nnet` has averages; counts are in a `Nnet` exactly.
+A run that continues from it computes the same bits as a run that did not stop. So sums are stored
+unchanged, in double precision, where a `Nnet` has averages. A `Nnet` has exact counts, so these are
+not stored.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class KernelState:
 
     Attributes:
         component: Number of the component.
-        sums: Its sums, which are kept on the device.
+        sums: Its sums, which are on the device.
         estimates: The estimates of its natural gradient.
     """
 

@@ -1,1 +1,1 @@
-"""Whole utterances: cut up, computed, scored, on several threads."""
+"""Whole utterances: cutting, computing and scoring them, on several threads."""

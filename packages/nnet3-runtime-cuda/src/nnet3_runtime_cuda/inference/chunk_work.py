@@ -32,13 +32,13 @@ from nnet3_runtime_cuda.inference.output_scores import ScoreOptions
 from nnet3_runtime_cuda.inference.utterance_work import Run, Work
 
 CHUNKS_JOINED = 4
-"""How many chunks in a row are computed as one. A second number would be one more program to
-compile, which costs more than it saves."""
+"""The number of chunks in a row that are joined. A second number would mean one more program to
+compile, which costs more time than it saves."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class ChunkNetwork:
-    """What the chunks of all utterances need of a network.
+    """A network with everything that the chunks of all utterances need.
 
     Attributes:
         nnet: The network in test mode.
@@ -200,9 +200,9 @@ def chunk_work(
         network: Computes the chunks.
         features: (frames, input_dim).
         ivector: (ivector_dim,), one i-vector for the utterance.
-        online_ivectors: (rows, ivector_dim), i-vectors estimated as the utterance went on.
-        chunk_options: How the utterance is cut.
-        score_options: How outputs become scores.
+        online_ivectors: (rows, ivector_dim), i-vectors estimated during the utterance.
+        chunk_options: The options for cutting the utterance.
+        score_options: The options for turning outputs into scores.
         num_beside: This many tasks or more run beside those of this utterance.
         batch_options: If given, the work has runs, which can be computed with those of other
             utterances.

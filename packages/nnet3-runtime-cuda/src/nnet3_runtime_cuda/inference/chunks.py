@@ -1,4 +1,4 @@
-"""How an utterance is cut into chunks for a network, as Kaldi's nnet3-compute does it."""
+"""Cuts an utterance into chunks for a network, as Kaldi's nnet3-compute does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INDEX_BYTES = 3 * np.dtype(np.int32).itemsize
 """Of the index (n, t, x) of a frame."""
 
 MAX_ONLINE_MARGIN = 50
-"""A chunk may lie this many frames beyond the last online i-vector, which then serves it."""
+"""The frames beyond the last online i-vector for which it still serves a chunk."""
 
 
 def check_frames(
@@ -32,7 +32,7 @@ def check_frames(
         value: Its value.
         least: The smallest number of frames.
         others: Smaller allowed values, with special meanings.
-        most: The largest number; by default what Kaldi's options can hold.
+        most: The largest number; by default the largest that Kaldi's options can hold.
 
     Raises:
         RunError: the value is no such number.
@@ -60,8 +60,7 @@ def check_memory(num_frames: int, dim: int) -> None:
     """Checks that the memory of the machine can hold the input of a run of the network.
 
     This counts only the frames, their indexes, and the matrix of the input: a run takes at least
-    these. Without the check, systems that promise more memory than they have would kill the
-    process.
+    these. Without the check, a system that overcommits memory would kill the process.
 
     Args:
         num_frames: Frames of the input, including repeats of the first and the last.
@@ -81,7 +80,7 @@ def check_memory(num_frames: int, dim: int) -> None:
 
 @attrs.frozen(kw_only=True)
 class ChunkOptions:
-    """How utterances are cut. All counts are in input frames.
+    """The options for cutting utterances. All counts are in input frames.
 
     Attributes:
         frames_per_chunk: Frames of output for each run of the network, before subsampling.

@@ -1,4 +1,4 @@
-"""Computers of a network, kept for further runs with the same request."""
+"""Computers of a network, which wait for further runs with the same request."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ MOST_BYTES = 1 << 29
 """The default limit on the bytes of all computers together, running and waiting.
 
 Computers that wait for another run of their request are freed first; running ones keep their bytes.
-Utterances that are computed as a whole have a request for each length, and seldom one that was
-there before. To bind a computation again takes a third of the time to run it (the benchmark's
+Utterances that are computed as a whole have a request for each length, so a request seldom occurs
+again. Binding a computation again takes a third of the time of running it (the benchmark's
 x-vectors).
 """
 
 
 class ComputerPool:
-    """Runs requests, for any number of threads at once, each on a computer of its own.
+    """Runs requests for any number of threads at once, each on a separate computer.
 
     Attributes:
         compile_seconds: Total time so far during which at least one thread compiled a computation
@@ -53,8 +53,8 @@ class ComputerPool:
         Args:
             device_nnet: The network.
             compile: Makes the computation for a request.
-            capacity: Number of requests whose computers are kept, if memory allows (see `within`);
-                the least recently used ones are dropped first.
+            capacity: Number of requests whose computers stay, if memory allows (see `within`); the
+                least recently used ones are dropped first.
             trace: Receives what each command reads and writes.
         """
         self.compile_seconds = 0.0
@@ -80,8 +80,8 @@ class ComputerPool:
     def within(self, most_bytes: int) -> Iterator[None]:
         """Limits the memory of computers within the block; outside blocks, the limit is MOST_BYTES.
 
-        Running computers count and take what they need; beyond the limit no idle one is kept. Of
-        the limits of several blocks on several threads, the smallest holds.
+        Running computers count, and take the memory that they need; beyond the limit no idle
+        computer stays. If blocks on several threads set limits, the smallest one applies.
 
         Args:
             most_bytes: Bytes for the matrices and scratch of all computers of the pool.

@@ -9,7 +9,7 @@ from nnet3_runtime_cuda.arrays import as_array
 from nnet3_runtime_cuda.errors import RunError
 
 _FEATURES = "features for node 'input'"
-"""What messages call them."""
+"""Their name in messages."""
 
 
 def is_batch(features: Any) -> bool:
@@ -34,7 +34,7 @@ def pairs_of(items: Any) -> Iterator[tuple[str, Any]]:
     """The key and the features of each item.
 
     Raises:
-        RunError: there are no items to go through, or an item is no such pair.
+        RunError: the argument is not iterable, or an item is not such a pair.
     """
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
         found = type(items).__name__

@@ -64,8 +64,8 @@ def load(
         device: "cpu", "cuda" (the first one) or "cuda:<number>".
         precision: Precision of matrix products: "fp32", "tf32" (CUDA) or "bf16" (CUDA, AMX with
             MKL).
-        capacity: How many compiled computations the model keeps ready to run.
-        threads: How many threads compute; see `Model`.
+        capacity: Number of compiled computations that stay ready to run.
+        threads: Number of computing threads; see `Model`.
         trace: Receives what each command reads and writes, on the processor; see `Tracer`.
 
     Raises:
@@ -135,21 +135,21 @@ class Model:
             device: "cpu", "cuda" (the first one) or "cuda:<number>".
             precision: Precision of matrix products: "fp32", "tf32" (CUDA) or "bf16" (CUDA, AMX with
                 MKL).
-            capacity: Number of computations, one for each shape of chunk, that are kept ready to
-                run, within 512 MiB, or within what `memory` of `compute_many` leaves for them; the
-                least recently used ones are dropped first.
-            threads: How many threads compute; None for as many as the BLAS library uses, but at
-                most 4. If an utterance has at least as many chunks, they are computed side by side,
-                each on one thread, with the results of one thread; otherwise all threads share each
-                product. One thread is best on busy processors, and if the caller computes on
-                several threads itself. The limit is 256.
+            capacity: Number of computations, one for each shape of chunk, that stay ready to run,
+                within 512 MiB, or within the memory that `compute_many` leaves for them; the least
+                recently used ones are dropped first.
+            threads: Number of computing threads, at most 256; None for as many as the BLAS library
+                uses, but at most 4. If an utterance has at least as many chunks, the threads
+                compute chunks side by side, with the results of one thread; otherwise all threads
+                share each product. One thread is best on busy processors, and if the caller
+                computes on several threads.
             trace: Receives what each command reads and writes, on the processor; see `Tracer`.
 
         Raises:
-            RunError: the network has no node 'input' or 'output', or there is not one prior for
-                each output, or the number of threads is not an integer from 1 to 256; or an
-                environment variable that says how products are computed has an unknown value; or a
-                `trace` is not a `Tracer`, or was asked for on a device.
+            RunError: the network has no node 'input' or 'output'; the number of priors is not that
+                of outputs; the number of threads is not an integer from 1 to 256; an environment
+                variable that chooses how products are computed has an unknown value; or `trace` is
+                not a `Tracer`, or the model is on a device.
             ContextError: the network has other inputs than 'input' and 'ivector', or no context.
             OptionError: the capacity is not a positive integer.
             DeviceError: there is no such device or precision, or what drives it is missing.
@@ -256,7 +256,7 @@ class Model:
     ) -> FloatArray | list[FloatArray]:
         """Runs the network over an utterance, in chunks, exactly as Kaldi's nnet3-compute.
 
-        The result is what the output node gives: log-posteriors if the network ends in a
+        The result has the values of the output node: log-posteriors if the network ends in a
         log-softmax; for 'chain' models scores that are neither normalised nor divided by priors.
 
         Args:
@@ -265,7 +265,7 @@ class Model:
                 with `__dlpack__` in the memory of the processor.
             ivector: (ivector_dim,), one i-vector for the utterance, for networks that take one; for
                 several utterances (N, ivector_dim), or a list of N.
-            online_ivectors: (rows, ivector_dim), i-vectors estimated as the utterance went on; for
+            online_ivectors: (rows, ivector_dim), i-vectors estimated during the utterance; for
                 several utterances (N, rows, ivector_dim), or a list of N.
             online_ivector_period: Frames between two rows of online_ivectors.
             frames_per_chunk: Frames that are computed at a time; rounded up to a multiple of
@@ -285,10 +285,10 @@ class Model:
 
         Raises:
             RunError: features or i-vectors are missing, empty, masked, of another dimension, or not
-                finite, or there is not one i-vector for each utterance;
-                online i-vectors end too soon; an option is out of range, or needs more memory than
-                there is; priors are asked for but missing, or have no logarithm; or a value of the
-                output, scaled or not, is not finite.
+                finite; the number of i-vectors is not that of utterances; online i-vectors end too
+                soon; an option is out of range, or needs more memory than is free; priors are
+                missing, or have no logarithm; or a value of the output, scaled or not, is not
+                finite.
             UnsupportedComponentError: the network has a component of a type that is not
                 implemented.
             NotComputableError, CompilationError: the network gives no output for these frames.
@@ -387,9 +387,9 @@ class Model:
         Args:
             items: The key and the features of each utterance, as `read_table` gives them.
             ivectors: The i-vector of each utterance, by key, for networks that take one.
-            online_ivectors: The i-vectors estimated as each utterance went on, by key.
+            online_ivectors: The i-vectors estimated during each utterance, by key.
             online_ivector_period: Frames between two rows of online_ivectors.
-            threads: How many threads compute minibatches side by side.
+            threads: Number of threads that compute minibatches side by side.
             memory: Mebibytes: a quarter for the features and outputs of waiting utterances, the
                 rest for running and idle computers, with an eighth of the whole for the minibatch
                 of each thread. The network and compiled computations are not counted.
@@ -482,7 +482,7 @@ class Model:
         Args:
             threads: How many threads compute.
             step: Frames between two rows of output.
-            options: How utterances share minibatches.
+            options: The options for sharing minibatches.
         """
         floats = self.input_dim + -(-self.output_dim // step)
         return UtteranceQueue(
@@ -534,17 +534,17 @@ class Model:
         acoustic_scale: float = 1.0,
         apply_exp: bool = False,
     ) -> Stream:
-        """Runs the network over frames that come bit by bit, as Kaldi's looped decoders.
+        """Runs the network over frames as they come, as Kaldi's looped decoders do.
 
         A chunk is computed as soon as its last frame has come, and continues from the state of the
         chunks before it: nothing is computed twice. Streams with the same options share their
         programs, which are compiled for the first of them.
 
         Args:
-            ivector_period: Number of frames that share an i-vector: the one that holds at the last
-                of them. None: one i-vector for each chunk, the one that holds at its last input
-                frame, as in Kaldi.
-            sequences: How many sequences are computed at a time; see `Stream.push_many`.
+            ivector_period: Number of frames that share an i-vector: the one that is valid at the
+                last of them. None: one i-vector for each chunk, the one that is valid at its last
+                input frame, as in Kaldi.
+            sequences: Number of sequences that are computed at a time; see `Stream.push_many`.
             frames_per_chunk: Frames that are computed at a time; rounded up to a multiple of
                 frame_subsampling_factor, ivector_period and the modulus of the network. Outputs of
                 small chunks come sooner; large chunks take less time in total.

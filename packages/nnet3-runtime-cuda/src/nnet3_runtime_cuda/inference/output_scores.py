@@ -11,7 +11,7 @@ from nnet3_runtime_cuda.errors import RunError
 
 @attrs.frozen(kw_only=True)
 class ScoreOptions:
-    """How outputs become scores, in this order.
+    """The options for turning outputs into scores, in this order.
 
     Attributes:
         use_priors: Whether the logarithm of the priors is subtracted.
@@ -38,7 +38,7 @@ class ScoreOptions:
             raise RunError(f"'acoustic_scale' must be a finite number of float32 (got {scale!r})")
 
     def check(self, priors: FloatArray | None) -> None:
-        """Raises a RunError if priors are asked for, and are missing or have no logarithm."""
+        """Raises a RunError if priors are needed, and are missing or have no logarithm."""
         if not self.use_priors:
             return
         if priors is None:
@@ -49,7 +49,7 @@ class ScoreOptions:
             raise RunError(f"prior {number} must be a positive number (got {priors[number]})")
 
     def apply(self, outputs: FloatArray, priors: FloatArray | None) -> FloatArray:
-        """Makes scores of outputs, in place.
+        """Turns outputs into scores, in place.
 
         Args:
             outputs: (rows, output_dim), the output of the network.

@@ -38,10 +38,10 @@ class ParallelComputer:
 
     Sequences (the rows with the same n) do not depend on one another, unless parameters or
     statistics are updated or something is random. So each thread of the network computes some of
-    them, from the input to the output, in memory of its own: threads then neither wait for one
-    another nor cut products up. Other requests (a single sequence, training, components that are
-    not in test mode, a network on a CUDA device) are one computation, run as by `NnetComputer`; for
-    a training request `computers[0]` has the backward pass.
+    them, from the input to the output, in separate memory: threads then neither wait for one
+    another nor share products. Other requests (a single sequence, training, components that are not
+    in test mode, a network on a CUDA device) become one computation, which runs as in
+    `NnetComputer`. For a training request `computers[0]` has the backward pass.
 
     Several threads may run it at once; they wait for one another where they need the same memory.
 
@@ -52,7 +52,7 @@ class ParallelComputer:
 
     Raises:
         NetworkError: the request names a node that the network lacks.
-        Nnet3Error: `compile` raised it.
+        Nnet3Error: the error of `compile`.
         UnsupportedComponentError: this package does not implement a component type.
         DeviceError: there is no such device or number of threads.
         DeviceMemoryError: the device lacks memory; the message says what would fit.
@@ -76,10 +76,10 @@ class ParallelComputer:
             nnet: The network, or a network on a device, which knows the device and its threads.
             compile: Makes the computation for a request, such as `CachingCompiler(nnet).compile`.
                 Groups with equal numbers of sequences of the same shape have equal requests.
-            request: What is to be computed.
+            request: The request.
             device: "cpu", "cuda", "cuda:<number>", or a platform that is open.
-            threads: How many threads compute; None for as many as the BLAS library uses, but at
-                most 4. No more than 256 can be asked for.
+            threads: Number of computing threads, at most 256; None for as many as the BLAS library
+                uses, but at most 4.
             trace: Receives what each command reads and writes, on the processor; see `Tracer`.
         """
         if not isinstance(nnet, DeviceNnet):

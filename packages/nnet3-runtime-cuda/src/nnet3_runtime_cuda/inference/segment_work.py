@@ -1,4 +1,4 @@
-"""The work of an utterance of which a network makes one vector, segment by segment."""
+"""The work of an utterance for which a network gives one vector, segment by segment."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def segment_work(
         input_dim: Columns of the features.
         output_dim: Dimension of the vector.
         features: (frames, input_dim).
-        options: How the utterance is cut.
+        options: The options for cutting the utterance.
 
     Raises:
         RunError: the features are not as `Model.xvector` describes them, or too short.

@@ -58,8 +58,8 @@ def _wanted(request: ComputationRequest) -> set[int]:
 def sequence_groups(request: ComputationRequest, count: int) -> list[SequenceGroup]:
     """Groups of the sequences whose outputs are wanted, with about equal numbers of rows.
 
-    The rows with the same n are a sequence. No descriptor and no component in test mode looks from
-    one to another, so the groups can be computed apart. Groups with sequences of the same shape, in
+    The rows with the same n are a sequence. No descriptor and no component in test mode mixes
+    sequences, so the groups can be computed separately. Groups with sequences of the same shape, in
     the same order of rows, have equal requests.
 
     Args:

@@ -1,4 +1,4 @@
-"""How an utterance is cut for a network that gives one vector, as by nnet3-xvector-compute."""
+"""Cuts an utterance for a network that gives one vector, as nnet3-xvector-compute does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nnet3_runtime_cuda.inference.chunks import check_frames
 
 @attrs.frozen(kw_only=True)
 class SegmentOptions:
-    """How utterances are cut into segments. All counts are in input frames.
+    """The options for cutting utterances into segments. All counts are in input frames.
 
     Attributes:
         chunk_size: Length of a segment; -1 for the whole utterance.

@@ -13,7 +13,7 @@ from nnet3_runtime_cuda.cpu.threads.shared_tasks import Task
 
 
 class RunKind(NamedTuple):
-    """What runs of the same minibatch have in common; see `Run`."""
+    """The common properties of runs of the same minibatch; see `Run`."""
 
     request: ComputationRequest
     is_edge: bool = False
@@ -29,7 +29,7 @@ class Run:
         inputs: Makes the rows of each input node when they are needed.
         take: Called with the rows of the output node 'output'.
         is_edge: Whether it is the first or last chunk of an utterance, with a context of its own.
-        num_chunks: How many chunks of the utterance it computes.
+        num_chunks: Number of chunks of the utterance that it computes.
     """
 
     request: ComputationRequest
@@ -40,7 +40,7 @@ class Run:
 
     @property
     def kind(self) -> RunKind:
-        """What it has in common with the runs that it may share a minibatch with."""
+        """The properties that runs of the same minibatch must have in common."""
         return RunKind(self.request, self.is_edge, self.num_chunks)
 
 

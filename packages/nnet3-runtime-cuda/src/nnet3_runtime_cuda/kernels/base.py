@@ -27,7 +27,7 @@ CACHE_LINE = 64
 
 
 class Memo(dict[str, Array]):
-    """The arrays, by name, that the forward pass of a component keeps for its backward pass.
+    """The arrays, by name, that the forward pass of a component stores for its backward pass.
 
     One object serves one memo number of a computation; it is filled when Propagate is lowered and
     read when StoreStats and Backprop are.
@@ -39,7 +39,7 @@ class KnownPart:
     """The part of an affine map, for the first columns of its input, that is already computed.
 
     Attributes:
-        columns: How many columns.
+        columns: Number of columns.
         value: Their product, with the bias: (rows, output_dim).
     """
 
@@ -55,15 +55,15 @@ class Propagation:
         tape: Records the arithmetic.
         x: Input, (rows in, input_dim).
         y: Output, (rows out, output_dim); the same array as x if the component may work in place.
-        add: y holds values that the result is to be added to (only for components that add).
+        add: Whether to add the result to the values of y (only for components that add).
         indexes: The precomputed indexes of the component.
-        memo: The place for arrays that Backprop needs, if the component uses a memo and it is
-            wanted.
+        memo: The memo for arrays that Backprop needs, if the component uses a memo and Backprop
+            runs.
         known: The product of the first columns of x, if `propagate_known` has computed it; only
             for kernels that can split their input.
         panels: A^T in panels, for the other columns of x; only for kernels that can split their
             input.
-        splice: The rows that x is made of, if x is a splice that makes the kernel faster; x itself
+        splice: The rows of which x is made, if x is a splice that makes the kernel faster; x itself
             may then hold anything.
     """
 
@@ -89,20 +89,20 @@ class Backpropagation:
         dy: Derivative of the objective with respect to the output, (rows out, output_dim).
         dx: Derivative with respect to the input, (rows in, input_dim), to be computed; None if it
             is not wanted; the same array as dy if the component may work in place.
-        add: dx holds values that the result is to be added to (only for components that add).
-        indexes: What the component precomputed from the rows' indexes.
-        memo: What the forward pass kept.
+        add: Whether to add the result to the values of dx (only for components that add).
+        indexes: The precomputed indexes of the component.
+        memo: The memo of the forward pass.
         signs: The signs of y, as `Operations.pack_signs` gives them, in place of y, which is not
             set (only for kernels that take them). Their memory may be that of dx.
         update: Whether parameters and statistics are to be updated.
-        first: The gradient is the first of this pass, and no other follows: it replaces what the
-            directions hold (only for kernels that set their gradient).
+        first: Whether this is the only gradient of this pass, so that it replaces the content of
+            the directions (only for kernels that set their gradient).
         skipped: Number of first columns of dx that are left to `backprop_known`; only for kernels
             that can split their input.
-        panels: The parameters A in panels, without the columns that are skipped; likewise.
+        panels: The parameters A in panels, without the skipped columns; only for the same kernels.
         splice: As in `Propagation`.
-        dx_splice: Instead of dx, which then is None, the derivative of the rows that the splice is
-            made of, to be set.
+        dx_splice: The derivative of the rows of which the splice is made, to be set instead of dx,
+            which is None then.
     """
 
     tape: Operations
@@ -242,7 +242,7 @@ class ComponentStore:
         return self.kept(matrix, ("panels",), lambda: Panels.of(matrix.T))
 
     def kept(self, matrix: Array, key: tuple[object, ...], make: Callable[[], _T]) -> _T:
-        """A value that is made once from fixed parameters, or from some columns of them.
+        """A value that is made once from fixed parameters, or from some of their columns.
 
         Args:
             matrix: The parameters.
@@ -324,8 +324,8 @@ class Kernel:
     Attributes:
         component: The component, whose options the arithmetic follows.
         store: Its arrays on the device.
-        can_split_input: Whether the output is a sum over the columns of the input (and a bias), so
-            that `propagate_known` can compute what the first of them give, and `backprop_known`
+        can_split_input: Whether the output is a sum over the columns of the input (and a bias).
+            Then `propagate_known` can compute the part of the first columns, and `backprop_known`
             their derivatives.
         sets_gradient: Whether Backprop can replace the content of the directions, instead of
             adding.

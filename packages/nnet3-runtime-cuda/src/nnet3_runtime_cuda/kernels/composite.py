@@ -30,7 +30,7 @@ class CompositeKernel(Kernel):
         ]
 
     def follow(self, component: Component) -> None:
-        """Takes over the options of the parts, too."""
+        """Also takes over the options of the parts."""
         super().follow(component)
         for kernel, part in zip(self.kernels, self.component.components, strict=True):
             kernel.follow(part)

@@ -76,7 +76,7 @@ class HeightPatches:
 
         Args:
             tape: Records that it is set to zero.
-            rows: How many.
+            rows: Number of rows.
             is_zeroed: Whether patches will be copied there: then missing heights are zero.
         """
         patches = tape.scratch(rows, self._height_out, self.columns)
@@ -115,8 +115,8 @@ class HeightPatches:
 def _patch_copies(c: TimeHeightConvolutionComponent) -> list[PatchCopy]:
     """How patches are put together from the input, in few pieces.
 
-    Offsets of one time whose heights follow one another lie side by side both in the patch and in
-    the input, so they are copied together, at the output heights at which all of them exist.
+    Offsets of one time whose heights follow one another lie side by side in the patch and in the
+    input. So they are copied together, at the output heights at which all of them exist.
     """
     times = c.time_offsets
     copies = []

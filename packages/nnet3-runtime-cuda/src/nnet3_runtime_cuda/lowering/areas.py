@@ -1,4 +1,4 @@
-"""Areas of matrices: what the submatrices of a computation cover."""
+"""Areas of matrices: the rows and columns that submatrices cover."""
 
 from __future__ import annotations
 

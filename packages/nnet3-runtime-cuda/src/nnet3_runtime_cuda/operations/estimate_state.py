@@ -18,7 +18,7 @@ class EstimateState:
 
     Attributes:
         minibatches: Number of minibatches seen so far.
-        has_begun: Whether a minibatch has changed the estimate, or none can.
+        has_begun: Whether a minibatch has changed the estimate, or no minibatch can change it.
         w: W, (rank, dim); (0, 0) before the estimate begins.
         ww: W W^T, (rank, rank); (0, 0) if not computed since W changed.
         d: (rank,).

@@ -5,9 +5,9 @@ gradient and parameter averaging" (2014), section 4 and appendix. The estimate o
 
     F = R^T diag(d) R + rho I        R: (rank, dim) with orthonormal rows
 
-and is kept as W = E^(1/2) R with e_i = 1 / (beta / d_i + 1), beta = rho (1 + alpha) +
-alpha sum(d) / dim, because a row x then becomes x - (x W^T) W when it is multiplied by the
-(smoothed, scaled) inverse of F. Each machine stores and updates it in its own way.
+A machine stores W = E^(1/2) R with e_i = 1 / (beta / d_i + 1) and beta = rho (1 + alpha) + alpha
+sum(d) / dim. Then the product of a row x with the (smoothed, scaled) inverse of F is x - (x W^T) W.
+Each machine stores and updates W in its own way.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ SMALLEST = 1.0e-10
 
 @attrs.frozen(kw_only=True)
 class NaturalGradientOptions:
-    """How the Fisher matrix is estimated.
+    """The options for estimating the Fisher matrix.
 
     Attributes:
         rank: Rank of the estimate beside the multiple of the unit matrix; at least 1.
         update_period: Every update_period-th minibatch updates the estimate.
         num_samples_history: Time constant of the running estimate, in rows.
-        num_minibatches_history: If above 1, the time constant in minibatches instead; else 0.
-        alpha: How strongly the estimate is smoothed towards a multiple of the unit matrix.
+        num_minibatches_history: If above 1, the time constant in minibatches, instead of
+            num_samples_history; otherwise 0.
+        alpha: The weight of the multiple of the unit matrix towards which the estimate is smoothed.
     """
 
     rank: int = attrs.field(default=40, validator=attrs.validators.ge(1))
@@ -59,13 +60,13 @@ class FisherEstimate:
     A machine looks up its own estimate by this object.
 
     Attributes:
-        options: How the matrix is estimated.
+        options: The options for estimating the matrix.
     """
 
     options: NaturalGradientOptions
 
     def rank(self, dim: int) -> int:
-        """The rank of the estimate for rows of `dim` columns; 0 if they stay as they are."""
+        """The rank of the estimate for rows of `dim` columns; 0 if such rows do not change."""
         return min(self.options.rank, dim - 1)
 
     def first_w(self, dim: int) -> _Doubles:

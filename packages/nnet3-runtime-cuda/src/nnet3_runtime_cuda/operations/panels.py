@@ -2,10 +2,10 @@
 
 A BLAS library copies the factors of a product to buffers. For few rows this takes longer than the
 arithmetic. For AVX-512, OpenBLAS has functions for small products, of at most MOST_WORK
-multiplications, that read the factors in place. So parameters that never change, or are multiplied
-often before they do, are laid out in panels of WIDTH columns, one after another in memory. Products
-are cut into small ones, and one operation on stacks (on the processor a call of `numpy.matmul`)
-computes them all:
+multiplications, that read the factors in place. So parameters that never change, or that take part
+in many products before they change, are laid out in panels of WIDTH columns, one after another in
+memory. Products are cut into small ones, and one operation on stacks (on the processor a call of
+`numpy.matmul`) computes them all:
 
     out[rows of piece p, columns of panel k] = x[rows of piece p] panels[k]
 
@@ -35,8 +35,9 @@ MOST_INNER = 1024
 """The most terms of a sum in a small product: with more, pieces would have too few rows."""
 
 BYTES_AT_ONCE = 1 << 20
-"""Bytes of parameters that multiply all rows before the next ones do. The rows behind the last
-whole piece then find the parameters in a cache, which few networks fit as a whole."""
+"""Bytes of parameters that are multiplied with all rows before the next parameters are. So the rows
+after the last whole piece find the parameters in a cache. Few networks fit into a cache as a
+whole."""
 
 ROWS = range(2, 385)
 """The numbers of rows for which panels make products faster."""
@@ -93,7 +94,7 @@ class Panels:
                 yield source.reshape(inner, -1, width).transpose(1, 0, 2), stack[some]
 
     def places(self, start: int, end: int) -> Iterator[slice]:
-        """Where columns lie in the memory that the panels are within.
+        """The places of columns in the memory of the panels.
 
         Args:
             start: A multiple of WIDTH.

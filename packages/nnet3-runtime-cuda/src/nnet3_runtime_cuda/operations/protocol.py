@@ -5,9 +5,9 @@ and every decision happen once, when a computation is lowered; a run repeats the
 operations. Each machine records on its own tape: the processor's holds calls of NumPy (`cpu.tape`),
 a device's holds operations as data, from which it makes kernels (`cuda.record`).
 
-A run on a device has no steps on the host, so a kernel looks at values only through these
-operations. Decisions that do not depend on values (which minibatches record statistics) are the
-host's, by `host` and `value`.
+A run on a device has no steps on the host, so a kernel reads values only through these operations.
+The host makes the decisions that do not depend on values (which minibatches record statistics), by
+`host` and `value`.
 
 Arrays are NumPy's on every machine; on a device they are shadows, which can be sliced but not read.
 """
@@ -26,11 +26,11 @@ from nnet3_runtime_cuda.operations.gradients import AffineGradient
 from nnet3_runtime_cuda.operations.natural_gradient import AffinePreconditioner, FisherEstimate
 
 Array = npt.NDArray[Any]
-"""An array of NumPy, or on a device what stands for one."""
+"""An array of NumPy; on a device, the shadow of an array."""
 Call = Callable[[], object]
 """An operation bound to its operands."""
 Operand = Array | float
-"""What an operation reads: an array, or a number for all elements."""
+"""The operand of an operation: an array, or a number for all elements."""
 _T = TypeVar("_T")
 
 
@@ -42,7 +42,7 @@ class Operations(Protocol):
 
     Attributes:
         dtype: The type of the values that pass through the network.
-        cache_scale: The size of the cache that work is cut up for, relative to that of a processor
+        cache_scale: The size of the cache for which work is cut up, relative to that of a processor
             core.
         gains_by_tiles: Whether tiles, with fewer products and more passes over memory, make
             convolutions faster.
@@ -55,7 +55,7 @@ class Operations(Protocol):
     @property
     @abstractmethod
     def threads(self) -> int:
-        """How many threads share the recorded calls."""
+        """The number of threads that share the recorded calls."""
 
     # ---- what pays ----
 
@@ -82,12 +82,12 @@ class Operations(Protocol):
         """Lends unused memory of the program to the current command as scratch.
 
         Args:
-            memory: One-dimensional and contiguous; what it holds is lost.
+            memory: One-dimensional and contiguous; its content is lost.
         """
 
     @abstractmethod
     def persistent(self, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
-        """A zeroed array of its own, for values that outlast the current command."""
+        """A new zeroed array, for values that outlast the current command."""
 
     @abstractmethod
     def ones(self, length: int) -> Array:
@@ -103,8 +103,8 @@ class Operations(Protocol):
     def independent(self, items: Sequence[_T]) -> Iterator[_T]:
         """The items, for a loop whose rounds may run on several threads at the same time.
 
-        A round must neither read nor write what another round writes. A scratch array belongs to
-        the round that takes it. Each thread runs neighbouring rounds, in order.
+        A round must not access memory that another round writes. A scratch array belongs to the
+        round that takes it. Each thread runs neighbouring rounds, in order.
         """
 
     @abstractmethod
@@ -147,15 +147,16 @@ class Operations(Protocol):
         """An array that the host fills in each run, before anything reads it.
 
         Args:
-            fill: Called with the array. It must not look at other arrays of the program, because it
-                may run before operations that were recorded earlier. Such calls keep their order.
+            fill: Called with the array. It must not read other arrays of the program, because it
+                may run before operations that were recorded earlier. Calls of the host keep their
+                order.
             *shape: Shape of the array.
             dtype: Type of the array; that of the values if None.
         """
 
     @abstractmethod
     def note(self, function: Callable[[], object]) -> None:
-        """Has the host call a function in each run; as for `host`, it must not look at arrays."""
+        """Lets the host call a function in each run, which must not read arrays; see `host`."""
 
     @abstractmethod
     def value(self, function: Callable[[], float]) -> Array:

@@ -47,7 +47,7 @@ class Scratch:
         """Lends memory to the current command, which must not have taken any; it is used first.
 
         Args:
-            memory: One-dimensional and contiguous; what it holds is lost.
+            memory: One-dimensional and contiguous; its content is lost.
         """
         self._lent.append(memory.view(np.uint8))
 

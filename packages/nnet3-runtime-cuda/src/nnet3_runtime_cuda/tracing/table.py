@@ -35,9 +35,9 @@ class _Sum:
 def format_trace(trace: Trace, *, most_lines: int = MOST_LINES) -> str:
     """A trace as tables.
 
-    The columns: number of runs, milliseconds of all runs, their share of the total, megabytes that
-    the commands read and write according to their operands, gigabytes a second, and the largest
-    magnitude of the values that they wrote.
+    The columns are the number of runs, the milliseconds of all runs, their share of the total, the
+    megabytes that the commands read and write by their operands, gigabytes a second, and the
+    largest magnitude of the written values.
 
     Args:
         trace: The trace.

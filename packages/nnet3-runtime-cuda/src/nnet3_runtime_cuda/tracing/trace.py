@@ -19,11 +19,11 @@ class CommandProfile:
             several nodes share a component and the matrices do not tell which one it is, all of
             them: "a or b".
         nbytes: Bytes of the rows that the command reads and writes and of its component's
-            parameters, before lowering (which, for one, reads splices in place).
+            parameters, without the savings of lowering, such as reading splices in place.
         runs: Number of runs.
         seconds: Seconds of all runs together, by the clock.
         largest: The largest magnitude of a finite value that it wrote; None if its values were not
-            looked at.
+            read.
     """
 
     position: int

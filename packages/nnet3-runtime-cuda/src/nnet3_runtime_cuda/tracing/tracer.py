@@ -24,7 +24,7 @@ from nnet3_runtime_cuda.tracing.trace import (
 from nnet3_runtime_cuda.tracing.watch import Watch, Written
 
 MOST_RUNS = 200_000
-"""The single runs of commands that a trace keeps: 1,200 utterances with 170 commands each."""
+"""The most single runs of commands in a trace: 1,200 utterances with 170 commands each."""
 
 
 @attrs.frozen(eq=False)
@@ -52,7 +52,7 @@ class _FirstFault:
 
 
 class Tracer:
-    """Gathers the runs of `NnetComputer` and `Model` objects that are made with it.
+    """Gathers the runs of `NnetComputer` and `Model` objects that have it as `trace`.
 
     Several computers can share a tracer, on any number of threads; equal computations are counted
     together. Tracing takes a few microseconds for each command, and reads all values that the

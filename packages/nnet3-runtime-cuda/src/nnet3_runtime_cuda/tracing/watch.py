@@ -45,7 +45,7 @@ class Written:
 
 
 class Hears(Protocol):
-    """Is told of each run of a command."""
+    """Hears of each run of a command."""
 
     def heard(
         self, position: int, start: float, end: float, written: Sequence[Written] | None
@@ -54,8 +54,8 @@ class Hears(Protocol):
 
         Args:
             position: Position of the command.
-            start: When it began, by `time.perf_counter`.
-            end: When it ended.
+            start: The time at which it began, by `time.perf_counter`.
+            end: The time at which it ended.
             written: The rows that it wrote; None if they are incomplete.
         """
         ...
@@ -94,7 +94,7 @@ class Watch:
         """Begins with the first command.
 
         Args:
-            hears: Is told of the runs.
+            hears: Hears of the runs.
         """
         self._hears = hears
         self._written: list[Written] = []

@@ -342,7 +342,7 @@ def precondition_rows_of(rows: int, dim: int, rank: int, *, other: int) -> bool:
     """Whether preconditioning rows takes less work than preconditioning the gradient.
 
     Args:
-        rows: How many rows there are.
+        rows: Number of rows.
         dim: Columns of the matrix that is to be preconditioned.
         rank: The rank of the estimate of its Fisher matrix.
         other: Number of columns of the matrix on the other side; the gradient is (dim, other).

@@ -68,10 +68,10 @@ class OnlineNaturalGradient:
     """Multiplies rows of matrices by the inverse of a Fisher matrix estimated from them.
 
     One object serves one side of one parameter matrix, over the minibatches of a training run.
-    `precondition` does everything. Its steps are public for code that shares them among threads, or
-    that does not need the rows themselves: `begin`, H = X `transposed` and its `gram_matrix`,
-    `scale`, and, once nobody needs `w` any more, the update of the estimate: `project_back`,
-    `turn`, `move`. The update does nothing if it is not due.
+    `precondition` makes all steps. The steps are public for code that shares them among threads, or
+    that does not need the rows themselves. They are `begin`, H = X `transposed` and its
+    `gram_matrix`, and `scale`. After the last use of `w` comes the update of the estimate:
+    `project_back`, `turn`, `move`. The update does nothing if it is not due.
 
     Attributes:
         estimate: The value by which kernels ask for it.
@@ -96,7 +96,7 @@ class OnlineNaturalGradient:
 
     @property
     def state(self) -> EstimateState:
-        """The estimate between two minibatches; set it to go on from there."""
+        """The estimate between two minibatches; set it to continue from there."""
         none = np.zeros((0, 0))
         return EstimateState(
             minibatches=self._minibatches,
@@ -118,7 +118,7 @@ class OnlineNaturalGradient:
         self._renewed = state.renewed.copy() if len(state.renewed) else None
 
     def rank(self, dim: int) -> int:
-        """The rank of the estimate for rows of `dim` columns; 0 if they stay as they are."""
+        """The rank of the estimate for rows of `dim` columns; 0 if such rows do not change."""
         return self.estimate.rank(dim)
 
     @property
@@ -356,7 +356,7 @@ class Estimates:
         self._are_frozen = False
 
     def of(self, estimate: FisherEstimate) -> OnlineNaturalGradient:
-        """The preconditioner that an estimate stands for."""
+        """The preconditioner of an estimate."""
         if estimate not in self._known:
             self._known[estimate] = OnlineNaturalGradient(estimate)
             self._known[estimate].is_frozen = self._are_frozen

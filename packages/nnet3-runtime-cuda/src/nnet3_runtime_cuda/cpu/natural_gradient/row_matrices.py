@@ -1,4 +1,4 @@
-"""Matrices whose rows are samples, and which do not lie in memory as one piece.
+"""Matrices whose rows are samples, and whose parts lie apart in memory.
 
 The natural gradient needs a few products with them. Their parts are not copied into one matrix.
 Blocks of columns are multiplied one by one. Rows that are several frames side by side share most of

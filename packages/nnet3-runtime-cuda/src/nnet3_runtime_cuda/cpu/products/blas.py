@@ -6,8 +6,8 @@ hold an OpenBLAS whose `cblas_sgemm` can be called. If there is none, `gemm` doe
 NumPy.
 
 MKL (the `mkl` package, an optional extra) is faster on some processors, most of all where a matrix
-has few rows, and half as fast on others. If it is installed, both are timed. If it is clearly
-faster, it computes all products, not only the ones that add.
+has few rows, and half as fast on others. If MKL is installed, the runtime times both libraries. If
+MKL is clearly faster, it computes all products, not only those that add.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TRIAL_ROWS = (8, 64, 256)
 
 _ROW_MAJOR, _NO_TRANS, _TRANS = 101, 111, 112
 _OPENBLAS_SYMBOLS = "scipy_cblas_sgemm64_", "scipy_cblas_saxpy64_"
-"""The names in NumPy's wheels: 64-bit sizes, prefixed so that no other BLAS is hit."""
+"""The names in NumPy's wheels: 64-bit sizes, with a prefix that no other BLAS has."""
 
 _MKL_SYMBOLS = "cblas_sgemm_64", "cblas_saxpy_64"
 _SIZE, _SINGLE, _POINTER = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p

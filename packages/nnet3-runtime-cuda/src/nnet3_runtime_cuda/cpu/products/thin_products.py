@@ -16,7 +16,7 @@ MOST_COLUMNS = 80
 """The largest number of columns; with more, the library's own product is as fast."""
 
 FEWEST_TERMS = 1024
-"""The least number of columns of x. With fewer, as in convolutions, calls cost what they save."""
+"""The least number of columns of x. With fewer, as in convolutions, calls cost too much."""
 
 MOST_INNER = 384
 """The largest number of terms in a small product; fewer with more columns."""

@@ -24,9 +24,8 @@ def fastest(
 
     Args:
         ways: By name the calls for some tasks, the same tasks for each way; they are timed in
-            turns.
-            Tasks count alike, however long they take.
-        clock: Says the time in seconds.
+            turns. All tasks have the same weight, however long they take.
+        clock: Returns the time in seconds.
 
     Returns:
         A name; always the same if the first way is within 15 % of the fastest.

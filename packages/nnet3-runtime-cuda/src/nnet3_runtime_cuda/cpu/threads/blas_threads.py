@@ -18,7 +18,7 @@ from threadpoolctl import LibController, ThreadpoolController
 from nnet3_runtime_cuda.cpu.products import blas
 
 _MKL = "mkl"
-"""What threadpoolctl calls it."""
+"""Its name in threadpoolctl."""
 
 
 @functools.cache
@@ -29,7 +29,7 @@ def _libraries() -> tuple[LibController, ...]:
 
 
 def count() -> int:
-    """How many threads the BLAS library uses at present; 1 if that is not known."""
+    """The number of threads that the BLAS library uses at present; 1 if it is not known."""
     return max((library.num_threads or 1 for library in _libraries()), default=1)
 
 
@@ -65,7 +65,7 @@ def _without_own_limit() -> Iterator[None]:
 
 
 class ThreadLimit:
-    """The limits that callers wish for, and the one that is in force."""
+    """The limits that callers ask for, and the limit in force."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -75,7 +75,7 @@ class ThreadLimit:
 
     @contextmanager
     def at_most(self, threads: int | None) -> Iterator[None]:
-        """Within, no product uses more threads; None wishes for nothing."""
+        """Within, no product uses more threads; None asks for no limit."""
         if threads is None:
             yield
             return

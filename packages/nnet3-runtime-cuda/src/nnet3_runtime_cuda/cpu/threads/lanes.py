@@ -30,7 +30,8 @@ Span = tuple[int, int, int, int]
 behind the last byte, the distance of rows, and the number of bytes of each row."""
 
 MOST_REMEMBERED = 16
-"""The number of shares of a lane whose memory is known in detail; older ones are summed up."""
+"""The number of shares of a lane whose memory is known in detail; older shares are known only as a
+whole."""
 
 
 @attrs.frozen(eq=False)
@@ -39,8 +40,8 @@ class Op:
 
     Attributes:
         call: Takes no arguments.
-        reads: What it reads.
-        writes: What it writes, and may read.
+        reads: The places that it reads.
+        writes: The places that it writes, and may read.
     """
 
     call: Call
@@ -62,8 +63,8 @@ class Round:
 class Lanes:
     """A call that runs rounds on several threads.
 
-    Products within run on one BLAS thread each: the threads of the BLAS library would have to wait
-    for processors that are at work.
+    Each product within runs on one BLAS thread: further threads of the BLAS library would have to
+    wait for busy processors.
     """
 
     def __init__(self, workers: Workers, rounds: Sequence[Round]) -> None:
@@ -105,7 +106,7 @@ class Lanes:
 
     @property
     def num_waits(self) -> int:
-        """How often a lane may have to wait for another."""
+        """The number of points at which a lane may have to wait for another."""
         return sum(len(lane.posts) for lane in self.lanes)
 
 
@@ -251,7 +252,7 @@ def _overlap(some: Sequence[Span], others: Sequence[Span]) -> bool:
 
 
 def span_of(array: Array) -> Span:
-    """Where the elements of an array lie."""
+    """The place of the elements of an array."""
     first: int = array.__array_interface__["data"][0]
     size, shape, strides = array.itemsize, array.shape, array.strides
     if array.flags.c_contiguous:

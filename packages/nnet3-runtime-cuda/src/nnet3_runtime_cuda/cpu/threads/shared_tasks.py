@@ -17,7 +17,7 @@ class SharedTasks:
         self._errors: dict[int, Exception] = {}
 
     def work(self) -> None:
-        """Does tasks until none is left; after one that fails, the others are left out."""
+        """Does tasks until none is left; after a failure, the other tasks are left out."""
         while self._waiting:
             try:
                 number, task = self._waiting.popleft()

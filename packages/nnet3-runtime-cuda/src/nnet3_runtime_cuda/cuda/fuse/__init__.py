@@ -1,1 +1,1 @@
-"""Which operations share a kernel, and which results need not be stored."""
+"""Chooses operations that share a kernel, and results that need not be stored."""

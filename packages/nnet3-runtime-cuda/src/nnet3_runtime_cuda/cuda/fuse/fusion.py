@@ -1,9 +1,9 @@
-"""Which operations share a kernel.
+"""Groups operations that share a kernel.
 
-Operations are taken in order; each joins the group before it if all work of the two on the same
-elements can be done by the same threads, else it begins a new group. Element-wise operations of one
-shape share a kernel; with reductions of rows they share one that has a block for each row, and with
-sums of columns one that goes down the columns.
+Each operation, in order, joins the group before it if the same threads can do all work of both on
+the same elements; otherwise it begins a new group. Element-wise operations of one shape share a
+kernel. With reductions of rows they share a kernel that has a block for each row, and with sums of
+columns one that goes down the columns.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LARGEST_BLOCK = 1 << 13
 """The most elements that one block handles if there is only one row."""
 
 NARROWEST_LOOP = 32
-"""The least number of columns for which a row gets a block of its own."""
+"""The least number of columns for which each row gets a block."""
 
 
 MOST_BESIDE = 16
@@ -52,7 +52,7 @@ Pointer = tuple[int, str]
 
 
 class Kind(Enum):
-    """How the operations of a group share their work."""
+    """The way in which the operations of a group share their work."""
 
     MAP = auto()
     ROWS = auto()
@@ -65,11 +65,11 @@ class Group:
     """Operations that share a kernel.
 
     Attributes:
-        kind: How.
+        kind: The way in which they share their work.
         operations: In order.
         numbers: Their numbers in the program.
-        depth: For rows, how many dimensions count them.
-        pointers: What a kernel needs pointers to.
+        depth: For rows, the number of dimensions that count them.
+        pointers: The arrays to which the kernel needs pointers.
     """
 
     kind: Kind
@@ -90,7 +90,7 @@ class Group:
 
 
 def pointers_of(operation: Operation) -> set[Pointer]:
-    """What a kernel needs pointers to for an operation."""
+    """The arrays to which a kernel needs pointers for an operation."""
     return {(view.address, view.dtype) for view in (*operation.reads, *operation.writes)}
 
 
@@ -103,7 +103,7 @@ def group_operations(operations: Sequence[Operation], *, fuse: bool = True) -> l
 
     Args:
         operations: Of one segment.
-        fuse: Whether groups may have more than one.
+        fuse: Whether groups may have more than one operation.
     """
     groups: list[Group] = []
     for number, operation in enumerate(operations):
@@ -149,9 +149,9 @@ def _touch(some: Sequence[Operation], others: Sequence[Operation]) -> bool:
 
 
 def side_by_side(groups: Sequence[Group]) -> list[list[Group]]:
-    """Puts groups that follow one another and do not touch each other together.
+    """Joins neighbouring groups that do not access each other's memory.
 
-    They are element-wise, or kernels by hand.
+    They are element-wise, or kernels written by hand.
     """
     together: list[list[Group]] = []
     for group in groups:

@@ -87,8 +87,8 @@ def launch_list(
 def stores_of(group: Group, readers: Sequence[list[int] | None]) -> Stores:
     """Whether the result of an operation of the group must be in memory.
 
-    Not if only operations of the same loop of the same group read it. A group of rows has several
-    loops; there, what any of them reads is stored.
+    It need not be if only operations of the same loop of the same group read it. A group of rows
+    has several loops: a result that another loop reads is stored.
     """
     inside = set() if group.kind is Kind.ROWS else set(group.numbers)
 

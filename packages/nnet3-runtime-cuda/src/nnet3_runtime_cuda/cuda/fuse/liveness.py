@@ -8,8 +8,8 @@ from nnet3_runtime_cuda.cuda.recorded.device_views import View
 from nnet3_runtime_cuda.cuda.recorded.recorded_operations import Map, Operation, Product, Reduce
 
 SMALLEST_STORE, LONGEST_SEARCH = 1 << 20, 400
-"""The least bytes of a result whose readers are searched for up to where it is overwritten, and the
-most operations that the search looks at."""
+"""For results of at least this many bytes, the search for readers goes on until they are
+overwritten; and the most operations that it looks at."""
 
 Stretch = tuple[int, int]
 """Addresses from the first to behind the last."""

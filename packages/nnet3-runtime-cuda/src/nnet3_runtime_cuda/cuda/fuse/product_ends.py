@@ -12,10 +12,10 @@ from nnet3_runtime_cuda.cuda.source.chain import key_of
 
 
 def with_epilogues(operations: Sequence[Operation]) -> list[Operation]:
-    """The operations, where products include operations that they can do at their end.
+    """The operations, with bias and rectification included in the products before them.
 
-    A bias is a vector that is added to each row of what a product has just written; rectification
-    the maximum of that and 0, in place.
+    A bias is a vector that is added to each row of a product's result. Rectification is the maximum
+    of the sum and 0, in place.
     """
     result: list[Operation] = []
     for operation in operations:

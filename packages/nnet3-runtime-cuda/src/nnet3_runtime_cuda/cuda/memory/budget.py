@@ -1,4 +1,4 @@
-"""Whether a computation fits into the memory that is free, and how large a minibatch would."""
+"""Checks that a computation fits into the free memory, and finds a minibatch that would."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from nnet3_runtime_cuda.errors import DeviceMemoryError
 
 
 def minibatch_size(computation: NnetComputation) -> int | None:
-    """The number of sequences of a computation; None if it does not tell.
+    """The number of sequences of a computation; None if it is not known.
 
-    Computations are compiled with that knowledge unless `output_debug_info` is turned off.
+    The number is known unless the compiler's option `output_debug_info` was off.
     """
     largest = 0
     for info in computation.matrix_debug_info:
@@ -32,7 +32,7 @@ def check_fits(
     Args:
         needed_bytes: For matrices and working memory.
         fixed_bytes: The most bytes of it that do not depend on the number of sequences.
-        properties: Of the device, with what is free.
+        properties: Those of the device, with its free memory.
         computation: The computation.
 
     Raises:

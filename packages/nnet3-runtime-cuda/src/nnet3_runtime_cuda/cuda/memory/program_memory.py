@@ -41,7 +41,7 @@ class ProgramMemory(ShadowMemory):
             self._network.adopt(array)
 
     def address(self, pointer: int) -> int:
-        """Where on the device an address of the shadow is."""
+        """The address on the device for an address of the shadow."""
         region = self.find_address(pointer)
         if region is None:
             return self._network.address(pointer)
@@ -52,10 +52,10 @@ class ProgramMemory(ShadowMemory):
         """Allocates all reserved memory, in one piece.
 
         Args:
-            computation: The computation, so that an error can tell the minibatch that would fit.
+            computation: The computation, so that an error can name the minibatch that would fit.
 
         Raises:
-            DeviceMemoryError: there is not as much; nothing is allocated then.
+            DeviceMemoryError: there is not enough memory; nothing is allocated then.
         """
         size = self.planned_bytes
         if size == 0:

@@ -50,7 +50,7 @@ class ShadowMemory:
     """The memory of a device as seen from the host.
 
     Attributes:
-        platform: Where it is.
+        platform: The platform of the memory.
         nbytes: The bytes that have been allocated on the device.
     """
 
@@ -108,7 +108,7 @@ class ShadowMemory:
         return self.address(_pointer(array))
 
     def adopt(self, array: Array) -> None:
-        """Makes sure that an array, or what it is a view of, is on the device, with its data."""
+        """Makes sure that an array, or its base, is on the device, with its data."""
         if array.size == 0 or self.find(array) is not None:
             return
         root = _root(array)

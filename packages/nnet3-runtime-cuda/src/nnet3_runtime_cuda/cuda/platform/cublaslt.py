@@ -4,8 +4,8 @@ CuPy refuses its own cuBLAS calls while a stream is being captured, and copies o
 do not follow one another. A cuBLASLt call takes its stream and its workspace as arguments, any
 distance of rows, and a bias to add, so that it can be captured and copies nothing.
 
-Matrices here lie row by row, for cuBLASLt column by column: what it is given for out = a b is
-out' = b' a', which is the same memory.
+Matrices here lie row by row; cuBLASLt reads them column by column. So for out = a b it gets out' =
+b' a', which is the same memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nnet3_runtime_cuda.errors import DeviceError
 
 
 class Precision(enum.Enum):
-    """How the factors of a product are rounded before they are multiplied; sums are float32."""
+    """The rounding of the factors of a product before they are multiplied; sums are float32."""
 
     FP32 = "fp32"
     TF32 = "tf32"
@@ -191,7 +191,7 @@ class Product:
         """Binds the arguments.
 
         Args:
-            library: Where the call goes.
+            library: The library to call.
             handles: The context, the description, and the layouts of b, a, the addend and out.
             gemm: The product.
             choice: The algorithm.

@@ -1,7 +1,7 @@
 """CUDA devices, through CuPy: memory, kernels by NVRTC, products by cuBLASLt, graphs.
 
-All work is queued on CuPy's current stream of the calling thread, so that it keeps its order with
-the caller's. Only `capture` uses a stream of its own.
+All work is queued on CuPy's current stream of the calling thread, so that it stays in order with
+the caller's work. Only `capture` uses another stream.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class CupyPlatform:
     def view(
         self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: npt.DTypeLike
     ) -> Any:
-        """Memory of the device as a CuPy array, good for as long as that memory is.
+        """Memory of the device as a CuPy array, valid as long as that memory.
 
         Args:
             address: Of the first element.
@@ -293,7 +293,7 @@ class CupyPlatform:
         return Replay(self, tuple(calls))
 
     def graph(self, calls: Sequence[Call]) -> Any:
-        """Captures calls, all of which have run before: what they allocate must be there."""
+        """Captures calls, all of which have run before, so that their memory is allocated."""
         with self._captures.active(), self._current("capturing a graph"):
             graph = captured(self._cupy.cuda.Stream(non_blocking=True), calls)
             graph.upload(self._stream())

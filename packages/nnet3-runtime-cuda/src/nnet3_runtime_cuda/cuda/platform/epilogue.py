@@ -36,5 +36,5 @@ def source(gemm: Gemm) -> str:
 
 
 def grid(gemm: Gemm) -> tuple[int, int, int]:
-    """How many blocks of `THREADS` cover the result."""
+    """The number of blocks of `THREADS` that cover the result."""
     return -(-gemm.batch * gemm.rows * gemm.columns // THREADS), 1, 1

@@ -1,8 +1,8 @@
 """The protocol of a device: memory, kernels, matrix products, replay.
 
-Two platforms are meant: CUDA through CuPy, and the processor, which builds the same kernel sources
-with a C++ compiler, for tests where there is no GPU. `DeviceNnet(nnet, device=platform)` is to take
-any of them; the strings "cuda" and "cuda:1" stand for the first.
+There are two platforms: CUDA through CuPy, and the processor, which builds the same kernel sources
+with a C++ compiler, for tests without a GPU. `DeviceNnet(nnet, device=platform)` takes either of
+them; the strings "cuda" and "cuda:1" stand for the first.
 """
 
 from __future__ import annotations
@@ -122,8 +122,9 @@ class Platform(Protocol):
     """A device, or one stream of it.
 
     Addresses are plain integers. Binding (`build`, `launch`, `gemm`, `capture`) runs nothing that
-    changes memory of the caller; the calls it returns do, in the order in which they are called,
-    each seeing what those before it wrote. They may return before the work is done.
+    changes memory of the caller; the calls it returns do. They take effect in the order in which
+    they are called: each sees the results of those before it. They may return before the work is
+    done.
     """
 
     @property
@@ -138,7 +139,7 @@ class Platform(Protocol):
         Its contents are undefined.
 
         Raises:
-            DeviceMemoryError: there is not as much; the message says how much there is.
+            DeviceMemoryError: there is not enough memory; the message says how much there is.
         """
 
     def free(self, address: int) -> None:
@@ -166,10 +167,10 @@ class Platform(Protocol):
             kernels: Names of the kernels that are wanted.
 
         Returns:
-            For each name what `launch` takes.
+            For each name the kernel, for `launch`.
 
         Raises:
-            DeviceError: it does not compile; the message holds the compiler's.
+            DeviceError: it does not compile; the message holds the compiler's message.
         """
 
     def launch(
@@ -189,7 +190,7 @@ class Platform(Protocol):
 
         Args:
             product: The product.
-            workspace: Memory that it shares with other products; by default it has its own.
+            workspace: Memory that it shares with other products; by default it shares none.
         """
 
     def capture(self, calls: Sequence[Call]) -> Call:
@@ -230,4 +231,4 @@ class SharesArrays(Protocol):
         """Copies one array on the device to another of the same shape."""
 
     def copy_of(self, view: Any) -> Any:
-        """A copy of an array on the device, in memory of its own."""
+        """A copy of an array on the device, in new memory."""

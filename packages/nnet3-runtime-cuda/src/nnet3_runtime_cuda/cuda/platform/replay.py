@@ -53,7 +53,7 @@ class Workspace:
         self.nbytes = max(self.nbytes, nbytes)
 
     def address(self) -> int:
-        """Where it is; 0 if there is none."""
+        """Its address; 0 if there is none."""
         if self.nbytes and not self._address:
             self._address = self._queue.allocate(self.nbytes)
             weakref.finalize(self, self._queue.free, self._address).atexit = False

@@ -1,7 +1,7 @@
 """The minibatches on which the estimates of the natural gradient begin and move, by counting.
 
 An estimate begins with the first minibatch that uses it, moves on each of the next few, and then on
-one in a period. A segment uses many estimates, so that its decisions are made for all at once.
+one in a period. A segment uses many estimates, so it makes the decisions for all of them at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Clock:
-    """How many minibatches have used each estimate of a network.
+    """The number of minibatches that have used each estimate of a network.
 
     Attributes:
         minibatches: (estimates,).
@@ -66,7 +66,7 @@ class Schedule:
     """The decisions of one segment, in the order in which the tape asks for them.
 
     Attributes:
-        length: How many there are.
+        length: Number of decisions.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -117,7 +117,7 @@ class Decisions:
         uses: Sequence[Use],
         unions: Sequence[tuple[int, list[int]]],
     ) -> None:
-        """Puts what is known into arrays."""
+        """Puts the uses of estimates into arrays."""
         self.length = length
         self.starts = frozenset(use.begins for use in uses)
         self._clock = clock

@@ -63,7 +63,7 @@ class Estimate:
         )
 
     def resume(self, state: EstimateState, memory: ShadowMemory) -> int:
-        """Continues from a state; returns how many minibatches it has seen."""
+        """Continues from a state; returns the number of minibatches that it has seen."""
         if not state.has_begun:
             return 0
         for array, values in ((self.w, state.w), (self.ww, state.ww), (self.d, state.d)):

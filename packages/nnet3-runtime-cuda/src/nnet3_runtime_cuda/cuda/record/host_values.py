@@ -54,7 +54,7 @@ class HostSteps:
     """The work of the host before a segment runs.
 
     Attributes:
-        decisions: Are made first.
+        decisions: The decisions, which are made first.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class HostSteps:
         flagged: Sequence[_Flagged],
         blocks: Sequence[_Block],
     ) -> None:
-        """Takes what was asked for."""
+        """Takes the arrays and functions of a segment."""
         self.decisions = decisions
         self._functions = tuple(functions)
         # One call takes all numbers of an array out of the results.
@@ -102,8 +102,8 @@ class HostValues:
         """Starts without anything to do.
 
         Args:
-            memory: Where arrays are.
-            clock: Counts what the decisions depend on.
+            memory: The memory of the arrays.
+            clock: Counts the minibatches on which the decisions depend.
         """
         self._memory = memory
         self._clock = clock
@@ -155,7 +155,7 @@ class HostValues:
         return bool(self._functions or self.schedule.length)
 
     def take_steps(self) -> HostSteps:
-        """The work that was asked for since the last call."""
+        """The work that was added since the last call."""
         steps = HostSteps(
             self._memory,
             self.schedule.decisions(),

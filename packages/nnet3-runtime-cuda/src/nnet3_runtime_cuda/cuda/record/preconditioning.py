@@ -100,7 +100,7 @@ class Side:
 
 
 def record_factor(tape: RecordingTape, sides: Sequence[Side]) -> Array:
-    """Records h = X W^T for each side, and what the updates will need.
+    """Records h = X W^T for each side, and the operands of the updates.
 
     Equal operations of the two sides follow one another, so that they can share launches.
 
@@ -226,7 +226,7 @@ def _tables(
 
 
 def side_of(tape: RecordingTape, natural: FisherEstimate, x: DeviceColumnBlocks) -> Side:
-    """The side with the estimate that `natural` stands for, and memory for h."""
+    """The side with the estimate of `natural`, and memory for h."""
     estimate, use = tape.estimate(natural, x.dim)
     return Side(estimate, use, x, tape.scratch(x.count, estimate.rank))
 

@@ -82,7 +82,7 @@ class RecordingTape(Tape):
         return self.memory.reserve(shape, dtype)
 
     def persistent(self, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
-        """A zeroed array of its own, for values that last from one command to a later one."""
+        """A new zeroed array, for values that last from one command to a later one."""
         array = self.memory.zeros(shape, self.dtype if dtype is None else dtype)
         self.persistent_bytes += array.nbytes
         return array
@@ -126,7 +126,7 @@ class RecordingTape(Tape):
         return self.device_scratch.in_turn([slice(0, length)])
 
     def rows_per_sum(self, array: Array, *, arrays: int = 1) -> int:
-        """All rows: there is no cache to be kept to."""
+        """All rows: there is no cache into which blocks must fit."""
         return max(len(array), 1)
 
     def row_blocks(self, *arrays: Array, rows: int | None = None) -> Iterator[tuple[Array, ...]]:
@@ -163,7 +163,7 @@ class RecordingTape(Tape):
 
     @contextmanager
     def when(self, condition: Array) -> Iterator[None]:
-        """What is recorded within is guarded by an element of memory."""
+        """A context; an element of memory guards the operations recorded within."""
         before = self._guards
         self._guards = (*before, self._view(condition).squeezed())
         try:
@@ -173,9 +173,9 @@ class RecordingTape(Tape):
 
     @contextmanager
     def if_decided(self, decision: int) -> Iterator[None]:
-        """What is recorded within runs only if that decision of the host is positive.
+        """A context; operations recorded within run only if that decision of the host is positive.
 
-        Unlike what depends on `when` it may hold products: the host has a program for each answer.
+        Unlike in `when`, there may be products among them: the host has a program for each answer.
         """
         before = self._decision
         if decision != ALWAYS:
@@ -191,7 +191,7 @@ class RecordingTape(Tape):
     # ---- natural gradient ----
 
     def estimate(self, natural: FisherEstimate, dim: int) -> tuple[Estimate, Use]:
-        """The estimate in device memory that stands for one on the host, and this use of it."""
+        """The estimate in device memory for an estimate on the host, and this use of it."""
         estimate = self._estimates.of(natural, dim)
         if any(pending is estimate for pending, _ in self._pending):
             self.flush_updates()
@@ -295,7 +295,7 @@ class RecordingTape(Tape):
     # ---- products and sums ----
 
     def count_positive(self, a: Array, out: Array) -> None:
-        """out[0, c] = how many of a[:, c] are positive."""
+        """out[0, c] = number of positive elements of a[:, c]."""
         positive = self.scratch(*a.shape)
         self.is_positive(a, positive)
         self.column_sum(positive, out)
@@ -475,7 +475,7 @@ class RecordingTape(Tape):
     def special(
         self, kernel: library.HandWritten, read: tuple[Array, ...], written: tuple[Array, ...]
     ) -> None:
-        """A kernel that is written by hand, from what it reads to what it writes."""
+        """A kernel that is written by hand, with the arrays that it reads and writes."""
         self.operations.append(
             ops.Special(
                 name=kernel.name,

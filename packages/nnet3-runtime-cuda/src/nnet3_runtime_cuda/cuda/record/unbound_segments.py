@@ -24,8 +24,8 @@ RING, SMALL = 1 << 20, 1 << 15
 class DeviceScratch(Scratch):
     """Working memory of commands, placed on the device when its size is known.
 
-    Small arrays, such as sums of columns, take turns in a ring of their own. If neighbouring
-    commands used the same memory for different arrays, their operations could not share a kernel.
+    Small arrays, such as sums of columns, take turns in a separate ring. If neighbouring commands
+    used the same memory for different arrays, their operations could not share a kernel.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Views of device memory as values: where their elements lie, and which views overlap."""
+"""Views of device memory as values: the places of their elements, and overlaps."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 There are few kinds. All element-wise work is a `Map`; rows and columns may be given by an index
 table on either side of it. Sums and maxima are a `RowReduce` or a `ColumnReduce`, products of
-matrices a `Product`, and what has a kernel of its own a `Special`.
+matrices a `Product`, and operations with a kernel written by hand a `Special`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Indexed:
     Element (i, j, ...) is view[table[i], j, ...] for axis 0, and view[i, table[j]] for axis 1.
 
     Attributes:
-        view: What is indexed; its length along the axis does not matter.
+        view: The indexed view; its length along the axis does not matter.
         table: (n,) integers.
         axis: 0 or 1.
     """
@@ -46,7 +46,7 @@ Target = View | Indexed
 
 
 def views_of(operand: Operand) -> tuple[View, ...]:
-    """The views that reading an operand touches."""
+    """The views that a reader of an operand accesses."""
     if isinstance(operand, View):
         return (operand,)
     if isinstance(operand, Indexed):
@@ -95,8 +95,8 @@ class Map(Operation):
     Attributes:
         function: A key of `FUNCTIONS` in `source.expressions`.
         operands: Broadcast to the shape.
-        out: Where results go. Of an `Indexed` one, the table has no entry twice.
-        shape: Of the iteration, without dimensions of length one.
+        out: The output. In the table of an `Indexed` output no entry occurs twice.
+        shape: The shape of the iteration, without dimensions of length one.
     """
 
     function: str
@@ -116,7 +116,7 @@ class Map(Operation):
 
 @attrs.frozen(slots=True, kw_only=True)
 class Reduce(Operation):
-    """Elements of the operands come together in fewer elements of the output.
+    """Elements of the operands are reduced to fewer elements of the output.
 
     Attributes:
         operands: All of one shape.

@@ -1,4 +1,4 @@
-"""Element-wise operations in a row on the same elements, with values in registers."""
+"""Consecutive element-wise operations on the same elements, with values in registers."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ ADDRESSES = 11
 """Addresses of an estimate: gram, k, d, rho, square sum, mix, decay, work, roots, w, j."""
 
 NUMBERS = 6
-"""Numbers of an estimate: rank, dimension, rows, eta, alpha, whether the host has it updated."""
+"""Numbers of an estimate: rank, dimension, rows, eta, alpha, and the host's decision to update."""
 
 LARGEST_RANK = 256
 

@@ -41,9 +41,9 @@ def can_go_beside(source: str) -> bool:
 
 
 def beside(kernels: Sequence[HandWritten]) -> HandWritten:
-    """Joins kernels that do not touch each other's memory; each has its own blocks.
+    """Joins kernels that do not access each other's memory; each has its own blocks.
 
-    The arguments are those of the kernels, one after another. All have as many threads.
+    The arguments are those of the kernels, one after another. All have the same number of threads.
     """
     parameters, parts = [], []
     blocks = 0

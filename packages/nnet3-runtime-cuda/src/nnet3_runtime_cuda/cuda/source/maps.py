@@ -63,8 +63,8 @@ def unravel(text: KernelText, linear: str, shape: tuple[int, ...], prefix: str) 
 def map_kernel(parts: Sequence[tuple[Sequence[Map], Stores]]) -> Launch:
     """The kernel of one or several parts: operations of one shape.
 
-    The parts do not touch each other's memory. Each has its own blocks, so that all threads of a
-    block do the same.
+    The parts do not access each other's memory. Each has its own blocks, so that all threads of a
+    block do the same work.
     """
     text = KernelText()
     guards = parts[0][0][0].guards

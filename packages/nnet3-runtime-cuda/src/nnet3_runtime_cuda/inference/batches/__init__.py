@@ -1,8 +1,8 @@
 """Many utterances: equal chunks of several utterances run as one minibatch.
 
 runs.py           several runs of the network at a time
-larger_chunks.py  which larger chunk has the same outputs, and which chunks in a row are one
-same_reads.py     whether the rows of a computation read the same rows in a larger one
-forming.py        which runs come into the same minibatch
-queue.py          utterances that wait, and the threads that compute them
+larger_chunks.py  larger chunks with the same outputs, and chunks in a row that are joined
+same_reads.py     comparison of the rows that a computation and a larger one read forming.py
+runs that share a minibatch queue.py          utterances that wait, and the threads that compute
+them
 """

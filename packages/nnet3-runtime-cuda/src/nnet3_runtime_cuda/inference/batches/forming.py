@@ -1,7 +1,7 @@
-"""Which runs share a minibatch.
+"""Forms minibatches from runs.
 
-That depends only on the order of the utterances and on the options, so the outputs are the same for
-every number of threads.
+The minibatches depend only on the order of the utterances and on the options, so the outputs are
+the same for every number of threads.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ _MEBIBYTE = 1 << 20
 MOST_FRAMES_AHEAD = 5_000
 """The most frames of other utterances that a chunk waits for, to share a minibatch.
 
-To wait for 10,000 or 50,000 fills more minibatches and saves no time: most chunks are full ones,
-which have company soon (docs/runtime-measurements.md). Outputs that wait are memory.
+Waiting for 10,000 or 50,000 frames fills more minibatches and saves no time: most chunks are full
+ones, which fill a minibatch soon (docs/runtime-measurements.md). Outputs that wait take memory.
 """
 
 
 @attrs.frozen(kw_only=True)
 class BatchOptions:
-    """How utterances share minibatches.
+    """The options for sharing minibatches between utterances.
 
     Attributes:
-        minibatch_size: Chunks that are computed together.
+        minibatch_size: Number of chunks that are computed together.
         edge_minibatch_size: The same for first and last chunks with their own context; None for
             `minibatch_size`.
         partial_minibatch_factor: Chunks that cannot fill a minibatch are computed in minibatches of
-            minibatch_size times this factor to the power of 0, 1, 2, ...; 0: in a full minibatch,
-            padded with unused sequences.
+            minibatch_size times this factor to the power of 0, 1, 2, ... With 0 they are computed
+            in a full minibatch, padded with unused sequences.
         ensure_exact_final_context: Whether utterances shorter than a chunk are computed at their
-            own length where padding changes outputs (in networks that look far ahead).
+            own length if padding changes outputs (in networks that look far ahead).
         memory: Mebibytes. A quarter is for the features and outputs of waiting utterances, the rest
             for computers: an eighth of the whole for the minibatch of each thread, the remainder
             for idle computers, which wait for another minibatch of their shape. A chunk or

@@ -1,8 +1,9 @@
 """Chunks that the program of a larger chunk computes with the same outputs.
 
-Last chunks and short utterances have many lengths. To compile a program for each takes longer than
-to compute a few unused rows. And a chunk computes its context again, which the chunks before and
-after it compute, too: chunks in a row that are one larger chunk share it.
+Last chunks and short utterances have many lengths. Compiling a program for each length takes longer
+than computing a few unused rows. Also, a chunk computes its context again, which the chunks before
+and after it compute, too. If chunks in a row are joined into one larger chunk, they share this
+context.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from nnet3_runtime_cuda.inference.batches.same_reads import reads_the_same
 from nnet3_runtime_cuda.inference.chunks import Chunk
 
 MOST_ROWS_IN_VAIN = 16
-"""A chunk is not made larger by more rows of output: they would take longer than compiling."""
+"""The most further rows of output: computing more would take longer than compiling."""
 
 
 def rounded_up(num_outputs: int, most: int) -> int:
@@ -36,9 +37,9 @@ class LargerChunks:
     """Finds larger chunks for a network, and remembers which of them have the same outputs.
 
     Outputs are the same if the wanted rows depend on the same rows in both computations, from the
-    inputs on. A chunk may be larger than wanted in networks that see a fixed number of frames, and
-    in those with recurrences from left to right. Chunks may be joined in the former only: a
-    recurrence begins anew in each chunk.
+    inputs on. A chunk may be larger than wanted if outputs depend on a fixed number of frames, and
+    with recurrences from left to right. Chunks may be joined only in the first case: a recurrence
+    begins anew in each chunk.
     """
 
     def __init__(self, nnet: Nnet) -> None:
@@ -50,7 +51,7 @@ class LargerChunks:
         """A chunk with more output rows at its end, or the chunk itself.
 
         Args:
-            chunk: What is wanted.
+            chunk: The wanted chunk.
             step: Frames between two rows of output.
             num_outputs: Rows of output of the larger chunk.
             exact: Whether the wanted rows must be the same.
@@ -130,7 +131,7 @@ def request_of(chunk: Chunk, step: int, nnet: Nnet) -> ComputationRequest:
     """The request of a chunk, moved in time so that its first output is at t = 0.
 
     Args:
-        chunk: What is computed.
+        chunk: The chunk.
         step: Frames between two rows of output.
         nnet: The network, which may have an input 'ivector'.
     """

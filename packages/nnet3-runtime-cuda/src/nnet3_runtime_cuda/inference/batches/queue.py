@@ -1,4 +1,4 @@
-"""The utterances that were read and not yet written, and the threads that compute them.
+"""Utterances that were read and not yet written, and the threads that compute them.
 
 The work of an utterance is cut into tasks, or into runs that are computed with those of other
 utterances. Threads take them in the order of the utterances, so all threads share a long utterance,
@@ -71,7 +71,7 @@ class QueuedUtterance:
         """Waits for the tasks, finishes the work and returns the result.
 
         Raises:
-            Exception: what a task raised.
+            Exception: the error of a task.
         """
         for share in self.shares:
             share.result()
@@ -98,10 +98,10 @@ class UtteranceQueue:
         """Begins without utterances.
 
         Args:
-            num_threads: How many threads compute.
+            num_threads: Number of computing threads.
             minibatches: Computes runs of several utterances together; None: each task is computed
                 alone.
-            options: Which runs are computed together.
+            options: The options for sharing minibatches.
             bytes_per_frame: Bytes of the features and outputs of a frame.
         """
         options = options or BatchOptions()
@@ -191,7 +191,7 @@ class UtteranceQueue:
         """Waits for the oldest utterance, and returns its result.
 
         Raises:
-            Exception: what a task raised.
+            Exception: the error of a task.
         """
         if not self.oldest.is_begun:
             self.flush()
@@ -210,9 +210,9 @@ class UtteranceQueue:
     def is_full(self) -> bool:
         """Whether enough utterances wait: for the memory, or for the threads.
 
-        They are enough for the threads if they keep all threads busy for as long as the oldest may
-        take. Only utterances that threads already have count, so this does not change which runs
-        share a minibatch.
+        There are enough for the threads if all threads stay busy for as long as the oldest
+        utterance may take. Only utterances that threads already have count, so this does not change
+        which runs share a minibatch.
         """
         if not self._utterances or not self.oldest.is_begun:
             return False  # it still waits to fill minibatches, for a limited number of frames

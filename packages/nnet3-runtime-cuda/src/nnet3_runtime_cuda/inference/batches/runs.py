@@ -21,12 +21,12 @@ from nnet3_runtime_cuda.inference.utterance_work import Run
 
 
 class Minibatches:
-    """Computes runs with equal requests together; for any number of threads at once."""
+    """Computes runs with equal requests together; any number of threads may use it at once."""
 
     def __init__(
         self, pool: ComputerPool, compile: Callable[[ComputationRequest], NnetComputation]
     ) -> None:
-        """For the computers of a model.
+        """Begins with the computers of a model.
 
         Args:
             pool: Computes a request.

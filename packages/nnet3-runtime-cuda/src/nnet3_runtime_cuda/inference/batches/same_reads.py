@@ -1,7 +1,7 @@
-"""Whether the rows of one computation read the same rows in another one.
+"""Compares the rows that two computations read.
 
-Then they have the same values there: a row is a function of the rows that it reads, from the inputs
-on.
+Rows that read the same rows in both have the same values in both: a row is a function of the rows
+that it reads, from the inputs on.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ _NODE, _T = 0, 2
 """Columns of cindexes: node, n, t, x."""
 
 _NOTHING, _MISSING = -1, -2
-"""In place of a cindex: the term is left out of a sum; the other computation lacks the row."""
+"""In place of a cindex: a term that is left out of a sum; a row that the other computation
+lacks."""
 
 
 def reads_the_same(part: ComputationGraph, whole: ComputationGraph, shift: int = 0) -> bool:
     """Whether each row that `part` computes is in `whole`, and reads the same rows there.
 
-    Rows that depend on the node 'input' are `shift` frames later in `whole`. Other rows keep their
-    time, such as an i-vector, which holds for all frames.
+    Rows that depend on the node 'input' are `shift` frames later in `whole`. Other rows have the
+    same time in both, such as an i-vector, which is valid for all frames.
 
     Args:
         part: The smaller computation.

@@ -12,8 +12,8 @@ from nnet3_runtime_cuda.arrays import FloatArray
 class FrameBuffer:
     """The last frames of an endless sequence, numbered from any time on.
 
-    Appended arrays are kept as they are, and joined when a window is taken: a push takes time in
-    proportion to its frames.
+    Appended arrays are joined only when a window is taken, so a push takes time in proportion to
+    its frames.
 
     Attributes:
         begin: The time of the first frame that is held.

@@ -1,4 +1,4 @@
-"""I-vectors that change while frames come, and the times from which they hold."""
+"""I-vectors that change while frames come, and the times from which they are valid."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from nnet3_runtime_cuda.arrays import FloatArray
 
 
 class IvectorTrack:
-    """The i-vectors of a sequence: those given, and those that chunks have read.
+    """The i-vectors of a sequence that were given, and those that chunks have read.
 
     Attributes:
-        given: (time, i-vector): an i-vector holds from its time on; ascending.
+        given: (time, i-vector): an i-vector is valid from its time on; ascending.
         read: The i-vectors that chunks have read, by the time of the first frame that they serve.
     """
 
@@ -28,7 +28,7 @@ class IvectorTrack:
         self.read: dict[int, FloatArray] = {}
 
     def give(self, time: int, ivector: FloatArray) -> None:
-        """Has an i-vector hold from a time on; times must not fall."""
+        """Adds an i-vector that is valid from a time on; times must not fall."""
         if self.given and self.given[-1][0] == time:
             self.given.pop()
         self.given.append((time, ivector))

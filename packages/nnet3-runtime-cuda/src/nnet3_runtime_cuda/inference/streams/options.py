@@ -1,4 +1,4 @@
-"""How a stream is cut into chunks."""
+"""The options for cutting a stream into chunks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _frames(default: int | None) -> Any:
 
 @attrs.frozen(kw_only=True)
 class StreamOptions:
-    """How a stream is cut. All counts are in input frames, but for `sequences`.
+    """The options for cutting a stream. All counts except `sequences` are in input frames.
 
     Attributes:
         frames_per_chunk: Frames of output for each run of the network, before subsampling.
@@ -35,7 +35,7 @@ class StreamOptions:
         ivector_period: Number of frames that share an i-vector; None for one i-vector in each
             chunk.
         extra_left_context_initial: Frames before the first one beyond what the network needs.
-        sequences: How many sequences are computed at a time.
+        sequences: Number of sequences that are computed at a time.
 
     Raises:
         RunError: a value is out of range.

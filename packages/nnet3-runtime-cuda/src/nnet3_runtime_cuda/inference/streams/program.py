@@ -39,7 +39,7 @@ class ChunkInputs:
         begin: The time of the first frame of input.
         end: The time after the last one.
         ivector_times: For each i-vector, the time of the first frame that it serves.
-        state: (rows, columns) of the values that the chunk before hands on, for each component
+        state: (rows, columns) of the values that the previous chunk hands on, for each component
             node.
     """
 
@@ -55,7 +55,7 @@ class StreamProgram:
     Any number of streams, on any threads, may run their chunks by it.
 
     Attributes:
-        options: How streams are cut.
+        options: The options for cutting streams.
         dim: Columns of the frames.
         ivector_dim: Dimension of the i-vectors; 0 if the network takes none.
         output_dim: Columns of the outputs.
@@ -72,12 +72,12 @@ class StreamProgram:
         options: StreamOptions,
         trace: Tracer | None = None,
     ) -> None:
-        """Compiles the chunks, so that no stream has to wait for that.
+        """Compiles the chunks, so that no push has to wait for the compiler.
 
         Args:
             nnet: The network from which `digest` is computed.
             device_nnet: The network that runs; it must not be trained.
-            options: How streams are cut.
+            options: The options for cutting streams.
             trace: Receives what each command reads and writes.
 
         Raises:
@@ -123,7 +123,7 @@ class StreamProgram:
         return self.inputs[min(number, len(self.inputs) - 1)]
 
     def most_at_a_time(self, number: int) -> int:
-        """How many sequences one run can compute the chunk of that number for."""
+        """The number of sequences for which one run can compute the chunk of that number."""
         return self.options.sequences if number >= len(self.inputs) - 1 else 1
 
     def run(
@@ -193,7 +193,7 @@ def _stacked(arrays: Sequence[FloatArray], rows: int) -> FloatArray:
 
 
 class StreamPrograms:
-    """The programs of a network, each made when a stream first asks for its options.
+    """The programs of a network, each made for the first stream with its options.
 
     The last few are kept. Making one takes seconds, so streams with new options wait for a program
     in the making.

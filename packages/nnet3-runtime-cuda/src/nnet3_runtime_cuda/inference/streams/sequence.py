@@ -48,7 +48,7 @@ class Sequence:
         return self._num_rows is not None
 
     def add(self, frames: FloatArray, ivector: FloatArray | None) -> None:
-        """Adds frames (count, dim), and the i-vector that holds from the first of them on."""
+        """Adds frames (count, dim), and the i-vector that is valid from the first of them on."""
         if ivector is not None:
             self._ivectors.give(self.num_frames, ivector)
         if not len(frames):
@@ -90,7 +90,7 @@ class Sequence:
         return self.num_chunks * self._program.chunk_size < self.num_frames
 
     def inputs(self) -> dict[str, FloatArray]:
-        """What the next chunk is given."""
+        """The inputs of the next chunk."""
         start, given = self.num_chunks * self._program.chunk_size, self._next
         values = {INPUT: self._frames.window(start + given.begin, start + given.end)}
         if given.ivector_times:
@@ -107,11 +107,11 @@ class Sequence:
         return [min(time + self._program.ivector_period, end) - 1 for time in times]
 
     def advance(self, output: FloatArray, state: dict[str, FloatArray]) -> None:
-        """Goes on to the next chunk.
+        """Moves on to the next chunk.
 
         Args:
             output: (rows, dim), of the chunk.
-            state: What it hands on.
+            state: The state that it hands on.
         """
         size = self._program.chunk_size
         if self._num_rows is not None:
@@ -127,7 +127,7 @@ class Sequence:
             self._ivectors.drop_before(start + given.ivector_times[0], start + given.begin)
 
     def take_outputs(self) -> list[FloatArray]:
-        """Hands out what has been computed."""
+        """Returns the outputs computed so far, and forgets them."""
         outputs, self.outputs = self.outputs, []
         return outputs
 

@@ -1,4 +1,4 @@
-"""The state of a sequence between two pushes, as a value that can be kept and sent."""
+"""The state of a sequence between two pushes, as a value that can be stored and sent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IntArray = npt.NDArray[np.int64]
 
 @attrs.frozen(kw_only=True, eq=False)
 class NodeRows:
-    """Values of a component node that the next chunk is given.
+    """Values of a component node that the next chunk takes.
 
     Attributes:
         node: Its name.
@@ -38,7 +38,7 @@ class StreamState(Serialized):
         num_frames: Frames that have come.
         frames: (rows, dim) float32, the last frames, which are still needed.
         ivector_times: (V,) int64, for each given i-vector that is still needed, the time from which
-            it holds; ascending.
+            it is valid; ascending.
         ivectors: (V, ivector_dim) float32.
         read_times: (R,) int64, for each i-vector that chunks have read and the next chunk needs
             again, the time of the first frame that it serves.

@@ -1,4 +1,4 @@
-"""Stream: frames in, outputs out, for one sequence or for many that come and go."""
+"""Stream: takes frames and gives outputs, for one sequence or for many that begin and end."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Stream:
 
     Attributes:
         chunk_size: Number of frames computed at a time; their outputs come together.
-        sequences: How many sequences are computed at a time.
-        delay: Frames that have to come after one before its output can come, at most.
+        sequences: Number of sequences that are computed at a time.
+        delay: The most frames that must come after a frame before its output is ready.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Stream:
         Args:
             program: Computes the chunks.
             priors: (output_dim,), the prior of each output, or None.
-            score_options: How outputs become scores.
+            score_options: The options for turning outputs into scores.
 
         Raises:
             RunError: priors are asked for but missing, or have no logarithm.
@@ -73,7 +73,7 @@ class Stream:
         return tuple(self._open)
 
     def frames_to_outputs(self, sequence: Hashable = None) -> int:
-        """How many frames of a sequence have to come for the next outputs, at least 1."""
+        """The number of frames of a sequence that must come before the next outputs, at least 1."""
         found = self._open.get(sequence)
         return (found or Sequence(self._program)).num_missing
 
@@ -90,7 +90,7 @@ class Stream:
 
         Args:
             frames: (count, input_dim), any number, none included. They are copied.
-            ivector: (ivector_dim,), the i-vector that holds from the first of these frames on,
+            ivector: (ivector_dim,), the i-vector that is valid from the first of these frames on,
                 until another is given; the first push needs one if the network takes i-vectors.
             sequence: The name of the sequence.
 
@@ -130,7 +130,7 @@ class Stream:
         Args:
             frames: By the name of the sequence; see `push`. New names begin new sequences.
             ivectors: I-vectors for some of these.
-            finished: Sequences that end, with these frames if they are given any; see `finish`.
+            finished: Sequences that end, after these frames if they get any; see `finish`.
 
         Returns:
             For each sequence of `frames` and `finished`, (k, output_dim) float32.

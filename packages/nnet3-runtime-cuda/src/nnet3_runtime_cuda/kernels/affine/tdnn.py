@@ -32,10 +32,10 @@ class TdnnKernel(Kernel):
     ordered that x(t + o_i), for all rows of the output, is a slice: from a row offset on, with a
     row stride.
 
-    All offsets are computed in one product. If the output is wider than the input, its parts are
-    put side by side; if it is narrower, the products of all rows with all A_i are, see
-    `TimeSplice`. Where offsets have equal distances, the processor computes several frames with
-    fewer products: see `TiledProduct`.
+    One product computes all offsets. If the output is wider than the input, the parts of the input
+    are put side by side. If it is narrower, the products of all rows with all A_i are put side by
+    side; see `TimeSplice`. Where offsets have equal distances, the processor computes several
+    frames with fewer products: see `TiledProduct`.
     """
 
     sets_gradient = True

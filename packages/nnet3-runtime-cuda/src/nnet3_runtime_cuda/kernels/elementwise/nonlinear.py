@@ -40,10 +40,11 @@ REPAIR_PROBABILITY = 0.5
 class NonlinearKernel(Kernel):
     """Statistics of a nonlinearity, and its self-repair.
 
-    Kept as sums in double precision: of the outputs, of the function's derivative (where the type
-    has one, element by element) and of the squares of the output derivatives, with the numbers of
-    rows; and how often self-repair considered and repaired a unit. The host decides which
-    minibatches count, and so knows the numbers of rows; the sums are where the values are.
+    The statistics are sums in double precision: of the outputs, of the function's derivative (if
+    the type has one for single elements), and of the squares of the output derivatives. With them
+    go the numbers of rows, and the numbers of times that self-repair considered and repaired a
+    unit. The host decides which minibatches count, so it knows the numbers of rows; the sums are in
+    the memory of the device.
     """
 
     has_slope: ClassVar[bool] = True

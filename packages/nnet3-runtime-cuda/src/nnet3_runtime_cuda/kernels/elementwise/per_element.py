@@ -99,8 +99,8 @@ class PerElementOffsetKernel(Kernel):
 class ScaleAndOffsetKernel(Kernel):
     """y = x s + b, with trainable s and b that repeat over blocks of columns.
 
-    The backward pass uses the output: x = (y - b) / s, where scales near zero count as +-1e-4, in
-    both directions. dx = dy s; the gradients are the sums over the rows of x dy and dy.
+    The backward pass uses the output: x = (y - b) / s. Scales near zero count as +-1e-4, forward
+    and backward. dx = dy s; the gradients are the sums over the rows of x dy and dy.
     """
 
     def prepare(self) -> None:

@@ -249,7 +249,7 @@ class BatchNormKernel(Kernel):
         self.count += rows
 
     def record_forgetting(self, tape: Operations, factor: float) -> None:
-        """Records that sums and number of rows are multiplied, so that averages stay."""
+        """Records that sums and the number of rows are multiplied; averages do not change."""
         tape.multiply(self.sum, factor, self.sum)
         tape.multiply(self.sumsq, factor, self.sumsq)
         tape.note(partial(self._forget_rows, factor))

@@ -68,9 +68,9 @@ class StatisticsPoolingKernel(Kernel):
     and the sums are divided by it. The standard deviation is the root of
     max(E[x^2] - mean^2, variance_floor).
 
-    Backward treats counts as constant and ignores the floor, as Kaldi does: d_var = d_std /
-    (2 std), d_mean -= 2 mean d_var, and the derivative of each row of x is the sum, over the
-    windows that hold it, of the derivative of the means divided by N.
+    Backward treats counts as constant and ignores the floor, as Kaldi does: d_var = d_std / (2
+    std), d_mean -= 2 mean d_var. The derivative of a row of x is a sum over the windows that hold
+    it: of the derivative of the means divided by N.
     """
 
     def _mean_and_second(self, y: Array) -> tuple[Array, Array]:

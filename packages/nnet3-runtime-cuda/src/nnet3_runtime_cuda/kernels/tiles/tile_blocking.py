@@ -1,4 +1,4 @@
-"""How a tiled product is cut into parts of columns and blocks of rows, and its working memory.
+"""Cuts a tiled product into parts of columns and blocks of rows, and plans its working memory.
 
 The wider side, input or output, is computed in parts of its columns and in blocks of rows, so that
 transformed values stay in the cache. The narrower side is transformed once.
@@ -23,8 +23,8 @@ PART_COLUMNS = 768
 """The most columns of the wider side that are computed at a time."""
 
 CHANGING_PART_COLUMNS = 384
-"""The same for panels of parameters that can change. Their factors take scratch memory; and sums
-have no more terms at a time than those of the BLAS library, as longer sums round more."""
+"""The same for panels of parameters that can change. Their factors take scratch memory. Sums have
+no more terms at a time than those of the BLAS library, because longer sums round more."""
 
 BLOCK_ROWS = 288
 """Rows of each product in a block: with fewer, products are slower; with more, transforms are."""
@@ -103,7 +103,7 @@ class PartMemory:
 
 @attrs.frozen(kw_only=True, eq=False)
 class Share:
-    """What a thread computes for a part.
+    """The work of a thread for a part.
 
     Attributes:
         part: The columns.
@@ -127,7 +127,7 @@ class TileBlocking:
         parts: The parts of the columns.
         part_columns: The most columns of the wider side in a part.
         narrow_columns: Columns of the narrower side.
-        runs: The blocks of rows, a run for each thread that has its own.
+        runs: The blocks of rows, a run for each thread that has its own run.
         memory_rows: Rows of each product in working memory, if it does not hold all rows.
     """
 
@@ -211,7 +211,7 @@ class TileBlocking:
     def shares(
         self, tape: Operations, part: Part, runs: Sequence[Run], kept: Array | None
     ) -> Iterator[Share]:
-        """What each thread computes of a part, in a loop of `Operations.independent`.
+        """The work of each thread for a part, in a loop of `Operations.independent`.
 
         Args:
             tape: Gives each round its memory.

@@ -7,8 +7,8 @@ matrices of `MinimalFiltering` (those of height within those of time),
     y = A^T ((G w) (B^T x))
 
 where each product multiplies the filters of the input by a matrix of parameters. The backward pass
-transposes everything: the derivative of the products is A dy, the derivative of x is B times the
-transposed products, and the gradient of w is G^T times the gradients of the products.
+transposes everything. The derivative of the products is A dy. The derivative of x is B times the
+transposed products. The gradient of w is G^T times the gradients of the products.
 
 A direction that cannot be tiled has one product: of the input at all time offsets side by side
 (`UntiledRows`), or of patches of heights (`UntiledHeights`).

@@ -47,10 +47,11 @@ class Arena:
         empty: Callable[[tuple[int, ...], npt.DTypeLike], Array] = np.empty,
         dtype: npt.DTypeLike = np.float32,
     ) -> None:
-        """Takes memory from `empty`, for the computation's own memory plan or one made here.
+        """Takes memory from `empty`, for the memory plan of the computation or a new one.
 
         Raises:
-            DeviceMemoryError: The matrices need more than `Limits.matrix_bytes`, or than there is.
+            DeviceMemoryError: The matrices need more than `Limits.matrix_bytes`, or more than is
+                free.
         """
         plan = _plan(computation)
         self._dtype: np.dtype[Any] = np.dtype(dtype)
@@ -116,12 +117,12 @@ class Arena:
         return memory.view(dtype).reshape(rows, columns)
 
     def row_positions(self, submatrix: int) -> Positions:
-        """Where each row of a submatrix starts, in elements."""
+        """The start of each row of a submatrix, in elements."""
         rows = np.arange(int(self._rows[submatrix]), dtype=np.int64)
         return rows * int(self._strides[submatrix]) + int(self._starts[submatrix])
 
     def positions(self, submatrices: Positions, rows: Positions) -> Positions:
-        """Where row rows[i] of submatrix submatrices[i] starts, in elements."""
+        """The start of row rows[i] of submatrix submatrices[i], in elements."""
         starts: Positions = self._starts[submatrices] + rows * self._strides[submatrices]
         return starts
 
@@ -130,5 +131,5 @@ class Arena:
         return self._memory.reshape(-1, width)
 
     def offset(self, matrix: int) -> int:
-        """Where a matrix starts, in elements."""
+        """The start of a matrix, in elements."""
         return int(self._offsets[matrix])

@@ -62,8 +62,8 @@ class Binding:
         memos: By memo number.
         zeros: Zeroed areas that have not been written yet.
         compressed: The form and the memory of each matrix that is compressed now.
-        signs: The packed signs of the output value of the next command, which itself is left unset;
-            nearly always None.
+        signs: The packed signs of the output value of the next command, which then has no values;
+            usually None.
         replaced: Components whose gradient replaces the old content.
         position: Of the current command.
         changes: The changes of the plan, by command.
@@ -85,7 +85,7 @@ class Binding:
             computation: What is lowered.
             plan: The changes.
             tape: An empty tape of the device.
-            watch: Makes the calls of each command timed ones; None as nearly always.
+            watch: Times the calls of each command; usually None.
         """
         self.nnet = nnet
         self.computation = computation
@@ -239,7 +239,7 @@ class Binding:
         return self.strided(place)
 
     def memory(self, submatrix: int) -> Memory:
-        """Where a whole matrix lies; pending zeros in it are written first."""
+        """The place of a whole matrix; pending zeros in it are written first."""
         return Memory(self.arena.offset(self.areas.of(submatrix).matrix), self.read(submatrix))
 
     def _flush(self, place: Place) -> None:
@@ -262,7 +262,7 @@ class Binding:
     def input_splice(
         self, command: c.Propagate | c.Backprop | c.BackpropNoModelUpdate
     ) -> TimeSplice | None:
-        """The rows that the input of the current command is made of, if the plan uses them."""
+        """The rows of which the input of the current command is made, if the plan uses them."""
         taps = self.changes.inputs.get(self.position)
         if taps is None:
             return None
@@ -272,7 +272,7 @@ class Binding:
         return TimeSplice(x, taps.offsets, taps.rows)
 
     def derivative_splice(self) -> TimeSplice | None:
-        """Where the current Backprop is to add up its input derivative, if it is to."""
+        """The place in which the current Backprop adds up its input derivative; None for none."""
         found = self.changes.derivatives.get(self.position)
         if found is None:
             return None
@@ -294,7 +294,7 @@ class Binding:
         return self.arena.strided(self.arena.offset(matrix), (size,), (1,))
 
     def is_sum_of_blocks(self) -> bool:
-        """Records a sum of blocks if the plan has one for the current command; tells whether."""
+        """Records a sum of blocks if the plan has one for the current command; returns whether."""
         derivative = self.changes.sums.get(self.position)
         if derivative is not None:
             self._record_sum(derivative)
@@ -328,9 +328,9 @@ class Binding:
         return self.nnet.nnet.components[component].properties
 
     def next_takes_signs_of(self, submatrix: int) -> bool:
-        """Whether the next command runs a component backward that needs no more of its output.
+        """Whether the next command runs a component backward that needs only signs of its output.
 
-        Nothing else reads a matrix of which only signs are kept (`nnet3_optimizer.checks`).
+        Nothing else reads a matrix that stores only signs (`nnet3_optimizer.checks`).
         """
         commands = self.commands
         if self.position + 1 == len(commands):
@@ -344,11 +344,11 @@ class Binding:
         )
 
     def num_updates(self, component: int) -> int:
-        """How many commands compute a part of the gradient of a component."""
+        """The number of commands that compute a part of the gradient of a component."""
         return self._num_updates[component]
 
     def multi_positions(self, number: int) -> tuple[Positions, Flags]:
-        """Where the rows of a list of (submatrix, row) start, and which entries name none."""
+        """The starts of the rows of a list of (submatrix, row), and the entries that name none."""
         pairs = self.computation.indexes_multi[number].astype(np.int64)
         present = pairs[:, 0] >= 0
         positions = self.arena.positions(np.where(present, pairs[:, 0], 0), pairs[:, 1])

@@ -18,11 +18,11 @@ class ByPosition:
 
     Attributes:
         left_out: Positions of commands that are not bound at all.
-        early: The product that a step takes a part of its result from, and the step.
-        late: The product that a step leaves its first columns to.
-        panels: The factor in panels that a step multiplies by.
-        inputs: The rows that an input is made of.
-        idle: Positions of commands whose input's matrix holds nothing.
+        early: The product from which a step takes a part of its result, and the step.
+        late: The product that computes the first columns of a step.
+        panels: The factor of a step, in panels.
+        inputs: The rows of which an input is made.
+        idle: Positions of commands whose input has a matrix without content.
         derivatives: The derivative that a command sums up, its matrix and taps.
         sums: The same for the command that adds the sum.
     """

@@ -1,4 +1,4 @@
-"""Matrices kept in fewer bits between the forward and the backward pass."""
+"""Matrices stored in fewer bits between the forward and the backward pass."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from nnet3_runtime_cuda.operations import Array, Operations
 
 _INTEGERS: dict[int, npt.DTypeLike] = {1: np.int8, 2: np.uint8, 3: np.int16, 4: np.uint16}
-"""The type that an element is stored in, by the number that CompressMatrix gives."""
+"""The type of stored elements, by the number that CompressMatrix gives."""
 
 _ONE_BIT = 5
 _BYTE = 8
@@ -19,7 +19,7 @@ _BYTE = 8
 
 @attrs.frozen
 class CompressedForm:
-    """How a matrix is stored while it is compressed.
+    """The form of a matrix while it is compressed.
 
     Attributes:
         compression_type: The number that CompressMatrix gives.

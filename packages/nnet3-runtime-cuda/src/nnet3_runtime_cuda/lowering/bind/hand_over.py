@@ -1,8 +1,8 @@
 """Handing matrices over, as a loop does between its rounds.
 
 SwapMatrix exchanges the memory of two matrices. Here every matrix has a fixed place, so the content
-is copied, unless both matrices have the same place. Consecutive commands take effect as if at once:
-the planner may have put the destination of one at the place where the source of another still is.
+is copied, unless both matrices have the same place. Consecutive commands take effect as if at once,
+because the planner may have put the destination of one at the place of another one's source.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nnet3_runtime_cuda.operations import Array, Operations
 
 @attrs.frozen(eq=False)
 class Memory:
-    """Where a matrix lies.
+    """The place of a matrix.
 
     Attributes:
         begin: Its first element in the arena.
@@ -67,7 +67,8 @@ def origins(swaps: Iterable[c.SwapMatrix]) -> dict[int, int]:
 def record_moves(tape: Operations, moves: Sequence[Move]) -> None:
     """Records all moves as if at once.
 
-    A source that an earlier move writes to, or its own, is first copied to scratch memory.
+    If an earlier move, or the move itself, writes to a source, the source is first copied to
+    scratch memory.
     """
     sources = []
     for number, move in enumerate(moves):

@@ -1,9 +1,8 @@
-"""Zeroing put off until it is needed, which is often never.
+"""Postpones zeroing until it is needed; often it is never needed.
 
-A matrix that is zeroed and then added to need not be zeroed: the first sum may as well replace the
-values. So zeroed areas are only noted. A command that adds to an area sets it instead, if the area
-is still pending as a whole. Before any other command, the pending areas that it accesses are
-zeroed.
+If commands only add to a zeroed matrix, it need not be zeroed: the first sum can replace the
+values. So zeroed areas are only noted. If an area is still pending as a whole, a command that adds
+to it sets it instead. Before any other command, the pending areas that it accesses are zeroed.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 Positions = npt.NDArray[np.int64]
-"""Where rows start in the arena, in elements."""
+"""The starts of rows in the arena, in elements."""
 
 NO_BREAKS: Final[Positions] = np.zeros(0, dtype=np.int64)
 
@@ -52,7 +52,7 @@ def regular_blocks(lists: Positions) -> RegularBlocks:
     Takes time in proportion to the number of rows.
 
     Args:
-        lists: (number of lists, rows): column i holds where row i lies, in each list.
+        lists: (number of lists, rows): column i has the place of row i in each list.
 
     Returns:
         Blocks that cover the rows 0, 1, ... in order; greedy, not always the fewest.

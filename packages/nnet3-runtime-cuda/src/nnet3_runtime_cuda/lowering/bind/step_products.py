@@ -61,7 +61,7 @@ class StepProducts:
     # ---- parameters in panels ----
 
     def panels(self, binding: CommandPass) -> Panels | None:
-        """The parameters that the current command multiplies by, if they are in panels.
+        """The parameters of the current command, if they are in panels.
 
         The first command that does so records the copy.
         """
@@ -85,7 +85,7 @@ class StepProducts:
     # ---- products made before the steps ----
 
     def known_part(self, binding: CommandPass) -> KnownPart | None:
-        """The part of the current Propagate that is known before; recorded with its first step."""
+        """The known part of the current Propagate; it is recorded with the first step."""
         product, step = binding.changes.early.get(binding.position, (None, None))
         if product is None or step is None:
             return None
@@ -108,12 +108,12 @@ class StepProducts:
     # ---- derivatives that are put off ----
 
     def late_columns(self, binding: CommandPass) -> int:
-        """How many columns of the input derivative of the current command are computed later."""
+        """The number of columns of the current input derivative that are computed later."""
         product = binding.changes.late.get(binding.position)
         return product.columns if product else 0
 
     def record_late(self, binding: CommandPass) -> None:
-        """Records the products that were put off until the current command, after it."""
+        """Records the products that were postponed until after the current command."""
         product = binding.changes.late.get(binding.position)
         if product is not None and binding.position == product.steps[-1].position:
             binding.tape.begin_command()

@@ -21,9 +21,10 @@ from nnet3_runtime_cuda.lowering.plan.plan import Plan
 def check_plan(nnet: Nnet, computation: NnetComputation, plan: Plan) -> None:
     """Checks that a plan does not change the results of a computation.
 
-    A result that is computed earlier or later than the commands say, or from other rows, must come
-    from the same values and reach all its readers: element by element, in all segments and in the
-    first rounds of a loop. The check does not measure whether a change saves time.
+    A plan may compute a result earlier or later than the commands say, or from other rows. The
+    result must then come from the same values and reach all its readers: element by element, in all
+    segments and in the first rounds of a loop. The check does not measure whether a change saves
+    time.
 
     Args:
         nnet: The network.
@@ -31,8 +32,8 @@ def check_plan(nnet: Nnet, computation: NnetComputation, plan: Plan) -> None:
         plan: The changes.
 
     Raises:
-        PlanError: The plan is not of this computation, or changes what it computes; the message
-            names the command.
+        PlanError: The plan belongs to another computation, or changes a result; the message names
+            the command.
         ComputationError: The computation is of another network.
     """
     computation.check_network(nnet)

@@ -20,11 +20,11 @@ class Changes:
     Attributes:
         plan: The plan.
         left_out: Commands that do not run.
-        early: The product that a Propagate takes its first columns from.
-        late: The product that a backward command leaves its first columns to.
-        inputs: Where the input of a command is read instead.
+        early: The product from which a Propagate takes its first columns.
+        late: The product that computes the first columns of a backward command.
+        inputs: The place that a command reads instead of its input.
         idle: Commands that use the memory of their input's matrix for other things.
-        sums: Where the blocks of an input derivative are added up by the command.
+        sums: The place in which the command adds up the blocks of an input derivative.
         added: The derivative whose sum a command adds.
     """
 
@@ -52,7 +52,7 @@ class Changes:
         return bool(self.left_out or self.early or self.inputs or self.sums)
 
     def places(self) -> list[Place]:
-        """The places that the plan names itself, where matrices are as the commands have them."""
+        """The places that the plan names, in matrices with the content that commands give."""
         plan = self.plan
         return [
             *(product.source for product in plan.early),

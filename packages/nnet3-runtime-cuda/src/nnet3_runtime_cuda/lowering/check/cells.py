@@ -26,7 +26,7 @@ BOTH, PLAIN_ONLY, PLANNED_ONLY = slice(0, 2), slice(0, 1), slice(1, 2)
 
 
 class Cells:
-    """The cells of all matrices, (2, rows, stretches) each: as commands have them, and as planned.
+    """The cells of all matrices, (2, rows, stretches) each: by the commands, and by the plan.
 
     Attributes:
         all: (2, cells of all matrices).
@@ -37,7 +37,8 @@ class Cells:
 
         Args:
             computation: The computation.
-            borders: Of each matrix, the columns at which a stretch begins, and where the last ends.
+            borders: Of each matrix, the columns at which a stretch begins, and the end of the last
+                one.
         """
         self._rows: list[int] = computation.matrices[:, 0].tolist()
         self._stretches = [len(each) - 1 for each in borders]
@@ -89,7 +90,7 @@ class Cells:
         return numbers[..., index[column] : index[column_end]]
 
     def width(self, submatrix: int, columns: int) -> int:
-        """How many stretches the first columns of a submatrix are."""
+        """The number of stretches of the first columns of a submatrix."""
         matrix, _, _, column, _ = self._submatrices[submatrix]
         return self._numbers[matrix][column + columns] - self._numbers[matrix][column]
 

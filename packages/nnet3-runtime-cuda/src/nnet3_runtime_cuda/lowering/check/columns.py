@@ -13,7 +13,7 @@ from nnet3_runtime_cuda.lowering.areas import Place
 from nnet3_runtime_cuda.lowering.check.by_position import Changes
 
 Columns = tuple[int, int, int, int, int]
-"""Two matrices, the first column of each, and how many columns of both go together."""
+"""Two matrices, the first column of each, and the number of columns that go together."""
 
 _MOVES = c.MatrixCopy | c.MatrixAdd | c.CopyRows | c.AddRows | c.AddRowRanges
 _FROM_LISTS = c.CopyRowsMulti | c.AddRowsMulti

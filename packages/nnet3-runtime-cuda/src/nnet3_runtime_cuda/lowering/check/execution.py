@@ -1,4 +1,4 @@
-"""Two executions of a computation at the same time: as its commands are, and as planned.
+"""Two executions of a computation at the same time: by its commands, and by the plan.
 
 Both work on numbers that stand for elements (`cells`). Wherever a component, its statistics or the
 user read, both must read the same numbers; numbers that nobody reads may differ. Results of

@@ -1,4 +1,4 @@
-"""Which matrices have memory, and the other uses of it in the planned execution."""
+"""The matrices that have memory, and the other uses of that memory in the planned execution."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Memory:
 
         Args:
             cells: The numbers that the matrices hold.
-            matrices: How many there are.
+            matrices: Number of matrices.
         """
         self._cells = cells
         self._is_there = [False] * matrices
