@@ -16,6 +16,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # for processes, which import by name
 
 import worker_tasks
+from nnet3_runtime_cuda.cpu import choices
+from nnet3_runtime_cuda.cpu.products import panel_trial
 from nnet3_training import WorkerError
 from nnet3_training.workers import DaskWorkers, InProcess, Processes, Workers
 
@@ -134,6 +136,17 @@ def test_processes_end_with_the_one_that_asks(how: signal.Signals, tmp_path: Pat
 
     # The output ends when nobody can write to it any more: these processes can, too.
     asking.communicate(timeout=60)
+
+
+@pytest.mark.parametrize("in_panels", [False, True])
+def test_processes_compute_in_one_way(in_panels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a trial has found in this process holds in all of them."""
+    monkeypatch.setattr(panel_trial, "are_faster", lambda: in_panels)
+    with Processes(2) as processes:
+        found = list(processes.map(worker_tasks.chosen, range(4)))
+
+    assert found == [choices()] * 4
+    assert choices()["NNET3_PANELS"] == str(int(in_panels))
 
 
 def test_results_that_cannot_be_sent() -> None:
