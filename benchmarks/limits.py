@@ -305,6 +305,19 @@ REFUSED: dict[str, Callable[[], object]] = {
     "100,000 nodes": lambda: use(chain(100_000)),
     "container with 100,000 letters for nodes": container_with_text,
     "output of an LSTM at t = 200,000": lambda: use(lstm(), far_request(200_000)),
+    "output at t = 200,000 of a recurrence without a first value": lambda: use(
+        recurrence("Sum(Offset(r, -1), ReplaceIndex(input, t, 0))"), far_request(200_000)
+    ),
+    "the same in the second of two sequences": lambda: use(
+        recurrence("Sum(Offset(r, -1), ReplaceIndex(input, t, 0))"),
+        request(
+            [(n, time, 0) for n in range(2) for time in range(10)], [(0, 1, 0), (1, 200_000, 0)]
+        ),
+    ),
+    "51,712 frames of a recurrence, all but the first given": lambda: use(
+        recurrence("Sum(Offset(r, -1), input)"),
+        request([(0, time, 0) for time in range(51_712)], [(0, 51_711, 0)]),
+    ),
 }
 """Cases that must be refused, each in less than two seconds and 300 MB."""
 
@@ -326,9 +339,6 @@ DONE: dict[str, Callable[[], object]] = {
 """Large cases that must work, each in less than six seconds and 600 MB."""
 
 LARGER: dict[str, Callable[[], object]] = {
-    "output at t = 50,000 of a recurrence without a first value": lambda: use(
-        recurrence("Sum(Offset(r, -1), ReplaceIndex(input, t, 0))"), far_request(50_000)
-    ),
     "output at t = 5,000 of a recurrence through a DistributeComponent": lambda: use(
         recurrence("Sum(input, IfDefined(Offset(d, -1)))"), far_request(5_000)
     ),

@@ -56,6 +56,13 @@ MESSAGES = {
         "SerializationError: not a valid 'nnet3.nnet': expected a list, got 'aaaa"
     ),
     "output of an LSTM at t = 200,000": "NotComputableError: cannot compute 1 of 2 rows of",
+    "output at t = 200,000 of a recurrence without a first value": (
+        "NotComputableError: cannot compute 2 of 2 rows of"
+    ),
+    "the same in the second of two sequences": "NotComputableError: cannot compute 2 of 2 rows of",
+    "51,712 frames of a recurrence, all but the first given": (
+        "NotComputableError: cannot compute 1 of 1 rows of"
+    ),
 }
 
 

@@ -244,3 +244,93 @@ def build_one_by_one(
         is_endless=not all(map(inner.contain, used)),
         goes_on=not all(map(inner.contain, have - supplied)),
     )
+
+
+def lacking_of_sum(part: SumDescriptor, index: Index, have: set[Cindex]) -> set[Cindex]:
+    """The absent cindexes that keep a sum from being computed."""
+    match part:
+        case Sum(first, second):
+            return lacking_of_sum(first, index, have) | lacking_of_sum(second, index, have)
+        case IfDefined():
+            return set()
+        case _ if evaluate_sum(part, index, have) is not None:
+            return set()
+        case _:
+            return inputs_of_sum(part, index) - have
+
+
+def terms(part: SumDescriptor) -> list[SumDescriptor]:
+    """What a sum of sums consists of."""
+    return (
+        [each for term in part.operands for each in terms(term)]
+        if isinstance(part, Sum)
+        else [part]
+    )
+
+
+def lacking(nnet: Nnet, cindex: Cindex, have: set[Cindex]) -> set[Cindex]:
+    """The absent cindexes to blame for one that cannot be computed.
+
+    If terms that read nothing of the cindex's recurrence fail, only they are to blame.
+    """
+    name, *rest = cindex
+    index: Index = (rest[0], rest[1], rest[2])
+    match nnet.node(name):
+        case ComponentInputNode(descriptor=descriptor) | OutputNode(descriptor=descriptor):
+            members = recurrence_of(nnet, name)
+            found: dict[bool, set[Cindex]] = {True: set(), False: set()}
+            for term in (each for part in descriptor.parts for each in terms(part)):
+                is_inside = any(node in members for node, *_ in inputs_of_sum_at_any_time(term))
+                found[is_inside] |= lacking_of_sum(term, index, have)
+            return found[False] or found[True]
+        case ComponentNode():
+            reads = might_read(nnet, cindex)
+            required = {each for each in reads if evaluate(nnet, cindex, reads - {each}) is None}
+            return (required or reads) - have
+    return might_read(nnet, cindex) - have
+
+
+def inputs_of_sum_at_any_time(part: SumDescriptor) -> set[Cindex]:
+    """The cindexes that a sum might read at enough times for any Switch."""
+    return {each for t in range(60) for each in inputs_of_sum(part, (0, t, 0))}
+
+
+def recurrence_of(nnet: Nnet, name: str) -> set[str]:
+    """The nodes that a node reads, directly or not, and that read it."""
+
+    def reached(start: str) -> set[str]:
+        found: set[str] = set()
+        stack = [start]
+        while stack:
+            new = sources_of(nnet, stack.pop()) - found
+            found |= new
+            stack.extend(new)
+        return found
+
+    return {each for each in reached(name) if name in reached(each)}
+
+
+def sources_of(nnet: Nnet, name: str) -> set[str]:
+    """The nodes that a node names."""
+    match nnet.node(name):
+        case DimRangeNode(source=source):
+            return {source}
+        case ComponentInputNode(descriptor=descriptor) | OutputNode(descriptor=descriptor):
+            return {
+                node for part in descriptor.parts for node, *_ in inputs_of_sum_at_any_time(part)
+            }
+        case ComponentNode():
+            return {f"{name}_input"}
+    return set()
+
+
+def blamed_one_by_one(nnet: Nnet, graph: OneByOne, bounds: Bounds) -> set[Cindex] | None:
+    """All cindexes to blame for the missing outputs; None if some lie out of bounds."""
+    found, stack = set(graph.missing_outputs), sorted(graph.missing_outputs)
+    while stack:
+        new = lacking(nnet, stack.pop(), graph.computable) - found
+        if not all(map(bounds.contain, new)):
+            return None
+        found |= new
+        stack.extend(new)
+    return found

@@ -5,14 +5,16 @@ import itertools
 import numpy as np
 import pytest
 from example_generator import example_of_seed
-from graph_one_by_one import build_one_by_one, might_read
+from graph_one_by_one import Bounds, blamed_one_by_one, build_one_by_one, might_read
 from graph_strategies import MARGIN, STEP, networks_and_requests, networks_and_two_requests
 from hypothesis import assume, event, given, settings
-from nnet3_descriptors import ComponentInputNode, OutputNode
+from nnet3_descriptors import ComponentInputNode, InputNode, OutputNode, parse_config
 from nnet3_descriptors.indexes import as_indexes
 from nnet3_graph import (
     ComputableInfo,
     ComputationGraphBuilder,
+    ComputationRequest,
+    IoSpecification,
     NotComputableError,
     UnboundedComputationError,
     build_computation_graph,
@@ -66,7 +68,8 @@ def check_against_definition(nnet, request):
         event("not computable")
         with pytest.raises(NotComputableError) as caught:
             builder.prune()
-        check_explanation(nnet, expected, caught.value)
+        has_end = check_explanation(nnet, request, expected, caught.value)
+        event("blame with an end" if has_end else "blame without end")
         return
     if expected.is_endless:
         event("endless")
@@ -108,8 +111,11 @@ def check_graph(nnet, graph, expected):
         assert {cindexes[each] for each in read} == expected.used.get(cindex, set())
 
 
-def check_explanation(nnet, expected, error):
-    """The error names all missing outputs, and a chain of rows that need one another."""
+def check_explanation(nnet, request, expected, error):
+    """The error names all missing outputs and inputs, and a chain of rows that need one another.
+
+    Returns whether the inputs were compared: they are not if blame goes round without end.
+    """
     missing = {
         (name, *index)
         for name, indexes in error.missing_outputs.items()
@@ -121,6 +127,57 @@ def check_explanation(nnet, expected, error):
     for row, needed in itertools.pairwise(chain):
         assert needed in might_read(nnet, row)
         assert needed not in expected.computable
+    blamed = blamed_one_by_one(nnet, expected, Bounds.around(request, STEP))
+    if blamed is not None:
+        inputs = {cindex for cindex in blamed if isinstance(nnet.node(cindex[0]), InputNode)}
+        assert missing_frames(error) == inputs
+    return blamed is not None
+
+
+@pytest.mark.parametrize(
+    "descriptor",
+    [
+        "Sum(Offset(b, -1), input)",
+        "Sum(Offset(a, 3), Offset(b, 2), input)",
+        "Sum(Failover(Offset(b, -2), Offset(a, -7)), IfDefined(Offset(a, -5)), input)",
+        "Sum(Round(Offset(b, -3), 3), input)",
+        "Sum(Switch(Offset(a, -3), Offset(b, -1)), input)",
+        "Sum(Offset(b, -20), Offset(input, 3), input)",
+    ],
+)
+def test_blame_of_far_rows(descriptor):
+    """What outputs lack hundreds of frames away is found, also where sequences differ."""
+    nnet = parse_config(
+        "input-node name=input dim=1\ncomponent name=c type=NoOpComponent dim=1\n"
+        "component name=d type=DistributeComponent input-dim=2 output-dim=1\n"
+        f"component-node name=a component=c input={descriptor}\n"
+        "component-node name=b component=d input=Append(a, a)\n"
+        "output-node name=output input=a\n"
+    )
+    given = [(0, t, 0) for t in range(150)] + [(1, t, 0) for t in range(150) if t != 77]
+    request = ComputationRequest(
+        inputs=[IoSpecification(name="input", indexes=as_indexes(given))],
+        outputs=[
+            IoSpecification(
+                name="output", indexes=as_indexes([(0, 149, 0), (1, 0, 0), (1, 149, 0)])
+            )
+        ],
+    )
+    expected = build_one_by_one(nnet, request, MARGIN, STEP)
+    with pytest.raises(NotComputableError) as caught:
+        build_computation_graph(nnet, request)
+    assert check_explanation(nnet, request, expected, caught.value)
+
+
+def missing_frames(error):
+    """The missing cindexes of input nodes, by an error."""
+    return {
+        (missing.node, n, t, missing.x)
+        for missing in error.missing_inputs
+        for n in missing.sequences
+        for first, last in missing.ranges
+        for t in range(first, last + 1)
+    }
 
 
 @random_networks

@@ -5,8 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_descriptors import parse_config
+from nnet3_descriptors.indexes import as_indexes
+from nnet3_graph import (
+    ComputationRequest,
+    IoSpecification,
+    NotComputableError,
+    build_computation_graph,
+)
+from nnet3_graph.blame import Blame
 from nnet3_graph.nodes import NodeRules, node_rules
-from nnet3_graph.nodes.cycles import find_cycles
+from nnet3_graph.nodes.cycles import find_cycles, reads_of_any_row
 from nnet3_graph.row_sets import demanded_rows
 from nnet3_graph.rules import All, First, Optional, Shift
 from nnet3_graph.sets.bit_layout import BitLayout
@@ -56,7 +64,7 @@ def nodes_of(rules):
         rules=tuple(rules),
         groups=(group,),
         recurrent=(True,),
-        cycles=(find_cycles(rules, group),),
+        cycles=(find_cycles(dict(enumerate(map(reads_of_any_row, rules))), group),),
         moves=(max(abs(t) for t, _ in moves), max(abs(x) for _, x in moves)),
         has_alternatives=True,
     )
@@ -181,3 +189,27 @@ def test_ways_round_a_network():
         (2, 1, ("a", "a_input", "d")),
         (-1, 0, ("a", "a_input", "d")),
     }
+
+
+@pytest.mark.parametrize("descriptor", ["Offset(r, -1)", "Failover(Offset(r, -2), Offset(r, -3))"])
+def test_long_blame_takes_few_rounds(descriptor, monkeypatch):
+    """A recurrence that lacks its first value 100,000 frames away is followed in few steps."""
+    nnet = parse_config(
+        "input-node name=input dim=4\ncomponent name=r type=NoOpComponent dim=4\n"
+        f"component-node name=r component=r input=Sum({descriptor}, ReplaceIndex(input, t, 0))\n"
+        "output-node name=output input=r\n"
+    )
+    request = ComputationRequest(
+        inputs=[IoSpecification(name="input", indexes=as_indexes([(0, 0, 0), (1, 0, 0)]))],
+        outputs=[IoSpecification(name="output", indexes=as_indexes([(0, 1, 0), (1, 100_000, 0)]))],
+    )
+    calls, demand = [], Blame.demand
+
+    def counted(self, *arguments):
+        calls.append(self)
+        demand(self, *arguments)
+
+    monkeypatch.setattr(Blame, "demand", counted)
+    with pytest.raises(NotComputableError, match="depends on itself without end"):
+        build_computation_graph(nnet, request)
+    assert len(calls) < 30

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from nnet3_descriptors import ComponentNode, InputNode, Nnet
 from nnet3_descriptors.indexes import IndexArray, N, T, X, index_order
 
+from nnet3_graph.blame import Blame, find_blame
 from nnet3_graph.context import compute_context
 from nnet3_graph.errors import ContextError, MissingFrames, NotComputableError, Row
 from nnet3_graph.nodes.rules import NodeRules, node_rules
 from nnet3_graph.reach import Reach
-from nnet3_graph.rules import NEVER, All, Rule
-from nnet3_graph.sets.bit_layout import Bits
+from nnet3_graph.rules import NEVER
+from nnet3_graph.sets.bit_layout import BitLayout, Bits
 from nnet3_graph.sets.index_set import Grid, IndexSet
 from nnet3_graph.sets.patterns import Patterns
 
@@ -32,9 +33,10 @@ def explain(nnet: Nnet, patterns: Patterns, reach: Reach) -> NotComputableError:
     nodes = node_rules(nnet)
     grid = Grid(layout=reach.layout, patterns=patterns)
     missing = reach.missing_outputs
-    blamed = _blamed_rows(nodes, reach)
+    blame, blamed = find_blame(nodes, reach)
     first = min(missing)
-    chain = _chain(nodes, reach, blamed, first, _first_bit(grid, missing[first]))
+    start = (first, _first_bit(reach.layout, missing[first]))
+    chain = _chain(nodes, reach.layout, blame, blamed, start)
     try:
         context = compute_context(nnet)
     except ContextError:
@@ -48,7 +50,7 @@ def explain(nnet: Nnet, patterns: Patterns, reach: Reach) -> NotComputableError:
             nnet.nodes[node].name: len(IndexSet(grid=grid, bits=rows))
             for node, rows in reach.outputs.items()
         },
-        chain=[_row(nnet, grid, node, bit) for node, bit in chain],
+        chain=_rows(nnet, grid, chain),
         missing_inputs=[
             missing
             for node, definition in enumerate(nnet.nodes)
@@ -77,61 +79,39 @@ def _reason(nnet: Nnet, nodes: NodeRules, last: int) -> str:
     return "which is never computed at this t"
 
 
-def _blamed_rows(nodes: NodeRules, reach: Reach) -> list[Bits]:
-    """Returns the rows of each node whose absence keeps the missing outputs from being computed."""
-    box = reach.layout.box(reach.layout.hull)
-    blamed = [0] * len(nodes.rules)
-    for node, rows in reach.missing_outputs.items():
-        blamed[node] = rows
-    for group, recurrent in zip(reversed(nodes.groups), reversed(nodes.recurrent), strict=True):
-        followed = dict.fromkeys(group, 0)
-        changed = True
-        while changed:
-            changed = False
-            for node in reversed(group):
-                rows = blamed[node] & box & ~followed[node]
-                if rows:
-                    followed[node] |= rows
-                    _blame(nodes.rules[node], followed, rows, reach, blamed)
-                    changed = recurrent
-    return [rows & box for rows in blamed]
-
-
-def _blame(rule: Rule, group: Container[int], rows: Bits, reach: Reach, blamed: list[Bits]) -> None:
-    """Adds what keeps some rows from being computed.
-
-    A row that lacks a row outside of its recurrence does not blame the recurrence as well: the
-    search would go round it, and report rows ever further away for the same gap.
-    """
-    parts = rule.parts if isinstance(rule, All) else (rule,)
-    inside = [part for part in parts if any(source in group for source in part.sources)]
-    outside = All(tuple(part for part in parts if part not in inside))
-    outside.blame(rows, reach.layout, reach.have, blamed)
-    rows &= outside.available(rows, reach.layout, reach.have)
-    All(tuple(inside)).blame(rows, reach.layout, reach.have, blamed)
-
-
 def _chain(
-    nodes: NodeRules, reach: Reach, blamed: Sequence[Bits], node: int, bit: Bits
-) -> list[tuple[int, Bits]]:
+    nodes: NodeRules,
+    layout: BitLayout,
+    blame: Sequence[Blame],
+    blamed: Sequence[Bits],
+    start: tuple[int, int],
+) -> list[tuple[int, int]]:
     """Follows a missing row to something that it needs and that is not given.
 
+    Args:
+        nodes: the rules of the network.
+        layout: what the bits stand for.
+        blame: for each node, the leaves to blame.
+        blamed: for each node, its rows that are to blame.
+        start: the node of the missing row, and its bit.
+
     Returns:
-        Pairs of node and a set of one row.
+        Pairs of a node and the number of a bit, which stands for a row.
     """
     group_of = {member: group for group in map(frozenset, nodes.groups) for member in group}
     is_input_missing = any(blamed[node] for node, rule in enumerate(nodes.rules) if rule == NEVER)
-    chain = {(node, bit): None}
-    passed = {node}
+    sources = [rule.sources for rule in nodes.rules]
+    chain, passed = {start: None}, {start[0]}
     found = [0] * len(blamed)
+    node, bit = start
     while True:
-        _blame(nodes.rules[node], group_of[node], bit, reach, found)
+        blame[node].demand(1 << bit, layout, found)
         steps = [
-            (source, rows & -rows)
-            for source in nodes.rules[node].sources
+            (source, (rows & -rows).bit_length() - 1)
+            for source in sources[node]
             if (rows := found[source] & blamed[source])
         ]
-        for source in nodes.rules[node].sources:
+        for source in sources[node]:
             found[source] = 0
         # Prefer a row that leads out of the recurrence; else take the first that the descriptor
         # names.
@@ -144,16 +124,19 @@ def _chain(
         passed.add(node)
 
 
-def _first_bit(grid: Grid, rows: Bits) -> Bits:
-    """Returns the first of some rows, in the order of indexes."""
-    indexes = grid.layout.indexes(rows)
-    return grid.layout.set_of(indexes[index_order(indexes)[:1]])
+def _first_bit(layout: BitLayout, rows: Bits) -> int:
+    """Returns the bit of the first of some rows, in the order of indexes."""
+    indexes = layout.indexes(rows)
+    return layout.set_of(indexes[index_order(indexes)[:1]]).bit_length() - 1
 
 
-def _row(nnet: Nnet, grid: Grid, node: int, bit: Bits) -> Row:
-    """Returns a row, for the first sequence of its pattern."""
-    n, t, x = IndexSet(grid=grid, bits=bit).indexes[0].tolist()
-    return nnet.nodes[node].name, (n, t, x)
+def _rows(nnet: Nnet, grid: Grid, chain: Sequence[tuple[int, int]]) -> list[Row]:
+    """Returns the rows of a chain, each for the first sequence of its pattern."""
+    indexes = grid.layout.indexes_at(np.array([bit for _, bit in chain]))
+    patterns = grid.patterns
+    indexes[:, N] = patterns.sequences[patterns.representatives[indexes[:, N]]]
+    names = [nnet.nodes[node].name for node, _ in chain]
+    return [(name, (n, t, x)) for name, (n, t, x) in zip(names, indexes.tolist(), strict=True)]
 
 
 def _missing_frames(name: str, patterns: Patterns, indexes: IndexArray) -> list[MissingFrames]:

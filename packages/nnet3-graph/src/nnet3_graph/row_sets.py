@@ -10,10 +10,18 @@ round many times in one step.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from nnet3_graph.nodes.cycles import Cycle
 from nnet3_graph.nodes.rules import NodeRules
 from nnet3_graph.sets.bit_layout import BitLayout, Bits
+
+
+class Reader(Protocol):
+    """The reads of the rows of a node; those of a row do not depend on other rows."""
+
+    def demand(self, rows: Bits, layout: BitLayout, need: list[Bits]) -> None:
+        """Adds to `need` the rows that these rows read; see `Rule.demand`."""
 
 
 def demanded_rows(
@@ -32,20 +40,46 @@ def demanded_rows(
         given: for each node, the rows that are supplied; the pass does not follow them further.
         outputs: the requested rows, by node.
     """
-    need = [0] * len(nodes.rules)
-    for node, rows in outputs.items():
+    unfollowed = [rows & ~supplied for rows, supplied in zip(inside, given, strict=True)]
+    need = rows_reached(nodes, nodes.rules, nodes.cycles, layout, unfollowed, outputs)
+    return [rows & each for rows, each in zip(need, inside, strict=True)]
+
+
+def rows_reached(
+    nodes: NodeRules,
+    readers: Sequence[Reader],
+    cycles: Sequence[Sequence[Cycle]],
+    layout: BitLayout,
+    follow: Sequence[Bits],
+    start: Mapping[int, Bits],
+) -> list[Bits]:
+    """Returns the rows of each node that some rows read, directly or not, and these rows.
+
+    Args:
+        nodes: the rules of the network; here only the order of the nodes counts.
+        readers: for each node, the reads of its rows.
+        cycles: for each group of nodes, some of the ways in which its rows read others of the same
+            node.
+        layout: what the bits stand for.
+        follow: for each node, the rows whose reads are followed.
+        start: the rows where the search begins, by node.
+
+    Returns:
+        For each node a set that may have other bits too, which are not in `follow`.
+    """
+    need = [0] * len(readers)
+    for node, rows in start.items():
         need[node] = rows
-    groups = zip(nodes.groups, nodes.recurrent, nodes.cycles, strict=True)
-    for group, recurrent, cycles in reversed(tuple(groups)):
+    groups = zip(nodes.groups, nodes.recurrent, cycles, strict=True)
+    for group, recurrent, ways in reversed(tuple(groups)):
         if not recurrent:
             (node,) = group
-            rows = need[node] = need[node] & inside[node]
-            rows &= ~given[node]
+            rows = need[node] & follow[node]
             if rows:
-                nodes.rules[node].demand(rows, layout, need)
+                readers[node].demand(rows, layout, need)
             continue
         # The sources of each row are followed once.
-        unfollowed = {node: inside[node] & ~given[node] for node in group}
+        unfollowed = {node: follow[node] for node in group}
         rounds, changed = 0, True
         while changed:
             changed = False
@@ -53,14 +87,12 @@ def demanded_rows(
                 rows = need[node] & unfollowed[node]
                 if rows:
                     unfollowed[node] ^= rows
-                    nodes.rules[node].demand(rows, layout, need)
+                    readers[node].demand(rows, layout, need)
                     changed = True
             rounds += 1
             if rounds.bit_count() == 1:  # in rounds 1, 2, 4, ...: costs a few, often saves many
-                for cycle in cycles:
-                    _demand_along(cycle, layout, unfollowed, need)
-        for node in group:
-            need[node] &= inside[node]
+                for way in ways:
+                    _demand_along(way, layout, unfollowed, need)
     return need
 
 
@@ -76,11 +108,14 @@ def _demand_along(
     if cycle.moves[0] > layout.t_guard or cycle.moves[1] > layout.x_guard:
         return  # the guard bits are too few: a move could lead into other rows
     node = cycle.stops[0][0]
-    passable = unfollowed[node]
-    for stop, t, x in cycle.stops:
-        passable &= _moved(unfollowed[stop], -(t + x * layout.row))
+    going_on = [
+        unfollowed[stop] & rows for (stop, _, _), rows in zip(cycle.stops, cycle.open, strict=True)
+    ]
+    passable = going_on[0]
+    for (_, t, x), rows in zip(cycle.stops, going_on, strict=True):
+        passable &= _moved(rows, -(t + x * layout.row))
     move = cycle.t + cycle.x * layout.row
-    need[node] |= _arriving(cycle, layout, unfollowed, need)
+    need[node] |= _arriving(cycle, layout, going_on, need)
     reached = need[node] & passable
     once = move
     while True:
@@ -94,7 +129,7 @@ def _demand_along(
 
 
 def _arriving(
-    cycle: Cycle, layout: BitLayout, unfollowed: Mapping[int, Bits], need: Sequence[Bits]
+    cycle: Cycle, layout: BitLayout, going_on: Sequence[Bits], need: Sequence[Bits]
 ) -> Bits:
     """Returns the rows of the first node of a cycle that its other nodes lead to.
 
@@ -102,9 +137,9 @@ def _arriving(
     """
     (_, last_t, last_x), *rest = cycle.stops
     rows = 0
-    for stop, t, x in rest:
+    for (stop, t, x), some in zip(rest, going_on[1:], strict=True):
         move = t - last_t + (x - last_x) * layout.row
-        rows = (_moved(rows, move) | need[stop]) & unfollowed[stop]
+        rows = (_moved(rows, move) | need[stop]) & some
         last_t, last_x = t, x
     return _moved(rows, cycle.t - last_t + (cycle.x - last_x) * layout.row)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
 from nnet3_graph.rules import All, First, Optional, Rule, Shift
+from nnet3_graph.sets.bit_layout import Bits
 
 _MOST_CYCLES = 4
 """The most cycles to use in a group of nodes. One is enough to go far; others help little."""
@@ -22,6 +23,7 @@ class Cycle:
             first one; the first is the node where the way begins.
         t: the distance in t from the first row to the last.
         x: the same in x.
+        open: for each node on the way, the rows from which the way goes on; -1 for all.
         moves: the largest distance in t, and the largest in x, between the first row and another
             one, or between two neighbouring rows.
     """
@@ -29,6 +31,7 @@ class Cycle:
     stops: tuple[tuple[int, int, int], ...]
     t: int
     x: int
+    open: tuple[Bits, ...]
     moves: tuple[int, int] = attrs.field(init=False)
 
     @moves.default
@@ -43,11 +46,13 @@ def _largest_move(places: Sequence[int]) -> int:
     return max(abs(move) for move in (*places, *steps))
 
 
-def find_cycles(rules: Sequence[Rule], group: Sequence[int]) -> tuple[Cycle, ...]:
+def find_cycles(
+    reads: Mapping[int, Mapping[Shift, Bits]], group: Sequence[int]
+) -> tuple[Cycle, ...]:
     """Finds some ways round a group of nodes, each with another distance.
 
     Args:
-        rules: the rule of each node.
+        reads: for each of the nodes its reads at constant distances, with the rows that have them.
         group: nodes that depend on each other.
 
     Returns:
@@ -55,41 +60,47 @@ def find_cycles(rules: Sequence[Rule], group: Sequence[int]) -> tuple[Cycle, ...
     """
     members = set(group)
 
-    def reads(node: int) -> Iterator[Shift]:
-        return (shift for shift in _shifts(rules[node]) if shift.source in members)
+    def within(node: int) -> Iterator[tuple[Shift, Bits]]:
+        return (each for each in reads[node].items() if each[0].source in members)
 
     found: dict[tuple[int, int], Cycle] = {}
     first = group[-1]
-    path, rest, position = [(first, 0, 0)], [reads(first)], {first: 0}
+    path, rest, position = [(first, 0, 0)], [within(first)], {first: 0}
+    taken: list[Bits] = []
     while path and len(found) < _MOST_CYCLES:
-        shift = next(rest[-1], None)
-        if shift is None:
+        read = next(rest[-1], None)
+        if read is None:
             path.pop()
             rest.pop()
+            del taken[-1:]
             continue
+        shift, rows = read
         node, t, x = shift.source, path[-1][1] + shift.t, path[-1][2] + shift.x
         if node not in position:
             position[node] = len(path)
             path.append((node, t, x))
-            rest.append(reads(node))
+            rest.append(within(node))
+            taken.append(rows)
         elif position[node] < len(path) and path[position[node]][0] == node:
             stops = path[position[node] :]
             _, first_t, first_x = stops[0]
             way = (t - first_t, x - first_x)
             if any(way) and way not in found:
                 relative = tuple((each, t - first_t, x - first_x) for each, t, x in stops)
-                found[way] = Cycle(stops=relative, t=way[0], x=way[1])
+                passed = (*taken[position[node] :], rows)
+                found[way] = Cycle(stops=relative, t=way[0], x=way[1], open=passed)
     return tuple(found.values())
 
 
-def _shifts(rule: Rule) -> Iterator[Shift]:
-    """Returns the sources that every row of a rule might read at a constant distance."""
-    pending = [rule]
+def reads_of_any_row(rule: Rule) -> dict[Shift, Bits]:
+    """Returns the reads at constant distances of every row of a rule, for `find_cycles`."""
+    pending, found = [rule], {}
     while pending:
         match pending.pop():
             case Shift() as shift:
-                yield shift
+                found[shift] = -1
             case All(parts) | First(parts):
                 pending += reversed(parts)
             case Optional(part):
                 pending.append(part)
+    return found

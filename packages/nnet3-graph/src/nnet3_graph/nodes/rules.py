@@ -31,7 +31,7 @@ from nnet3_descriptors.values import remembered
 
 from nnet3_graph.errors import RequestError
 from nnet3_graph.nodes.component_rules import component_rule
-from nnet3_graph.nodes.cycles import Cycle, find_cycles
+from nnet3_graph.nodes.cycles import Cycle, find_cycles, reads_of_any_row
 from nnet3_graph.nodes.order import node_groups
 from nnet3_graph.rules import (
     ALWAYS,
@@ -80,7 +80,9 @@ def node_rules(nnet: Nnet) -> NodeRules:
         groups=groups,
         recurrent=tuple(recurrent),
         cycles=tuple(
-            find_cycles(rules, group) if is_recurrent else ()
+            find_cycles({node: reads_of_any_row(rules[node]) for node in group}, group)
+            if is_recurrent
+            else ()
             for group, is_recurrent in zip(groups, recurrent, strict=True)
         ),
         moves=(

@@ -2,7 +2,7 @@
 
 from nnet3_graph.rules.combinations import ALWAYS, NEVER, All, ByTime, First, Optional
 from nnet3_graph.rules.reads import AnyOf, Asked, Fixed, Shift
-from nnet3_graph.rules.rule import Rule
+from nnet3_graph.rules.rule import Leaf, Rule
 
 __all__ = [
     "ALWAYS",
@@ -13,6 +13,7 @@ __all__ = [
     "ByTime",
     "First",
     "Fixed",
+    "Leaf",
     "Optional",
     "Rule",
     "Shift",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import attrs
 
-from nnet3_graph.rules.rule import Rule, Want
+from nnet3_graph.rules.rule import Leaf, Rule, Want
 from nnet3_graph.sets.bit_layout import BitLayout, Bits
 from nnet3_graph.sets.hull import EVERYWHERE, NOWHERE, Hull, join_all, meet
 
@@ -38,6 +38,10 @@ class _Combination(Rule):
         for part in self.parts:
             part.demand(rows, layout, need)
 
+    def leaves(self, rows: Bits, layout: BitLayout) -> Iterator[Leaf]:
+        for part in self.parts:
+            yield from part.leaves(rows, layout)
+
 
 @attrs.frozen
 class All(_Combination):
@@ -61,11 +65,10 @@ class All(_Combination):
         for part in self.parts:
             part.use(rows, layout, have, need)
 
-    def blame(
-        self, rows: Bits, layout: BitLayout, have: Sequence[Bits], missing: list[Bits]
-    ) -> None:
+    def blame(self, rows: Bits, layout: BitLayout, have: Sequence[Bits]) -> Iterator[Leaf]:
         for part in self.parts:
-            part.blame(rows & ~part.available(rows, layout, have), layout, have, missing)
+            lacking = rows & ~part.available(rows, layout, have)
+            yield from part.blame(lacking, layout, have)
 
 
 @attrs.frozen
@@ -137,10 +140,11 @@ class Optional(Rule):
         if rows:
             self.part.use(rows, layout, have, need)
 
-    def blame(
-        self, rows: Bits, layout: BitLayout, have: Sequence[Bits], missing: list[Bits]
-    ) -> None:
-        return
+    def leaves(self, rows: Bits, layout: BitLayout) -> Iterator[Leaf]:
+        return self.part.leaves(rows, layout)
+
+    def blame(self, rows: Bits, layout: BitLayout, have: Sequence[Bits]) -> Iterator[Leaf]:
+        return iter(())
 
 
 @attrs.frozen
@@ -195,8 +199,10 @@ class ByTime(_Combination):
         for part, some in self._split(rows, layout):
             part.use(some, layout, have, need)
 
-    def blame(
-        self, rows: Bits, layout: BitLayout, have: Sequence[Bits], missing: list[Bits]
-    ) -> None:
+    def leaves(self, rows: Bits, layout: BitLayout) -> Iterator[Leaf]:
         for part, some in self._split(rows, layout):
-            part.blame(some, layout, have, missing)
+            yield from part.leaves(some, layout)
+
+    def blame(self, rows: Bits, layout: BitLayout, have: Sequence[Bits]) -> Iterator[Leaf]:
+        for part, some in self._split(rows, layout):
+            yield from part.blame(some, layout, have)

@@ -8,7 +8,7 @@ want        which rows of the sources might the rows in this hull read?
 demand      which rows of the sources might these rows read?
 available   which rows are computable, if exactly these rows of the sources are?
 use         which of the available rows of the sources do these (computable) rows read?
-blame       which missing rows of the sources keep these rows from being computable?
+blame       through which leaves of the rule do missing rows keep these rows from being computable?
 
 Sets of rows are integers in a `BitLayout`; `need` and `have` hold one for each node.
 """
@@ -16,13 +16,16 @@ Sets of rows are integers in a `BitLayout`; `need` and `have` hold one for each 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from nnet3_graph.sets.bit_layout import BitLayout, Bits
 from nnet3_graph.sets.hull import Hull
 
 Want = Callable[[int, Hull], None]
 """Takes a node and a hull of its rows that might be read."""
+
+Leaf = tuple["Rule", Bits]
+"""A rule that reads one source, and some rows."""
 
 
 class Rule(ABC):
@@ -71,11 +74,13 @@ class Rule(ABC):
     def use(self, rows: Bits, layout: BitLayout, have: Sequence[Bits], need: list[Bits]) -> None:
         """Adds to `need` the rows that these rows, all of them computable, read."""
 
-    def blame(
-        self, rows: Bits, layout: BitLayout, have: Sequence[Bits], missing: list[Bits]
-    ) -> None:
-        """Adds to `missing` the absent rows that keep these rows from being computable."""
-        demanded = [0] * len(missing)
-        self.demand(rows, layout, demanded)
-        for source in self.sources:
-            missing[source] |= demanded[source] & ~have[source]
+    def leaves(self, rows: Bits, layout: BitLayout) -> Iterator[Leaf]:
+        """Yields each leaf of the rule, with those of the rows that it is for."""
+        yield self, rows
+
+    def blame(self, rows: Bits, layout: BitLayout, have: Sequence[Bits]) -> Iterator[Leaf]:
+        """Yields the leaves that keep rows from being computable, with the rows that each keeps.
+
+        The rows that such a leaf reads and that are not in `have` are to blame.
+        """
+        return self.leaves(rows, layout)

@@ -200,10 +200,15 @@ class BitLayout:
         if is_table_worthwhile(self.num_bits, bits.bit_count()):
             pattern, x, t = np.nonzero(self.table(bits))
         else:
-            pattern, rest = np.divmod(_bit_numbers(bits), self.pattern)
-            x, t = np.divmod(rest, self.row)
-            inside = (x < self.num_x) & (t < self.num_t)
-            pattern, x, t = pattern[inside], x[inside], t[inside]
+            found = self.indexes_at(_bit_numbers(bits))
+            return found[self.inside(found)]
+        columns = (pattern, t + self.t_first, x + self.x_first)
+        return np.stack(columns, axis=1).astype(np.int32)
+
+    def indexes_at(self, numbers: npt.NDArray[np.int64]) -> IndexArray:
+        """Returns the (K, 3) indexes of the bits of (K,) numbers, with the pattern as n."""
+        pattern, rest = np.divmod(numbers, self.pattern)
+        x, t = np.divmod(rest, self.row)
         columns = (pattern, t + self.t_first, x + self.x_first)
         return np.stack(columns, axis=1).astype(np.int32)
 
