@@ -20,8 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from nnet3_descriptors import Nnet, parse_config, read_nnet
-from nnet3_tools.models.nnet3_report import usual_request
-from nnet3_tools.report import report_page
+from nnet3_tools.report import pooled_frames, report_page, usual_request
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = {"tdnnf": 3, "tdnn-lstm": 3, "xvector": 1, "cnn-tdnnf": 3}
@@ -107,7 +106,8 @@ def main() -> None:
     for name, nnet, every in networks():
         if arguments.network and name not in arguments.network:
             continue
-        request = usual_request(nnet, 51, 2, every, train=True)
+        frames = 200 if pooled_frames(nnet) else 51
+        request = usual_request(nnet, frames, 2, every, train=True)
         take_pictures(program, name, report_page(name, nnet, request, timed=True), arguments.folder)
         print(f"{arguments.folder / name}.html, {len(WIDTHS) + 1} pictures")
 

@@ -13,6 +13,8 @@ from nnet3_descriptors import Nnet, parse_config
 from nnet3_descriptors.drawing import (
     Arc,
     Axes,
+    Box,
+    boxes_svg,
     curves_svg,
     format_tree,
     frames_read,
@@ -211,3 +213,43 @@ def test_names_of_curves() -> None:
 
     heights = [float(y) for y in re.findall(r'class="legend \w+" x="\d+" y="([\d.]+)"', svg)]
     assert sorted(heights) == [TOP + 4, TOP + LINE + 4, TOP + 2 * LINE + 4]
+
+
+def test_boxes() -> None:
+    """A box has four texts, and what another box reads of it is a line, an arc or a recurrence."""
+    boxes = [
+        Box(name="a", corner="2", below="first", below_corner="1 of 3", title="of all <a>"),
+        Box(name="b", kind="more"),
+        Box(name="c"),
+    ]
+    arcs = [Arc(0, 1, "x", False), Arc(0, 2, "0", False), Arc(2, 1, "y", True)]
+    drawing = ElementTree.fromstring(boxes_svg(boxes, arcs, "Three"))
+    svg = "{http://www.w3.org/2000/svg}"
+    groups = drawing.findall(f"{svg}g")
+
+    assert [text.text for text in groups[0].findall(f"{svg}text")] == ["a", "2", "first", "1 of 3"]
+    assert groups[0].findtext(f"{svg}title") == "of all <a>"
+    assert [group.get("class") for group in groups] == ["box layer", "box more", "box layer"]
+    assert [path.get("class") for path in drawing.findall(f"{svg}path")] == [
+        "edge", "tip", "edge", "tip", "edge optional recurrent", "tip recurrent"
+    ]  # fmt: skip
+    assert [text.text for text in drawing.findall(f"{svg}text")] == ["x", "y"]
+
+
+def test_inputs_and_outputs_say_what_they_are(nnet: Nnet) -> None:
+    """A layer may have the name of an output; the boxes tell them apart."""
+    drawing = network_svg(layers_of(nnet))
+
+    assert drawing.count(">input of the network<") == 2
+    assert drawing.count(">output of the network<") == 1
+
+
+def test_levels_of_numbers_of_things() -> None:
+    """Nobody reads "1.5 jobs" beside a curve of whole numbers; without names it is wider."""
+    curve = np.arange(3.0), np.array([1.0, 2.0, 1.0])
+    axes = Axes(title="Jobs", x_title="iteration", y_start=0.0, y_step=1.0)
+    named, nameless = (curves_svg({name: curve}, axes) for name in ("jobs", ""))
+
+    assert re.findall(r'class="tick"[^>]*>([^<]*)<', nameless) == ["0", "1", "2"]
+    ends = [float(re.findall(r"L ([\d.]+) [\d.]+\"", svg)[0]) for svg in (named, nameless)]
+    assert ends == [530, 616]

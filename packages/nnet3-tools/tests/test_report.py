@@ -17,8 +17,8 @@ from nnet3_descriptors import Nnet, parse_config, write_nnet
 from nnet3_descriptors.drawing import layers_of
 from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
 from nnet3_runtime_cuda import NnetComputer
-from nnet3_tools.models.nnet3_report import command, usual_request
-from nnet3_tools.report import report_page
+from nnet3_tools.models.nnet3_report import command
+from nnet3_tools.report import report_page, usual_request
 from nnet3_tools.report.component_facts import component_facts, rank_of
 from nnet3_tools.report.frames_picture import frames_svg
 from nnet3_tools.report.page import described_rows
@@ -86,7 +86,7 @@ def test_dead_units(nnet: Nnet) -> None:
     facts = list(component_facts(nnet.with_components({"tdnn1.relu": counted})))
 
     assert facts[1].warning == "2 of 16 units dead"
-    assert facts[1].activity == "positive in 44% of frames"
+    assert facts[1].activity == "positive in 44 % of frames"
 
 
 def test_composite_component() -> None:
@@ -118,7 +118,7 @@ def test_frames_computed(nnet: Nnet) -> None:
     }
 
     assert drawn == {
-        "ivector: 1 frames, 0 to 0": 1,
+        "ivector: 1 frame, 0 to 0": 1,
         "input: 5 frames, -1 to 3": 5,
         "tdnn1: 4 frames, 0 to 3": 4,
         "rnn: 4 frames, 0 to 3": 4,
@@ -139,6 +139,40 @@ def test_frames_of_a_long_request(nnet: Nnet) -> None:
     picture = frames_svg(nnet, build_computation_graph(nnet, many), layers_of(nnet))
 
     assert picture.count("<rect") == len(layers_of(nnet))
+
+
+def test_names_beside_the_frames() -> None:
+    """A name has up to 32 letters, and the picture as much room as the longest name needs."""
+    nnet = parse_config(
+        "input-node name=input dim=4\n"
+        "component name=a type=TanhComponent dim=4\n"
+        "component-node name=prefinal-chain.2.batchnorm component=a input=input\n"
+        f"component-node name={'long' * 9} component=a input=prefinal-chain.2.batchnorm\n"
+        f"output-node name=output input={'long' * 9}\n"
+    )
+    request = usual_request(nnet, 3, 1, 1, train=False)
+    picture = frames_svg(nnet, build_computation_graph(nnet, request), layers_of(nnet))
+
+    assert ">prefinal-chain.2.batchnorm</text>" in picture
+    assert f">{('long' * 8)[:31]}…</text>" in picture
+    assert 'class="name" x="234.0"' in picture  # 32 letters of 7 pixels, and 10
+
+
+def test_nodes_of_components() -> None:
+    """The table names the nodes of a component that has other ones than its own name."""
+    nnet = parse_config(
+        "input-node name=input dim=4\n"
+        "component name=a type=TanhComponent dim=4\n"
+        "component name=b type=TanhComponent dim=4\n"
+        "component name=c type=TanhComponent dim=4\n"
+        "component-node name=a component=a input=input\n"
+        + "".join(f"component-node name=b{n} component=b input=a\n" for n in range(5))
+        + "output-node name=output input=b4\n"
+    )
+    facts = {each.name: each.nodes for each in component_facts(nnet)}
+
+    assert facts == {"a": "", "b": "b0, b1, b2 and 2 more", "c": "none"}
+    assert "<th>nodes</th>" in report_page("shared", nnet)
 
 
 def test_frames_read() -> None:
@@ -265,7 +299,7 @@ def test_legend(nnet: Nnet) -> None:
     for text in (
         "the one before, the one after",
         "at t = 0</b> that",
-        "times 0.66</b>",
+        "times 0.5</b>",
         "a recurrence",
         "also works without",
     ):

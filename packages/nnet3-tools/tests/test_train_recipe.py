@@ -6,14 +6,18 @@ import html.parser
 import importlib.util
 import re
 import sys
+from itertools import pairwise
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from nnet3_descriptors import read_nnet
 from nnet3_tables import MatrixWriter
 from nnet3_tools.report import training_page
+from nnet3_tools.report.training_page import MOST_TICKS, round_iterations
 from nnet3_tools.training import nnet3_train_recipe
 from nnet3_tools.training.nnet3_train_recipe import write_report
 from nnet3_training.recipes import TrainingRun
@@ -112,6 +116,39 @@ def test_a_job_that_diverges(folder: Path) -> None:
     assert all(f"{int(job)} of 2</td><td>the objective at" in page for _, job in warnings)
 
 
+def test_a_layer_that_begins_with_zeros(folder: Path) -> None:
+    """A change relative to zeros is no number: the field is empty, and the row keeps its place."""
+    lines = CONFIG.splitlines()
+    [classes] = [line for line in lines if line.startswith("component name=classes")]
+    zeros = f"{classes} param-stddev=0 bias-stddev=0"
+    config = "\n".join([zeros, *(line for line in lines if line != classes)])
+    (folder / "nnet.config").write_text(config)
+    done = recipe(*DATA, *OPTIONS, "--num-epochs=2", "--report=page.html", "run")
+
+    assert done.returncode == 0, done.stderr
+    first, *others = TrainingRun.read(folder / "run").iterations
+    assert list(first.changes) == ["hidden"]
+    assert all(list(record.changes) == ["classes", "hidden"] for record in others)
+    page = (folder / "page.html").read_text()
+    table = page.partition("<h2>Relative change of parameters</h2>")[2]
+    assert re.findall(r"<tr><td>(\w+)</td>(<td></td>)?", table)[:2] == [
+        ("classes", "<td></td>"), ("hidden", "")
+    ]  # fmt: skip
+
+
+@given(st.integers(0, 1), st.integers(0, 5000))
+def test_numbers_below_a_curve(first: int, length: int) -> None:
+    """There are a few multiples of a round number, evenly apart, within the range."""
+    ticks = round_iterations(np.array([first, first + length], np.float64))
+
+    assert all(first <= tick <= first + length for tick in ticks)
+    assert len(ticks) <= MOST_TICKS
+    assert len(ticks) >= min(length + 1, 3)
+    distances = {after - before for before, after in pairwise(ticks)}
+    assert len(distances) <= 1
+    assert all(str(step).rstrip("0") in ("1", "2", "5") for step in distances)
+
+
 def check_page(page: str) -> None:
     """The page is well formed, needs no other file, and shows everything."""
     parser = Elements()
@@ -125,7 +162,7 @@ def check_page(page: str) -> None:
     for name in ("hidden", "classes", "held out</text>", "trained on</text>", "in training</text>"):
         assert name in page
     assert "<p>None in any iteration.</p>" in page.partition("<h2>Saturated units</h2>")[2]
-    assert "<th>dropout_schedule</th><td>none</td>" in page
+    assert '<th>--dropout-schedule</th><td class="wrapped">none</td>' in page
 
 
 class Elements(html.parser.HTMLParser):

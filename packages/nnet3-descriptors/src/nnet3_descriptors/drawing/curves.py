@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 640, 240, 70, 36, 16, 110
+NAMELESS = 24
+"""The room on the right if no curve has a name."""
 LINE = 16
 """The least distance between names of curves."""
 
@@ -53,6 +55,7 @@ class Axes:
         y_text: Makes the text of a number on the left.
         y_start: A number at or below which the axis on the left begins; None for the lowest number
             of the curves.
+        y_step: The least distance of the levels on the left, 1 for numbers of things; 0 for any.
     """
 
     title: str
@@ -60,6 +63,7 @@ class Axes:
     x_ticks: Sequence[tuple[float, str]] = ()
     y_text: Callable[[float], str] = _short
     y_start: float | None = None
+    y_step: float = 0.0
 
 
 def curves_svg(curves: Mapping[str, tuple[Array, Array]], axes: Axes) -> str:
@@ -79,10 +83,12 @@ def curves_svg(curves: Mapping[str, tuple[Array, Array]], axes: Axes) -> str:
         np.concatenate([*(each[which] for each in finite.values()), np.zeros(0)])
         for which in (0, 1)
     )
-    levels = _levels(*_range(all_y if axes.y_start is None else np.append(all_y, axes.y_start)))
+    y_range = _range(all_y if axes.y_start is None else np.append(all_y, axes.y_start))
+    levels = _levels(*y_range, axes.y_step)
     lowest, highest = float(levels[0]), float(levels[-1])
     first, last = _range(all_x)
-    inner_width, inner_height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+    right = WIDTH - (RIGHT if any(curves) else NAMELESS)
+    inner_width, inner_height = right - LEFT, HEIGHT - TOP - BOTTOM
 
     def x_of(values: Array) -> Array:
         return LEFT + inner_width * (values - first) / (last - first)
@@ -92,7 +98,7 @@ def curves_svg(curves: Mapping[str, tuple[Array, Array]], axes: Axes) -> str:
 
     shapes = []
     for y, at in zip(levels.tolist(), y_of(levels).tolist(), strict=True):
-        shapes.append(f'<path class="grid" d="M {LEFT} {at:g} H {WIDTH - RIGHT}"/>')
+        shapes.append(f'<path class="grid" d="M {LEFT} {at:g} H {right}"/>')
         text = escape(axes.y_text(y))
         shapes.append(f'<text class="tick" x="{LEFT - 8}" y="{at + 4:g}">{text}</text>')
     for x, text in axes.x_ticks:
@@ -111,7 +117,7 @@ def curves_svg(curves: Mapping[str, tuple[Array, Array]], axes: Axes) -> str:
         shapes.append(f'<path class="curve {kind}" d="M {path}"/>')
         at = names_at[name] + 4
         shapes.append(
-            f'<text class="legend {kind}" x="{WIDTH - RIGHT + 10}" y="{at:g}">{escape(name)}</text>'
+            f'<text class="legend {kind}" x="{right + 10}" y="{at:g}">{escape(name)}</text>'
         )
     middle = LEFT + inner_width / 2
     shapes.append(
@@ -142,9 +148,9 @@ def _range(values: Array) -> tuple[float, float]:
     return (low, high) if high > low else (low - 0.5, high + 0.5)
 
 
-def _levels(low: float, high: float) -> Array:
+def _levels(low: float, high: float, least: float) -> Array:
     """Round numbers, evenly apart, that enclose a range, or miss its ends by a little of a step."""
-    rough = (high - low) / 4
+    rough = max((high - low) / 4, least)
     power = float(10.0 ** np.floor(np.log10(rough)))
     step = power * next(each for each in (1, 2, 2.5, 5, 10) if each * power >= rough * (1 - 1e-9))
     first, last = np.floor(low / step + 0.02), np.ceil(high / step - 0.02)

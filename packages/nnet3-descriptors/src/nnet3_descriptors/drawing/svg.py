@@ -1,9 +1,8 @@
-"""The layers of a network from top to bottom, as SVG.
+"""Boxes from top to bottom with what each of them reads, as SVG: the layers of a network, or steps.
 
-A short line leads to a layer from the layer above it. If it reads a layer further up, an arc on the
-right leads from there. If it reads itself or a layer below (a recurrence), a dashed arc on the left
-does. Arcs that are long lie further out than the shorter ones that they span, so none crosses a
-box.
+A short line leads to a box from the box above it. If it reads a box further up, an arc on the right
+leads from there. If it reads itself or a box below (a recurrence), an arc on the left does. Arcs
+that are long lie further out than the shorter ones that they span, so none crosses a box.
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ STYLE = """
 .nnet3-network .input rect, .nnet3-network .output rect {
   fill: var(--nnet3-accent, #2778c4); fill-opacity: .15; stroke: var(--nnet3-accent, #2778c4);
   stroke-opacity: 1; }
+.nnet3-network .more rect { fill: none; stroke-dasharray: 5 4; stroke-opacity: .5; }
 .nnet3-network .name { font-weight: 600; }
 .nnet3-network .parts, .nnet3-network .parameters, .nnet3-network .dims { fill-opacity: .7;
   font-size: 12px; }
@@ -46,14 +46,35 @@ STYLE = """
 """Text has the colour of the page around, light or dark; only this drawing uses these names."""
 
 
-@attrs.frozen
-class Arc:
-    """A read of another layer than the one above.
+@attrs.frozen(kw_only=True)
+class Box:
+    """A box of a drawing, with two lines of text.
 
     Attributes:
-        source: The number of the layer that is read.
-        target: The number of the layer that reads.
-        label: The offsets, separated by commas.
+        name: The first line.
+        corner: What stands at the right end of the first line.
+        below: The second line.
+        below_corner: What stands at the right end of the second line.
+        kind: "layer"; "input" or "output", which have a colour; or "more", for what is left out.
+        title: What a browser shows to those who point at the box.
+    """
+
+    name: str
+    corner: str = ""
+    below: str = ""
+    below_corner: str = ""
+    kind: str = "layer"
+    title: str = ""
+
+
+@attrs.frozen
+class Arc:
+    """What a box reads from another box, or from itself.
+
+    Attributes:
+        source: The number of the box that is read.
+        target: The number of the box that reads.
+        label: What stands at the arc; "0" for nothing.
         is_dashed: Whether everything in it is optional.
     """
 
@@ -74,27 +95,37 @@ class Arc:
 
 
 def network_svg(layers: Sequence[Layer]) -> str:
-    """Draws layers as an SVG element.
-
-    It can be a file, or part of an HTML page, whose colour of text it takes; a page may set
-    `--nnet3-accent` and `--nnet3-recurrent` for the colours of labels and recurrences.
-    """
+    """Draws layers as an SVG element; see `boxes_svg`."""
     number_of = {node: number for number, layer in enumerate(layers) for node in layer.nodes}
-    below: list[Arc] = []
-    right: list[Arc] = []
-    left: list[Arc] = []
+    arcs: list[Arc] = []
     for target, layer in enumerate(layers):
         by_source: dict[int, list[Read]] = {}
         for read in layer.reads:
             by_source.setdefault(number_of[read.source], []).append(read)
         for source, reads in by_source.items():
             label = ", ".join(read.text for read in reads)
-            arc = Arc(source, target, label, all(read.is_optional for read in reads))
-            (below if source == target - 1 else right if source < target else left).append(arc)
+            arcs.append(Arc(source, target, label, all(read.is_optional for read in reads)))
+    return boxes_svg([_box_of(layer) for layer in layers], arcs, "The layers of the network")
+
+
+def boxes_svg(boxes: Sequence[Box], arcs: Sequence[Arc], title: str) -> str:
+    """Draws boxes, one below the other, and what they read, as an SVG element.
+
+    It can be a file, or part of an HTML page, whose colour of text it takes; a page may set
+    `--nnet3-accent` and `--nnet3-recurrent` for the colours of labels and recurrences.
+
+    Args:
+        boxes: The boxes, from top to bottom.
+        arcs: What they read; each pair of boxes at most once.
+        title: What the drawing shows, for those who cannot see it.
+    """
+    below = [arc for arc in arcs if arc.source == arc.target - 1]
+    right = [arc for arc in arcs if arc.source < arc.target - 1]
+    left = [arc for arc in arcs if arc.source >= arc.target]
     right_places, right_width = _places(right)
     left_places, left_width = _places(left)
     width = left_width + BOX_WIDTH + right_width
-    height = 2 * MARGIN + len(layers) * (BOX_HEIGHT + GAP) - GAP
+    height = 2 * MARGIN + len(boxes) * (BOX_HEIGHT + GAP) - GAP
     shapes = [
         *(shape for arc in below for shape in _line(arc, left_width + BOX_WIDTH / 2)),
         *(
@@ -107,18 +138,15 @@ def network_svg(layers: Sequence[Layer]) -> str:
             for arc, out in zip(left, left_places, strict=True)
             for shape in _arc(arc, left_width, -out)
         ),
-        *(
-            shape
-            for number, layer in enumerate(layers)
-            for shape in _box(layer, number, left_width)
-        ),
+        *(shape for number, box in enumerate(boxes) for shape in _box(box, number, left_width)),
     ]
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="nnet3-network" width="{width}" '
         f'height="{height}" viewBox="0 0 {width} {height}" role="img">'
     )
-    title = "<title>The layers of the network</title>"
-    return "\n".join([head, title, f"<style>{STYLE}</style>", *shapes, "</svg>"])
+    return "\n".join(
+        [head, f"<title>{escape(title)}</title>", f"<style>{STYLE}</style>", *shapes, "</svg>"]
+    )
 
 
 def lanes(arcs: Sequence[Arc]) -> list[int]:
@@ -148,25 +176,34 @@ def _top(number: int) -> float:
     return MARGIN + number * (BOX_HEIGHT + GAP)
 
 
-def _box(layer: Layer, number: int, left: float) -> Iterator[str]:
-    y = _top(number)
-    size = f'width="{BOX_WIDTH}" height="{BOX_HEIGHT}"'
-    yield f'<g class="box {layer.kind}">'
-    yield f"<title>{escape(', '.join(layer.nodes))}</title>"
-    yield f'<rect x="{left}" y="{y}" {size} rx="6"/>'
-    dims = (
-        f"{layer.output_dim}"
-        if layer.kind != "layer"
-        else f"{layer.input_dim} → {layer.output_dim}"
+def _box_of(layer: Layer) -> Box:
+    if layer.kind == "layer":
+        dims, below = f"{layer.input_dim} → {layer.output_dim}", " → ".join(layer.parts)
+    else:
+        dims, below = f"{layer.output_dim}", f"{layer.kind} of the network"
+    return Box(
+        name=layer.name,
+        corner=dims,
+        below=below,
+        below_corner=f"{layer.num_parameters:,}" if layer.num_parameters else "",
+        kind=layer.kind,
+        title=", ".join(layer.nodes),
     )
-    yield _text(left + 12, y + 18, _cut(layer.name, 36), "name")
-    yield _text(left + BOX_WIDTH - 12, y + 18, dims, "dims")
-    parameters = f"{layer.num_parameters:,}" if layer.num_parameters else ""
-    if layer.parts:
-        room = (BOX_WIDTH - 32) // LETTER - len(parameters)
-        yield _text(left + 12, y + 35, _cut(" → ".join(layer.parts), room), "parts")
-    if parameters:
-        yield _text(left + BOX_WIDTH - 12, y + 35, parameters, "parameters")
+
+
+def _box(box: Box, number: int, left: float) -> Iterator[str]:
+    y, right = _top(number), left + BOX_WIDTH - 12
+    size = f'width="{BOX_WIDTH}" height="{BOX_HEIGHT}"'
+    yield f'<g class="box {box.kind}">'
+    yield f"<title>{escape(box.title)}</title>"
+    yield f'<rect x="{left}" y="{y}" {size} rx="6"/>'
+    yield _text(left + 12, y + 18, _cut(box.name, 36), "name")
+    yield _text(right, y + 18, box.corner, "dims")
+    if box.below:
+        room = (BOX_WIDTH - 32) // LETTER - len(box.below_corner)
+        yield _text(left + 12, y + 35, _cut(box.below, room), "parts")
+    if box.below_corner:
+        yield _text(right, y + 35, box.below_corner, "parameters")
     yield "</g>"
 
 

@@ -13,11 +13,10 @@ from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, common_optio
 from nnet3_tools.streams import readable
 
 if TYPE_CHECKING:
-    from nnet3_descriptors import Nnet
     from nnet3_graph import ComputationRequest
 
 NAME = "nnet3-report"
-USUAL_FRAMES = 50
+USUAL_FRAMES, USUAL_UTTERANCE = 50, 200
 
 
 @click.command(cls=KaldiCommand)
@@ -27,7 +26,9 @@ USUAL_FRAMES = 50
 @click.option(
     "--frames",
     type=click.IntRange(min=0),
-    help=f"Frames of output to request; 0 for no request. [default: {USUAL_FRAMES}]",
+    help="Frames of output to request; of a network that pools over whole utterances (x-vectors), "
+    "frames of the utterance. 0 for no request. "
+    f"[default: {USUAL_FRAMES}; {USUAL_UTTERANCE} for an utterance]",
 )
 @click.option("--sequences", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option(
@@ -61,7 +62,7 @@ def command(
     """
     from nnet3_descriptors.files import write_atomically
 
-    from nnet3_tools.report import report_page
+    from nnet3_tools.report import pooled_frames, report_page, usual_request
 
     with readable(model_in) as source:
         nnet = nnet3_descriptors.read_nnet(source)
@@ -71,14 +72,15 @@ def command(
     elif frames == 0:
         page = report_page(name, nnet)
     else:
+        asked = frames or (USUAL_UTTERANCE if pooled_frames(nnet) else USUAL_FRAMES)
         try:
-            request = usual_request(nnet, frames or USUAL_FRAMES, sequences, every, train=train)
+            request = usual_request(nnet, asked, sequences, every, train=train)
             page = report_page(name, nnet, request, timed=time)
         except (nnet3_graph.NotComputableError, nnet3_graph.ContextError) as error:
             if frames is not None:
                 raise
             reason = str(error).splitlines()[0].rstrip(":")
-            log(NAME, f"the page is without a request, as {USUAL_FRAMES} frames fail: {reason}")
+            log(NAME, f"the page is without a request, as {asked} frames fail: {reason}")
             page = report_page(name, nnet)
     write_atomically(page_out, [page.encode()])
 
@@ -93,40 +95,6 @@ def saved_request(path: str) -> ComputationRequest:
         return nnet3_graph.ComputationRequest.load(path)
     except nnet3_descriptors.SerializationError as error:
         raise nnet3_descriptors.SerializationError(f"{path}: {error}") from error
-
-
-def usual_request(
-    nnet: Nnet, frames: int, sequences: int, every: int, *, train: bool
-) -> ComputationRequest:
-    """A request for every `every`-th frame of the first output, with full context.
-
-    Inputs other than "input" are given at t = 0, as i-vectors are.
-
-    Raises:
-        ContextError: The network has no finite context.
-    """
-    import numpy as np
-
-    left, right = nnet3_graph.compute_context(nnet)
-    names = [node.name for node in nnet.output_nodes]
-    output = "output" if "output" in names else names[0]
-    wanted = [(n, t, 0) for t in range(0, frames, every) for n in range(sequences)]
-    inputs = [
-        nnet3_graph.IoSpecification.from_range(node.name, -left, frames + right, n=sequences)
-        if node.name == "input"
-        else nnet3_graph.IoSpecification.from_range(node.name, 0, 1, n=sequences)
-        for node in nnet.input_nodes
-    ]
-    return nnet3_graph.ComputationRequest(
-        inputs=inputs,
-        outputs=[
-            nnet3_graph.IoSpecification(
-                name=output, indexes=np.array(wanted, np.int32), has_deriv=train
-            )
-        ],
-        need_model_derivative=train,
-        store_component_stats=train,
-    )
 
 
 def main() -> None:

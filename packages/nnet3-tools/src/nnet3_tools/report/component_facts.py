@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors import Component, Nnet
+from nnet3_descriptors import Component, ComponentNode, Nnet
 from nnet3_descriptors.components import (
     BatchNormComponent,
     RectifiedLinearComponent,
@@ -21,6 +22,9 @@ Array = npt.NDArray[np.float32]
 
 SMALLEST_RANK, LARGEST_RANK = 8, 2048
 """The rank is shown of matrices whose smaller side is within these: larger ones take seconds."""
+
+MOST_NODES = 3
+"""The most nodes of a component that are named."""
 
 ENERGY = 0.9
 """The part of the sum of squares that the singular values counted by the rank hold."""
@@ -44,6 +48,7 @@ class ComponentFacts:
             frame alone.
         activity: The statistics in words, such as "positive in 31 % of frames".
         warning: A finding that deserves a look, such as "3 of 64 units are dead".
+        nodes: The nodes that use it, such as "a, b"; "" if it is one of the same name.
     """
 
     name: str
@@ -58,10 +63,15 @@ class ComponentFacts:
     frames: str = ""
     activity: str = ""
     warning: str = ""
+    nodes: str = ""
 
 
 def component_facts(nnet: Nnet) -> Iterator[ComponentFacts]:
     """Returns the facts of all components, in their order."""
+    nodes: dict[str, list[str]] = defaultdict(list)
+    for node in nnet.nodes:
+        if isinstance(node, ComponentNode):
+            nodes[node.component].append(node.name)
     for name, component in zip(nnet.component_names, nnet.components, strict=True):
         facts = ComponentFacts(
             name=name,
@@ -71,8 +81,14 @@ def component_facts(nnet: Nnet) -> Iterator[ComponentFacts]:
             num_parameters=component.num_parameters,
             learning_rate=getattr(component, "learning_rate", None),
             frames=frames_read(component),
+            nodes="" if nodes[name] == [name] else _listed(nodes[name]),
         )
         yield _with_statistics(_with_matrix(facts, component), component)
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:MOST_NODES]) or "none"
+    return f"{shown} and {len(names) - MOST_NODES:,} more" if len(names) > MOST_NODES else shown
 
 
 def _with_matrix(facts: ComponentFacts, component: Component) -> ComponentFacts:
@@ -113,7 +129,7 @@ def _with_statistics(facts: ComponentFacts, component: Component) -> ComponentFa
                 return facts
             average = float(component.deriv_avg.mean())
             if isinstance(component, RectifiedLinearComponent):
-                activity, what = f"positive in {average:.0%} of frames", "dead"
+                activity, what = f"positive in {100 * average:.0f} % of frames", "dead"
             else:
                 activity, what = f"average derivative {average:.2f}", "saturated"
             return attrs.evolve(facts, activity=activity, warning=_of_units(*units, what))

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from nnet3_compiler.drawing import memory_svg
 from nnet3_descriptors import ComponentNode, NetworkError, Nnet, compute_context
-from nnet3_descriptors.drawing import layers_of, network_svg
+from nnet3_descriptors.drawing import Layer, layers_of, network_svg
 from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
 
 from nnet3_tools.report.component_facts import component_facts
 from nnet3_tools.report.frames_picture import frames_svg
 from nnet3_tools.report.program_facts import program_facts
 from nnet3_tools.report.rendering import rendered
+from nnet3_tools.report.step_facts import step_facts
+from nnet3_tools.report.steps_picture import described_frames, steps_picture
+from nnet3_tools.report.usual_requests import pooled_frames
 
 if TYPE_CHECKING:
     from nnet3_tools.report.program_facts import ProgramFacts
 
 MOST_LINES = 3000
 """The most lines of a program on the page."""
+
+MOST_STEPS = 500
+"""The most rows of the table of steps."""
 
 
 def report_page(
@@ -50,37 +57,66 @@ def report_page(
         times = time_facts(nnet, request, program.optimized)
     facts = list(component_facts(nnet))
     layers = layers_of(nnet)
-    number_of = {node: number for number, layer in enumerate(layers) for node in layer.nodes}
     return rendered(
         "page.html",
         name=name,
         nnet=nnet,
         context=_context(nnet),
+        pooled_frames=pooled_frames(nnet),
         used=sum(isinstance(node, ComponentNode) for node in nnet.nodes),
         drawing=network_svg(layers),
-        has_recurrence=any(
-            number_of[read.source] >= number
-            for number, layer in enumerate(layers)
-            for read in layer.reads
-        ),
-        has_optional=any(read.is_optional for layer in layers for read in layer.reads),
-        has_offsets=any(read.offset for layer in layers for read in layer.reads),
-        labels=" ".join(read.text for layer in layers for read in layer.reads),
+        key=_key(layers),
         facts=facts,
         most_parameters=max((each.num_parameters for each in facts), default=0) or 1,
+        shows_nodes=any(each.nodes for each in facts),
         shows_frames=any(each.frames for each in facts),
         shows_activity=any(each.activity for each in facts),
         warnings=[each for each in facts if each.warning],
+        request=request,
         given=_rows_of(request.inputs if request else ()),
         wanted=_rows_of(request.outputs if request else ()),
-        request=request,
         program=program,
         times=times,
         curves=_curves(program),
-        frames=frames_svg(nnet, build_computation_graph(nnet, request), layers) if request else "",
+        **_graph_facts(nnet, request, layers),
         lines=[] if program is None else program.listing.splitlines()[:MOST_LINES],
         most_lines=MOST_LINES,
+        most_steps=MOST_STEPS,
     )
+
+
+def _graph_facts(
+    nnet: Nnet, request: ComputationRequest | None, layers: Sequence[Layer]
+) -> dict[str, Any]:
+    """What the page says about the rows and steps of a request."""
+    if request is None:
+        return {"frames": "", "steps": (), "picture": None}
+    graph = build_computation_graph(nnet, request)
+    facts = step_facts(nnet, request, graph)
+    return {
+        "frames": frames_svg(nnet, graph, layers),
+        "steps": facts.steps,
+        "picture": steps_picture(nnet, facts, layers),
+    }
+
+
+def _key(layers: Sequence[Layer]) -> dict[str, str | bool]:
+    """What the drawing of the network has and the key explains, with labels of this drawing."""
+    number_of = {node: number for number, layer in enumerate(layers) for node in layer.nodes}
+    reads = [(number, read) for number, layer in enumerate(layers) for read in layer.reads]
+
+    def label(pattern: str) -> str:
+        found = (re.search(pattern, read.text) for _, read in reads)
+        return next((match[0] for match in found if match), "")
+
+    return {
+        "has_recurrence": any(number_of[read.source] >= number for number, read in reads),
+        "has_optional": any(read.is_optional for _, read in reads),
+        "has_offsets": any(read.offset for _, read in reads),
+        "frame": label(r"at t = -?\d+"),
+        "factor": label(r"times \S+"),
+        "descriptor": label(r".*\(.*"),
+    }
 
 
 def _context(nnet: Nnet) -> tuple[int, int] | None:
@@ -100,13 +136,7 @@ def described_rows(io: IoSpecification) -> str:
     """Returns how many rows there are, and of which frames and sequences."""
     sequences, frames = (np.unique(io.indexes[:, column]).tolist() for column in (0, 1))
     rows = f"{len(io.indexes):,} row{'s' if len(io.indexes) > 1 else ''}"
-    if len(frames) == 1:
-        which = f"frame {frames[0]}"
-    else:
-        which = f"frames {frames[0]} to {frames[-1]}"
-        steps = set(np.diff(frames).tolist())
-        if steps != {1}:
-            which += f", every {steps.pop()} frames" if len(steps) == 1 else ", not all of them"
+    which = described_frames(frames)
     if len(sequences) > 1:
         which += f", of {len(sequences):,} sequences"
     return f"{rows} ({which})"

@@ -33,7 +33,6 @@ class ProgramFacts:
     """The program of a request.
 
     Attributes:
-        steps: Nodes that are computed together, with the rows of each.
         stages: The computation as compiled, and after each pass that changed it.
         compiled_bytes: Bytes of matrices after each command, as compiled.
         optimized_bytes: Bytes of matrices after each command, after all passes.
@@ -41,7 +40,6 @@ class ProgramFacts:
         listing: The text of that computation.
     """
 
-    steps: tuple[tuple[str, int], ...]
     stages: tuple[Stage, ...]
     compiled_bytes: npt.NDArray[np.int64]
     optimized_bytes: npt.NDArray[np.int64]
@@ -58,11 +56,11 @@ def program_facts(nnet: Nnet, request: ComputationRequest) -> ProgramFacts:
     """
     compiled = compile_computation(nnet, request)
     summaries = pass_summaries()
-    stages, last = [_stage("compiled", compiled, "the program as the compiler made it.")], compiled
+    stages, last = [_stage("compiled", compiled, "The program as the compiler made it.")], compiled
     for name, last in optimize_in_steps(nnet, compiled):
-        stages.append(_stage(name, last, summaries[name]))
+        summary = summaries[name]
+        stages.append(_stage(name, last, f"{summary[0].upper()}{summary[1:]}"))
     return ProgramFacts(
-        steps=tuple(compiled.steps_by_node(nnet)),
         stages=tuple(stages),
         compiled_bytes=live_bytes(compiled),
         optimized_bytes=live_bytes(last),

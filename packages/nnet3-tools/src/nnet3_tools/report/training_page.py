@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
@@ -12,6 +13,12 @@ from nnet3_descriptors.drawing import Axes, curves_svg
 from nnet3_training.recipes import Figure, IterationRecord, TrainingRun
 
 from nnet3_tools.report.rendering import rendered
+
+JOBS = "Jobs"
+"""The title of the curve of the number of jobs."""
+
+MOST_TICKS = 8
+"""The most numbers below a curve."""
 
 MOST_COLUMNS = 25
 """The most iterations in a table; longer runs leave some out."""
@@ -102,10 +109,10 @@ def _drawings(run: TrainingRun) -> list[tuple[str, str]]:
         ("Effective learning rate", lambda record: record.learning_rate),
         ("Seconds of an iteration", lambda record: record.seconds),
         ("Frames per second", _frames_per_second),
-        ("Jobs", lambda record: float(len(record.jobs))),
+        (JOBS, lambda record: float(len(record.jobs))),
     ):
         values = {_iteration(record): value(record) for record in records}
-        if title != "Jobs" or len({*values.values()}) > 1:
+        if title != JOBS or len({*values.values()}) > 1:
             drawings.append((title, _drawn(title, {"": _series(values)}, run)))
     if records[0].dropout:
         title = "Part of values that dropout drops"
@@ -164,15 +171,30 @@ def _series(values: Mapping[int, float]) -> tuple[Array, Array]:
 
 
 def _drawn(title: str, curves: Mapping[str, tuple[Array, Array]], run: TrainingRun) -> str:
-    numbers = sorted({float(x) for xs, _ in curves.values() for x in xs})
-    ticks = [numbers[n] for n in _chosen(len(numbers), 6)]
+    numbers = np.concatenate([np.zeros(0), *(xs for xs, _ in curves.values())])
+    counts_jobs = title == JOBS
     axes = Axes(
         title=title,
         x_title="iteration",
-        x_ticks=[(x, f"{x:g}") for x in ticks],
+        x_ticks=[(x, f"{x:g}") for x in round_iterations(numbers)],
         y_text="{:,.7g}".format,
+        y_start=0.0 if counts_jobs else None,
+        y_step=1.0 if counts_jobs else 0.0,
     )
     return curves_svg(curves, axes)
+
+
+def round_iterations(numbers: Array) -> list[int]:
+    """Returns at most `MOST_TICKS` multiples of a round number, within the range of numbers."""
+    if not len(numbers):
+        return []
+    first, last = int(numbers.min()), int(numbers.max())
+    steps = (base * 10**power for power in itertools.count() for base in (1, 2, 5))
+    for step in steps:
+        ticks = range(-(-first // step) * step, last + 1, step)
+        if len(ticks) <= MOST_TICKS:
+            return list(ticks)
+    raise AssertionError("some step is larger than the range")
 
 
 def _chosen(count: int, most: int) -> list[int]:
@@ -186,11 +208,13 @@ def _chosen(count: int, most: int) -> list[int]:
 
 
 def _tables(records: Sequence[IterationRecord]) -> list[Table]:
+    names = _names([record.changes for record in records])
     return [
         _table(
             "Relative change of parameters",
             "By how many per cent an iteration changed the parameters of each component: the "
-            "2-norm of the change, relative to the 2-norm of the parameters before.",
+            "2-norm of the change, relative to the 2-norm of the parameters before. A field is "
+            "empty if these were all 0.",
             records,
             lambda record: record.changes,
             largest=0.2,
@@ -201,7 +225,7 @@ def _tables(records: Sequence[IterationRecord]) -> list[Table]:
             "max-change scaled it down, on average over jobs. The last line is the limit for all "
             "parameters together.",
             records,
-            _clipped,
+            lambda record: _clipped(record, names),
             largest=1.0,
         ),
         _table(
@@ -215,13 +239,18 @@ def _tables(records: Sequence[IterationRecord]) -> list[Table]:
     ]
 
 
-def _clipped(record: IterationRecord) -> dict[str, float]:
-    names = [*record.changes, ""]
+def _clipped(record: IterationRecord, names: Sequence[str]) -> dict[str, float]:
     return {
         name or "all parameters": sum(job.clipped.get(name, 0.0) for job in record.jobs)
         / max(len(record.jobs), 1)
-        for name in names
+        for name in (*names, "")
     }
+
+
+def _names(found: Sequence[Mapping[str, float]]) -> list[str]:
+    """All names, in the order of the mapping that has most: others may lack some components."""
+    fullest = max(found, key=len, default={})
+    return list(dict.fromkeys(name for each in (fullest, *found) for name in each))
 
 
 def _table(
@@ -234,7 +263,6 @@ def _table(
 ) -> Table:
     shown = [records[number] for number in _chosen(len(records), MOST_COLUMNS)]
     found = [values(record) for record in shown]
-    names = list(dict.fromkeys(name for each in found for name in each))
     return Table(
         title=title,
         note=note,
@@ -247,6 +275,6 @@ def _table(
                 else None
                 for each in found
             )
-            for name in names
+            for name in _names(found)
         },
     )

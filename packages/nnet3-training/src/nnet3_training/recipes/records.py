@@ -72,7 +72,7 @@ class IterationRecord:
         learning_rate: The effective rate.
         jobs: Its jobs.
         changes: By component with parameters, the norm of their change relative to their norm
-            before.
+            before; without those whose parameters were all zero before and are not any more.
         saturation: By nonlinearity, the share of saturated units.
         seconds: How long it took.
         dropout: By pattern of names, the part of values that was dropped, if there is a schedule.

@@ -366,7 +366,7 @@ def _tidy(run: TrainingRun, newest: int) -> None:
 def _relative_changes(old: Nnet, new: Nnet) -> dict[str, float]:
     """By component with parameters, the norm of their change, relative to their norm before.
 
-    For parameters that were all zero it is 0, even if they changed.
+    A component is left out if its parameters were all zero and are not any more.
     """
     changes = {}
     for name, before, after in zip(
@@ -379,7 +379,8 @@ def _relative_changes(old: Nnet, new: Nnet) -> dict[str, float]:
                 float(np.square(others[key] - array.astype(np.float64)).sum())
                 for key, array in arrays.items()
             )
-            changes[name] = float(np.sqrt(moved / size)) if size else 0.0
+            if size or not moved:
+                changes[name] = float(np.sqrt(moved / size)) if size else 0.0
     return changes
 
 
