@@ -296,7 +296,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session(requires=["wheels"], default=False)
 def screenshots(session: nox.Session) -> None:
-    """Take pictures of nnet3-report at three widths and in dark colours, for people to judge."""
+    """Take pictures of reports on models and training, at three widths and in dark colours."""
     if not any(map(shutil.which, BROWSERS)):
         session.skip(f"there is no browser here ({', '.join(BROWSERS)})")
     session.install(FROM_WHEELS, *PACKAGES)

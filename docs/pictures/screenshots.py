@@ -1,10 +1,11 @@
-"""Take pictures of the pages that nnet3-report makes, in a browser without a window.
+"""Take pictures of the pages that nnet3-report and nnet3-train-recipe make, in a browser.
 
 uv run python docs/pictures/screenshots.py screenshots
 
-The networks are the digits, an LSTM and those of the benchmarks with a quarter of their units.
-Each page is shown in a window for a phone, a tablet and a desk, and in dark colours. A page must
-not be wider than its window. To judge more than that, look at the pictures.
+The networks are the digits, an LSTM and those of the benchmarks with a quarter of their units; the
+runs of training are the digits, and the digits as a chain model. Each page is shown in a window for
+a phone, a tablet and a desk, and in dark colours. A page must not be wider than its window. To
+judge more than that, look at the pictures.
 """
 
 from __future__ import annotations
@@ -15,16 +16,40 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from nnet3_descriptors import Nnet, parse_config, read_nnet
-from nnet3_tools.report import pooled_frames, report_page, usual_request
+from nnet3_tools.report import pooled_frames, report_page, training_page, usual_request
+from nnet3_training.recipes import TrainingRun
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = {"tdnnf": 3, "tdnn-lstm": 3, "xvector": 1, "cnn-tdnnf": 3}
 """The networks of benchmarks/networks.py, and the frames for one row of output."""
+
+DIGITS = ROOT / "examples" / "digits"
+CHAIN = ROOT / "tests" / "reference" / "chain" / "digits"
+USUAL = ("--num-epochs=10", "--minibatch-size=16", "--num-jobs-final=3")
+RUNS = {
+    "digits-run": (
+        *USUAL,
+        f"--nnet-config={DIGITS / 'nnet.config'}",
+        f"--posteriors=ark:{DIGITS / 'train60.post'}",
+    ),
+    "chain-run": (
+        *USUAL,
+        f"--nnet={CHAIN / 'initial.raw'}",
+        f"--supervisions=ark:{CHAIN / 'sup.ark'}",
+        f"--den-fst={CHAIN / 'den.fst'}",
+        "--frame-subsampling-factor=3",
+        "--frames-per-example=30",
+        "--frames-per-archive=800",
+        "--xent-regularize=0.1",
+    ),
+}
+"""Options of nnet3-train-recipe for the runs of training."""
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 WIDTHS = {"phone": 500, "tablet": 820, "desk": 1280}
@@ -43,13 +68,38 @@ def browser() -> str | None:
 
 def networks() -> Iterator[tuple[str, Nnet, int]]:
     """The name of each network, the network, and the frames for one row of its output."""
-    yield "digits", read_nnet(ROOT / "examples" / "digits" / "final.raw"), 1
+    yield "digits", read_nnet(DIGITS / "final.raw"), 1
     lstm = ROOT / "tests" / "reference" / "network" / "lstmp"
     yield "lstm", read_nnet(next(lstm.glob("*.raw"))), 1
     for name, every in BENCHMARKS.items():
         written = [sys.executable, str(ROOT / "benchmarks" / "networks.py"), name, "--scale=0.25"]
         config = subprocess.run(written, capture_output=True, text=True, check=True).stdout
         yield name, parse_config(config, rng=np.random.default_rng(0)), every
+
+
+def pages() -> Iterator[tuple[str, Callable[[], str]]]:
+    """The name of each page, and what makes it."""
+    for name, nnet, every in networks():
+        yield name, partial(network_page, name, nnet, every)
+    for name, options in RUNS.items():
+        yield name, partial(run_page, name, options)
+
+
+def network_page(name: str, nnet: Nnet, every: int) -> str:
+    """The page about a network and a request of training."""
+    frames = 200 if pooled_frames(nnet) else 51
+    request = usual_request(nnet, frames, 2, every, train=True)
+    return report_page(name, nnet, request, timed=True)
+
+
+def run_page(name: str, options: Sequence[str]) -> str:
+    """The page about a run of the recipe on the digits."""
+    tool = Path(sys.executable).with_name("nnet3-train-recipe")
+    features = f"--features=ark:{DIGITS / 'train60.feats.ark'}"
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        subprocess.run([tool, features, *options, run], check=True, capture_output=True)
+        return training_page(name, TrainingRun.read(run))
 
 
 def shown(program: str, page: Path, width: int, height: int, *options: str) -> str:
@@ -94,21 +144,19 @@ def take_pictures(program: str, name: str, page: str, folder: Path) -> None:
 
 
 def main() -> None:
-    """Write pages and pictures of all networks."""
+    """Write pages and pictures of all networks and runs."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--network", action="append", help="only this one")
+    parser.add_argument("--page", action="append", help="only this one")
     arguments = parser.parse_args()
     program = browser()
     if program is None:
         parser.exit(2, f"there is no browser here ({', '.join(BROWSERS)})\n")
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    for name, nnet, every in networks():
-        if arguments.network and name not in arguments.network:
+    for name, page in pages():
+        if arguments.page and name not in arguments.page:
             continue
-        frames = 200 if pooled_frames(nnet) else 51
-        request = usual_request(nnet, frames, 2, every, train=True)
-        take_pictures(program, name, report_page(name, nnet, request, timed=True), arguments.folder)
+        take_pictures(program, name, page(), arguments.folder)
         print(f"{arguments.folder / name}.html, {len(WIDTHS) + 1} pictures")
 
 

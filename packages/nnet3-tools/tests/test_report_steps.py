@@ -179,4 +179,4 @@ def test_page_of_an_utterance(tmp_path: Path) -> None:
     assert "<b>input</b>, 200 rows (frames 0 to 199)" in page
     assert "Wanted: <b>output</b>, 1 row (frame 0)" in page
     assert "one output row stands for the utterance" in page
-    assert "at the least: it pools over up to 10,001 frames" in page
+    assert "the output pools over up to 10,001 frames" in page

@@ -20,7 +20,8 @@ from nnet3_tools.report import training_page
 from nnet3_tools.report.training_page import MOST_TICKS, round_iterations
 from nnet3_tools.training import nnet3_train_recipe
 from nnet3_tools.training.nnet3_train_recipe import write_report
-from nnet3_training.recipes import TrainingRun
+from nnet3_training import ChainOptions
+from nnet3_training.recipes import RecipeOptions, TrainingRun
 from tool_runs import run_tool
 
 CONFIG = """
@@ -134,6 +135,20 @@ def test_a_layer_that_begins_with_zeros(folder: Path) -> None:
     assert re.findall(r"<tr><td>(\w+)</td>(<td></td>)?", table)[:2] == [
         ("classes", "<td></td>"), ("hidden", "")
     ]  # fmt: skip
+
+
+def test_options_on_the_page(tmp_path: Path) -> None:
+    """An option begins with "--" where the command line has it; others are as in Python."""
+    options = RecipeOptions(chain=ChainOptions())
+    run = TrainingRun(
+        folder=tmp_path, options=options, archives=None, iterations=(), diagnostics={}, final=None
+    )
+    page = training_page("run", run)
+    names = re.findall(r'<tr><th>([^<]*)</th><td class="wrapped">', page)
+    known = {name for parameter in nnet3_train_recipe.command.params for name in parameter.opts}
+
+    assert len(names) == len(options.values)
+    assert [name for name in names if name not in known] == ["apply_deriv_weights"]
 
 
 @given(st.integers(0, 1), st.integers(0, 5000))

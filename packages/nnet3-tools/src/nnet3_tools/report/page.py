@@ -10,6 +10,7 @@ import numpy as np
 from nnet3_compiler.drawing import memory_svg
 from nnet3_descriptors import ComponentNode, NetworkError, Nnet, compute_context
 from nnet3_descriptors.drawing import Layer, layers_of, network_svg
+from nnet3_descriptors.indexes import T
 from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
 
 from nnet3_tools.report.component_facts import component_facts
@@ -73,6 +74,7 @@ def report_page(
         shows_activity=any(each.activity for each in facts),
         warnings=[each for each in facts if each.warning],
         request=request,
+        is_of_utterances=bool(request and pooled_frames(nnet) and _asks_for_one_frame(request)),
         given=_rows_of(request.inputs if request else ()),
         wanted=_rows_of(request.outputs if request else ()),
         program=program,
@@ -125,6 +127,11 @@ def _context(nnet: Nnet) -> tuple[int, int] | None:
         return compute_context(nnet)
     except NetworkError:
         return None
+
+
+def _asks_for_one_frame(request: ComputationRequest) -> bool:
+    """Whether each output is wanted at one frame only."""
+    return all(len(np.unique(io.indexes[:, T])) == 1 for io in request.outputs)
 
 
 def _rows_of(ios: Sequence[IoSpecification]) -> dict[str, str]:

@@ -44,11 +44,13 @@ class TimeFacts:
         seconds: Seconds of all commands together.
         nodes: The slowest nodes, the slowest first.
         others: The share of all other nodes.
+        num_others: The number of these.
     """
 
     seconds: float
     nodes: tuple[NodeTime, ...]
     others: float
+    num_others: int
 
 
 def time_facts(nnet: Nnet, request: ComputationRequest, computation: NnetComputation) -> TimeFacts:
@@ -97,4 +99,5 @@ def time_facts(nnet: Nnet, request: ComputationRequest, computation: NnetComputa
         key=lambda each: -each.seconds,
     )
     shown = tuple(nodes[:MOST_NODES])
-    return TimeFacts(total, shown, sum(each.share for each in nodes[MOST_NODES:]))
+    others = nodes[MOST_NODES:]
+    return TimeFacts(total, shown, sum(each.share for each in others), len(others))

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from nnet3_descriptors.drawing import Axes, curves_svg
 from nnet3_training.recipes import Figure, IterationRecord, TrainingRun
 
+from nnet3_tools.chain.options import CHAIN_NUMBERS
 from nnet3_tools.report.rendering import rendered
 
 JOBS = "Jobs"
@@ -76,7 +77,7 @@ def training_page(name: str, run: TrainingRun) -> str:
         "training_page.html",
         name=name,
         run=run,
-        options=run.options.values,
+        options={_option(run, name): value for name, value in run.options.values.items()},
         num_iterations=len(run.schedule),
         frames=frames,
         seconds=seconds,
@@ -87,6 +88,12 @@ def training_page(name: str, run: TrainingRun) -> str:
         drawings=list(_drawings(run)),
         tables=[table for table in _tables(run.iterations) if table.rows],
     )
+
+
+def _option(run: TrainingRun, name: str) -> str:
+    """An option as the command line has it; as Python has it, if the command line lacks it."""
+    is_of_chain = run.options.chain is not None and hasattr(run.options.chain, name)
+    return name if is_of_chain and name not in CHAIN_NUMBERS else f"--{name.replace('_', '-')}"
 
 
 # ---- curves ----
