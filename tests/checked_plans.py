@@ -60,5 +60,5 @@ def checked_plan(nnet: Nnet, computation: NnetComputation, rows: int = 256) -> P
 
 
 def rewrites_of(plan: Plan) -> Counter[str]:
-    """How many rewrites of each kind are in a plan."""
+    """The number of rewrites of each kind in a plan."""
     return Counter({name: len(getattr(plan, name)) for name in REWRITES})

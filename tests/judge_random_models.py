@@ -1,14 +1,14 @@
 """Compares Model with the definition, for any number of random networks, utterances and options.
 
 `python tests/judge_random_models.py --count 1000 --first-seed 1000` prints the seeds whose scores
-differ from the definition. A seed draws a network (recurrent or not, with i-vectors or not; each
-second one of all kinds of layers and descriptors), utterances of any length, how they are cut, and
-what is made of the outputs. A network that cannot compute a chunk must be refused.
+differ from the definition. A seed draws a network (recurrent or not, with i-vectors or not; every
+second network has all kinds of layers and descriptors), utterances of any length, the length of
+chunks, and options of the outputs. A network that cannot compute a chunk must be refused.
 
 The definition cuts each utterance by itself, compiles each chunk alone at its own times, and runs
 that program in float64 on nnet3-runtime-reference. Model.compute, with one and several threads, and
-Model.compute_many, with minibatches, must give the same; and compute_many the same bits on any
-number of threads.
+Model.compute_many, with minibatches, must give the same scores. On any number of threads,
+compute_many must give the same bits.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NOT_COMPUTABLE = NotComputableError, UnboundedComputationError
 
 @attrs.frozen(kw_only=True)
 class Utterance:
-    """An utterance, and what a network needs for it.
+    """An utterance, with its i-vectors.
 
     Attributes:
         frames: (frames, DIM).
@@ -229,7 +229,7 @@ Scores = dict[str, np.ndarray]
 
 
 def found(case: Case) -> Iterator[tuple[str, Scores]]:
-    """Each way of computing the scores, and what it gives."""
+    """Each way of computing the scores, and its scores."""
     one = Model(case.nnet, priors=case.priors)
     several = Model(case.nnet, priors=case.priors, threads=case.threads)
     yield "compute", _one_by_one(case, one)
@@ -272,7 +272,7 @@ def _each(case: Case, name: str, collect: Callable[[list[np.ndarray]], Any]) -> 
 
 
 def problems_of_seed(seed: int) -> list[str]:
-    """What differs from the definition, or between numbers of threads; empty if nothing does."""
+    """The differences from the definition, and between numbers of threads; empty for none."""
     case = case_of(seed)
     try:
         expected = {key: defined(case, utterance) for key, utterance in case.utterances.items()}

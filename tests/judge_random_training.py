@@ -225,7 +225,7 @@ def _proposed(
 
 
 def _step(case: Case, state: Arrays, proposed: Arrays, *, scale: float, room: float) -> None:
-    """Adds `scale` times what is proposed, within the limits times `room`."""
+    """Adds `scale` times the proposed change, within the limits times `room`."""
     factors = {}
     squares = 0.0
     for component in {name.rpartition(".")[0] for name in state}:
@@ -246,7 +246,7 @@ def _step(case: Case, state: Arrays, proposed: Arrays, *, scale: float, room: fl
 
 
 def problem_of_seed(seed: int) -> str | None:
-    """What differs from the definition; "" if nothing does, None if nothing was judged."""
+    """The difference from the definition; "" if there is none, None if nothing was judged."""
     case = case_of(seed)
     if case is None:
         return None

@@ -47,7 +47,7 @@ WIDE = (16, 33, 64, 65, 70, 96, 130)
 
 @attrs.frozen
 class Source:
-    """Something that descriptors can read.
+    """A source that descriptors can read.
 
     Attributes:
         text: A forwarding descriptor.
@@ -70,7 +70,7 @@ class NetworkWriter:
         has_x: Whether requests have indexes x other than 0.
         is_wide: Whether some layers have many columns.
         kinds: The component types, and other features, that were drawn.
-        sources: Everything that descriptors can read so far.
+        sources: All sources that descriptors can read so far.
         inputs, components, nodes: The lines so far.
     """
 

@@ -45,7 +45,7 @@ class NetworkWriter:
 
     Attributes:
         rng: The source of all choices.
-        sources: Everything that descriptors can read, DIM columns each: names of nodes, or
+        sources: All sources that descriptors can read, DIM columns each: names of nodes, or
             forwarding descriptors for nodes that exist at some times only.
         inputs, components, nodes: The lines so far.
         states: Names of component nodes that hold the state of a recurrence.

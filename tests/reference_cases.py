@@ -68,7 +68,6 @@ class ReferenceCase:
 
     Attributes:
         name: "component/affine", "network/lstmp", ...; the folder below tests/reference.
-        test_mode: Whether batch-norm and dropout run in test mode.
         test_mode: Whether batch-norm and dropout are in test mode when it runs.
         request: The request.
         structure: Kaldi's counts; the keys are described in tests/reference/README.md.

@@ -1,4 +1,4 @@
-"""The objective of chain models where outputs are: with arrays of CuPy, whose stand-in is here.
+"""The objective of chain models on arrays of CuPy, for which a stand-in is used here.
 
 On a CUDA device the same is tested in `test_gpu.py`.
 """
@@ -52,7 +52,7 @@ def traffic(monkeypatch: pytest.MonkeyPatch) -> Traffic:
 
 
 def test_stand_in_refuses_what_cupy_refuses(traffic: Traffic) -> None:
-    """Arrays of NumPy do not mix with those on the device, and what is moved is counted."""
+    """Arrays of NumPy do not mix with arrays on the device, and moves are counted."""
     here, there = np.ones(3, dtype=np.float32), asarray(np.ones(3, dtype=np.float32))
     for mix in (
         lambda: here + there,
@@ -81,7 +81,7 @@ def test_stand_in_has_nothing_of_its_own() -> None:
 
 
 def on_device(result: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The derivatives of a result, which are on the device."""
+    """The derivatives of a result, as arrays on the device."""
     assert isinstance(result.derivative, StandIn)
     assert isinstance(result.xent_derivative, StandIn)
     return result.derivative.held, result.xent_derivative.held
@@ -141,7 +141,7 @@ def test_what_is_moved(traffic: Traffic, make: Any, dtype: type) -> None:
 
 
 def test_failure(traffic: Traffic) -> None:
-    """An objective that is not finite counts as -10 per frame; the derivatives are 0, and there."""
+    """An objective that is not finite is -10 per frame, with derivatives of 0 on the device."""
     rng = np.random.default_rng(1)
     chain = ChainObjective(denominator(rng), OPTIONS, num_pdfs=PDFS)
     output = asarray(np.full((12, PDFS), np.nan, dtype=np.float32))

@@ -1,8 +1,8 @@
-"""What is damaged or extreme and can still be read is used in all ways, and raises only Nnet3Error.
+"""Damaged or extreme values that can still be read are used in all ways, and raise only Nnet3Error.
 
-DAMAGED_USES in the environment says how many files, containers and texts, and components with
-extreme fields are tried, DAMAGED_SEED with which seed. A use that takes 512 MB or ten seconds is a
-fault, too; by itself `damaged.using` allows two seconds, too short on a busy machine.
+In the environment, DAMAGED_USES is the number of files, of containers and texts, and of components
+with extreme fields that are tried; DAMAGED_SEED is the seed. A use that takes 512 MB or ten seconds
+is a fault, too; by itself `damaged.using` allows two seconds, too short on a busy machine.
 """
 
 import json
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="bounds memory i
 
 
 def report_of(what: str) -> dict[str, Any]:
-    """The report of a process of its own."""
+    """The report of a separate process."""
     path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
     done = subprocess.run(
         [sys.executable, "-m", "damaged.using", what, str(SEED), f"0:{TRIED}", str(SECONDS)],

@@ -1,7 +1,7 @@
 """The path for devices, run on the processor: kernel sources built for the host, or compiled only.
 
-Nothing here needs a GPU. What a program does on one (its kernels, their operands and their order)
-is the same on the host platform, where a C++ compiler builds the kernels' sources.
+Nothing here needs a GPU. The kernels of a program, their operands and their order are the same on a
+GPU and on the host platform, where a C++ compiler builds the kernels' sources.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The pages that people learn from: their code runs, and their pictures show what it computes."""
+"""The pages that people learn from: their code runs, and their pictures show its results."""
 
 import doctest
 import importlib
@@ -50,7 +50,7 @@ PAGES = {
 
 
 def for_limits() -> dict[str, object]:
-    """What the page on limits calls `text`."""
+    """The variable `text` of the page on limits."""
     return {"text": LARGE}
 
 

@@ -1,4 +1,4 @@
-"""Whatever changes the program of a request changes the fingerprint of the network."""
+"""Any setting that changes the program of a request changes the fingerprint of the network."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from reference_cases import ReferenceCase, computation_request, parametrize_case
 
 
 def program(nnet: Nnet, request: ComputationRequest) -> NnetComputation:
-    """What users run."""
+    """The optimized computation, which users run."""
     return optimize(nnet, compile_computation(nnet, request))
 
 

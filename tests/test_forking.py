@@ -75,12 +75,12 @@ def statuses(threads: int, forks: int, what: str) -> list[int]:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_forked_process_computes(threads: int) -> None:
-    """Models go on in the new process, whatever other threads did in the old one."""
+    """Models compute in the new process, in any state of other threads in the old one."""
     assert statuses(threads, 8, "busy") == [0] * 8
 
 
 def test_a_fork_that_could_not_wait() -> None:
-    """Where a thread did not come to an end, the new process refuses to compute."""
+    """If a thread of the old process never ended, the new process refuses to compute."""
     assert statuses(1, 2, "stuck") == [512] * 2
 
 

@@ -4,9 +4,10 @@
     pytest tests/test_gpu.py --numprocesses=4       # with pytest-xdist: one may lose the device
     NNET3_GPU_TESTS=host pytest tests/test_gpu.py   # a rehearsal: the kernels on the processor
 
-Without a device they are skipped, with the reason. What needs CuPy's arrays is skipped in the
+Without a device they are skipped, with the reason. Tests that need CuPy's arrays are skipped in the
 rehearsal too. With NNET3_GPU_ALLOCATOR=cuda each allocation is one of CUDA's own instead of a part
-of CuPy's pool, for tools that watch the bounds of memory; what needs the pool is skipped then.
+of CuPy's pool, for tools that watch the bounds of memory. Tests that need the pool are skipped
+then.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ def network(case: ReferenceCase) -> Nnet:
 
 
 def compiled(nnet: Nnet, request: ComputationRequest) -> NnetComputation:
-    """The program that users run."""
+    """The optimized program, which users run."""
     return optimize(nnet, compile_computation(nnet, request))
 
 
@@ -207,7 +208,7 @@ def scaled(arrays: Arrays, factor: float) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("seed", range(NUM_RANDOM_NETWORKS), ids=lambda seed: f"seed{seed}")
 def test_random_networks(seed: int, device: Any) -> None:
-    """Outputs, derivatives and gradients are those of the processor."""
+    """Outputs, derivatives and gradients are equal to those on the processor."""
     example = example_of_seed(seed)
     computation = compiled(example.nnet, example.request)
     found, expected = (results(example, computation, seed, each) for each in (device, "cpu"))
@@ -217,7 +218,7 @@ def test_random_networks(seed: int, device: Any) -> None:
 def results(
     example: Example, computation: NnetComputation, seed: int, device: Any
 ) -> dict[str, np.ndarray]:
-    """What a computation gives on a device."""
+    """The results of a computation on a device."""
     nnet, request = example.nnet, example.request
     computer = NnetComputer(nnet, computation, device=device)
     found = dict(computer.forward(random_arrays(nnet, request.inputs, seed)))
@@ -265,7 +266,7 @@ def test_runs_repeat_bit_by_bit(device: Any) -> None:
 
 
 def test_models_compute_utterances(device: Any) -> None:
-    """A model for speech gives what it gives on the processor, for utterances of any length."""
+    """A model for speech has the outputs of the processor, for utterances of any length."""
     nnet = read_nnet(DIGITS_EXAMPLE / "final.raw")
     here, there = Model(nnet), Model(nnet, device=device)
     rng = np.random.default_rng(0)
@@ -293,7 +294,7 @@ def test_cupy_in_cupy_out(cupy: Any, device: Any) -> None:
 
 
 def test_tensors_in_and_out(torch: Any, device: Any) -> None:
-    """PyTorch tensors go in by DLPack; what comes out becomes one without a copy."""
+    """PyTorch tensors go in by DLPack; outputs become tensors without a copy."""
     nnet, computation, inputs = affine_case()
     expected = NnetComputer(nnet, computation).forward(inputs)
     computer = NnetComputer(nnet, computation, device=device)
@@ -327,7 +328,7 @@ extern "C" __global__ void busy(long long cycles) {
 
 
 def test_step_waits_for_nothing(cupy: Any, device: Any) -> None:
-    """A training step is queued while the device is still busy with what came before."""
+    """A training step is queued while the device is still busy with earlier work."""
     case = load_case("network/tdnnf-inference")
     nnet = read_nnet(case.network_path)
     request = training_request(computation_request(case))

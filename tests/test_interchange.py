@@ -1,4 +1,4 @@
-"""Stored values: version 1 is read for ever, and what was made for another is refused."""
+"""Stored values: version 1 is read for ever, and a value made for another network is refused."""
 
 import json
 from pathlib import Path
@@ -71,7 +71,7 @@ def request(last: int = 4, name: str = "output") -> ComputationRequest:
 
 
 def compiled(nnet: Nnet, wanted: ComputationRequest | None = None) -> NnetComputation:
-    """What users run."""
+    """The optimized computation, which users run."""
     return optimize(nnet, compile_computation(nnet, wanted or request()))
 
 
@@ -138,7 +138,7 @@ def test_a_graph_of_today_is_read_as_it_was_written() -> None:
 
 
 def test_versions_to_come_are_refused_by_name() -> None:
-    """The message says which versions can be read, and what would read the file."""
+    """The message says which versions can be read, and which release would read the file."""
     data = compiled(network()).to_bytes().replace(b'version\\":2', b'version\\":3')
 
     with pytest.raises(SerializationError) as caught:
@@ -207,7 +207,7 @@ def test_a_cache_of_another_network_is_refused(tmp_path: Path) -> None:
 
 
 def test_another_request_is_refused_by_check_and_proof() -> None:
-    """The message names what was asked for then and now."""
+    """The message names the numbers of rows of both requests."""
     nnet = network()
     computation, other = compiled(nnet), compiled(nnet, request(5))
 

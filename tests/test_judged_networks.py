@@ -1,6 +1,6 @@
-"""Random networks of all kinds: what NnetComputer computes is what the definition says.
+"""Random networks of all kinds: NnetComputer has the results of the definition.
 
-JUDGED_NETWORKS and JUDGED_NETWORKS_SEED in the environment say how many there are, and the seed of
+In the environment, JUDGED_NETWORKS is the number of networks, and JUDGED_NETWORKS_SEED the seed of
 the first one. `python tests/judge_random_networks.py --first-seed 17 --count 1` judges one alone.
 """
 
@@ -37,7 +37,7 @@ def test_results_are_those_of_the_definition(first: int) -> None:
 
 
 def _features(case: Case) -> set[str]:
-    """What a case is an example of."""
+    """The kinds of a case, and its features."""
     request, options = case.request, case.options
     indexes = [io.indexes for io in (*request.inputs, *request.outputs)]
     lengths = [

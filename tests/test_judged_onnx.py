@@ -1,7 +1,8 @@
 """Random networks of all kinds in ONNX Runtime: outputs are those of the definition.
 
-A tenth as many as `test_judged_networks` judges, which JUDGED_NETWORKS and JUDGED_NETWORKS_SEED in
-the environment decide: ONNX Runtime takes longer to begin than these networks to run.
+JUDGED_NETWORKS and JUDGED_NETWORKS_SEED in the environment have the meaning that they have in
+`test_judged_networks`. A tenth as many networks are judged here, because ONNX Runtime takes longer
+to begin than these networks to run.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def difference(found: Outputs, expected: Outputs) -> float:
 
 
 def problem_of(seed: int) -> str | None:
-    """What is wrong with the outputs of a case; "" for nothing, None if float32 cannot tell."""
+    """The fault of the outputs of a case; "" for none, None if float32 cannot tell."""
     case = without_masks(case_of_seed(seed))
     computation = case.optimized if seed % 2 else case.compiled
     found = outputs_of(OnnxComputer(case.nnet, computation), case)

@@ -1,7 +1,7 @@
-"""Models and trainers on random networks compute what their definition says.
+"""Models and trainers on random networks have the results of their definition.
 
-`judge_random_models.py` and `judge_random_training.py` judge as many as one likes; the seeds of a
-failure repeat it there: `--first-seed SEED --count 1`.
+`judge_random_models.py` and `judge_random_training.py` judge any number of networks. The seed of a
+failure repeats it there: `--first-seed SEED --count 1`.
 """
 
 import pytest

@@ -1,7 +1,7 @@
 """Random networks give the same outputs chunk by chunk and over whole utterances.
 
-Chunks do not see later frames, so the networks have no optional right context: one layer reads
-ahead; all others read that layer and the past, parts of which can be missing.
+Chunks do not see later frames, so the networks have no optional right context. One layer reads
+ahead; all other layers read this layer and the past, parts of which can be missing.
 """
 
 from collections.abc import Callable

@@ -1026,7 +1026,7 @@ TOOL_MISTAKES: dict[str, tuple[str, str]] = {
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes files in the current folder that people mistake for others."""
+    """Makes files in the current folder that people take for others."""
     monkeypatch.chdir(tmp_path)
     for name in (MODEL, "test.feats.ark"):
         shutil.copy(ROOT / "examples" / "digits" / name, name)

@@ -1,7 +1,7 @@
 """A component type of another package goes through all stages, as the example shows.
 
-Each test runs in its own process, in which only the entry points of the example, or its modules,
-make the type known.
+Each test runs in a separate process. Only the entry points of the example, or its modules, make the
+type known there.
 """
 
 import os

@@ -109,7 +109,7 @@ CALLS = """
 
 @pytest.mark.parametrize("call", [line.strip() for line in CALLS.strip().splitlines()])
 def test_public_names_are_called_so(call: str) -> None:
-    """Public names accept the arguments of the design."""
+    """Public names accept the arguments in the design."""
     module, _, rest = call.partition(": ")
     names, _, arguments = rest.removesuffix(")").partition("(")
     words = arguments.split(", ")

@@ -232,11 +232,11 @@ DRAWS = 17
 class KaldiDraws:
     """Kaldi's random decisions in these runs, minibatch by minibatch.
 
-    Kaldi draws from the C library, seeded with --srand. In each minibatch it draws, in order: for
-    each ReLU of the forward pass, one number (whether to store statistics); for the objective, two;
-    for each ReLU of the backward pass, from the last to the first, two (whether to repair, and
-    whether to store statistics of derivatives), and after the last ReLU one for the softmax; one
-    when it applies l2; and one for the orthonormal constraint.
+    Kaldi draws from the C library, seeded with --srand. In the forward pass of a minibatch it draws
+    one number for each ReLU (whether to store statistics), and then two for the objective. In the
+    backward pass it draws two numbers for each ReLU, from the last to the first: whether to repair,
+    and whether to store statistics of derivatives. After the last ReLU it draws one for the
+    softmax. Then it draws one when it applies l2, and one for the orthonormal constraint.
     """
 
     def __init__(self) -> None:

@@ -113,8 +113,8 @@ def expected(momentum: float) -> Nnet:
 def test_objectives(momentum: float) -> None:
     """The objectives per frame equal those that Kaldi prints with six digits.
 
-    Without momentum, steps are ten times as large: from the fourth minibatch on, the run depends on
-    single bits (a difference of 1e-7 in parameters at the start becomes 1e-2 at the end).
+    Without momentum, steps are ten times as large. From the fourth minibatch on, the run depends on
+    single bits: a difference of 1e-7 in parameters at the start becomes 1e-2 at the end.
     """
     trainer, objectives = train(momentum)
 

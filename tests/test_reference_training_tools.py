@@ -159,8 +159,9 @@ from the last, whether to repair it and whether to store its statistics), and tw
 def backstitch_draws() -> list[tuple[list[int], bool]]:
     """Kaldi's draws in each pass over a minibatch, and whether the constraint follows.
 
-    For a step back, a minibatch has two passes, which begin with the same seed. Each draws one
-    number less after it: no number for l2 in the step back, none for the constraint ahead.
+    For a step back, a minibatch has two passes, which begin with the same seed. After each pass,
+    one number less is drawn: in the step back none for l2, in the step ahead none for the
+    constraint.
     """
     random = CRandom(1)
     numbers = [random.rand() for _ in range(DRAWN_BEFORE + PASS)]

@@ -1,8 +1,9 @@
 """Any number in a text, file or argument either works or is refused, within limits.
 
-SIZE_CASES in the environment is the number of cases to try, SIZE_SEED chooses them. All are tried
-by `python -m damaged.sizes`, with `tests:benchmarks` as PYTHONPATH, and two seconds each. Here each
-case has five times as long, for slow machines with other work; hanging or growing cases still fail.
+In the environment, SIZE_CASES is the number of cases to try, and SIZE_SEED chooses them. `python -m
+damaged.sizes`, with `tests:benchmarks` as PYTHONPATH, tries all cases, with two seconds each. Here
+each case has five times as long, for slow machines with other work; hanging or growing cases still
+fail.
 """
 
 import os
@@ -22,7 +23,7 @@ SECONDS = 10
 
 
 def test_sizes_out_of_all_proportion() -> None:
-    """Each case ends well in its own process with ten seconds and 300 MB."""
+    """Each case works or is refused, in a separate process with ten seconds and 300 MB."""
     faults = [fault_of(case, SECONDS) for case in sample(CASES, SEED)]
 
     assert [fault for fault in faults if fault] == []

@@ -1,4 +1,4 @@
-"""Runs of command-line tools within this process, where all that they import is loaded already."""
+"""Runs of command-line tools within this process, which has loaded their imports already."""
 
 from __future__ import annotations
 

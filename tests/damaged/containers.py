@@ -1,4 +1,4 @@
-"""Ways to damage texts and containers, which are then read and used.
+"""Ways to damage texts and containers, which the tests then read and use.
 
 Containers are those of networks, requests and computations: their header, their JSON, their
 tensors and their bytes. Texts are config lines, and programs as `format_computation` prints them.

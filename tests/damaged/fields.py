@@ -1,7 +1,7 @@
 """Components with extreme values in one or two of their fields.
 
-Config lines and files bound what a field can hold; a program that makes components itself can put
-any value into any field. Most are refused; the others must work in every use.
+Config lines and files bound the values of a field; a program that makes components itself can put
+any value into any field. Most values are refused; the others must work in every use.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OTHERS: tuple[Any, ...] = (None, 0, "x", [], {})
 
 
 class Changed(NamedTuple):
-    """A component type and what fields of it become.
+    """A component type, and new values of some of its fields.
 
     Attributes:
         name: Seed, number, type and changes.

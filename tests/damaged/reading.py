@@ -1,4 +1,4 @@
-"""Reads damaged files, and reports whatever must not happen.
+"""Reads damaged files, and reports faults of the readers.
 
 Run with a seed and numbers to repeat some files, with `tests` as PYTHONPATH, as in
 `python -m damaged.reading 1 300:310`, or `python -m damaged.reading 1 300:310 examples`; the report
@@ -48,15 +48,15 @@ class Watch:
 
 @attrs.define
 class Report:
-    """What happened to the files.
+    """The results of reading the files.
 
     Attributes:
-        files: Number of files read.
-        accepted: Number of files that were still models.
+        files: Number of files tried.
+        accepted: Number of files that were still read as models.
         seconds: Largest processor time for one file.
         growth: Largest growth of the memory of the process, in bytes, beyond four times the size of
             the file.
-        faults: What happened and must not, with the file.
+        faults: Each fault of a reader, with the file.
     """
 
     files: int = 0
@@ -67,7 +67,7 @@ class Report:
 
 
 def read_damaged(seed: int, numbers: range, group: str = "models") -> Report:
-    """Reads damaged files in this process, which must not have been used for anything else."""
+    """Reads damaged files in this process, which must have done nothing else."""
     watch, report = Watch(), Report()
     for good in good_files(group):
         if group == "models":

@@ -1,8 +1,8 @@
 """Puts absurd sizes wherever a number can stand, and uses the result.
 
 Numbers of descriptors, config lines, arguments, containers, model files, archives and examples are
-replaced one at a time. Each case has to work or end with a `Nnet3Error`, in a process of its own
-that has two seconds of processor time and 300 MB. On a busy machine a case takes more processor
+replaced one at a time. Each case runs in a separate process with two seconds of processor time and
+300 MB. It has to work, or to end with a `Nnet3Error`. On a busy machine a case takes more processor
 time than alone: run reported cases again.
 
     PYTHONPATH=tests:benchmarks python -m damaged.sizes           # all cases, which takes minutes
@@ -100,7 +100,7 @@ class Case(NamedTuple):
 
 
 def use_nnet(nnet: Nnet) -> None:
-    """Does with a network what users do."""
+    """Uses a network as users do."""
     nnet.info()
     nnet.to_bytes()
     try:
@@ -121,7 +121,7 @@ def use_nnet(nnet: Nnet) -> None:
 
 
 def use_request(nnet: Nnet, request: ComputationRequest) -> None:
-    """Compiles what is asked for, and runs it."""
+    """Compiles a request, and runs the computation."""
     use_computation(nnet, optimize(nnet, compile_computation(nnet, request)))
 
 
@@ -391,14 +391,14 @@ def _with_file(data: bytes, use: Callable[[str], object]) -> None:
 
 
 def fault_of(case: Case, seconds: int = SECONDS) -> str | None:
-    """Runs a case in a process of its own.
+    """Runs a case in a separate process.
 
     Args:
         case: What to run.
         seconds: Of processor time, after which the system ends it.
 
     Returns:
-        What happened and must not, or None.
+        The fault, or None.
     """
 
     def tell(use: Callable[[], object]) -> str:

@@ -3,10 +3,10 @@
 Reading a damaged file may succeed: most damaged networks are still some network. Every use of it
 must then work, or raise a `Nnet3Error`, within bounds of time and memory.
 
-Run with a seed and numbers to repeat some, with `tests` as PYTHONPATH, as in
-`python -m damaged.using files 1 300:310`, or `texts` for containers and texts, or `fields` for
-components; the report is a line of JSON. A use may take two seconds of processor time, or as many
-as a fourth argument says.
+To repeat some, run it with a seed and numbers, and `tests` as PYTHONPATH: `python -m damaged.using
+files 1 300:310`. Instead of `files`, `texts` stands for containers and texts, and `fields` for
+components. The report is a line of JSON. A use may take two seconds of processor time, or the
+number of seconds in a fourth argument.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class TooLongError(BaseException):
 
 @attrs.define
 class Report:
-    """What happened.
+    """The results of uses.
 
     Attributes:
         tried: Number of damaged files and texts.
@@ -292,7 +292,7 @@ class User:
         attempt("parallel computer", lambda: self._run_parallel(nnet, request))
 
     def _export(self, nnet: Nnet, request: ComputationRequest) -> None:
-        """Exports what a request asks for, but derivatives and statistics."""
+        """Exports a request without its derivatives and statistics."""
         tested = set_test_mode(nnet)
         plain = attrs.evolve(
             request,

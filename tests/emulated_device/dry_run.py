@@ -1,4 +1,4 @@
-"""A platform that runs nothing: what a program would launch, and the source of its kernels."""
+"""A platform that runs nothing: it counts launches, and stores the source of kernels."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _nothing() -> None:
 
 
 class DryRun:
-    """Counts what programs ask of a platform; see `Platform`.
+    """Counts the calls of programs to a platform; see `Platform`.
 
     Attributes:
         sources: The source of each module.
@@ -38,7 +38,7 @@ class DryRun:
 
     @property
     def properties(self) -> Properties:
-        """A device that is as large as was said."""
+        """A device of the given size."""
         free = self._limit - self._used
         return Properties(name="dry run", total_bytes=self._limit, free_bytes=free)
 

@@ -1,8 +1,8 @@
 """The processor as a platform: kernel sources built with a C++ compiler, for tests without a GPU.
 
-A block's threads run one after another; those of kernels with barriers are fibres, each with a
-stack of its own, that go on in turn at every barrier. Matrix products are NumPy's. If it is to be
-strict, every access to memory is watched (`host_strict.h`), which takes about fifty times longer.
+A block's threads run one after another. Threads of kernels with barriers are fibres, each with its
+own stack, and take turns at every barrier. Matrix products are NumPy's. A strict platform watches
+every access to memory (`host_strict.h`), which takes about fifty times longer.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class HostPlatform:
 
         Args:
             memory_limit: Bytes of memory that it has.
-            strict: Whether kernels that race, touch what is not theirs, or wait at different
+            strict: Whether kernels that race, touch memory that is not theirs, or wait at different
                 barriers raise a DeviceError.
         """
         self._limit = memory_limit
@@ -111,7 +111,7 @@ class HostPlatform:
         self._note_stretches()
 
     def _note_stretches(self) -> None:
-        """Remembers where memory begins and ends, for those who watch."""
+        """Tells the watcher where memory begins and ends."""
         begins = sorted(self._blocks)
         ends = (begin + self._blocks[begin].nbytes - ALIGNMENT for begin in begins)
         self._stretches = tuple(begins), tuple(ends)
@@ -251,14 +251,14 @@ def _build(source: str, *, strict: bool) -> Mapping[str, object]:
 
 
 def _kept() -> Path:
-    """The folder for what was compiled."""
+    """The folder for compiled libraries."""
     folder = Path(tempfile.gettempdir()) / f"nnet3-host-kernels-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
 
 
 def _digest(*made_of: str) -> str:
-    """The name under which something is kept that is made of these texts."""
+    """The name of the file that is made of these texts."""
     return hashlib.sha256("\n".join(made_of).encode()).hexdigest()[:24]
 
 

@@ -1,8 +1,8 @@
 """As much of CuPy's arrays as the objective of chain models uses, on the processor.
 
-What CuPy refuses is refused here: to take an array of NumPy's without being asked to, or to become
-one. All that moves between the host and the device is counted. `install` puts the module in the
-place of CuPy.
+It refuses what CuPy refuses: an array of NumPy's that was not moved to the device, and becoming an
+array of NumPy's. It counts all values that move between the host and the device. `install` puts the
+module in the place of CuPy.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ORDINAL = 0
 
 @attrs.define
 class Traffic:
-    """What has moved between host and device, in bytes, one number for each time.
+    """The bytes that have moved between host and device, one number for each time.
 
     Attributes:
         to_device: From the host.
@@ -112,7 +112,7 @@ class StandIn:
 
 
 def _held(value: Any) -> Any:
-    """What a value holds; refuses arrays of NumPy."""
+    """The numbers of a value; refuses arrays of NumPy."""
     if isinstance(value, StandIn):
         return value.held
     if isinstance(value, tuple | list):
@@ -203,7 +203,7 @@ class StandInMatrix:
 
 
 def install(monkeypatch: pytest.MonkeyPatch) -> Traffic:
-    """Puts the stand-in in CuPy's place; returns what will count."""
+    """Puts the stand-in in CuPy's place; returns its counters."""
     cupy = ModuleType("cupy")
     cupy.ndarray, cupy.asarray, cupy.asnumpy = StandIn, asarray, asnumpy  # type: ignore[attr-defined]
     cupy.cuda = SimpleNamespace(Device=_device)  # type: ignore[attr-defined]

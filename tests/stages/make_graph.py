@@ -1,4 +1,4 @@
-"""Stage 3, with nnet3-graph: what the request depends on becomes a serialized graph."""
+"""Stage 3, with nnet3-graph: the rows that the request depends on become a serialized graph."""
 
 import sys
 from pathlib import Path

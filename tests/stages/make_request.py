@@ -1,4 +1,4 @@
-"""Stage 2, with nnet3-graph: what is wanted becomes a request that the network can meet."""
+"""Stage 2, with nnet3-graph: the wanted outputs become a request that the network can compute."""
 
 import json
 import sys

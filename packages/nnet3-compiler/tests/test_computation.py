@@ -75,7 +75,7 @@ class TestValue:
         assert small_computation() != small_computation(indexes=[[0, -1, 2]])
 
     def test_copied_and_pickled(self) -> None:
-        """What a process compiled for a network is the same in another one, or as a copy."""
+        """A computation is the same in another process, and as a copy."""
         nnet = parse_config("input-node name=input dim=3\noutput-node name=output input=input\n")
         compiled = compile_computation(
             nnet,

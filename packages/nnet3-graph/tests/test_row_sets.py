@@ -146,7 +146,7 @@ def test_long_recurrences_take_few_rounds(frames, step):
 
 @pytest.mark.parametrize("step", [-1, -3])
 def test_long_recurrences_of_two_nodes_take_few_rounds(step):
-    """So does one whose cell and output read each other, and whose rounds end at either."""
+    """So does a recurrence of cell and output that read each other; rounds end at either."""
     frames = 100_000
     gates, cell, output, state = range(4)
     reads = {gates: [(output, step)], cell: [(gates, 0), (state, step)], output: [(cell, 0)],

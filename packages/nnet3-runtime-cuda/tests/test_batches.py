@@ -135,7 +135,7 @@ def test_same_as_one_by_one(config: str, step: int) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_features_in_one_buffer(threads: int) -> None:
-    """The caller may put each utterance where the one before was: the model has copies."""
+    """The caller may use one array for all utterances in turn: the model has copies."""
     model = Model(network(FEED_FORWARD))
     items = utterances([20] * 6)
     buffer, ivector = np.empty_like(items[0][1]), np.empty(IVECTOR_DIM, np.float32)
@@ -197,7 +197,7 @@ def test_larger_chunks(config: str, is_larger: bool) -> None:
 
 
 def test_chunks_of_several_steps() -> None:
-    """What holds for one distance between outputs is not taken for another one."""
+    """A larger chunk that was found for one distance between outputs is not used for another."""
     larger_chunks = LargerChunks(network(of_hidden("Sum(hidden, IfDefined(Offset(hidden, 10)))")))
     one, two = (
         Chunk(first_input=-12, num_inputs=30, first_output=0, num_outputs=5, last_output=4 * step)
@@ -222,7 +222,7 @@ NETWORKS_FOR_JOINING = {
 
 @pytest.mark.parametrize("name", NETWORKS_FOR_JOINING)
 def test_joined_chunks(name: str) -> None:
-    """Chunks are joined only if none of them reads other rows than alone."""
+    """Chunks are joined only if each of them reads the rows that it reads alone."""
     config, is_joined = NETWORKS_FOR_JOINING[name]
     nnet = network(config)
     parts, (whole,) = (

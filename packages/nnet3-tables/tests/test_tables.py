@@ -621,7 +621,7 @@ class TestIncomplete:
     """An archive gets its name when it is complete."""
 
     def test_name_at_the_end(self, tmp_path: Path) -> None:
-        """Until then its name has a suffix, and an earlier archive of the name stays."""
+        """Until it is complete, its name has a suffix, and an earlier archive of the name stays."""
         path = tmp_path / "a.ark"
         path.write_bytes(b"old")
         path.chmod(0o640)

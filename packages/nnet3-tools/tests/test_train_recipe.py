@@ -87,7 +87,7 @@ def test_run(folder: Path) -> None:
 
 
 def test_a_job_that_diverges(folder: Path) -> None:
-    """A warning and the page say which one, and why; the run goes on without it."""
+    """A warning and the page name the job and the reason; the run goes on without it."""
     rng = np.random.default_rng(3)
     with MatrixWriter("ark:feats.ark") as writer:
         for number in range(12):

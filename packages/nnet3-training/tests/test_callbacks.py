@@ -95,7 +95,7 @@ class Proportions(Callback):
         self.found: list[tuple[float, float]] = []
 
     def after_minibatch(self, trainer: Trainer, objectives: Mapping[str, Objective]) -> None:
-        """Reads them from the network."""
+        """Reads the proportions from the network."""
         names = "lstm1.dropout", "relu1.dropout"
         one, other = (trainer.nnet.component(name).dropout_proportion for name in names)
         self.found.append((round(float(one), 4), round(float(other), 4)))

@@ -391,7 +391,7 @@ def test_a_run_with_diverged_jobs_is_resumed(tmp_path: Path) -> None:
 
 
 def test_all_jobs_diverge(tmp_path: Path) -> None:
-    """Then the run cannot go on; it says so again when it is continued."""
+    """If all jobs diverge, the run ends with an error, and again when it is continued."""
     options = attrs.evolve(UNLIMITED, initial_learning_rate=1e9, final_learning_rate=1e9)
     message = (
         r"iteration 1 of \d+: training has diverged in all 2 jobs\. Job 1: minibatch \d: the "
@@ -586,7 +586,7 @@ def test_folders_of_other_runs(done: TrainingRun, tmp_path: Path) -> None:
 
 
 def test_too_few_utterances(tmp_path: Path) -> None:
-    """The error states how many are needed; with more, the same folder can be used."""
+    """The error states the least number of utterances; with more, the same folder can be used."""
     options = attrs.evolve(OPTIONS, num_epochs=1)
     with pytest.raises(RecipeError, match=r"expected at least 5 utterances.*found 4"):
         train_recipe(tmp_path, network(), utterances(4), options)

@@ -119,7 +119,7 @@ if __name__ == "__main__":
 @pytest.mark.any_versions
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_processes_end_with_the_one_that_asks(how: signal.Signals, tmp_path: Path) -> None:
-    """If it is killed, they end at once, whatever they do."""
+    """If the process that started them is killed, workers end at once, whatever they do."""
     script = tmp_path / "script.py"
     script.write_text(_AT_WORK)
     asking = subprocess.Popen(

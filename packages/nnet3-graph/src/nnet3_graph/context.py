@@ -22,9 +22,9 @@ distance."""
 def compute_context(nnet: Nnet) -> tuple[int, int]:
     """Returns the numbers of frames that an output frame needs to its left and to its right.
 
-    The same as `nnet3_descriptors.compute_context`, in a fraction of the time: the nodes "input"
-    and "output" get the same window of frames ("ivector" one that reaches further back), and the
-    context is the number of outputs at each end that cannot be computed.
+    The result is that of `nnet3_descriptors.compute_context`, in a fraction of the time. The nodes
+    "input" and "output" get the same window of frames; the window of "ivector" reaches further
+    back. The context is the number of outputs at each end that cannot be computed.
 
     Returns:
         (left context, right context), in frames; the largest over the positions of the window

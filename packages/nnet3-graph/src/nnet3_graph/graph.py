@@ -48,10 +48,9 @@ class ComputationGraph:
     A cindex is a row (n, t, x) of a node. Its number, the cindex id, counts the cindexes of the
     graph by node and, within a node, in the order of indexes (t, then x, then n).
 
-    Large arrays are made on first use. Asking by node (`index_set`, `leaf_ids`,
-    `component_inputs`) costs less than `cindexes` and `dependencies`, and nodes with the same rows
-    share one `IndexSet`: `graph.index_set(a) is graph.index_set(b)` means that nodes a and b
-    have the same rows, so that results for one hold for the other.
+    Large arrays are made on first use. Asking by node (`index_set`, `leaf_ids`, `component_inputs`)
+    costs less than `cindexes` and `dependencies`. Nodes with the same rows share one `IndexSet`: if
+    `graph.index_set(a) is graph.index_set(b)`, then results for the rows of node a hold for node b.
 
     Attributes:
         nnet: the network.
@@ -371,9 +370,9 @@ class ComputationGraph:
 
         Returns:
             For each part of the descriptor (each argument of Append) an (L, rows) int32 array: the
-            cindex that leaf l of the part reads, for each row of the node; -1 where the leaf does
-            not enter the sum, because IfDefined leaves it out or Failover takes the other branch.
-            The arrays may be read-only.
+            cindex that leaf l of the part reads, for each row of the node. The value is -1 where
+            the leaf does not enter the sum: IfDefined leaves it out, or Failover takes the other
+            branch. The arrays may be read-only.
         """
         definition = self.nnet.nodes[node]
         assert isinstance(definition, ComponentInputNode | OutputNode)

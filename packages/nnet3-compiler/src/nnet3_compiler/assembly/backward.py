@@ -1,9 +1,9 @@
 """Backward commands of descriptors: the derivatives of the sources of every sum.
 
 They mirror the forward commands. One command may add to a row only once, unless it adds up a range
-of rows; so a list of source rows must name each row once, or in one run (then the command is
-AddRowRanges). Any other list is split into several lists that meet this rule. If there would be
-many such lists, the rows are gathered first (see `gathered`).
+of rows. So a list of source rows must name each row once, or in one run; for runs the command is
+AddRowRanges. Any other list is split into several lists that meet this rule. If there would be many
+such lists, the rows are gathered first (see `gathered`).
 """
 
 from __future__ import annotations

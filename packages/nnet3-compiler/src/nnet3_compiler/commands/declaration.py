@@ -1,9 +1,9 @@
 """The declaration of a command class, and the schema of tables that follows from it.
 
-A command is one row of an int32 table: column 0 its opcode, column 1 alpha (the bits of a float32),
-columns 2 and on its operands in the order of declaration; unused columns are 0. Analyses of whole
-tables read a `CommandSchema`, analyses of single commands read `Command.OPERANDS`; both come from
-the one declaration on the class.
+A command is one row of an int32 table. Column 0 is its opcode, and column 1 is alpha (the bits of a
+float32). Its operands follow from column 2 on, in the order of declaration. Unused columns are 0.
+Analyses of whole tables read a `CommandSchema`, analyses of single commands read
+`Command.OPERANDS`; both come from the one declaration on the class.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Epochs: the order in which nodes are computed.
 
 Nodes that depend on each other (a recurrence) form one strongly connected component of the node
-graph, and share an epoch; the epochs are ordered so that nodes depend only on the same or an
-earlier one.
+graph, and share an epoch. Epochs are ordered so that a node depends only on nodes of its own epoch
+or of earlier ones.
 """
 
 from __future__ import annotations

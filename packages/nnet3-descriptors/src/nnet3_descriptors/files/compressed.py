@@ -1,8 +1,8 @@
 """Kaldi's compressed matrices.
 
-Source of the formats: `CompressedMatrix` in Kaldi's matrix library. "CM" quantises each column to
-8 bits along a line through four percentiles, "CM2" and "CM3" quantise the range of the whole
-matrix to 16 and 8 bits.
+Source of the formats: `CompressedMatrix` in Kaldi's matrix library. "CM" quantises each column to 8
+bits, along a line through four percentiles. "CM2" and "CM3" quantise the range of the whole matrix
+to 16 and 8 bits.
 """
 
 import struct

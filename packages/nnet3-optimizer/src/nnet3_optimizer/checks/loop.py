@@ -22,9 +22,9 @@ def check_loop(subject: Subject) -> None:
     """Checks a computation that goes back to a label.
 
     1. There is at most one GotoLabel; it is the last command, and its label comes before it.
-    2. The matrices that are allocated when the round ends, and that the next round does not
-       allocate anew (with AcceptInput, or because they are outputs that the user has taken), are
-       the matrices that were allocated at the label.
+    2. At the end of a round, the same matrices are allocated as at the label. Matrices that the
+        next round allocates anew do not count: inputs (AcceptInput), and outputs that the user has
+        taken.
     """
     gotos, labels = subject.positions(GotoLabel), subject.positions(NoOperationLabel)
     if not len(gotos):

@@ -209,9 +209,9 @@ class Component:
 
         Returns:
             Input and output indexes of the first sequence in the order of `reorder_indexes`, and
-            two numbers, one for the input and one for the output: the length of the blocks of rows
-            in which the sequences take turns, in ascending order of n. NotImplemented if the type
-            has to see the rows of all sequences.
+            two lengths of blocks of rows: one for the input, one for the output. The sequences take
+            turns in such blocks, in ascending order of n. NotImplemented if the type has to see the
+            rows of all sequences.
         """
         return NotImplemented  # type: ignore[no-any-return]
 

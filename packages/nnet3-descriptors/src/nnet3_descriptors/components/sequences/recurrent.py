@@ -66,8 +66,8 @@ def _lstm_statistics_items(component: Any) -> str:
 class LstmNonlinearityComponent(UpdatableComponent):
     """The gates and cell of an LSTM with peepholes: (gates and old cell) to (cell, output).
 
-    The columns of the input are five blocks of cell_dim (input gate, forget gate, cell input,
-    output gate, old cell) and, with dropout, three masks, one for each gate; the columns of the
+    The columns of the input are five blocks of cell_dim: input gate, forget gate, cell input,
+    output gate and old cell. With dropout three masks follow, one for each gate. The columns of the
     output are the new cell and the output of the layer.
 
     Attributes:

@@ -1,9 +1,9 @@
 """Symbolic execution of components.
 
-Forward, NoOp and BackpropTruncation are copies. Other components are unknown functions. If a
-component is simple, has no memo and is not random, it is a function of each row, and its updates
-and statistics are sums over rows; else it is a function of all rows together. Statistics over time
-are functions of ranges of rows; see `statistics`.
+Forward, NoOp and BackpropTruncation are copies. Other components are unknown functions. A component
+that is simple, has no memo and is not random is a function of each row; its updates and statistics
+are sums over rows. Any other component is a function of all rows together. Statistics over time are
+functions of ranges of rows; see `statistics`.
 """
 
 from __future__ import annotations

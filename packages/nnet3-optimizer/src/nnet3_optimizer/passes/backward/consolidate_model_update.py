@@ -34,7 +34,7 @@ from nnet3_optimizer.editing import Edit
 def consolidate_model_update(draft: Draft) -> Draft:
     """Gathers the operands of the Backprop commands of a component for one update at the end.
 
-    In recurrent networks a component runs once for each time; the update of its parameters is a sum
+    In recurrent networks a component runs once for each time. The update of its parameters is a sum
     over all rows of all times, and one product of large matrices is faster than many of small ones.
 
     1. The component is updatable and simple (its update is a sum over rows), and has no memo.

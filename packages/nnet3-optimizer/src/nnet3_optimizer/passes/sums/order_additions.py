@@ -39,16 +39,16 @@ def order_additions(draft: Draft) -> Draft:
     4. The draft is not a loop: in a loop, a later round may access the matrix.
 
     If several additions may come first, the best source is a part of a matrix whose parts could all
-    take such sums: for example the output of a layer for all times, to which a recurrent layer adds
-    time by time. Then no sum needs memory of its own. Next come whole sources; among these the one
-    whose first use is latest wins, because a sum that is merged into a part of a larger matrix
-    needs that matrix from its first use on. Other parts come last: they keep all of their matrix in
-    use.
+    take such sums. An example is the output of a layer for all times, to which a recurrent layer
+    adds time by time. Then no sum needs memory of its own. Next come whole sources. Among these the
+    source whose first use is latest wins, because a sum that is merged into a part of a larger
+    matrix needs that matrix from its first use on. Other parts come last: they keep all of their
+    matrix in use.
 
-    A sum that is copied as it is, as the inputs of a recurrent layer are to one matrix before the
-    update of the model, can lie where it is copied to. Then no part comes first, because a sum in
-    it would be copied and keep all of its matrix in use; any other addition goes before it, without
-    rule 3.
+    A sum that is copied as it is can lie where it is copied to. The inputs of a recurrent layer are
+    copied so, to one matrix before the update of the model. Then no part comes first, because a sum
+    in it would be copied and keep all of its matrix in use. Any other addition goes before it,
+    without rule 3.
 
     Before::
 

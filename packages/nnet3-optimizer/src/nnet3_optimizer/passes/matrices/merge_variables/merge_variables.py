@@ -54,16 +54,16 @@ def merge_variables(draft: Draft, options: OptimizeOptions | None = None) -> Dra
     3. if a component needs rows without gaps in the matrix that goes away, the submatrix that this
        matrix moves into is as wide as its own matrix;
     4. nothing but allocation with zeros accessed s2 before C; and
-    5. for a copy with scale 1: m1 is not an output; from C on, one of s1 and s2 is not written at
-       all, and the other one is not written while the first one is still used (if s1 is written, m2
-       is not an output);
+    5. for a copy with scale 1: m1 is not an output. From C on, one of s1 and s2 is not written at
+        all, and the other one is not written while the first one is still used. If s1 is written,
+        m2 is not an output;
     6. for all other candidates: C is the last access to s1.
     7. Neither matrix is compressed, nor handed over with SwapMatrix.
     8. The draft is not a loop: in a loop, a later round may read overwritten elements.
 
     A copy with scale 1 then goes away; one with another scale stays and scales in place. The merged
     matrix is allocated where the first of the two was (with zeros if one of them was), or accepted
-    where the input was, and freed where the last of the two was, unless it is an output.
+    where the input was. Unless it is an output, it is freed where the last of the two was.
 
     Merges are made in rounds. A round makes all merges that leave each other legal (see
     `selection`). A merge never makes another one legal, so a later round tries only the legal
