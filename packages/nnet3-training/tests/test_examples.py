@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import attrs
 import numpy as np
 import pytest
 from nnet3_descriptors import ModelFileError, parse_config
@@ -21,6 +22,8 @@ from nnet3_training import (
     merge_examples,
     minibatches,
     read_examples,
+    write_chain_examples,
+    write_examples,
 )
 
 NNET = parse_config("""
@@ -272,3 +275,36 @@ def test_truncated_archives(tmp_path: Path) -> None:
 
         with pytest.raises(ModelFileError):
             list(read_examples(path, NNET))
+
+
+def test_keys_in_utf8(tmp_path: Path) -> None:
+    """A key may have any characters but blanks, and 4,096 bytes; it is read as it was written."""
+    keys = ["ü1", "话者-2", "x" * 4096]
+    examples = [attrs.evolve(labelled(2, 1), key=key) for key in keys]
+    write_examples(examples, tmp_path / "egs.ark")
+
+    assert [example.key for example in read_examples(tmp_path / "egs.ark")] == keys
+
+
+@pytest.mark.parametrize("key", ["", "a b", "a\0b", "\udcff", "ü" * 2049, 5, None])
+@pytest.mark.parametrize("write", [write_examples, write_chain_examples])
+def test_keys_that_no_reader_takes(write: Callable[..., None], key: object, tmp_path: Path) -> None:
+    """Archives with such keys are not written."""
+    example = attrs.evolve(labelled(2, 1), key=key)
+
+    with pytest.raises(ExampleError, match="expected a key"):
+        write([example], tmp_path / "egs.ark")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_times_beyond_32_bits() -> None:
+    """Times that do not fit in 32 bits are refused, and do not begin anew at the other end."""
+    with pytest.raises(ExampleError, match="integers of 32 bits, found 0 to 2147483648"):
+        ExampleInput.from_sequences("input", [np.ones((3, 2))], t_start=2**31 - 2)
+    with pytest.raises(ExampleError, match=r"'t_start' must be an integer of 32 bits .got 10000"):
+        ExampleInput.from_sequences("input", [np.ones((3, 2))], t_start=10**12)
+    with pytest.raises(ExampleError, match=r"'t_step' must be an integer of 32 bits .got 1.5."):
+        ExampleOutput.from_labels("output", [[1, 2]], 3, t_step=1.5)
+    with pytest.raises(ExampleError, match="integers of 32 bits, found 0 to 4294967296"):
+        ExampleInput(name="input", indexes=[[0, 2**32, 0]], values=[[1.0]])

@@ -23,7 +23,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors import ModelFileError
-from nnet3_descriptors.files import BinaryReader, Reader, TextReader, compressed
+from nnet3_descriptors.files import BinaryReader, Reader, TextReader, compressed, key_fault
 
 from nnet3_tables.errors import TableError
 
@@ -42,18 +42,8 @@ _PIECE = 1 << 24
 
 def check_key(key: object) -> None:
     """Raises a TableError if readers would refuse a key."""
-    if not isinstance(key, str) or key.split() != [key]:
-        raise TableError(f"expected a key without blanks, found {key!r}")
-    try:
-        size = len(key.encode())
-    except UnicodeEncodeError as error:
-        raise TableError(f"expected a key in UTF-8, found {key!r}") from error
-    if "\0" in key:
-        raise TableError(f"expected a key without null characters, found {key!r}")
-    if size > _LONGEST_KEY:
-        raise TableError(
-            f"expected a key of at most {_LONGEST_KEY} bytes, found {size}: {key[:24]!r}..."
-        )
+    if fault := key_fault(key):
+        raise TableError(fault)
 
 
 _SHAPES = {

@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.files import CompressedMatrix
-from nnet3_descriptors.indexes import IndexArray, N, T
+from nnet3_descriptors.indexes import IndexArray, N, T, is_int32
 from nnet3_descriptors.values import is_frozen
 from nnet3_graph import ComputationRequest, IoSpecification
 
@@ -76,6 +76,11 @@ def _whole_numbers(
     array = _array(values, what)
     if array.size and array.dtype.kind not in "iu":  # an empty list is an array of floats
         raise ExampleError(f"expected {what}, integers, found {array.dtype}")
+    limits = np.iinfo(dtype)
+    if array.size and not limits.min <= int(array.min()) <= int(array.max()) <= limits.max:
+        raise ExampleError(
+            f"expected {what}, integers of {limits.bits} bits, found {array.min()} to {array.max()}"
+        )
     return _array(values, what, dtype)
 
 
@@ -253,14 +258,21 @@ def _stored(values: npt.ArrayLike | StoredMatrix) -> StoredMatrix:
 
 
 def _sequence_indexes(lengths: Iterable[int], t_start: int, t_step: int) -> IndexArray:
-    """(rows, 3): the rows of sequence 0, then those of sequence 1, ...; x is 0."""
+    """(rows, 3): the rows of sequence 0, then those of sequence 1, ...; x is 0.
+
+    Raises:
+        ExampleError: t_start or t_step is not an integer, or a t does not fit in 32 bits.
+    """
+    for name, value in (("t_start", t_start), ("t_step", t_step)):
+        if not isinstance(value, int | np.integer) or not is_int32(int(value)):
+            raise ExampleError(f"'{name}' must be an integer of 32 bits (got {value!r})")
     parts = []
     for n, length in enumerate(lengths):
-        part = np.zeros((length, 3), dtype=np.int32)
+        part = np.zeros((length, 3), dtype=np.int64)
         part[:, N] = n
         part[:, T] = t_start + t_step * np.arange(length)
         parts.append(part)
-    return np.concatenate(parts)
+    return _indexes(np.concatenate(parts))
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -6,7 +6,7 @@ from nnet3_descriptors.files.arrays import read_matrix, read_vector
 from nnet3_descriptors.files.atomic_write import write_atomically
 from nnet3_descriptors.files.binary_reader import BinaryReader
 from nnet3_descriptors.files.compressed import CompressedMatrix
-from nnet3_descriptors.files.entries import Entry, read_entries
+from nnet3_descriptors.files.entries import Entry, key_fault, read_entries
 from nnet3_descriptors.files.opening import mapped, open_file, read_file
 from nnet3_descriptors.files.reader import Reader
 from nnet3_descriptors.files.source import PathOrFile, leave_behind, open_reader, stream_name
@@ -26,6 +26,7 @@ __all__ = [
     "Writer",
     "compressed",
     "file_error",
+    "key_fault",
     "leave_behind",
     "mapped",
     "open_file",

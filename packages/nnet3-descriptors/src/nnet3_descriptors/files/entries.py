@@ -13,7 +13,7 @@ import attrs
 
 from nnet3_descriptors.errors import ModelFileError, Nnet3Error
 from nnet3_descriptors.files.binary_reader import BinaryReader
-from nnet3_descriptors.files.reader import Reader
+from nnet3_descriptors.files.reader import MAX_TOKEN, Reader
 from nnet3_descriptors.files.text_reader import TextReader
 
 T = TypeVar("T")
@@ -36,6 +36,21 @@ class Entry(Generic[T]):
     key: str
     value: T
     data: bytes = attrs.field(repr=lambda data: f"<{len(data)} bytes>")
+
+
+def key_fault(key: object) -> str:
+    """Returns what is wrong with the key of an entry; "" for one that `read_entries` takes."""
+    if not isinstance(key, str) or key.split() != [key]:
+        return f"expected a key without blanks, found {key!r}"
+    try:
+        size = len(key.encode())
+    except UnicodeEncodeError:
+        return f"expected a key in UTF-8, found {key!r}"
+    if "\0" in key:
+        return f"expected a key without null characters, found {key!r}"
+    if size > MAX_TOKEN:
+        return f"expected a key of at most {MAX_TOKEN} bytes, found {size}: {key[:24]!r}..."
+    return ""
 
 
 def read_entries(stream: IO[bytes], path: str, decode: Callable[[Reader], T]) -> Iterator[Entry[T]]:
@@ -140,7 +155,7 @@ def _entry(
     reader.skip_blanks()
     if not reader.remaining:
         return None
-    key = reader.token()
+    key = reader.key()
     start = reader.position
     if reader.next_is(_BINARY_MARK):
         reader = BinaryReader(data, path, start + len(_BINARY_MARK), origin)

@@ -2,7 +2,7 @@
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NoReturn, TypeVar
 
 import numpy as np
@@ -141,14 +141,27 @@ class Reader(ABC):
         self.position = position
 
     def token(self) -> str:
-        """Reads a word and the blank behind it."""
+        """Reads a word in ASCII and the blank behind it."""
+        return self._word_and_blank(bytes.isascii).decode("ascii")
+
+    def key(self) -> str:
+        """Reads the key of an entry of an archive, a word in UTF-8, and the blank behind it."""
+        self.skip_blanks()
+        start = self.position
+        word = self._word_and_blank(lambda word: b"\0" not in word)
+        try:
+            return word.decode()
+        except UnicodeDecodeError:
+            self.fail("the key is not in UTF-8", at=start, expected="a key", found=shown(word[:24]))
+
+    def _word_and_blank(self, is_fit: Callable[[bytes], bool]) -> bytes:
         self.skip_blanks()
         start = self.position
         window = bytes(self.data[start : start + MAX_TOKEN + 1])
         word = window.split(maxsplit=1)[0] if window else b""
         if not word:
             self.fail("the file ends too early", expected="a token", found="the end of the file")
-        if len(word) > MAX_TOKEN or not word.isascii():
+        if len(word) > MAX_TOKEN or not is_fit(word):
             self.fail("this is no token", expected="a token", found=shown(word[:24]))
         if start + len(word) == len(self.data):
             # The word itself may be cut off.
@@ -159,7 +172,7 @@ class Reader(ABC):
                 found="the end of the file",
             )
         self.position = start + len(word) + 1
-        return word.decode("ascii")
+        return word
 
     def expect(self, token: str) -> None:
         """Reads a token that has to be this one."""

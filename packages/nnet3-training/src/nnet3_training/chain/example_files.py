@@ -30,7 +30,7 @@ from nnet3_descriptors.indexes import IndexArray, N, T
 
 from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.chain.supervision_files import read_supervision, write_supervision
-from nnet3_training.egs.archive import ExampleSource, entries_of
+from nnet3_training.egs.archive import ExampleSource, entries_of, key_bytes
 from nnet3_training.egs.elements import (
     expect_example,
     read_indexes,
@@ -168,7 +168,7 @@ def write_chain_examples(
         FileError: the file cannot be written.
     """
     write_atomically(
-        path, (f"{each.key} ".encode() + example_bytes(each, binary=binary) for each in examples)
+        path, (key_bytes(each.key) + example_bytes(each, binary=binary) for each in examples)
     )
 
 

@@ -6,12 +6,33 @@ import os
 from collections.abc import Callable, Iterator
 from typing import IO, TypeVar
 
-from nnet3_descriptors.files import Entry, Reader, file_error, open_file, read_entries, stream_name
+from nnet3_descriptors.files import (
+    Entry,
+    Reader,
+    file_error,
+    key_fault,
+    open_file,
+    read_entries,
+    stream_name,
+)
+
+from nnet3_training.errors import ExampleError
 
 T = TypeVar("T")
 
 ExampleSource = str | os.PathLike[str] | IO[bytes]
 """A path, or a file that is open for reading bytes."""
+
+
+def key_bytes(key: object) -> bytes:
+    """The key of an entry as an archive has it, with the blank behind it.
+
+    Raises:
+        ExampleError: it is not a key that a reader takes.
+    """
+    if fault := key_fault(key):
+        raise ExampleError(fault)
+    return f"{key} ".encode()
 
 
 def entries_of(source: ExampleSource, decode: Callable[[Reader], T]) -> Iterator[Entry[T]]:

@@ -25,7 +25,7 @@ from nnet3_descriptors.files import (
 )
 from nnet3_descriptors.indexes import IndexArray
 
-from nnet3_training.egs.archive import ExampleSource, entries_of
+from nnet3_training.egs.archive import ExampleSource, entries_of, key_bytes
 from nnet3_training.egs.elements import (
     expect_example,
     read_indexes,
@@ -142,9 +142,7 @@ def write_examples(
 
 
 def _entry(example: TrainingExample, *, binary: bool) -> bytes:
-    if not example.key or example.key.split() != [example.key]:
-        raise ExampleError(f"expected a key without blanks, found {example.key!r}")
-    return f"{example.key} ".encode() + example_bytes(example, binary=binary)
+    return key_bytes(example.key) + example_bytes(example, binary=binary)
 
 
 def example_bytes(example: TrainingExample, *, binary: bool = True) -> bytes:

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from nnet3_descriptors import Nnet, compute_context
 
-from nnet3_training.egs.archive import entries_of
+from nnet3_training.egs.archive import entries_of, key_bytes
 from nnet3_training.egs.chunks import SplitOptions, UtteranceSplitter
 from nnet3_training.errors import RecipeError
 from nnet3_training.examples import TrainingExample
@@ -100,7 +100,7 @@ def make_archives(
             made = examples_of(utterance)
             too_short += not made
             for example in made:
-                entry = f"{example.key} ".encode() + objective.to_bytes(example)
+                entry = key_bytes(example.key) + objective.to_bytes(example)
                 if number % options.held_out_every == 0:
                     held_out.add(entry)
                     continue
