@@ -176,6 +176,9 @@ def check_page(page: str) -> None:
         assert title in page
     for name in ("hidden", "classes", "held out</text>", "trained on</text>", "in training</text>"):
         assert name in page
+    for title in ("Seconds of an iteration", "Frames per second", "Effective learning rate"):
+        levels = re.findall(r'class="tick"[^>]*>([^<]*)<', page.partition(f"<h3>{title}</h3>")[2])
+        assert levels[0] == "0"
     assert "<p>None in any iteration.</p>" in page.partition("<h2>Saturated units</h2>")[2]
     assert '<th>--dropout-schedule</th><td class="wrapped">none</td>' in page
 

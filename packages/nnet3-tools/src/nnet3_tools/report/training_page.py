@@ -110,7 +110,7 @@ def _drawings(run: TrainingRun) -> list[tuple[str, str]]:
         shares = _diagnosed(run, output, lambda figure: figure.accuracy)
         if np.isfinite(shares["held out"][1]).any():
             title = f"Accuracy at {output}: share of frames that are right"
-            drawings.append((title, _drawn(title, shares, run)))
+            drawings.append((title, _drawn(title, shares)))
     records = run.iterations
     for title, value in (
         ("Effective learning rate", lambda record: record.learning_rate),
@@ -120,14 +120,14 @@ def _drawings(run: TrainingRun) -> list[tuple[str, str]]:
     ):
         values = {_iteration(record): value(record) for record in records}
         if title != JOBS or len({*values.values()}) > 1:
-            drawings.append((title, _drawn(title, {"": _series(values)}, run)))
+            drawings.append((title, _drawn(title, {"": _series(values)}, y_start=0.0)))
     if records[0].dropout:
         title = "Part of values that dropout drops"
         found = {
             pattern: _series({_iteration(record): record.dropout[pattern] for record in records})
             for pattern in records[0].dropout
         }
-        drawings.append((title, _drawn(title, found, run)))
+        drawings.append((title, _drawn(title, found, y_start=0.0)))
     return drawings
 
 
@@ -157,7 +157,7 @@ def _objectives(run: TrainingRun, output: str) -> str:
             total = sum(figure.per_frame * figure.frames for figure in found)
             while_trained[_iteration(record)] = total / weight
     title = f"Objective of {output}, per frame"
-    return _drawn(title, {"in training": _series(while_trained), **curves}, run)
+    return _drawn(title, {"in training": _series(while_trained), **curves})
 
 
 def _diagnosed(
@@ -177,16 +177,17 @@ def _series(values: Mapping[int, float]) -> tuple[Array, Array]:
     return np.array([*values], dtype=np.float64), np.array([*values.values()], dtype=np.float64)
 
 
-def _drawn(title: str, curves: Mapping[str, tuple[Array, Array]], run: TrainingRun) -> str:
+def _drawn(
+    title: str, curves: Mapping[str, tuple[Array, Array]], *, y_start: float | None = None
+) -> str:
     numbers = np.concatenate([np.zeros(0), *(xs for xs, _ in curves.values())])
-    counts_jobs = title == JOBS
     axes = Axes(
         title=title,
         x_title="iteration",
         x_ticks=[(x, f"{x:g}") for x in round_iterations(numbers)],
         y_text="{:,.7g}".format,
-        y_start=0.0 if counts_jobs else None,
-        y_step=1.0 if counts_jobs else 0.0,
+        y_start=y_start,
+        y_step=1.0 if title == JOBS else 0.0,
     )
     return curves_svg(curves, axes)
 
