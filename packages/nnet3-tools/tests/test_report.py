@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html.parser
+import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from nnet3_compiler.drawing import with_unit
+from nnet3_compiler.text import command_lines
 from nnet3_descriptors import Nnet, parse_config, write_nnet
 from nnet3_descriptors.drawing import layers_of
 from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
@@ -213,6 +216,21 @@ def test_program(nnet: Nnet) -> None:
     assert facts.stages[-1].commands == len(facts.optimized_bytes)
     assert facts.stages[-1].commands < facts.stages[0].commands
     assert facts.stages[-1].peak_bytes == facts.optimized_bytes.max()
+
+
+def test_listing(nnet: Nnet) -> None:
+    """The listing begins with the commands and the bytes after them; no line is only for files."""
+    training = usual_request(nnet, 4, 1, 1, train=True)
+    facts = program_facts(nnet, training)
+    count = len(facts.optimized_bytes)
+    commands, others = facts.listing[:count], facts.listing[count:]
+
+    assert [line[11:] for line in commands] == command_lines(facts.optimized, nnet, range(count))
+    assert [line[:9].strip() for line in commands] == [
+        with_unit(size) for size in facts.optimized_bytes.tolist()
+    ]
+    assert all(re.match(r"$|[mijrp]\d+ = ", line) for line in others)
+    assert sum(line.startswith("m") for line in others) == len(facts.optimized.matrices) - 1
 
 
 def test_times(nnet: Nnet) -> None:

@@ -81,7 +81,7 @@ def report_page(
         times=times,
         curves=_curves(program),
         **_graph_facts(nnet, request, layers),
-        lines=[] if program is None else program.listing.splitlines()[:MOST_LINES],
+        lines=[] if program is None else program.listing[:MOST_LINES],
         most_lines=MOST_LINES,
         most_steps=MOST_STEPS,
     )

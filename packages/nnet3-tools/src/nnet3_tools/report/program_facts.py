@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+
 import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_compiler import NnetComputation, compile_computation, format_computation
+from nnet3_compiler.drawing import with_unit
 from nnet3_descriptors import Nnet
 from nnet3_graph import ComputationRequest
 from nnet3_optimizer import live_bytes, optimize_in_steps, pass_summaries, peak_bytes
@@ -37,14 +41,15 @@ class ProgramFacts:
         compiled_bytes: Bytes of matrices after each command, as compiled.
         optimized_bytes: Bytes of matrices after each command, after all passes.
         optimized: The computation after all passes.
-        listing: The text of that computation.
+        listing: Its commands, each with the bytes of matrices after it; then its matrices, and its
+            lists of rows.
     """
 
     stages: tuple[Stage, ...]
     compiled_bytes: npt.NDArray[np.int64]
     optimized_bytes: npt.NDArray[np.int64]
     optimized: NnetComputation
-    listing: str
+    listing: tuple[str, ...]
 
 
 def program_facts(nnet: Nnet, request: ComputationRequest) -> ProgramFacts:
@@ -60,13 +65,27 @@ def program_facts(nnet: Nnet, request: ComputationRequest) -> ProgramFacts:
     for name, last in optimize_in_steps(nnet, compiled):
         summary = summaries[name]
         stages.append(_stage(name, last, f"{summary[0].upper()}{summary[1:]}"))
+    optimized_bytes = live_bytes(last)
     return ProgramFacts(
         stages=tuple(stages),
         compiled_bytes=live_bytes(compiled),
-        optimized_bytes=live_bytes(last),
+        optimized_bytes=optimized_bytes,
         optimized=last,
-        listing=format_computation(last, nnet),
+        listing=tuple(_listing(format_computation(last, nnet), optimized_bytes)),
     )
+
+
+def _listing(text: str, held: npt.NDArray[np.int64]) -> Iterator[str]:
+    """The lines of the text form that people read: commands, matrices and lists."""
+    lines = text.splitlines()
+    commands = [line for line in lines if re.match(r"c\d+: ", line)]
+    for line, size in zip(commands, held.tolist(), strict=True):
+        yield f"{with_unit(size):>9}  {line}"
+    for kind in "mijrp":
+        found = [line for line in lines if re.match(rf"{kind}\d+ = ", line)]
+        if found:
+            yield ""
+            yield from found
 
 
 def _stage(name: str, computation: NnetComputation, summary: str) -> Stage:
