@@ -125,7 +125,7 @@ def recompute_activations(draft: Draft, level: int) -> Draft:
     recipes = select(book, live, candidates, least)
     if not recipes:
         return draft
-    Rewriting(draft, edit, recipes).follow(live.end)
+    Rewriting(draft, edit, recipes).follow(live.free_from)
     return move_sizing_commands(edit.draft())
 
 

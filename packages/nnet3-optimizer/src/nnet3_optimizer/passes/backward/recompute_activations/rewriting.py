@@ -84,11 +84,11 @@ class Rewriting:
         kept[has_part] = whole[at_kept]
         return whole[at_later], kept
 
-    def follow(self, end: Ids) -> None:
+    def follow(self, free_from: Ids) -> None:
         """Changes the commands.
 
         Args:
-            end: (M,) the command up to which each matrix has to be kept.
+            free_from: (M,) the first command that each matrix need not exist during.
         """
         self._rename()
         self._free_early()
@@ -96,7 +96,7 @@ class Rewriting:
             if recipe.part:
                 self._keep_part(recipe, int(self._kept_whole[number]))
         self._make_again()
-        self._keep_sources(end)
+        self._keep_sources(free_from)
 
     # -- names ---------------------------------------------------------------------------------
 
@@ -228,10 +228,10 @@ class Rewriting:
         end = len(self.draft.table)
         self.edit.insert(end, command_rows(DeallocMatrix, 1, matrix=kept))
 
-    def _keep_sources(self, end: Ids) -> None:
+    def _keep_sources(self, free_from: Ids) -> None:
         """Frees the matrices that recipes read only after their last recipe."""
         sources = list(dict.fromkeys(each for recipe in self.recipes for each in recipe.sources))
         freed = self.draft.analysis.lifetimes.deallocate[sources]
-        early = (freed >= 0) & (freed < end[sources])
-        self.edit.insert(end[sources][early], self.draft.table[freed[early]])
+        early = (freed >= 0) & (freed < free_from[sources])
+        self.edit.insert(free_from[sources][early], self.draft.table[freed[early]])
         self.edit.delete(freed[early])

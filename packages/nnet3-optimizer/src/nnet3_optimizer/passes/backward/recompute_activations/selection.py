@@ -31,8 +31,9 @@ class LiveBytes:
         idle_sizes: (M,) int64, the bytes of each matrix while it is idle between the two parts.
         longer: (M,) int64, the bytes of each matrix between its end and a later use.
         bytes: (C,) int64.
-        begin, end: (M,) int64, the first and the last command that uses each matrix. The end of
-            what recipes need for longer moves to where they need it.
+        begin: (M,) int64, the first command that uses each matrix.
+        free_from: (M,) int64, the first command that each matrix need not exist during. That of
+            what recipes need for longer moves to the command before which their steps run.
     """
 
     def __init__(self, draft: Draft, marker: int, bits: Idle, others: Idle) -> None:
@@ -46,16 +47,16 @@ class LiveBytes:
         """
         self.sizes = matrix_bytes(draft.matrices)
         self.begin, end = draft.analysis.matrix_use
-        self.end = np.where(draft.analysis.lifetimes.is_output, len(draft.table) - 1, end)
+        end = np.where(draft.analysis.lifetimes.is_output, len(draft.table) - 1, end)
+        self.free_from = end + 1
         self._draft, self._marker = draft, marker
-        self._last = self.end.copy()
         used, count = where(self.begin >= 0), len(draft.table) + 1
         sizes = self.sizes.take(used)  # sums of sizes are exact: they are far below 2^53
         change = np.bincount(self.begin.take(used), sizes, count)
         self._starting: Ids = change.astype(np.int64)
-        change -= np.bincount(self.end.take(used) + 1, sizes, count)
+        change -= np.bincount(self.free_from.take(used), sizes, count)
         self.idle_sizes = self._idle_sizes(bits, others)
-        self.longer = np.where(self.end <= marker, self.idle_sizes, self.sizes)
+        self.longer = np.where(end <= marker, self.idle_sizes, self.sizes)
         self._wakes = np.zeros(len(self.sizes), dtype=np.int64)
         for idle in (bits, others):
             self._wakes[idle.matrix] = idle.first_backward
@@ -88,13 +89,13 @@ class LiveBytes:
         if recipe.part:
             kept = self.part_bytes(recipe)
             change[self.begin[recipe.matrix]] += kept
-            change[self.end[recipe.matrix] + 1] -= kept
+            change[self.free_from[recipe.matrix]] -= kept
         change[recipe.last_forward + 1] -= size
         change[recipe.first_backward] += size
         for source in recipe.sources:
-            end, wakes = int(self.end[source]) + 1, int(self._wakes[source])
-            if end < recipe.first_backward:
-                change[end] += self.longer[source]
+            freed, wakes = int(self.free_from[source]), int(self._wakes[source])
+            if freed < recipe.first_backward:
+                change[freed] += self.longer[source]
                 change[recipe.first_backward] -= self.longer[source]
             if recipe.first_backward < wakes:
                 saved = self.sizes[source] - self.idle_sizes[source]
@@ -108,10 +109,10 @@ class LiveBytes:
         self.bytes = after
         at = recipe.first_backward
         for source in recipe.sources:
-            if self.end[source] <= self._marker or self._wakes[source] > at:
+            if self.free_from[source] <= self._marker + 1 or self._wakes[source] > at:
                 self._wakes[source] = at
             self.longer[source] = self.sizes[source]
-            self.end[source] = max(int(self.end[source]), at)
+            self.free_from[source] = max(int(self.free_from[source]), at)
 
     def while_following(self, recipe: Recipe, after: Ids) -> int:
         """Returns the bytes in use when the steps of a recipe run.
@@ -125,8 +126,8 @@ class LiveBytes:
         """
         at = recipe.first_backward
         sources = np.array(recipe.sources, dtype=np.int64)
-        is_counted = (self._last[sources] >= at) | (self.end[sources] > at)
-        read = int(self.sizes[sources[~is_counted]].sum())
+        is_uncounted = self.free_from[sources] <= at
+        read = int(self.sizes[sources[is_uncounted]].sum())
         return int(after[at] - self._starting[at]) + read
 
 
@@ -156,7 +157,7 @@ class _Gains:
 
         It is NOT_NOW for a recipe that frees nothing then.
         """
-        longer = self._live.longer[self._source] * (self._live.end[self._source] < command)
+        longer = self._live.longer[self._source] * (self._live.free_from[self._source] <= command)
         counts = self._is_open & (self._last_forward < command) & (command < self._first_backward)
         longer_in_all = np.bincount(self._owner, longer, minlength=len(self._size))
         return np.where(counts, self._size - longer_in_all, NOT_NOW)
