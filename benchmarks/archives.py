@@ -1,22 +1,22 @@
-"""Whole processes of nnet3-compute on archives, and of any other nnet3-compute beside ours.
+"""The time of whole processes of nnet3-compute on archives, beside any other nnet3-compute.
 
     python benchmarks/archives.py [--network tdnnf ...] [--utterances 30 300] [--threads 1 2]
         [--other PATH] [--sizes 1 4 16] [--not-pinned]
 
-Random features of 733 frames on average, i-vectors where the network takes one, networks with
-random parameters; `--frames-per-chunk=150`, and one row of output for three frames (x-vectors:
-nnet3-xvector-compute over whole utterances of four lengths). "digits" are the small network and the
-utterances of examples/digits, again and again. For each: seconds and processor
-seconds of the process, and its largest memory; with `--other` the same of that program, the ratio
-of processor seconds, and how far the outputs differ. The other program runs without
-`--num-threads`; OPENBLAS_NUM_THREADS sets its number of threads. `--sizes` adds nnet3-compute-batch
-with minibatches of so many chunks.
+Features are random, 733 frames on average, with i-vectors where the network takes one. Networks
+have random parameters. The option is `--frames-per-chunk=150`, and outputs have one row for three
+frames. For x-vectors, nnet3-xvector-compute computes whole utterances of four lengths. "digits" is
+the small network with the utterances of examples/digits, repeated. Each line has seconds and
+processor seconds of the process, and its largest memory. With `--other` it has the same of that
+program, the ratio of processor seconds, and the difference of the outputs. The other program runs
+without `--num-threads`; OPENBLAS_NUM_THREADS sets its number of threads. `--sizes` adds
+nnet3-compute-batch with minibatches of these numbers of chunks.
 
 A process keeps to as many processors as it has threads, so that on one thread reading and writing
-take their time from computing (unless `--not-pinned`). Programs run in turns. Each run writes a
-file that was not there before: to replace one takes new memory of the machine for its pages, which
-was half a second for 600 MB on a virtual one. Of several numbers of threads there is a line that
-says what time they take of that on the first.
+take their time from computing (unless `--not-pinned`). Programs run in turns. Each run writes a new
+file: to replace a file takes new memory of the machine for its pages, which was half a second for
+600 MB on a virtual machine. For several numbers of threads, a line has the time relative to that of
+the first number.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     OPENBLAS_NUM_THREADS=1 python benchmarks/call_cost.py
 
 One sequence of the benchmark networks, on one thread. "Python" is the time of the same loop over
-the same calls, whose functions are replaced by one that takes the operands and does nothing with
-them (`"".format`), for each command of the computation. "Small" is the whole run with hidden sizes
-divided by 256, so that most matrices have a few numbers in a row: it includes the start of each
+the same calls, for each command of the computation. All functions are replaced by `"".format`,
+which takes the operands and does nothing with them. "Small" is the whole run with hidden sizes
+divided by 256, so that most matrices have a few numbers in a row. It includes the start of each
 NumPy call. Binding is timed for the network in its full size, for one thread and for two.
 """
 

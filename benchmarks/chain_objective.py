@@ -5,7 +5,7 @@
 Denominators and supervisions are random, of the sizes at which Kaldi was measured: arcs into a
 state have one of two pdfs, as in a chain topology. Kaldi's times are scaled by a loop in Python,
 which takes turns with the objective. --share adds the share of the objective in a training step of
-the TDNN-F benchmark, with eight sequences and a denominator of 7,000 states.
+the TDNN-F benchmark. The step has eight sequences and a denominator of 7,000 states.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""The objectives of a small chain model, and how sensitive its training is.
+"""The objectives of a small chain model, and the sensitivity of its training.
 
     python benchmarks/chain_training.py
 
 The digits system of the reference is trained from `initial.raw` on the 224 examples of Kaldi's
 seven minibatches. First come the objectives per frame on the other 28 examples: of the networks
 that Kaldi trained, after each of three epochs of a `Trainer` here, after the recipe, and after
-each epoch of fine-tuning. Then comes the sensitivity of the change of parameters in one epoch: its
-difference (norm relative to the change) from a run without the self-repair of ReLUs, and from runs
-whose initial parameters are half a unit in the last place away.
+each epoch of fine-tuning. Then comes the sensitivity of the change of parameters in one epoch. It
+is the norm of a difference, relative to the change. One difference is from a run without the
+self-repair of ReLUs, the others are from runs whose initial parameters are half a unit in the last
+place away.
 """
 
 from __future__ import annotations

@@ -10,9 +10,10 @@ several runs; "us" is the time of each stage divided by the number of commands t
 made, in microseconds. It should not rise from line to line.
 
 With --ivector the network is one affine layer that reads `ReplaceIndex(ivector, t, 0)`, with 8
-sequences and more and more frames. "commands" are those of the optimized computation; "compile" is
-the time until there is one, "backward" that of a backward pass of NnetComputer on one thread. The
-columns behind the bar are with an AddRows for each frame instead of gathered rows.
+sequences and more and more frames. "commands" is the number of commands of the optimized
+computation. "compile" is the time to compile and optimize it, "backward" the time of a backward
+pass of NnetComputer on one thread. The columns behind the bar are for computations with an AddRows
+for each frame instead of gathered rows.
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
-"""How long compiling takes, cold, against Kaldi's C++ on the same networks and requests.
+"""The time of compiling, cold, against Kaldi's C++ on the same networks and requests.
 
     python benchmarks/compile_time.py                    # all four networks
     python benchmarks/compile_time.py tdnnf xvector
     python benchmarks/compile_time.py --growth           # twice the frames, twice the sequences
 
-Times are processor time in milliseconds, the best of several runs, each from the request on: graph,
-compilation, optimization with its checks. "cold" is `CachingCompiler(nnet).compile(request)` for a
-network without earlier compilations. "all", and the columns before it, are for a known network: the
-compiler remembers what follows from the network alone, as in use with varying lengths. The first
-run also loads modules, so it is not the best one. The column "Kaldi" is what Kaldi's C++ needs for
-the same (`kaldi.py`), scaled to this machine by the time of a loop in Python, the lesser of its
-times before and after a line; the ratio is that of "cold".
+Times are processor time in milliseconds, the best of several runs. Each run begins with the
+request: graph, compilation, optimization with its checks. "cold" is
+`CachingCompiler(nnet).compile(request)` for a network without earlier compilations. "all", and the
+columns before it, are for a known network, as in use with varying lengths: the compiler remembers
+its facts about the network. The first run also loads modules, so it is not the best one. The column
+"Kaldi" is the time of Kaldi's C++ for the same request (`kaldi.py`), scaled to this machine by the
+time of a loop in Python. Of the loop's times before and after a line, the lesser one counts. The
+ratio is that of "cold".
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""How busy nnet3-compute keeps its threads, by the lengths of the utterances.
+"""The use of threads by nnet3-compute, for utterances of different lengths.
 
     python benchmarks/compute_tool.py [--threads 2] [--network tdnnf ...]
 
-The main loop of the tool over archives of random features with as many frames each: one long
-utterance, one long among short ones, short ones only. For each: the average number of threads that
-computed or waited only for a processor (by Linux's schedstat; threads that wait for the interpreter
-lock or for work do not count); and the time of the loop relative to that of one thread. The first
-number needs no quiet machine, the second does. Outputs are compared.
+The main loop of the tool computes archives of random features with equal numbers of frames: one
+long utterance, one long among short ones, short ones only. Each line has two numbers. The first is
+the average number of threads that computed or waited only for a processor, by Linux's schedstat.
+Threads that wait for the interpreter lock or for work do not count. The second is the time of the
+loop relative to that of one thread. The first number needs no quiet machine, the second does.
+Outputs are compared.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""What the kernels of the benchmark networks ask of a device: compiled by NVRTC, without one.
+"""The resources that kernels of the benchmark networks need, compiled by NVRTC without a device.
 
     python benchmarks/cuda_kernels.py                       # all networks, sm_80, sm_90, sm_100
     python benchmarks/cuda_kernels.py --network tdnnf --architecture sm_90 --worst 10
 
-Needs the wheel nvidia-cuda-nvrtc, and no driver. Each module is what a program loads on a device:
-the first run of a program waits for it, later processes find it in CuPy's cache. For each module:
-the processor time to compile it, and the largest numbers among its kernels of registers, of bytes
-spilled from registers to memory, and of bytes of shared memory (48 KiB may be used without asking).
-Launches are held against CUDA's limits, and the registers and shared memory of a block.
+The benchmark needs the wheel nvidia-cuda-nvrtc, and no driver. The modules are those that a program
+loads on a device: the first run of a program waits for them, later processes find them in CuPy's
+cache. Each line has the processor time to compile a module. It also has the largest numbers of
+registers, of bytes spilled from registers to memory, and of bytes of shared memory among its
+kernels (48 KiB of shared memory may be used without asking). Launches, and the registers and shared
+memory of a block, are compared with CUDA's limits.
 """
 
 from __future__ import annotations

@@ -1,20 +1,21 @@
-"""What the CUDA runtime would launch and move for the benchmark networks, counted without a device.
+"""The launches and bytes of the benchmark networks in the CUDA runtime, counted without a device.
 
     python benchmarks/cuda_launches.py --n 64
     python benchmarks/cuda_launches.py --network tdnnf
     python benchmarks/cuda_launches.py --network tdnnf --kinds     # bytes and flops of each kind
 
-Counted are the programs that are lowered for a device: kernels and matrix products of a forward and
-a backward pass (with natural gradient; a minibatch that leaves its estimates alone, and one that
-updates them), with a kernel for each operation and with fused ones. The floor is what the products
-take at 67 TFLOP/s, and what all operands take at 4.8 TB/s if each is read and written once by each
-kernel or product that uses it: the peaks of an H200 in fp32. Nothing here was measured on a device.
+The benchmark counts the kernels and matrix products of programs for a device, with a kernel for
+each operation and with fused ones. The programs are a forward and a backward pass with natural
+gradient, for a minibatch that leaves its estimates alone and for one that updates them. The floor
+is the time of the products at 67 TFLOP/s, and the time to move all operands at 4.8 TB/s, the peaks
+of an H200 in fp32. Each kernel or product reads and writes each of its operands once. Nothing here
+was measured on a device.
 
-With --kinds the steps of a minibatch are added up by kind. What stays in registers is not
-counted as moved; the time at the peaks is that of the slower of arithmetic and memory for each
-step, and at least so long as a small kernel takes in a graph. "Guarded" is what most minibatches
-skip (self-repair, exact norms): it counts as a launch. "Few blocks" are the bytes of kernels with
-fewer blocks than an H200 has multiprocessors.
+With --kinds the steps of a minibatch are added up by kind. Values that stay in registers do not
+count as moved. The time at the peaks is, for each step, that of the slower of arithmetic and
+memory, and at least the time of a small kernel in a graph. "Guarded" are steps that most
+minibatches skip (self-repair, exact norms); they count as launches. "Few blocks" are the bytes of
+kernels with fewer blocks than an H200 has multiprocessors.
 """
 
 from __future__ import annotations

@@ -1,23 +1,23 @@
-"""How long the benchmark networks take to run and to train on a CPU, beside Kaldi and others.
+"""The time of running and training the benchmark networks on a CPU, beside Kaldi and others.
 
     python benchmarks/execute.py                                # all, on one and two threads
     python benchmarks/execute.py --network tdnnf --threads 1
     python benchmarks/execute.py --peer PyTorch --peer "ONNX Runtime"
 
-Each figure is measured in a process of its own with as many threads of the matrix library; ours
-for inference are those of `ParallelComputer`. A training step is forward and backward pass with
-natural gradient and the change of the parameters; the mean is taken over four steps after the first
-ten, of which one updates the estimates of the Fisher matrices, as in a long training run. (During
-the first ten steps of a run, all do.)
+Each figure is measured in a separate process with as many threads of the matrix library; ours for
+inference are those of `ParallelComputer`. A training step is a forward and a backward pass with
+natural gradient, and the change of the parameters. The mean is taken over four steps after the
+first ten. As in a long training run, one of the four updates the estimates of the Fisher matrices.
+(During the first ten steps of a run, all do.)
 
 Kaldi's figures are those of `kaldi.py`, scaled to this machine by a product of NumPy's that is
-timed before and after each line: a ratio of 1 means as fast as Kaldi on the same machine, less is
+timed before and after each line. A ratio of 1 means as fast as Kaldi on the same machine, less is
 faster.
 
 The peers (`--peer`, any number of times) are PyTorch, torch.compile and ONNX Runtime, where they
 are installed, on the same networks as written in `peers/`, trained by plain gradient descent. Their
-outputs are compared with ours before they are timed. Beside our time for a training step stands
-that without the natural gradient, which is the same work as theirs.
+outputs are compared with ours before they are timed. Beside our time for a training step stands our
+time without the natural gradient, which is the same work as theirs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long the computation graph takes, and how that grows.
+"""The time of the computation graph, and its growth.
 
     python benchmarks/graph_time.py                   # all four networks
     python benchmarks/graph_time.py tdnnf xvector

@@ -4,10 +4,10 @@
     python benchmarks/memory.py --plot docs/memory.svg      # and live bytes over each program
 
 Megabytes (10^6 bytes) of matrices, without parameters and their gradients. "compiled" is the peak
-of the compiled computation, "bound" the peak after optimization: the largest sum of matrices that
-are needed at the same time, a lower bound for any plan. "arena" is the runtime's allocation: all
-matrices at planned offsets. Kaldi's figures are the peaks of its optimized computations for the
-same requests.
+of the compiled computation, "bound" the peak after optimization. A peak is the largest sum of
+matrices that are needed at the same time, a lower bound for any plan. "arena" is the runtime's
+allocation: all matrices at planned offsets. Kaldi's figures are the peaks of its optimized
+computations for the same requests.
 """
 
 from __future__ import annotations

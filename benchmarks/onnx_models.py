@@ -1,12 +1,12 @@
 """The time of exporting networks to ONNX models, and the size of the models.
 
-`python benchmarks/onnx_models.py` prints for each benchmark network, for inference with any number
-of sequences: seconds of processor time from the optimized computation to the checked model, nodes,
-and the difference of the outputs of ONNX Runtime and NnetComputer. With `--stream`: the same for
-the round of a looped computation. With `--peer`: the processor time of a run in ONNX Runtime on one
-thread, relative to that of PyTorch's export of the same network (`pip install torch`), for 1 and 8
-sequences: the median of `--turns` pairs, every other one of which begins with the peer. Pin it to a
-core (`taskset -c 1`).
+`python benchmarks/onnx_models.py` prints a line for each benchmark network, for inference with any
+number of sequences. It has seconds of processor time from the optimized computation to the checked
+model, nodes, and the difference of the outputs of ONNX Runtime and NnetComputer. With `--stream`
+the line is for the round of a looped computation. With `--peer` it has the processor time of a run
+in ONNX Runtime on one thread, for 1 and 8 sequences, relative to that of PyTorch's export of the
+same network (`pip install torch`). This is the median of `--turns` pairs, every other one of which
+begins with the peer. Pin it to a core (`taskset -c 1`).
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@
 
 Each benchmark network has a row with Kaldi's set of optimizations, one with all, and one with each
 turned off alone. "peak" is the peak of the matrices of a training request of 64 sequences, in
-megabytes (10^6 bytes); "runtime" is all memory of the runtime, with scratch memory, for --sequences
+megabytes (10^6 bytes). "runtime" is all memory of the runtime, with scratch memory, for --sequences
 sequences. "ms" is the processor time of a forward and a backward pass, without changing the
-parameters: the least of several, which alternate with the other rows, so that other work on the
-machine slows all of them down.
+parameters: the least of several. The rows alternate, so that other work on the machine slows all of
+them down.
 """
 
 from __future__ import annotations

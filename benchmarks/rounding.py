@@ -4,8 +4,8 @@
     OPENBLAS_NUM_THREADS=1 NNET3_PANELS=0 python benchmarks/rounding.py
 
 Both precisions run the same values of eight sequences; float64 uses direct sums. "Output" is the
-largest difference relative to the largest output; "gradient" is the norm of the difference of the
-gradients (without natural gradient) relative to the norm of the gradient.
+largest difference relative to the largest output. "Gradient" is the norm of the difference of the
+gradients (without natural gradient), relative to the norm of the gradient.
 """
 
 from __future__ import annotations

@@ -2,13 +2,14 @@
 
     python benchmarks/sharing.py
 
-First, the time of one and eight sequences of the benchmark networks, and of a training step of
-eight: as one computation on two threads, and side by side, relative to the processor time of one
-thread; and how often all threads together sleep in a run, waiting for one another or for the
-interpreter's lock. Second, the time to hand a call to a waiting thread and to learn that it ran, by
-kind of hand-over. Third, a chain of four operations over a matrix by row blocks, on one thread and
-shared, by size of blocks. Least times of many, by the clock: the second thread needs its own
-processor. (Only Unix systems count sleeps.)
+The first table has the time of one and eight sequences of the benchmark networks, and of a training
+step of eight. They run as one computation on two threads, and side by side; times are relative to
+the processor time of one thread. The table also has the number of times that threads sleep in a
+run, waiting for one another or for the interpreter's lock. (Only Unix systems count sleeps.) The
+second table has the time to hand a call to a waiting thread and to learn that it ran, by kind of
+hand-over. The third has the time of a chain of four operations over a matrix by row blocks, on one
+thread and shared, by size of blocks. Times are the least of many, by the clock: the second thread
+needs its own processor.
 """
 
 from __future__ import annotations

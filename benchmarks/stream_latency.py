@@ -5,8 +5,8 @@
     OPENBLAS_NUM_THREADS=1 python benchmarks/stream_latency.py --streams 1000
 
 Frames come one at a time, and the push that completes a chunk is timed: median and 99th percentile.
-"chunk" is the median time of a computer with the inputs of such a chunk, which alternates with the
-pushes; "ratio" is the ratio of the medians. All times are processor time of the thread, in
+"chunk" is the median time of a computer with the inputs of such a chunk; its runs alternate with
+the pushes. "ratio" is the ratio of the medians. All times are processor time of the thread, in
 milliseconds.
 
 With `--frames`, a small recurrent network gets this number of frames instead; the benchmark prints
@@ -14,8 +14,8 @@ the largest memory of the process so far after each tenth of them.
 
 With `--streams`, this number of its sequences are open at a time. Each has its own length; when one
 ends, another begins. After each tenth of the rounds, the benchmark prints the number of finished
-sequences, the processor time of a chunk, the largest memory so far, and the largest difference of
-their outputs from those of each sequence alone.
+sequences, the processor time of a chunk, and the largest memory so far. It also prints the largest
+difference of their outputs from those of each sequence alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whole processes of nnet3-train on the benchmark networks, beside any other nnet3-train.
+"""The time of whole processes of nnet3-train on benchmark networks, beside any other nnet3-train.
 
     python benchmarks/train_tool.py [--network tdnnf ...] [--minibatches 8] [--runs 2]
         [--other PATH]
@@ -6,11 +6,12 @@
 The networks have random parameters. The minibatches are ready: eight sequences of noise, with a
 class for each frame of each output. There is one thread. Each program runs once before it is
 measured: Python then has its bytecode, as on a user's machine from the second run on. The programs
-alternate, over one minibatch and over all. For each network: processor seconds and largest memory
-of the process. Beside another program: the ratios for all minibatches, for one, and for each
-further one, which has no part of start, compiling and writing; the number of minibatches from which
-on our process takes 0.8 of the other's time, by these figures; and the difference of the first
-minibatch's objectives (later ones depend on the draws of each program).
+alternate, over one minibatch and over all. Each network has a line with processor seconds and
+largest memory of the process. Beside another program, the line also has these figures: the ratios
+for all minibatches, for one, and for each further one (without start, compiling and writing); the
+number of minibatches from which on our process takes 0.8 of the other's time, by these ratios; the
+difference of the first minibatch's objectives. (Later objectives depend on the draws of each
+program.)
 """
 
 from __future__ import annotations
