@@ -32,15 +32,15 @@ def lower(
 
     Args:
         nnet: The network.
-        computation: What is lowered.
-        is_alone: Whether it is to run on one thread, though the network has more.
-        watch: Makes the calls of each command timed ones, on the processor.
+        computation: The computation to lower.
+        is_alone: Whether the program runs on one thread, though the network has more.
+        watch: Times the calls of each command, on the processor.
 
     Raises:
-        ComputationError: the computation cannot be run; as a CheckError where a command shows it,
-            such as one that does not fit the component or node that it names.
+        ComputationError: the computation cannot be run. It is a CheckError if a command is at
+            fault, for example if the command does not fit the component or node that it names.
         UnsupportedComponentError: this package does not implement a component type.
-        DeviceMemoryError: the device has not as much memory; the message says what would fit.
+        DeviceMemoryError: the device has too little memory; the message says what would fit.
     """
     check_runnable(nnet.nnet, computation)
     with nnet.lowering, uncollected():

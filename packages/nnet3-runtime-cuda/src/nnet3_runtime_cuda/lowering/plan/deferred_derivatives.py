@@ -1,9 +1,9 @@
 """Finds derivatives of a recurrent layer's input that can be put off and computed together.
 
 The counterpart of `known_inputs`. Backward, every step of an LSTM multiplies the derivative of a
-few rows of its gates by all parameters; one part of the product goes on through the recurrence; the
+few rows of its gates by all parameters. One part of the product goes on through the recurrence; the
 other part is only copied for the layer below. This other part is computed for many steps at once,
-from the gates' derivatives, which are kept together for the parameters' gradient:
+from the gates' derivatives, which a matrix holds together for the parameters' gradient:
 
     m9(0:7, :) = m2(:, 0:4095)                 ...
     m1 = gates.backprop_no_update(m2)    =>    m1(:, 1024:1279) = m2 A(:, 1024:1279)
@@ -12,11 +12,11 @@ from the gates' derivatives, which are kept together for the parameters' gradien
 
 The rules:
 
-- The input derivative is a whole matrix that is zeroed before, and the only use of its first
-  columns until it is freed is one copy of all its rows with factor 1, which is left out. All other
-  uses are of other columns (the step of the first output may have none).
-- The derivative of the output, or a copy of it that is kept, does not change from the step on until
-  the product is made; the rows that are kept follow one another in the order of the steps.
+- The input derivative is a whole matrix that is zeroed before. The only use of its first columns
+  until it is freed is one copy of all its rows with factor 1; the copy is left out. All other uses
+  are of other columns (the step of the first output may have none).
+- The derivative of the output, or a copy of it that is kept, does not change from the step until
+  the product is made. The kept rows follow one another in the order of the steps.
 - Nothing touches the target between the copy and the product, whichever comes first.
 """
 

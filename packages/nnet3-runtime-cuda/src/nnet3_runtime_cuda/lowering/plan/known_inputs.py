@@ -12,7 +12,7 @@ at once, in one product with many rows, and then a step reads only the recurrent
 The rules:
 
 - The first columns of the input, all its rows, are a copy with factor 1. This copy is the last
-  command that changed any of them; the rest of the input is something else.
+  command that changed any of them; the rest of the input is not part of it.
 - Nothing rewrites the source's matrix between the copy and the step, nor between the steps that
   have a product in common. The source may have been freed by then, but not before the first step.
 - The rows of steps that have a product in common follow one another in the source.

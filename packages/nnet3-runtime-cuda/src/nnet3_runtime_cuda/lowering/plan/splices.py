@@ -7,8 +7,9 @@ copies of the same rows, one of them perhaps the original:
     m3(0:2335, 1024:1535) = m3(32:2367, 0:511)    =>   at a distance of 16 rows, is all that the
     m4 = tdnn2.affine.propagate(m3(0:2335, :))         affine map needs; the copies are left out
 
-Backward, the blocks of the input's derivative are added to that of these rows. They may be added up
-by the affine map itself, in the memory of the first, for the last becomes free only later:
+Backward, the blocks of the input's derivative are added to the derivative of these rows. The affine
+map itself may add them up, in the memory of the first block, because the last block becomes free
+only later:
 
     m7 = tdnn2.affine.backprop(m9, ...)                m7 holds the sum, (2368, 512)
     m5(0:2335, :) = m7(:, 0:511)                  =>   m5 = m7
@@ -17,20 +18,20 @@ by the affine map itself, in the memory of the first, for the last becomes free 
 
 The rules for an input:
 
-- Its blocks have as many columns each. The last write to a block is one copy of a part of a matrix
-  (`matrix_copy` with factor 1); a block that is not a copy is its own origin.
-- All origins are the same columns of the same matrix, each by the same number of rows below that
+- Its blocks have equal numbers of columns. The last write to a block is one copy of a part of a
+  matrix (`matrix_copy` with factor 1); a block that is not a copy is its own origin.
+- All origins are the same columns of the same matrix. Each lies the same number of rows below that
   of the block before, and nothing has changed or freed them since.
-- A copy is left out if nothing but such affine maps touches it until its matrix is freed.
+- A copy is left out if only such affine maps touch it until its matrix is freed.
 
 And for a derivative:
 
-- Its matrix is zeroed before, and nothing but the commands that add its blocks touches it until it
-  is freed.
-- They add the blocks in order, to the same columns of the same matrix, each by the same number of
-  rows below the one before (the first may also set), and nothing else touches these in between.
+- Its matrix is zeroed before, and only the commands that add its blocks touch it until it is freed.
+- These commands add the blocks in order, to the same columns of the same matrix, each the same
+  number of rows below the one before. The first command may also set. Nothing else touches these
+  columns in between.
 
-A computation with a loop is left alone, as its commands do not run in their order.
+A computation with a loop gets no splices, as its commands do not run in their order.
 """
 
 from __future__ import annotations
@@ -60,11 +61,11 @@ def spliced_inputs(
     """Finds all affine maps that can read rows at the source of the copies of their input.
 
     Args:
-        trace: What the commands do.
+        trace: The accesses of the commands.
         gains: Whether a component computes with taps.
 
     Returns:
-        The affine maps, and the positions of copies that no command then needs.
+        The affine maps, and the positions of copies that no command needs any more.
     """
     if trace.label is not None:
         return (), ()
@@ -82,7 +83,7 @@ def spliced_derivatives(trace: Trace, gains: GainsByTaps) -> Iterator[SplicedDer
     """Finds the input derivatives whose blocks an affine map can add up.
 
     Args:
-        trace: What the commands do.
+        trace: The accesses of the commands.
         gains: Whether a component computes with taps.
     """
     if trace.label is not None:
@@ -196,7 +197,7 @@ def _is_needless_use(
 ) -> bool:
     """Whether the plan does without a use: a copy that is left out, or an input read elsewhere.
 
-    What such a copy reads, and what such an affine map writes, does count.
+    The values that such a copy reads, and those that such an affine map writes, do count.
     """
     if use.changes:
         return use.position in left_out or is_end(trace.commands[use.position])
