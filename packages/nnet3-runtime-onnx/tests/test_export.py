@@ -347,6 +347,24 @@ def test_parts_of_what_is_no_loop(part: str) -> None:
         to_onnx(nnet, compile_computation(nnet, request(3)), part=part)
 
 
+@pytest.mark.parametrize("sequences", [0, -1, True, 2.5, ""])
+def test_sequences_of_other_kinds(sequences: object) -> None:
+    """The number of sequences is at least 1; a name stands for any number."""
+    nnet = network(SPLICED)
+
+    with pytest.raises(ExportError, match="'sequences' must be a number >= 1"):
+        to_onnx(nnet, compile_computation(nnet, request(3)), sequences=sequences)
+
+
+@pytest.mark.parametrize("metadata", [5, {"a": 5}, {5: "a"}])
+def test_metadata_of_other_kinds(metadata: object) -> None:
+    """Properties are texts by name."""
+    nnet = network(SPLICED)
+
+    with pytest.raises(ExportError, match="'metadata' must"):
+        to_onnx(nnet, compile_computation(nnet, request(3)), metadata=metadata)
+
+
 def loop(nnet: Nnet) -> tuple[object, list[int]]:
     """A looped computation in chunks of three frames, and the input frames of each chunk."""
     requests = looped_requests(nnet, 3)

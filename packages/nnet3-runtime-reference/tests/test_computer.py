@@ -214,13 +214,17 @@ def test_segments() -> None:
             {"input": np.ones((9, 2))},
             r"input 'input': expected the shape \(10, 2\), found \(9, 2\)",
         ),
+        (
+            {"input": np.ma.masked_array(np.ones((10, 2)))},
+            "input 'input': expected an array of numbers, found a masked array",
+        ),
         ({"input": np.full((10, 2), "a")}, "input 'input': expected real numbers, found <U1"),
         (
             {"input": np.where(np.eye(10, 2), np.inf, 0)},
             "input 'input': expected finite numbers, found inf in row 0, column 0",
         ),
     ],
-    ids=["missing", "unknown", "shape", "text", "infinite"],
+    ids=["missing", "unknown", "shape", "masked", "text", "infinite"],
 )
 def test_inputs_that_do_not_fit(given: dict[str, object], message: str) -> None:
     """Inputs that do not fit are refused by name, without an effect on the computer."""

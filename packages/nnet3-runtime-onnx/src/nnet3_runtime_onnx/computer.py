@@ -94,7 +94,8 @@ class OnnxComputer:
             For each output node (rows, dim) float32, rows in the order of the request.
 
         Raises:
-            RunError: an input is missing, unknown or of another shape.
+            RunError: an input is missing, unknown, masked, or of another shape, or has a number
+                that is not finite in single precision.
         """
         if self._next == len(self._sessions):
             if self._loop_start is None:
@@ -156,12 +157,22 @@ def _checked(segment: _Session, given: Mapping[str, ArrayLike]) -> dict[str, Arr
     for name, shape in segment.shapes.items():
         if name not in given:
             raise RunError(f"input '{name}' is missing; expected an array of shape {shape}")
+        if isinstance(given[name], np.ma.MaskedArray):
+            raise RunError(f"input '{name}': expected an array of numbers, found a masked array")
         array = np.asarray(given[name])
         if array.dtype.kind not in "fiu":
             raise RunError(f"input '{name}': expected real numbers, found {array.dtype}")
         if array.shape != shape:
             raise RunError(f"input '{name}': expected the shape {shape}, found {array.shape}")
-        arrays[name] = np.ascontiguousarray(array, dtype=np.float32)
+        with np.errstate(over="ignore"):
+            arrays[name] = np.ascontiguousarray(array, dtype=np.float32)
+        bad = np.argwhere(~np.isfinite(arrays[name]))
+        if len(bad):
+            row, column = bad[0].tolist()
+            raise RunError(
+                f"input '{name}': expected finite numbers of single precision, found "
+                f"{array[row, column]} in row {row}, column {column}"
+            )
     return arrays
 
 

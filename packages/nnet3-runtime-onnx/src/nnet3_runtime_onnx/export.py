@@ -59,7 +59,25 @@ def to_onnx(
         ComputationError: the network lacks a node or component of the computation.
     """
     parts = parts_of(nnet, computation)
+    _check_form(sequences, metadata)
     return export(nnet, computation, _chosen(parts, part), sequences, metadata or {})
+
+
+def _check_form(sequences: object, metadata: object) -> None:
+    """Raises an ExportError if this is not a number or name of sequences, or not text by name."""
+    is_number = isinstance(sequences, int) and not isinstance(sequences, bool) and sequences > 0
+    if sequences is not None and not is_number and not (isinstance(sequences, str) and sequences):
+        raise ExportError(
+            f"'sequences' must be a number >= 1, a name for any number, or None (got {sequences!r})"
+        )
+    if metadata is None:
+        return
+    if not isinstance(metadata, Mapping):
+        found = type(metadata).__name__
+        raise ExportError(f"'metadata' must be a mapping from names to texts, found {found}")
+    for name, text in metadata.items():
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise ExportError(f"'metadata' must map names to texts, found {name!r}: {text!r}")
 
 
 def parts_of(nnet: Nnet, computation: NnetComputation) -> Parts:

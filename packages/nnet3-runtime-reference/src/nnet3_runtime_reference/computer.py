@@ -247,6 +247,8 @@ def _checked(segment: _Segment, given: Mapping[str, ArrayLike], what: str) -> di
     for name, shape in segment.accepted.items():
         if name not in given:
             raise RunError(f"{what} '{name}' is missing; expected an array of shape {shape}")
+        if isinstance(given[name], np.ma.MaskedArray):
+            raise RunError(f"{what} '{name}': expected an array of numbers, found a masked array")
         arrays[name] = array = np.asarray(given[name])
         if array.dtype.kind not in "fiu":
             raise RunError(f"{what} '{name}': expected real numbers, found {array.dtype}")
