@@ -15,6 +15,7 @@ AFFINE_MAPS = ("FixedAffineComponent", "AffineComponent", "NaturalGradientAffine
 REWRITES = (
     "early",
     "late",
+    "outputs",
     "panels",
     "inputs",
     "left_out",
@@ -42,6 +43,10 @@ class EverythingPays:
     def rows_at_once(self, component: int) -> int:
         """`rows`, for every component."""
         return self.rows
+
+    def gains_by_deferring(self, component: int) -> bool:
+        """Always."""
+        return True
 
     def gains_by_taps(self, component: int, rows: int, offsets: tuple[int, ...]) -> bool:
         """Whether it is an affine map."""

@@ -17,6 +17,7 @@ from nnet3_runtime_cuda.lowering import kernel_capabilities
 from nnet3_runtime_cuda.lowering.bind import rows
 from nnet3_runtime_cuda.lowering.plan import (
     deferred_derivatives,
+    deferred_outputs,
     known_inputs,
     splices,
     step_panels,
@@ -50,6 +51,9 @@ def thresholds(seed: int) -> Iterator[None]:
             (known_inputs, "MOST_ROWS", most),
             (known_inputs, "FEWEST_STEPS", rng.choice([1, 2, 3])),
             (deferred_derivatives, "MOST_ROWS", most),
+            (deferred_outputs, "MOST_ROWS", most),
+            (deferred_outputs, "FEWEST_STEPS", rng.choice([1, 2, 3])),
+            (deferred_outputs, "FEWEST_PARAMETERS", 1),
             (splices, "FEWEST_ROWS", most + 1),
             (step_panels, "FEWEST_STEPS", 2),
             (step_panels, "FEWEST_PARAMETERS", 1),
@@ -60,7 +64,11 @@ def thresholds(seed: int) -> Iterator[None]:
             (kernel_capabilities, "ROWS_AT_ONCE", at_once),
             (kernel_capabilities, "CHANGING_ROWS_AT_ONCE", at_once),
             (deferred_derivatives, "ROWS_AT_ONCE", at_once),
+            (deferred_outputs, "ROWS_AT_ONCE", at_once),
         ]
+    if rng.randrange(2):
+        everywhere = kernel_capabilities.KernelCapabilities
+        settings.append((everywhere, "gains_by_deferring", lambda *_: True))
     if rng.randrange(2):
         settings += [
             (tiled_product, "FEWEST_COLUMNS", 1),

@@ -19,6 +19,7 @@ from nnet3_optimizer import CachingCompiler, optimize
 from nnet3_runtime_cuda import DeviceNnet, Plan, check_plan, format_plan, make_plan
 from nnet3_runtime_cuda.lowering.plan import (
     deferred_derivatives,
+    deferred_outputs,
     known_inputs,
     splices,
     step_panels,
@@ -37,12 +38,14 @@ SCALE = 0.03
 
 def _set_most_rows(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """Limits the rows of a step to `most`, allows splices more, and makes few steps enough."""
-    for module in (known_inputs, deferred_derivatives):
+    for module in (known_inputs, deferred_derivatives, deferred_outputs):
         monkeypatch.setattr(module, "MOST_ROWS", most)
     monkeypatch.setattr(splices, "FEWEST_ROWS", most + 1)
     monkeypatch.setattr(known_inputs, "FEWEST_STEPS", 1)
+    monkeypatch.setattr(deferred_outputs, "FEWEST_STEPS", 1)
     monkeypatch.setattr(step_panels, "FEWEST_STEPS", 2)
-    monkeypatch.setattr(step_panels, "FEWEST_PARAMETERS", 1)
+    for module in (deferred_outputs, step_panels):
+        monkeypatch.setattr(module, "FEWEST_PARAMETERS", 1)
 
 
 @parametrize_cases()
@@ -69,7 +72,8 @@ def _benchmark_plan(name: str, *, train: bool) -> Plan:
 
 def test_plans_of_networks_of_today(monkeypatch: pytest.MonkeyPatch) -> None:
     """The plans equal their golden texts, and contain every kind of rewrite."""
-    monkeypatch.setattr(step_panels, "FEWEST_PARAMETERS", 1)
+    for module in (deferred_outputs, step_panels):
+        monkeypatch.setattr(module, "FEWEST_PARAMETERS", 1)
     occurring: Counter[str] = Counter()
     found, expected = {}, {}
     for name in BENCHMARKS:

@@ -199,3 +199,49 @@ PANELS_IN_LOOP = """\
     goto c2
 """
 """The same, but the first step is in a loop."""
+
+
+def _output_step(step: int) -> str:
+    rows, after = _step_rows(step), _step_rows(step + 1)
+    following = f"    m1({after}, 2:3) = m2({rows}, 0:1)\n" if step + 1 < STEPS else ""
+    return f"    m2({rows}, :) = below.propagate(m1({rows}, :))\n{following}"
+
+
+OUTPUTS = f"""\
+    m1 = 16 x 4
+    m2 = 16 x 4
+    m3 = 16 x 4
+    m1 = zeros
+    m2 = zeros
+{"".join(_output_step(step) for step in range(STEPS))}\
+    m3 = squashed.propagate(m2)
+    provide output = m3
+"""
+"""Steps whose last two columns are read after all steps."""
+
+OUTPUTS_IN_LOOP = "\n".join(
+    [*OUTPUTS.splitlines()[:9], "    label", *OUTPUTS.splitlines()[9:], "    goto c6"]
+)
+"""Two such steps before a loop, and two in it."""
+
+OUTPUTS_READ_EARLY = """\
+    m1 = 8 x 4
+    m2 = 8 x 4
+    m3 = 4 x 4
+    m4 = 4 x 12
+    m5 = 4 x 4
+    m1 = zeros
+    m2 = zeros
+    m5 = zeros
+    m2(4:7, :) = below.propagate(m1(0:3, :))
+    m1(4:7, 2:3) = m2(4:7, 0:1)
+    m4 = undefined
+    m4(:, 0:3) = m2(0:3, :)
+    m5 = wide.propagate(m4)
+    m3 = below.propagate(m1(4:7, :))
+    m4(:, 0:3) = m2(4:7, :)
+    m5 = wide.propagate(m4)
+    provide output = m5
+"""
+"""The last columns of the first step are copied after the second step, but a product made early
+reads them before it."""

@@ -22,8 +22,9 @@ from nnet3_runtime_cuda.lowering import check
 from nnet3_runtime_cuda.lowering.areas import Area, Place
 from nnet3_runtime_cuda.lowering.check.cells import BOTH, Cells
 from nnet3_runtime_cuda.lowering.check.moves import move
-from nnet3_runtime_cuda.lowering.plan import step_panels
+from nnet3_runtime_cuda.lowering.plan import deferred_outputs, step_panels
 from nnet3_runtime_cuda.lowering.plan.make import plan_with
+from plan_programs import OUTPUTS, ROWS
 from stated_capabilities import Stated
 
 Planned = tuple[Nnet, NnetComputation, Plan]
@@ -49,12 +50,21 @@ def recurrent() -> Planned:
     return nnet, computation, plan_with(nnet, computation, Stated(split=split, panels=True))
 
 
+def projected() -> Planned:
+    """Steps with the last columns of their outputs put off."""
+    nnet = test_splices.NNET
+    computation = program(nnet, OUTPUTS)
+    return nnet, computation, plan_with(nnet, computation, Stated(split=[0], deferring=[0]))
+
+
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_panels, "FEWEST_PARAMETERS", 1)
+    for module in (deferred_outputs, step_panels):
+        monkeypatch.setattr(module, "FEWEST_PARAMETERS", 1)
+    monkeypatch.setattr(deferred_outputs, "MOST_ROWS", ROWS)
 
 
-@pytest.mark.parametrize("make", [copied, backward, recurrent])
+@pytest.mark.parametrize("make", [copied, backward, recurrent, projected])
 def test_plans_that_are_right(make: Callable[[], Planned]) -> None:
     """The plans for these programs pass."""
     nnet, computation, plan = make()
@@ -156,6 +166,14 @@ WRONG = [
     (recurrent, "late.0.steps.1.target.area", below, "which is left out, copies to"),
     (recurrent, "late.0.steps.1.copied", 0, "c0 is to be MatrixCopy"),
     (recurrent, "late.0.kept.matrix", 999, "there is no matrix m999"),
+    (projected, "outputs.0.component", 1, "runs component 0, the plan says component 1"),
+    (projected, "outputs.0.split", 0, "0 are no first columns of 4"),
+    (projected, "outputs.0.split", 3, "puts off m2(0:3, 2:3), which are not its last columns"),
+    (projected, "outputs.0.steps.1.target.area", below, "m2(3:6, 2:3), which are not its last"),
+    (projected, "outputs.0.steps.1.rows", (3, 7), "has rows 4:7 of the product (got 3:6)"),
+    (projected, "outputs.0.steps", lambda steps: steps[::-1], "positions must ascend"),
+    (projected, "outputs", lambda all_: (*all_, *all_), "has two outputs put off"),
+    (projected, "outputs.0.steps.0.position", 0, "c0 is to be Propagate"),
     (recurrent, "panels.0.skipped", 1, "panels without 1 columns, but 6 are computed elsewhere"),
     (recurrent, "panels.0.memory", 7, "there is no memory 7 for panels"),
     (recurrent, "panel_memory.0", 3, "are larger than memory 0, which has 3"),

@@ -19,6 +19,7 @@ from nnet3_descriptors import Nnet
 from nnet3_runtime_cuda import Plan, PlanError, check_plan
 from nnet3_runtime_cuda.lowering.plan import (
     deferred_derivatives,
+    deferred_outputs,
     known_inputs,
     make,
     plan,
@@ -34,8 +35,12 @@ from plan_programs import (
     EARLY_WHOLE,
     LATE,
     LATE_COPIED_LATER,
+    OUTPUTS,
+    OUTPUTS_IN_LOOP,
+    OUTPUTS_READ_EARLY,
     PANELS,
     PANELS_IN_LOOP,
+    ROWS,
     SUMMED,
 )
 from stated_capabilities import Stated
@@ -44,6 +49,7 @@ SPLICED = test_splices.NNET, COPIED
 SUM = test_splices.NNET, SUMMED
 FIRST = test_splices.NNET, EARLY
 LAST = test_splices.NNET, LATE
+PROJECTED = test_splices.NNET, OUTPUTS
 
 
 @attrs.frozen
@@ -87,23 +93,28 @@ def without(maker: types.ModuleType, old: str, new: str) -> types.ModuleType:
 def plan_of(nnet: Nnet, text: str) -> Plan:
     """The plan for a program on a machine where everything pays."""
     affine = [n for n, each in enumerate(nnet.components) if "Affine" in each.type]
-    return make.plan_with(nnet, program(nnet, text), Stated(split=affine, taps=affine, panels=True))
+    every = range(len(nnet.components))
+    everything = Stated(split=affine, taps=affine, deferring=every, panels=True)
+    return make.plan_with(nnet, program(nnet, text), everything)
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_inputs, "FEWEST_STEPS", 1)
+    for module in (known_inputs, deferred_outputs):
+        monkeypatch.setattr(module, "FEWEST_STEPS", 1)
+    monkeypatch.setattr(deferred_outputs, "FEWEST_PARAMETERS", 1)
+    monkeypatch.setattr(deferred_outputs, "MOST_ROWS", ROWS)
     monkeypatch.setattr(step_panels, "FEWEST_PARAMETERS", 1)
     monkeypatch.setattr(step_panels, "FEWEST_STEPS", 2)
 
 
-@pytest.mark.parametrize("base", [SPLICED, SUM, FIRST, LAST])
+@pytest.mark.parametrize("base", [SPLICED, SUM, FIRST, LAST, PROJECTED])
 def test_programs_are_changed(base: tuple[Nnet, str]) -> None:
     """The unchanged programs have plans that pass the check."""
     nnet, text = base
     found = plan_of(nnet, text)
 
-    assert any((found.early, found.late, found.inputs, found.derivatives))
+    assert any((found.early, found.late, found.outputs, found.inputs, found.derivatives))
     check_plan(nnet, program(nnet, text), found)
 
 
@@ -332,6 +343,51 @@ RULES = {
         LAST,
         {PUT_OFF: f"{PUT_OFF}\nm3(0:3, :) = constant 0.5"},
     ),
+    # ---- deferred_outputs ----
+    "only outputs of affine maps are put off": Rule(
+        deferred_outputs,
+        "            and can.can_split(command.component)\n",
+        "",
+        PROJECTED,
+        {"below.": "squashed."},
+    ),
+    "a step has no other change": Rule(
+        deferred_outputs,
+        "            and position not in changed\n",
+        "",
+        FIRST,
+        {"m2(:, 8:11) = m3": "m2(:, 8:9) = m3(:, 0:1)"},
+    ),
+    "a step is put off once": Rule(deferred_outputs, "number < done or ", "", PROJECTED),
+    "not all columns of an output are put off": Rule(
+        deferred_outputs,
+        "not split or ",
+        "",
+        PROJECTED,
+        {
+            f"m1({rows}, 2:3) = m2({before}, 0:1)\n": "\n"
+            for before, rows in itertools.pairwise(("0:3", "4:7", "8:11", "12:15"))
+        },
+    ),
+    "no command touches columns that are put off": Rule(
+        deferred_outputs,
+        "position >= due or ",
+        "",
+        PROJECTED,
+        {"m1(8:11, 2:3)": "m3(0:3, :) = squashed.propagate(m2(0:3, :))\nm1(8:11, 2:3)"},
+    ),
+    "steps are in one round or segment": Rule(
+        deferred_outputs,
+        "barrier = self._barriers[bisect.bisect_right(self._barriers, position)]",
+        "barrier = len(self.trace.commands)",
+        (PROJECTED[0], OUTPUTS_IN_LOOP),
+    ),
+    "no early product reads columns that are put off": Rule(
+        deferred_outputs,
+        "next(uses, barrier), *reads)",
+        "next(uses, barrier))",
+        (PROJECTED[0], OUTPUTS_READ_EARLY),
+    ),
     # ---- splices: inputs ----
     "inputs in loops are left alone": Rule(
         splices,
@@ -501,6 +557,12 @@ RULES = {
         (SPLICED[0], PANELS),
         {"m2 = undefined": "m2 = undefined\nm2 = below.propagate(m1(:, 0:3))"},
     ),
+    "steps with outputs put off have no panels": Rule(
+        step_panels,
+        "if position in put_off:",
+        "if False:",
+        PROJECTED,
+    ),
     "loops have no panels": Rule(
         step_panels,
         "if trace.label is not None:",
@@ -521,6 +583,13 @@ PAYS = {
         "area.rows > MOST_ROWS",
         "chunk and (rows >= ROWS_AT_ONCE or not _continues(trace, chunk, step))",
         "len(chunk) >= FEWEST_STEPS",
+    ),
+    deferred_outputs: (
+        "can.gains_by_deferring(command.component)",
+        "trace.areas.of(command.output).area.rows <= MOST_ROWS",
+        "size < FEWEST_PARAMETERS",
+        "len(steps) >= FEWEST_STEPS",
+        "row >= ROWS_AT_ONCE",
     ),
     splices: (
         "area.rows < FEWEST_ROWS:",
@@ -550,6 +619,7 @@ WALKS = {
         "if area.column > 0",
         "return copy if is_apart else None",
     ),
+    deferred_outputs: ("            isinstance(command, c.Propagate)\n",),
     splices: (
         "if not isinstance(command, c.Backprop | c.BackpropNoModelUpdate)",
         "if command.input_deriv",
@@ -641,7 +711,7 @@ def test_a_rule_that_is_taken_out_is_missed(name: str, monkeypatch: pytest.Monke
         monkeypatch.setattr(splices, "Taps", changed.Taps)
     if rule.maker is make:
         monkeypatch.setattr(make, "plan_with", changed.plan_with)
-    for known in ("FEWEST_ROWS", "FEWEST_STEPS", "FEWEST_PARAMETERS"):
+    for known in ("MOST_ROWS", "FEWEST_ROWS", "FEWEST_STEPS", "FEWEST_PARAMETERS"):
         if hasattr(changed, known):
             monkeypatch.setattr(changed, known, getattr(rule.maker, known))
     found = plan_of(nnet, rule.text)

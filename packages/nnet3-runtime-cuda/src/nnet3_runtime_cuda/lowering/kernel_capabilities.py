@@ -35,6 +35,10 @@ class KernelCapabilities:
         is_changing = self.tape.gains_by_tiles and not self.nnet.kernel(component).store.is_fixed
         return CHANGING_ROWS_AT_ONCE if is_changing else ROWS_AT_ONCE
 
+    def gains_by_deferring(self, component: int) -> bool:
+        """See `Capabilities`; a device takes the time for launches, trained steps have panels."""
+        return self.tape.gains_by_tiles and self.nnet.kernel(component).store.is_fixed
+
     def gains_by_taps(self, component: int, rows: int, offsets: tuple[int, ...]) -> bool:
         """See `Capabilities`."""
         return self.nnet.kernel(component).gains_by_splice(self.tape, rows, offsets)

@@ -37,7 +37,12 @@ from nnet3_runtime_cuda.lowering.check.columns import borders_of
 from nnet3_runtime_cuda.lowering.check.memory import Memory
 from nnet3_runtime_cuda.lowering.check.moves import MOVES, move
 from nnet3_runtime_cuda.lowering.check.order import running_order
-from nnet3_runtime_cuda.lowering.plan.plan import LateProduct, SplicedDerivative, Taps
+from nnet3_runtime_cuda.lowering.plan.plan import (
+    DeferredOutput,
+    LateProduct,
+    SplicedDerivative,
+    Taps,
+)
 
 _INPUTS = ("input", "input_value")
 
@@ -75,6 +80,7 @@ class Execution:
         self._memory = Memory(self._cells, len(computation.matrices))
         self._products: dict[int, Numbers] = {}
         self._put_off: dict[int, _PutOff] = {}
+        self._outputs_put_off: dict[int, Numbers] = {}
         self._provided: list[tuple[int, int]] = []
 
     def run(self) -> None:
@@ -188,6 +194,9 @@ class Execution:
         late = self._changes.late.get(position)
         if late is not None and position == late[0].steps[-1].position:
             self._make_late(position, late[0])
+        output = self._changes.outputs.get(position)
+        if output is not None and position == output[0].steps[-1].position:
+            self._make_outputs(position, output[0])
 
     def _lent(
         self, position: int, command: c.Propagate | c.Backprop | c.BackpropNoModelUpdate
@@ -275,6 +284,11 @@ class Execution:
                 self._cells.of(command.output_deriv)[PLANNED].copy(), results[:, :width].copy()
             )
             target[PLANNED, :, :width] = self._cells.results(submatrix)[:, :width]
+        output = self._changes.outputs.get(position)
+        if output is not None:
+            later = results.shape[1] - self._cells.of_place(output[1].target).shape[2]
+            self._outputs_put_off[position] = results[:, later:].copy()
+            target[PLANNED, :, later:] = self._cells.results(submatrix)[:, later:]
         return None if taps is None else _sum_of_blocks(results, taps)
 
     def _adds(self, command: c.Propagate | c.Backprop | c.BackpropNoModelUpdate) -> bool:
@@ -303,6 +317,15 @@ class Execution:
             )
             self._memory.check(position, step.target.matrix)
             self._cells.of_place(step.target)[PLANNED_ONLY] = put_off.values
+
+    def _make_outputs(self, position: int, product: DeferredOutput) -> None:
+        """Computes the columns of outputs that steps have put off, in their targets."""
+        for step in product.steps:
+            values = self._outputs_put_off.pop(step.position, None)
+            if values is None:
+                raise PlanError(f"c{position}: c{step.position} has put nothing off by then")
+            self._memory.check(position, step.target.matrix)
+            self._cells.of_place(step.target)[PLANNED_ONLY] = values
 
     def _run_statistics(self, position: int, command: c.StoreStats) -> None:
         self._read(position, command)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TypeVar
 
+import attrs
 from nnet3_compiler import NnetComputation
 from nnet3_compiler import commands as c
 from nnet3_compiler.commands import Command
@@ -15,6 +16,7 @@ from nnet3_runtime_cuda.errors import PlanError
 from nnet3_runtime_cuda.lowering.areas import Area, Place
 from nnet3_runtime_cuda.lowering.check.columns import spliced_operand
 from nnet3_runtime_cuda.lowering.plan.plan import (
+    DeferredOutput,
     EarlyProduct,
     LateProduct,
     PanelledFactor,
@@ -46,6 +48,8 @@ def check_form(nnet: Nnet, computation: NnetComputation, plan: Plan) -> None:
         form.early(early)
     for late in plan.late:
         form.late(late)
+    for output in plan.outputs:
+        form.output(output)
     for each in plan.inputs:
         form.spliced_input(each)
     for derivative in plan.derivatives:
@@ -70,6 +74,7 @@ def _check_twice(plan: Plan) -> None:
     for what, positions in (
         ("two products made before", [s.position for each in plan.early for s in each.steps]),
         ("two products put off", [s.position for each in plan.late for s in each.steps]),
+        ("two outputs put off", [s.position for each in plan.outputs for s in each.steps]),
         ("two factors in panels", [at for each in plan.panels for at in each.positions]),
         ("two inputs", inputs),
         ("two sums", sums),
@@ -83,8 +88,16 @@ def _check_twice(plan: Plan) -> None:
 
 
 def _check_agreement(plan: Plan) -> None:
-    """A command has the same taps for its input and for the derivative of it."""
+    """A command has the same taps for its input and for the derivative of it.
+
+    One that puts off a part of its output has no other change.
+    """
     inputs = {each.position: each.taps for each in plan.inputs}
+    others = {*inputs, *(step.position for each in plan.early for step in each.steps)}
+    others.update(at for each in plan.panels for at in each.positions)
+    for position in (step.position for each in plan.outputs for step in each.steps):
+        if position in others:
+            raise PlanError(f"c{position} puts a part of its output off, and has another change")
     sums = {each.position: each.taps for each in plan.derivatives}
     for position, taps in sums.items():
         other = inputs.get(position, taps)
@@ -187,6 +200,24 @@ class _Form:
                     f"c{at} leaves {step.target} to a later product, but c{step.copied}, which is "
                     f"left out, copies to {self.place(copied.output)}"
                 )
+
+    def output(self, product: DeferredOutput) -> None:
+        """Checks columns of outputs put off."""
+        positions, row = [step.position for step in product.steps], 0
+        for step, command in zip(product.steps, self.commands(positions, c.Propagate), strict=True):
+            at = step.position
+            _, output_dim = self._dims(at, product.component, command.component)
+            _check_columns(at, product.split, output_dim)
+            matrix, area = self.place(command.output)
+            target = Place(matrix, attrs.evolve(area, column=area.column + product.split))
+            if step.target != target:
+                raise PlanError(f"c{at} puts off {step.target}, which are not its last columns")
+            if step.rows != (row, row + area.rows):
+                raise PlanError(
+                    f"c{at} has rows {row}:{row + area.rows - 1} of the product "
+                    f"(got {step.rows[0]}:{step.rows[1] - 1})"
+                )
+            row += area.rows
 
     def panels(
         self, factor: PanelledFactor, memory: Sequence[int], skipped: dict[int, int]

@@ -14,6 +14,9 @@ class Capabilities(Protocol):
     def rows_at_once(self, component: int) -> int:
         """About how many rows a product for several steps should have."""
 
+    def gains_by_deferring(self, component: int) -> bool:
+        """Whether steps of few rows take the time to read the parameters."""
+
     def gains_by_taps(self, component: int, rows: int, offsets: tuple[int, ...]) -> bool:
         """Whether a component computes an input of taps faster than blocks of columns.
 

@@ -96,6 +96,50 @@ class LateProduct:
 
 
 @attrs.frozen(kw_only=True)
+class OutputStep:
+    """A Propagate command that leaves its last columns to a product made later.
+
+    Attributes:
+        position: Of the command.
+        rows: The rows of the product that are its.
+        target: Where its last columns belong.
+    """
+
+    position: int
+    rows: Span
+    target: Place
+
+    def others(self, split: int) -> Place:
+        """The place of the other columns, of which there are `split`."""
+        matrix, area = self.target
+        first = area.column - split
+        return Place(matrix, attrs.evolve(area, column=first, column_end=area.column))
+
+
+@attrs.frozen(kw_only=True)
+class DeferredOutput:
+    """The last columns of the outputs of several Propagate commands, computed at once.
+
+    Each step copies its input to memory of the product. The product is made directly after the last
+    of the steps, and written to their targets.
+
+    Attributes:
+        component: Number of the component, an affine map.
+        split: The first column that is put off.
+        steps: In the order of the commands, and of their rows.
+    """
+
+    component: int
+    split: int
+    steps: tuple[OutputStep, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows of all steps."""
+        return self.steps[-1].rows[1]
+
+
+@attrs.frozen(kw_only=True)
 class PanelledFactor:
     """Parameters A of an affine map that steps multiply by, copied into panels once.
 
@@ -208,6 +252,7 @@ class Plan:
         components: Names of the components of the network.
         early: Products made before their place.
         late: Products put off.
+        outputs: Columns of outputs put off.
         panels: Parameters copied into panels for many commands.
         panel_memory: Elements of each memory for panels; two that share one are not used at the
             same time.
@@ -219,6 +264,7 @@ class Plan:
     components: tuple[str, ...]
     early: tuple[EarlyProduct, ...] = ()
     late: tuple[LateProduct, ...] = ()
+    outputs: tuple[DeferredOutput, ...] = ()
     panels: tuple[PanelledFactor, ...] = ()
     panel_memory: tuple[int, ...] = ()
     inputs: tuple[SplicedInput, ...] = ()
@@ -261,6 +307,8 @@ def _lines(plan: Plan) -> Iterator[tuple[int, str]]:
         yield product.steps[0].position, _early(product, names)
     for late in plan.late:
         yield late.steps[-1].position, _late(late, names)
+    for output in plan.outputs:
+        yield output.steps[-1].position, _output(output, names)
     for factor in plan.panels:
         yield factor.positions[0], _panels(factor, plan, names)
     for each in plan.inputs:
@@ -288,6 +336,16 @@ def _late(product: LateProduct, names: tuple[str, ...]) -> str:
         f"{_spans((step.position, step.rows) for step in steps)}; to "
         f"{steps[0].target} ... {steps[-1].target}; "
         f"left out: {_commands([step.copied for step in steps])}"
+    )
+
+
+def _output(product: DeferredOutput, names: tuple[str, ...]) -> str:
+    steps = product.steps
+    return (
+        f"after c{steps[-1].position}: {names[product.component]} of {product.rows} input rows for "
+        f"columns from {product.split} of {len(steps)} steps: "
+        f"{_spans((step.position, step.rows) for step in steps)}; to "
+        f"{steps[0].target} ... {steps[-1].target}"
     )
 
 
