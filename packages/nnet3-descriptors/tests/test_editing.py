@@ -105,6 +105,8 @@ class TestSettings:
         message = f"the learning rate must be finite in single precision (got {float(rate)})"
         with pytest.raises(NetworkError, match=f"^{re.escape(message)}$"):
             set_learning_rate(NNET, float(rate), "none*")
+        with pytest.raises(NetworkError, match=r"must be finite in single precision \(got a\)"):
+            set_learning_rate(NNET, "a")
 
     @pytest.mark.parametrize("factor", ["inf", "-inf", "nan", "1e39"])
     def test_factors_that_are_not_finite(self, factor: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -433,3 +434,24 @@ def test_shuffled_with_a_buffer(count: int, buffer_size: int, seed: int) -> None
     assert sorted(found) == list(range(count))
     if buffer_size == 1:
         assert found == list(range(count))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"left_context": 2.5}, "left_context must be an integer of 32 bits (got 2.5)"),
+        ({"right_context": float("nan")}, "right_context must be an integer of 32 bits (got nan)"),
+        ({"num_frames": (8.0,)}, "a length in num_frames must be an integer of 32 bits (got 8.0)"),
+        ({"num_frames": 8}, "num_frames must be a sequence of integers (got 8)"),
+        ({"num_frames": "8"}, "num_frames must be a sequence of integers (got '8')"),
+        (
+            {"num_frames_overlap": None},
+            "num_frames_overlap must be an integer of 32 bits (got None",
+        ),
+        ({"frame_subsampling_factor": 2**31}, "must be an integer of 32 bits (got 2147483648)"),
+    ],
+)
+def test_options_of_other_kinds(options: dict[str, object], message: str) -> None:
+    """Counts of frames are integers."""
+    with pytest.raises(ExampleError, match=re.escape(message)):
+        SplitOptions(**options)

@@ -450,6 +450,15 @@ def test_infinite_rates_of_components(line: str, options: TrainerOptions, messag
         Trainer(nnet, options)
 
 
+@pytest.mark.parametrize(
+    "name", [field.name for field in attrs.fields(TrainerOptions) if field.type == "bool"]
+)
+def test_switches(name: str) -> None:
+    """A switch is True or False; the word "no" does not count as True."""
+    with pytest.raises(TrainingError, match=rf"{name} must be True or False .got 'no'.$"):
+        TrainerOptions(**{name: "no"})
+
+
 def test_infinite_rates_of_plain_steps() -> None:
     """`take_step` needs finite learning rates."""
     nnet = network("type=AffineComponent input-dim=3 output-dim=2 learning-rate=inf")

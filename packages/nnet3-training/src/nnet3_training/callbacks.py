@@ -111,6 +111,8 @@ class DropoutSchedule(Callback):
             raise TrainingError("num_minibatches and num_changes must be integers")
         if min(num_minibatches, num_changes) < 1:
             raise TrainingError("num_minibatches and num_changes must be at least 1")
+        if not isinstance(text, str):
+            raise TrainingError(f"expected the text of a schedule, found {type(text).__name__}")
         self.functions = tuple(map(DropoutFunction.parse, text.split()))
         if not self.functions:
             raise _no_schedule(text, "it is empty")
@@ -151,7 +153,7 @@ class LearningRateSchedule(Callback):
     @initial.validator
     @final.validator
     def _check_rate(self, field: attrs.Attribute[Any], value: float) -> None:
-        if not 0.0 < value < math.inf:
+        if not isinstance(value, int | float | np.number) or not 0.0 < value < math.inf:
             raise TrainingError(f"{field.name} must be a number above 0 (got {value!r})")
 
     def rate(self, minibatch: int) -> float:

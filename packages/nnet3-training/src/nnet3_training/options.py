@@ -51,6 +51,16 @@ def _integer(default: int, *, least: int) -> Any:
     return attrs.field(default=default, validator=check, converter=convert)
 
 
+def _switch(default: bool) -> Any:
+    """A field for True or False; the word "no" does not count as True."""
+
+    def check(_: object, field: attrs.Attribute[Any], value: object) -> None:
+        if not isinstance(value, bool | np.bool_):
+            raise TrainingError(f"{field.name} must be True or False (got {value!r})")
+
+    return attrs.field(default=default, validator=check)
+
+
 @attrs.frozen(kw_only=True)
 class TrainerOptions:
     """The options of training; names and defaults are those of Kaldi's nnet3-train.
@@ -86,7 +96,8 @@ class TrainerOptions:
         optimize_options: The options of the optimizer.
 
     Raises:
-        TrainingError: a number is out of range, or there are both backstitch and momentum.
+        TrainingError: a number is out of range, a switch is neither True nor False, or there are
+            both backstitch and momentum.
     """
 
     learning_rate: float | None = _number(None)
@@ -94,9 +105,9 @@ class TrainerOptions:
     max_param_change: float = _number(2.0)
     l2_regularize_factor: float = _number(1.0)
     batchnorm_stats_scale: float = _number(0.8, most=1.0)
-    natural_gradient: bool = True
-    store_component_stats: bool = True
-    zero_component_stats: bool = True
+    natural_gradient: bool = _switch(True)
+    store_component_stats: bool = _switch(True)
+    zero_component_stats: bool = _switch(True)
     orthonormal_period: int = _integer(4, least=1)
     print_interval: int = _integer(100, least=1)
     backstitch_training_scale: float = _number(0.0)

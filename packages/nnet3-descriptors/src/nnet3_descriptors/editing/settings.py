@@ -81,7 +81,8 @@ def set_learning_rate_factor(nnet: Nnet, factor: float, pattern: str = "*") -> N
 
 
 def _require_finite(name: str, value: float) -> None:
-    if not math.isfinite(to_single(value)):
+    is_number = isinstance(value, int | float | np.number)
+    if not is_number or not math.isfinite(to_single(value)):
         raise NetworkError(f"the {name} must be finite in single precision (got {value})")
 
 

@@ -11,18 +11,30 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Self
 
 import attrs
 import numpy as np
 import numpy.typing as npt
+from nnet3_descriptors.indexes import is_int32
 
 from nnet3_training.egs.c_random import Random
 from nnet3_training.errors import ExampleError
 
 _NEARLY_AS_GOOD = 1.9999
 """The factor by which a split can be worse than the best; just below 2, to decide ties alike."""
+
+
+def _lengths(values: Iterable[int]) -> tuple[int, ...]:
+    """The lengths as a tuple.
+
+    Raises:
+        ExampleError: they are not several.
+    """
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise ExampleError(f"num_frames must be a sequence of integers (got {values!r})")
+    return tuple(values)
 
 
 @attrs.frozen(kw_only=True)
@@ -41,10 +53,10 @@ class SplitOptions:
         frame_subsampling_factor: Number of input frames for each output frame.
 
     Raises:
-        ExampleError: a number is out of range.
+        ExampleError: a number is out of range, or no integer.
     """
 
-    num_frames: tuple[int, ...] = (1,)
+    num_frames: tuple[int, ...] = attrs.field(default=(1,), converter=_lengths)
     left_context: int = 0
     right_context: int = 0
     left_context_initial: int = -1
@@ -53,6 +65,11 @@ class SplitOptions:
     frame_subsampling_factor: int = 1
 
     def __attrs_post_init__(self) -> None:
+        numbers = attrs.asdict(self, filter=lambda field, _: field.name != "num_frames")
+        numbers.update(("a length in num_frames", length) for length in self.num_frames)
+        for name, value in numbers.items():
+            if not isinstance(value, int | np.integer) or not is_int32(int(value)):
+                raise ExampleError(f"{name} must be an integer of 32 bits (got {value!r})")
         if self.frame_subsampling_factor < 1:
             raise ExampleError(
                 f"the subsampling factor must be at least 1 (got {self.frame_subsampling_factor})"
