@@ -300,7 +300,7 @@ def screenshots(session: nox.Session) -> None:
     if not any(map(shutil.which, BROWSERS)):
         session.skip(f"there is no browser here ({', '.join(BROWSERS)})")
     session.install(FROM_WHEELS, *PACKAGES)
-    pictures = Path(".nox/screenshots").absolute()
+    pictures = Path(".nox/pictures").absolute()
     session.run("python", "docs/pictures/screenshots.py", str(pictures), *session.posargs)
     session.log(f"the pictures are in {pictures}")
 
