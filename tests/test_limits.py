@@ -60,6 +60,9 @@ MESSAGES = {
         "NotComputableError: cannot compute 2 of 2 rows of"
     ),
     "the same in the second of two sequences": "NotComputableError: cannot compute 2 of 2 rows of",
+    "output at t = 51,712 of a recurrence through a DistributeComponent": (
+        "NotComputableError: cannot compute 1 of 2 rows of"
+    ),
     "51,712 frames of a recurrence, all but the first given": (
         "NotComputableError: cannot compute 1 of 1 rows of"
     ),

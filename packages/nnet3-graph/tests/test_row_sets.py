@@ -1,10 +1,13 @@
 """The rows that recurrences demand, compared with a search row by row."""
 
+import contextlib
+
 import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_descriptors import parse_config
+from nnet3_descriptors.components import DistributeComponent
 from nnet3_descriptors.indexes import as_indexes
 from nnet3_graph import (
     ComputationRequest,
@@ -16,7 +19,7 @@ from nnet3_graph.blame import Blame
 from nnet3_graph.nodes import NodeRules, node_rules
 from nnet3_graph.nodes.cycles import find_cycles, reads_of_any_row
 from nnet3_graph.row_sets import demanded_rows
-from nnet3_graph.rules import All, First, Optional, Shift
+from nnet3_graph.rules import All, Asked, First, Optional, Shift
 from nnet3_graph.sets.bit_layout import BitLayout
 
 PATTERNS, TIMES, XS = 2, 9, 3
@@ -213,3 +216,48 @@ def test_long_blame_takes_few_rounds(descriptor, monkeypatch):
     with pytest.raises(NotComputableError, match="depends on itself without end"):
         build_computation_graph(nnet, request)
     assert len(calls) < 30
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_long_recurrences_through_components_ask_few_times(blocks, monkeypatch):
+    """A component without a closed form is asked about all rows at once."""
+    nnet = parse_config(
+        "input-node name=input dim=4\n"
+        f"component name=r type=AffineComponent input-dim=4 output-dim={4 * blocks}\n"
+        f"component name=d type=DistributeComponent input-dim={4 * blocks} output-dim=4\n"
+        "component-node name=r component=r input=Sum(input, IfDefined(Offset(d, -1)))\n"
+        "component-node name=d component=d input=r\noutput-node name=output input=d\n"
+    )
+    given = as_indexes([(0, t, 0) for t in range(5000)])
+    calls, asked = [], DistributeComponent.input_dependencies
+
+    def counted(self, rows):
+        calls.append(rows)
+        return asked(self, rows)
+
+    monkeypatch.setattr(DistributeComponent, "input_dependencies", counted)
+    for last, outcome in (
+        (4999, contextlib.nullcontext()),
+        (5000, pytest.raises(NotComputableError)),
+    ):
+        request = ComputationRequest(
+            inputs=[IoSpecification(name="input", indexes=given)],
+            outputs=[IoSpecification(name="output", indexes=as_indexes([(0, last, 0)]))],
+        )
+        with outcome:
+            graph = build_computation_graph(nnet, request)
+    assert graph.counts_by_node()["d"] == 5000
+    assert len(calls) < 60
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3])
+def test_rows_that_read_the_same_row(blocks):
+    """They are found in every pattern, at every t and x of a layout."""
+    rule = Asked(0, DistributeComponent(input_dim=blocks, output_dim=1))
+    layout = BitLayout(
+        t_first=-2, num_t=5, x_first=-3, num_x=7, num_patterns=2, t_guard=1, x_guard=0
+    )
+    same = layout.indexes(rule.same_rows(layout)).tolist()
+    assert sorted(map(tuple, same)) == [
+        (n, t, x) for n in range(2) for t in range(-2, 3) for x in range(-3, 4) if x // blocks == x
+    ]

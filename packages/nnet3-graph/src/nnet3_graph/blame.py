@@ -7,7 +7,6 @@ from collections.abc import Container, Iterator, Mapping
 import attrs
 
 from nnet3_graph.nodes.cycles import find_cycles
-from nnet3_graph.nodes.rules import NodeRules
 from nnet3_graph.reach import Reach
 from nnet3_graph.row_sets import rows_reached
 from nnet3_graph.rules import All, Leaf, Rule, Shift
@@ -44,16 +43,16 @@ class Blame:
         return found
 
 
-def find_blame(nodes: NodeRules, reach: Reach) -> tuple[list[Blame], list[Bits]]:
+def find_blame(reach: Reach) -> tuple[list[Blame], list[Bits]]:
     """Finds the rows that keep the missing outputs of a request from being computed.
 
     Args:
-        nodes: the rules of the network.
         reach: the rows that are part of the search.
 
     Returns:
         For each node the leaves to blame, and its rows that are to blame.
     """
+    nodes = reach.nodes
     box = reach.layout.box(reach.layout.hull)
     missing = [need & box & ~have for need, have in zip(reach.need, reach.have, strict=True)]
     blame = [Blame(())] * len(missing)

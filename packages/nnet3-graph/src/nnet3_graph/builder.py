@@ -116,10 +116,9 @@ class ComputationGraphBuilder:
         """
         result = self._result
         reach = result.reach
-        nodes = node_rules(self._nnet)
         if reach.missing_outputs:
             everywhere = find_reach(
-                nodes,
+                node_rules(self._nnet),
                 result.patterns.num_patterns,
                 result.given,
                 result.outputs,
@@ -128,7 +127,7 @@ class ComputationGraphBuilder:
                 max_steps=EXPLAINED_STEPS,
             )
             raise explain(self._nnet, result.patterns, everywhere)
-        used = reach.used(nodes)
+        used = reach.used()
         endless = [
             self._nnet.nodes[node].name
             for node, (rows, inner) in enumerate(zip(used, reach.inner, strict=True))

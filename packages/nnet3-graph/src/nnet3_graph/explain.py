@@ -11,7 +11,7 @@ from nnet3_descriptors.indexes import IndexArray, N, T, X, index_order
 from nnet3_graph.blame import Blame, find_blame
 from nnet3_graph.context import compute_context
 from nnet3_graph.errors import ContextError, MissingFrames, NotComputableError, Row
-from nnet3_graph.nodes.rules import NodeRules, node_rules
+from nnet3_graph.nodes.rules import NodeRules
 from nnet3_graph.reach import Reach
 from nnet3_graph.rules import NEVER
 from nnet3_graph.sets.bit_layout import BitLayout, Bits
@@ -30,10 +30,10 @@ def explain(nnet: Nnet, patterns: Patterns, reach: Reach) -> NotComputableError:
         patterns: the sequences and their patterns.
         reach: what was found, with the rows that no input could ever make computable.
     """
-    nodes = node_rules(nnet)
+    nodes = reach.nodes
     grid = Grid(layout=reach.layout, patterns=patterns)
     missing = reach.missing_outputs
-    blame, blamed = find_blame(nodes, reach)
+    blame, blamed = find_blame(reach)
     first = min(missing)
     start = (first, _first_bit(reach.layout, missing[first]))
     chain = _chain(nodes, reach.layout, blame, blamed, start)

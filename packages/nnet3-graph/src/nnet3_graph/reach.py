@@ -49,6 +49,7 @@ class Reach:
     """The rows of every node that a computation might need, as sets of one layout.
 
     Attributes:
+        nodes: the rules of the network, for the rows of the layout.
         layout: what the bits stand for.
         given: for each node, the rows that the request supplies.
         earlier: for each node, the rows that earlier segments have.
@@ -58,6 +59,7 @@ class Reach:
         have: for each node, the rows that are given or earlier or can be computed.
     """
 
+    nodes: NodeRules
     layout: BitLayout
     given: list[Bits]
     earlier: list[Bits]
@@ -72,14 +74,14 @@ class Reach:
         missing = {node: rows & ~self.have[node] for node, rows in self.outputs.items()}
         return {node: rows for node, rows in missing.items() if rows}
 
-    def used(self, nodes: NodeRules) -> list[Bits]:
+    def used(self) -> list[Bits]:
         """Returns for each node the rows that the outputs read, directly or not."""
         supplied = _union(self.given, self.earlier)
-        if not nodes.has_alternatives and all(
+        if not self.nodes.has_alternatives and all(
             need & ~have == 0 for need, have in zip(self.need, self.have, strict=True)
         ):
             return self.need  # everything that might be read is read
-        return used_rows(nodes, self.layout, self.have, supplied, self.outputs)
+        return used_rows(self.nodes, self.layout, self.have, supplied, self.outputs)
 
 
 def find_reach(
@@ -128,6 +130,7 @@ def find_reach(
         extent = join_all((named, *hulls))
     num_named = sum(len(indexes) for indexes in (*given.values(), *outputs.values()))
     layout = make_layout(extent, num_patterns, nodes, num_named)
+    nodes = nodes.within(layout)
     inside = [layout.box(hull) for hull in hulls]
     given_rows = [0] * len(hulls)
     for node, indexes in given.items():
@@ -139,6 +142,7 @@ def find_reach(
     supplied_rows = _union(given_rows, earlier_rows)
     need = demanded_rows(nodes, layout, inside, supplied_rows, output_rows)
     return Reach(
+        nodes=nodes,
         layout=layout,
         given=given_rows,
         earlier=earlier_rows,

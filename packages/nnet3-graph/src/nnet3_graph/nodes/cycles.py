@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
-from nnet3_graph.rules import All, First, Optional, Rule, Shift
+from nnet3_graph.rules import All, First, InRows, Optional, Rule, Shift
 from nnet3_graph.sets.bit_layout import Bits
 
 _MOST_CYCLES = 4
@@ -103,4 +103,6 @@ def reads_of_any_row(rule: Rule) -> dict[Shift, Bits]:
                 pending += reversed(parts)
             case Optional(part):
                 pending.append(part)
+            case InRows((Shift() as shift, _), rows):
+                found[shift] = rows
     return found

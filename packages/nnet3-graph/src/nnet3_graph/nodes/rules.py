@@ -37,13 +37,16 @@ from nnet3_graph.rules import (
     ALWAYS,
     NEVER,
     All,
+    Asked,
     ByTime,
     First,
     Fixed,
+    InRows,
     Optional,
     Rule,
     Shift,
 )
+from nnet3_graph.sets.bit_layout import BitLayout
 
 
 @attrs.frozen(kw_only=True)
@@ -56,6 +59,7 @@ class NodeRules:
             come before their readers, also inside a component, except for edges that close a cycle.
         recurrent: for each group, whether its nodes (maybe through others) read each other.
         cycles: for each group, some of the ways in which its rows read others of the same node.
+        asked: the numbers of the groups whose nodes read each other and have an `Asked` rule.
         moves: the largest `abs(offset)` in t and in x of any rule.
         has_alternatives: whether some row may leave a computable source unread.
     """
@@ -64,8 +68,21 @@ class NodeRules:
     groups: tuple[tuple[int, ...], ...]
     recurrent: tuple[bool, ...]
     cycles: tuple[tuple[Cycle, ...], ...]
+    asked: tuple[int, ...] = ()
     moves: tuple[int, int]
     has_alternatives: bool
+
+    def within(self, layout: BitLayout) -> NodeRules:
+        """Returns the rules for the rows of a layout: fewer rules of recurrences are `Asked`."""
+        rules, cycles = list(self.rules), list(self.cycles)
+        for number in self.asked:
+            group = self.groups[number]
+            for node in group:
+                rule = rules[node]
+                if isinstance(rule, Asked) and (same := rule.same_rows(layout)):
+                    rules[node] = InRows((Shift(rule.source, 0, 0), rule), same)
+            cycles[number] = _cycles(rules, group)
+        return attrs.evolve(self, rules=tuple(rules), cycles=tuple(cycles)) if self.asked else self
 
 
 @remembered
@@ -80,10 +97,13 @@ def node_rules(nnet: Nnet) -> NodeRules:
         groups=groups,
         recurrent=tuple(recurrent),
         cycles=tuple(
-            find_cycles({node: reads_of_any_row(rules[node]) for node in group}, group)
-            if is_recurrent
-            else ()
+            _cycles(rules, group) if is_recurrent else ()
             for group, is_recurrent in zip(groups, recurrent, strict=True)
+        ),
+        asked=tuple(
+            number
+            for number, group in enumerate(groups)
+            if recurrent[number] and any(isinstance(rules[node], Asked) for node in group)
         ),
         moves=(
             max((abs(t) for t, _ in moves), default=0),
@@ -91,6 +111,10 @@ def node_rules(nnet: Nnet) -> NodeRules:
         ),
         has_alternatives=any(rule.has_alternatives for rule in rules),
     )
+
+
+def _cycles(rules: Sequence[Rule], group: Sequence[int]) -> tuple[Cycle, ...]:
+    return find_cycles({node: reads_of_any_row(rules[node]) for node in group}, group)
 
 
 def _node_rule(nnet: Nnet, number: int, node: Node) -> Rule:

@@ -1,6 +1,6 @@
 """Rules: conditions for computing a row of a node, and the rows of other nodes that it reads."""
 
-from nnet3_graph.rules.combinations import ALWAYS, NEVER, All, ByTime, First, Optional
+from nnet3_graph.rules.combinations import ALWAYS, NEVER, All, ByTime, First, InRows, Optional
 from nnet3_graph.rules.reads import AnyOf, Asked, Fixed, Shift
 from nnet3_graph.rules.rule import Leaf, Rule
 
@@ -13,6 +13,7 @@ __all__ = [
     "ByTime",
     "First",
     "Fixed",
+    "InRows",
     "Leaf",
     "Optional",
     "Rule",

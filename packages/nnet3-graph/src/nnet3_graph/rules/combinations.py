@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 
 import attrs
@@ -147,8 +148,40 @@ class Optional(Rule):
         return iter(())
 
 
+class _Split(_Combination):
+    """A rule that follows another part in each of some disjoint sets of rows."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _split(self, rows: Bits, layout: BitLayout) -> list[tuple[Rule, Bits]]:
+        """Returns the parts and the rows that follow each, if there are any."""
+
+    def demand(self, rows: Bits, layout: BitLayout, need: list[Bits]) -> None:
+        for part, some in self._split(rows, layout):
+            part.demand(some, layout, need)
+
+    def available(self, rows: Bits, layout: BitLayout, have: Sequence[Bits]) -> Bits:
+        available = 0
+        for part, some in self._split(rows, layout):
+            available |= some & part.available(some, layout, have)
+        return available
+
+    def use(self, rows: Bits, layout: BitLayout, have: Sequence[Bits], need: list[Bits]) -> None:
+        for part, some in self._split(rows, layout):
+            part.use(some, layout, have, need)
+
+    def leaves(self, rows: Bits, layout: BitLayout) -> Iterator[Leaf]:
+        for part, some in self._split(rows, layout):
+            yield from part.leaves(some, layout)
+
+    def blame(self, rows: Bits, layout: BitLayout, have: Sequence[Bits]) -> Iterator[Leaf]:
+        for part, some in self._split(rows, layout):
+            yield from part.blame(some, layout, have)
+
+
 @attrs.frozen
-class ByTime(_Combination):
+class ByTime(_Split):
     """Another part for each value of t modulo the number of parts."""
 
     parts: tuple[Rule, ...]
@@ -177,7 +210,6 @@ class ByTime(_Combination):
                 part.want(rows, want)
 
     def _split(self, rows: Bits, layout: BitLayout) -> list[tuple[Rule, Bits]]:
-        """Returns the parts and the rows that follow each, if there are any."""
         modulus = len(self.parts)
         split = [
             (self.parts[residue], rows & layout.residue(modulus, residue))
@@ -185,24 +217,22 @@ class ByTime(_Combination):
         ]
         return [(part, some) for part, some in split if some]
 
-    def demand(self, rows: Bits, layout: BitLayout, need: list[Bits]) -> None:
-        for part, some in self._split(rows, layout):
-            part.demand(some, layout, need)
 
-    def available(self, rows: Bits, layout: BitLayout, have: Sequence[Bits]) -> Bits:
-        available = 0
-        for part, some in self._split(rows, layout):
-            available |= some & part.available(some, layout, have)
-        return available
+@attrs.frozen
+class InRows(_Split):
+    """One part for some rows of a layout, another for all others.
 
-    def use(self, rows: Bits, layout: BitLayout, have: Sequence[Bits], need: list[Bits]) -> None:
-        for part, some in self._split(rows, layout):
-            part.use(some, layout, have, need)
+    Attributes:
+        parts: the two parts.
+        rows: the rows that follow the first.
+    """
 
-    def leaves(self, rows: Bits, layout: BitLayout) -> Iterator[Leaf]:
-        for part, some in self._split(rows, layout):
-            yield from part.leaves(some, layout)
+    parts: tuple[Rule, Rule]
+    rows: Bits
 
-    def blame(self, rows: Bits, layout: BitLayout, have: Sequence[Bits]) -> Iterator[Leaf]:
-        for part, some in self._split(rows, layout):
-            yield from part.blame(some, layout, have)
+    def possible(self, hulls: Sequence[Hull]) -> Hull:
+        return join_all(part.possible(hulls) for part in self.parts)
+
+    def _split(self, rows: Bits, layout: BitLayout) -> list[tuple[Rule, Bits]]:
+        split = [(self.parts[0], rows & self.rows), (self.parts[1], rows & ~self.rows)]
+        return [(part, some) for part, some in split if some]

@@ -12,6 +12,9 @@ from nnet3_graph.rules.rule import Rule, Want
 from nnet3_graph.sets.bit_layout import BitLayout, Bits, moved_over
 from nnet3_graph.sets.hull import EVERYWHERE, NOWHERE, Hull, check_rows_exist, hull_of, meet
 
+_ASKED_AT_ONCE = 1 << 16
+"""The most rows of a layout to ask a component about at once, to bound the memory."""
+
 
 @attrs.frozen
 class Shift(Rule):
@@ -192,6 +195,25 @@ class Asked(Rule):
     @property
     def has_alternatives(self) -> bool:
         return True
+
+    def same_rows(self, layout: BitLayout) -> Bits:
+        """Returns the rows of a layout that need the same row of the source, and no other.
+
+        The component is asked about all rows of the layout, once.
+        """
+        if type(self.component).is_computable is not Component.is_computable:
+            return 0
+        same = np.zeros(layout.num_x * layout.num_t, dtype=np.bool_)
+        for first in range(0, len(same), _ASKED_AT_ONCE):
+            numbers = np.arange(first, min(first + _ASKED_AT_ONCE, len(same)))
+            x, t = np.divmod(numbers, layout.num_t)
+            columns = (0 * t, t + layout.t_first, x + layout.x_first)
+            rows = np.stack(columns, axis=1).astype(np.int32)
+            splits, inputs = self.component.input_dependencies(rows)
+            one = np.flatnonzero(np.diff(splits) == 1)
+            same[numbers[one]] = (inputs[splits[one]] == rows[one]).all(axis=1)
+        shape = (layout.num_patterns, layout.num_x, layout.num_t)
+        return layout.bits(np.broadcast_to(same.reshape(shape[1:]), shape))
 
     def possible(self, hulls: Sequence[Hull]) -> Hull:
         return EVERYWHERE
