@@ -58,7 +58,7 @@ def run(arguments: list[str], output: Path, threads: int) -> Spent:
     Args:
         arguments: The program and its arguments, without the output.
         output: The archive that it writes.
-        threads: How many threads the BLAS library has.
+        threads: Number of threads of the BLAS library.
 
     Raises:
         SystemExit: it failed.
@@ -134,7 +134,7 @@ def commands(tool: str, threads: int, sizes: list[int], other: str | None) -> di
 
     Args:
         tool: Name of our tool, and of the other one.
-        threads: How many threads ours have.
+        threads: Number of threads of our tool.
         sizes: Sizes of minibatches for nnet3-compute-batch.
         other: Path of the other program, or of a program beside it.
     """

@@ -48,7 +48,7 @@ def write_features(path: Path, lengths: list[int], dim: int) -> None:
 
 
 def runnable_seconds() -> float:
-    """How long this thread has run, or waited only for a processor."""
+    """The time for which this thread has run, or waited only for a processor."""
     running, waiting, _ = Path("/proc/thread-self/schedstat").read_text(encoding="utf-8").split()
     return 1e-9 * (int(running) + int(waiting))
 

@@ -124,7 +124,7 @@ def record(case: Case, result: Line | str) -> str:
 
 
 def known(path: Path | None) -> dict[Case, Line]:
-    """What a file holds."""
+    """The contents of a file."""
     if path is None or not path.exists():
         return {}
     entries = [json.loads(text) for text in path.read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""What a run or a training step on a device costs the processor, apart from CUDA's own calls.
+"""The cost for the processor of a run or a training step on a device, apart from CUDA's own calls.
 
     python benchmarks/cuda_host_cost.py
     python benchmarks/cuda_host_cost.py --network tdnnf --n 64 --profile
@@ -172,7 +172,7 @@ class IdleCublasLt(ctypes.CDLL):
 
 @attrs.frozen
 class Work:
-    """What is measured.
+    """A subject of measurement.
 
     Attributes:
         run: A run or a training step.

@@ -45,7 +45,7 @@ _SHARED = re.compile(r"(\d+) bytes smem")
 
 @attrs.frozen
 class Resources:
-    """What a kernel needs.
+    """The resources of a kernel.
 
     Attributes:
         name: Of the kernel.
@@ -63,7 +63,7 @@ class Resources:
 
 
 def resources_of(log: str) -> Iterator[Resources]:
-    """What the assembler says about each kernel."""
+    """The resources of each kernel, as the assembler prints them."""
     for match in _KERNEL.finditer(log):
         shared = _SHARED.search(match["rest"])
         yield Resources(

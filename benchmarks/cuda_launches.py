@@ -60,7 +60,7 @@ SMALLEST_STEP = 2e-6
 
 @attrs.frozen
 class Count:
-    """What a pass launches.
+    """The launches of a pass.
 
     Attributes:
         kernels: Launches of kernels of ours.
@@ -91,16 +91,16 @@ def updates_of(segment: PendingSegment) -> set[int]:
 
 
 def operations_of(segment: PendingSegment) -> list[Operation]:
-    """What a minibatch does that leaves the estimates alone."""
+    """The launches of a minibatch that leaves the estimates alone."""
     return [operation for operation in segment.operations if operation.decision < 0]
 
 
 @attrs.define
 class Work:
-    """What steps do.
+    """The work of some steps.
 
     Attributes:
-        launches: How many they are.
+        launches: Number of the steps.
         flops: Operations of products.
         moved: Bytes that they read and write.
         starved: Bytes that kernels with few blocks move.
@@ -123,9 +123,10 @@ class Work:
 
 
 def moved_by(group: Group, stores: Callable[[int], bool]) -> int:
-    """Bytes that a group reads, other than what it has written itself, and writes.
+    """Bytes that a group reads, without those that it has written itself, and writes.
 
-    What it writes several times is stored once, at the end; in rows, by the last of its loops.
+    A result that it writes several times is stored once, at the end; in rows, by the last of its
+    loops.
     """
     seen, stored, moved = set(), set(), 0
     for position, operation in enumerate(group.operations):
@@ -142,7 +143,7 @@ def moved_by(group: Group, stores: Callable[[int], bool]) -> int:
 
 
 def work_by_kind(segment: PendingSegment) -> dict[str, Work]:
-    """What a minibatch does that leaves the estimates alone, by kind of step."""
+    """The work of a minibatch that leaves the estimates alone, by kind of step."""
     operations = with_epilogues(operations_of(segment))
     readers = later_readers(operations, segment.scratch.contains)
     work: dict[str, Work] = defaultdict(Work)

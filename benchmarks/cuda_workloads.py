@@ -40,10 +40,10 @@ LARGEST_CHECK = 8
 
 @attrs.frozen(kw_only=True)
 class Case:
-    """What is measured.
+    """A measurement to be made.
 
     Attributes:
-        runner: "nnet3", or what PyTorch does: "eager", "compile", "graph".
+        runner: "nnet3", or a way of PyTorch's: "eager", "compile", "graph".
         network: A name of BENCHMARKS.
         mode: "infer" or "train".
         sequences: Minibatch size.
@@ -69,7 +69,7 @@ class Case:
 
 @attrs.frozen(kw_only=True)
 class Line:
-    """What was measured.
+    """The result of a measurement.
 
     Attributes:
         device: Its name.
@@ -145,7 +145,7 @@ def count_lstm_steps(nnet: Any, computation: Any) -> int:
 
 @attrs.frozen(kw_only=True)
 class Workload:
-    """What one process runs again and again.
+    """The work that one process repeats.
 
     Attributes:
         run: Queues one run or step.
@@ -246,7 +246,7 @@ class RehearsalClock(Clock):
         return 1e3 * (time.perf_counter() - start) / count
 
     def megabytes(self) -> float | None:
-        """What the platform gave out."""
+        """The bytes that the platform has allocated."""
         if self._platform is None:
             return None
         properties = self._platform.properties

@@ -125,7 +125,7 @@ def measure_peer(peer: str, work: Workload, clock: Callable[[], float]) -> list[
 
 
 def child(arguments: list[str], clock: Callable[[], float]) -> list[float]:
-    """What the child process measures."""
+    """The figures that the child process measures."""
     what, *case = arguments
     if what == CALIBRATION:
         return [product_gflops(clock)]
@@ -140,7 +140,7 @@ def child(arguments: list[str], clock: Callable[[], float]) -> list[float]:
 
 
 def in_child(threads: int, clock: str, *arguments: str) -> list[float]:
-    """What a child process with so many threads measures; nothing if it fails."""
+    """The figures of a child process with this number of threads; none if it fails."""
     environment = os.environ | dict.fromkeys(THREAD_VARIABLES, str(threads))
     command = [sys.executable, __file__, "--clock", clock, "--child", *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

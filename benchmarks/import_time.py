@@ -39,7 +39,7 @@ FIRST_USES = {
 
 
 def statements(output: str) -> dict[str, str]:
-    """What is measured, by the name in the table.
+    """The measured jobs, by the name in the table.
 
     Args:
         output: Where a job may write.

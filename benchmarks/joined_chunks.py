@@ -1,4 +1,4 @@
-"""What it gains to compute chunks in a row as one chunk, where the outputs are the same.
+"""The gain of computing chunks in a row as one chunk, where the outputs are the same.
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/joined_chunks.py [--network tdnnf ...]
         [--utterances 60] [--frames-per-chunk 50 150] [--runs 3]
@@ -29,7 +29,7 @@ def seconds(workload: Workload, count: int, frames_per_chunk: int, num_joined: i
         workload: The network.
         count: Number of utterances.
         frames_per_chunk: Frames of a chunk.
-        num_joined: How many chunks are computed as one.
+        num_joined: Number of chunks that are computed as one.
     """
     model, rng = Model(workload.nnet), np.random.default_rng(0)
     lengths = rng.integers(FRAMES // 2, FRAMES + FRAMES // 2, count)

@@ -157,10 +157,10 @@ on both days has the shorter time; the loop is that of the second."""
 MEASUREMENTS = (INTEL, AMD, GENOA)
 
 REQUESTS = tuple(AMD.execute_ms)
-"""What is run."""
+"""The requests that are run."""
 
 COMPILED = tuple(AMD.compile_ms)
-"""What is compiled: the training of 64 sequences too."""
+"""The requests that are compiled: the training of 64 sequences, too."""
 
 
 def product_gflops(clock: Callable[[], float]) -> float:

@@ -15,7 +15,7 @@ from nnet3_runtime_cuda import NnetComputer
 from optimizer_trials import TOLERANCE
 
 X = 1000
-"""How far apart: a Distribute component reads at x / 2 what it gives at x."""
+"""The distance: a Distribute component that gives a row at x reads at x / 2."""
 
 Arrays = dict[str, np.ndarray]
 

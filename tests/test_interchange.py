@@ -126,7 +126,7 @@ def test_version_2_says_more_of_the_same_commands(name: str) -> None:
 
 
 def test_a_graph_of_today_is_read_as_it_was_written() -> None:
-    """The stored graph is the one that is built, and gives its own bytes again."""
+    """The stored graph equals the built graph, and gives its own bytes again."""
     folder = FILES / VERSIONS[-1]
     nnet = Nnet.load(folder / "network")
     wanted = ComputationRequest.load(folder / "request")

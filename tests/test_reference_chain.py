@@ -192,7 +192,7 @@ OPTIONS = {"leaky_hmm_coefficient": 0.1, "l2_regularize": 0.00005, "xent_regular
 
 @pytest.mark.parametrize("model", ["initial", "trained"])
 def test_evaluation(model: str) -> None:
-    """The objective of examples is the one that nnet3-chain-compute-prob printed, to all digits."""
+    """The objective of examples is that of nnet3-chain-compute-prob, to all printed digits."""
     file = {"initial": "initial.raw", "trained": "train.m0.9.raw"}[model]
     nnet = read_nnet(DIGITS / file)
     training = ChainTraining(nnet, DIGITS / "den.fst", ChainOptions(**OPTIONS))

@@ -145,7 +145,7 @@ def cases() -> Iterator[Case]:
 
 
 def _with_other_numbers(text: str) -> Iterator[tuple[str, str]]:
-    """A text with each of its numbers replaced by each odd one; says where and by what."""
+    """A text with each of its numbers replaced by each odd one; names the place and the number."""
     for place in _NUMBER.finditer(text):
         for number in NUMBERS:
             yield (

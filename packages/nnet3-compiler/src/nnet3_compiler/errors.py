@@ -38,7 +38,7 @@ class CheckError(ComputationError):
     Attributes:
         check: The name of the check that failed.
         command: The position of the command at fault, or None if there is none.
-        message: What is wrong, without the place.
+        message: The fault, without the place.
         listing: The command and its neighbours, or "".
     """
 

@@ -81,7 +81,7 @@ class ComputationGraph:
         return f"<ComputationGraph: {self.num_cindexes} cindexes of {nodes} nodes>"
 
     def _repr_html_(self) -> str:
-        """The cindexes of each node: what notebooks show."""
+        """The cindexes of each node, for notebooks."""
         from nnet3_descriptors.drawing import html_table
 
         rows = [
@@ -283,8 +283,8 @@ class ComputationGraph:
         Args:
             source: number of the node whose ids are returned.
             reader: number of the node whose rows are looked up.
-            t: what is added to t.
-            x: what is added to x.
+            t: the number to add to t.
+            x: the number to add to x.
 
         Returns:
             (rows of the reader,) int32, which may be read-only; -1 where there is no such cindex.

@@ -52,7 +52,7 @@ class Draws:
         Args:
             component: The name of the component that asks.
             shape: Of the mask.
-            make: How the component draws one.
+            make: Draws a mask, as the component does.
         """
         return make(self._masks)
 

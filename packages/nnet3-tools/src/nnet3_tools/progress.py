@@ -52,7 +52,7 @@ class Progress:
 
         Args:
             utterance: Its key.
-            reason: What is wrong with it.
+            reason: The reason why it cannot be computed.
             size: Progress of the bar, in its unit.
         """
         self.failed += 1

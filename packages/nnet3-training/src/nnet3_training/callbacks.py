@@ -121,7 +121,7 @@ class DropoutSchedule(Callback):
         self._step: int | None = None
 
     def __repr__(self) -> str:
-        """How many functions it has, and over how many minibatches."""
+        """The number of functions, and of minibatches."""
         functions = len(self.functions)
         return f"<DropoutSchedule: {functions} functions, {self._num_minibatches} minibatches>"
 

@@ -85,7 +85,7 @@ class Trainer:
 
         Args:
             nnet: The network.
-            options: How to train it.
+            options: The options of training.
             device: "cpu", "cuda", "cuda:<number>", or a platform that is open.
             precision: Precision of matrix products on a CUDA device: "fp32", "tf32" or "bf16".
             objective: The objective to maximise: a function of all outputs and the example; or a

@@ -35,7 +35,7 @@ def check_components(subject: Subject) -> None:
 
 
 class _Calls:
-    """Commands of one kind, with what they name."""
+    """Commands of one kind, with their operands."""
 
     types: tuple[type[Command], ...]
 

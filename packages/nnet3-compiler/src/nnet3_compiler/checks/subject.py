@@ -33,7 +33,7 @@ class FaultError(Exception):
     """A fault that a check found; `check_computation` turns it into a CheckError.
 
     Attributes:
-        message: What is wrong, without the place.
+        message: The fault, without the place.
         command: The position of the command at fault, or None if there is none.
     """
 

@@ -63,7 +63,7 @@ class _Boundaries:
 
     Attributes:
         computation: The computation.
-        shift: How far times move from one segment to the next.
+        shift: The distance in time from one segment to the next.
         alive: For each segment the matrices that are used before its end and after it.
     """
 

@@ -1,4 +1,4 @@
-"""Operands and commands in text, both ways; what a command looks like is declared on its class."""
+"""Operands and commands in text, both ways; the class of a command declares its text form."""
 
 from __future__ import annotations
 

@@ -55,8 +55,9 @@ class Box:
         corner: What stands at the right end of the first line.
         below: The second line.
         below_corner: What stands at the right end of the second line.
-        kind: "layer"; "input" or "output", which have a colour; or "more", for what is left out.
-        title: What a browser shows to those who point at the box.
+        kind: "layer"; "input" or "output", which have a colour; or "more", for boxes that are left
+            out.
+        title: The text that a browser shows when the mouse points at the box.
     """
 
     name: str
@@ -69,7 +70,7 @@ class Box:
 
 @attrs.frozen
 class Arc:
-    """What a box reads from another box, or from itself.
+    """The reads of a box from another box, or from itself.
 
     Attributes:
         source: The number of the box that is read.
@@ -116,8 +117,8 @@ def boxes_svg(boxes: Sequence[Box], arcs: Sequence[Arc], title: str) -> str:
 
     Args:
         boxes: The boxes, from top to bottom.
-        arcs: What they read; each pair of boxes at most once.
-        title: What the drawing shows, for those who cannot see it.
+        arcs: Their reads; each pair of boxes at most once.
+        title: A description of the drawing, for people who cannot see it.
     """
     below = [arc for arc in arcs if arc.source == arc.target - 1]
     right = [arc for arc in arcs if arc.source < arc.target - 1]

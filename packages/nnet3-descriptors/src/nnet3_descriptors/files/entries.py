@@ -84,7 +84,7 @@ class _Window:
 
     Attributes:
         data: Its bytes.
-        origin: How many bytes were before it.
+        origin: Number of bytes before it.
         is_last: Whether the stream ends with it.
     """
 

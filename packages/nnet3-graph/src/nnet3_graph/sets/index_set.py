@@ -150,8 +150,8 @@ class IndexSet:
 
         Args:
             other: a set of the same grid.
-            t: what is added to t.
-            x: what is added to x.
+            t: the number to add to t.
+            x: the number to add to x.
         """
         layout = self.grid.layout
         if other is self and t == 0 and x == 0:

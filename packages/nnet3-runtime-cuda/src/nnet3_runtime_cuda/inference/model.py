@@ -480,7 +480,7 @@ class Model:
         """A queue for the work of many utterances, for callers that report errors of each.
 
         Args:
-            threads: How many threads compute.
+            threads: Number of computing threads.
             step: Frames between two rows of output.
             options: The options for sharing minibatches.
         """
@@ -601,7 +601,7 @@ class Model:
             features: See `compute`, as for the other arrays.
             ivector: One i-vector for the utterance.
             online_ivectors: I-vectors estimated as the utterance went on.
-            chunk_options: How the utterance is cut.
+            chunk_options: The options of chunks.
             score_options: How outputs become scores.
             batch_options: If given, the work has runs, which can be computed with those of other
                 utterances.

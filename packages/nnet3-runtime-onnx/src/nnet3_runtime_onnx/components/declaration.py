@@ -32,7 +32,7 @@ class Call:
         matrices: Make tensors of regions.
         region: The input, (rows_in, input_dim); without rows if the component needs none.
         rows_out: Number of rows of the output.
-        times: How many commands of the model propagate this component.
+        times: Number of commands of the model that propagate this component.
         indexes: The precomputed indexes of the component; None for nothing.
     """
 

@@ -62,7 +62,7 @@ class Translator:
         graph: The graph.
         matrices: The matrices of the commands.
         exchange: The source of inputs, and the target of outputs.
-        times: How many commands propagate each component, by number.
+        times: Number of commands that propagate each component, by number of the component.
     """
 
     def __init__(

@@ -131,7 +131,7 @@ class UtteranceRun:
         """Loads the model on the requested device.
 
         Args:
-            capacity: How many computations are kept.
+            capacity: The greatest number of kept computations.
 
         Raises:
             ModelFileError: the file cannot be read, or holds no nnet3 model.

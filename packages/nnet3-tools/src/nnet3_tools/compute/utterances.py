@@ -47,7 +47,7 @@ def compute_all(
         open_output: Opens the table to write.
         prepare: Called with an utterance and its features; returns its work for other threads.
         progress: Receives the result of each utterance.
-        num_threads: How many threads compute.
+        num_threads: Number of computing threads.
         waiting: The queue that computes; None for `num_threads` threads that do each task alone.
 
     Raises:

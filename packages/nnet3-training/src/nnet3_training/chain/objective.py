@@ -71,7 +71,7 @@ class ChainObjective:
 
         Args:
             den_fst: The FST of the denominator, or the file that has it (den.fst).
-            options: How to compute.
+            options: The options of the objective.
             num_pdfs: The dimension of the output.
 
         Raises:

@@ -48,7 +48,8 @@ class ChainTraining:
         Args:
             nnet: The network; `output` has a column for each pdf.
             den_fst: The FST of the denominator, or the file that has it (den.fst).
-            options: How to compute; with `xent_regularize`, the network has `output-xent` too.
+            options: The options of the objective; with `xent_regularize`, the network has
+                `output-xent` too.
 
         Raises:
             ExampleError: the network lacks these outputs, or the FST does not fit it.

@@ -74,7 +74,7 @@ class IterationRecord:
         changes: By component with parameters, the norm of their change relative to their norm
             before; without those whose parameters were all zero before and are not any more.
         saturation: By nonlinearity, the share of saturated units.
-        seconds: How long it took.
+        seconds: Its time in seconds.
         dropout: By pattern of names, the part of values that was dropped, if there is a schedule.
         diverged: By number of job, from 0, why the average leaves it out.
     """

@@ -1,4 +1,4 @@
-"""Symbolic execution of a computation: how the results that the user gets were computed."""
+"""Symbolic execution of a computation: it finds the way in which each result was computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this process has chosen by trials, for other processes that are to compute the same bits."""
+"""The choices of this process by trials, for other processes that are to compute the same bits."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from nnet3_runtime_cuda.cuda.platform.platform import Call
 class Queue(Protocol):
     """The methods of a device that calls use, beside the methods of a `Platform`.
 
-    It runs what it is given in order, on the current stream.
+    It runs the given calls in order, on the current stream.
     """
 
     def allocate(self, nbytes: int) -> int:

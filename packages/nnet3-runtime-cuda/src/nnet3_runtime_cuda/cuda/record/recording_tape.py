@@ -248,7 +248,7 @@ class RecordingTape(Tape):
         if out.size == 0:
             return
         if out.ndim == 3 and 1 < out.shape[1] <= FEW_BLOCKS:
-            # One by one they can share kernels with what else is done with each of them.
+            # One by one they can share kernels with other operations on each of them.
             wide = [
                 np.broadcast_to(a, out.shape) if isinstance(a, np.ndarray) else a for a in operands
             ]

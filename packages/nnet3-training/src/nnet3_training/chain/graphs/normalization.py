@@ -113,7 +113,7 @@ class SupervisionSplitter:
 
         Args:
             first_frame: The first of them.
-            num_frames: How many.
+            num_frames: Number of frames.
 
         Returns:
             A supervision whose FST begins with arcs that read nothing, which
