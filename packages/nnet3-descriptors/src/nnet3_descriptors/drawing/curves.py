@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 
 import attrs
@@ -96,16 +96,9 @@ def curves_svg(curves: Mapping[str, tuple[Array, Array]], axes: Axes) -> str:
     def y_of(values: Array) -> Array:
         return TOP + inner_height * (highest - values) / (highest - lowest)
 
-    shapes = []
-    for y, at in zip(levels.tolist(), y_of(levels).tolist(), strict=True):
-        shapes.append(f'<path class="grid" d="M {LEFT} {at:g} H {right}"/>')
-        text = escape(axes.y_text(y))
-        shapes.append(f'<text class="tick" x="{LEFT - 8}" y="{at + 4:g}">{text}</text>')
-    for x, text in axes.x_ticks:
-        at = float(x_of(np.array(x)))
-        shapes.append(
-            f'<text class="axis below" x="{at:g}" y="{HEIGHT - BOTTOM + 14}">{escape(text)}</text>'
-        )
+    ticks = [(float(x_of(np.array(x))), text) for x, text in axes.x_ticks]
+    heights = zip(levels.tolist(), y_of(levels).tolist(), strict=True)
+    shapes = list(_grid([(at, axes.y_text(y)) for y, at in heights], ticks, right))
     ends = {name: float(y_of(ys[-1])) for name, (_, ys) in finite.items() if len(ys)}
     names_at = _apart(ends, LINE, TOP, HEIGHT - BOTTOM)
     for number, (name, (xs, ys)) in enumerate(finite.items()):
@@ -123,16 +116,24 @@ def curves_svg(curves: Mapping[str, tuple[Array, Array]], axes: Axes) -> str:
     shapes.append(
         f'<text class="axis" x="{middle:g}" y="{HEIGHT - 6}">{escape(axes.x_title)}</text>'
     )
-    return "\n".join(
-        [
-            '<svg xmlns="http://www.w3.org/2000/svg" class="nnet3-curves" role="img" '
-            f'viewBox="0 0 {WIDTH} {HEIGHT}">',
-            f"<title>{escape(axes.title)}</title>",
-            f"<style>{STYLE}</style>",
-            *shapes,
-            "</svg>",
-        ]
+    head = (
+        '<svg xmlns="http://www.w3.org/2000/svg" class="nnet3-curves" role="img" '
+        f'viewBox="0 0 {WIDTH} {HEIGHT}">'
     )
+    title = f"<title>{escape(axes.title)}</title>"
+    return "\n".join([head, title, f"<style>{STYLE}</style>", *shapes, "</svg>"])
+
+
+def _grid(
+    levels: Sequence[tuple[float, str]], ticks: Sequence[tuple[float, str]], right: int
+) -> Iterator[str]:
+    """Lines at the heights of levels, with their text, and the text of ticks at their places."""
+    for at, text in levels:
+        yield f'<path class="grid" d="M {LEFT} {at:g} H {right}"/>'
+        yield f'<text class="tick" x="{LEFT - 8}" y="{at + 4:g}">{escape(text)}</text>'
+    for at, text in ticks:
+        y = HEIGHT - BOTTOM + 14
+        yield f'<text class="axis below" x="{at:g}" y="{y}">{escape(text)}</text>'
 
 
 def _finite(xs: Array, ys: Array) -> tuple[Array, Array]:

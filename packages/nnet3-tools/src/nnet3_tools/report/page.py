@@ -23,6 +23,7 @@ from nnet3_tools.report.usual_requests import pooled_frames
 
 if TYPE_CHECKING:
     from nnet3_tools.report.program_facts import ProgramFacts
+    from nnet3_tools.report.time_facts import TimeFacts
 
 MOST_LINES = 3000
 """The most lines of a program on the page."""
@@ -51,11 +52,6 @@ def report_page(
         UnsupportedComponentError, DeviceMemoryError: The program to be timed cannot run.
     """
     program = None if request is None else program_facts(nnet, request)
-    times = None
-    if request is not None and program is not None and timed:
-        from nnet3_tools.report.time_facts import time_facts  # the runtime takes long to import
-
-        times = time_facts(nnet, request, program.optimized)
     facts = list(component_facts(nnet))
     layers = layers_of(nnet)
     return rendered(
@@ -78,13 +74,23 @@ def report_page(
         given=_rows_of(request.inputs if request else ()),
         wanted=_rows_of(request.outputs if request else ()),
         program=program,
-        times=times,
+        times=_times(nnet, request, program) if timed else None,
         curves=_curves(program),
         **_graph_facts(nnet, request, layers),
         lines=[] if program is None else program.listing[:MOST_LINES],
         most_lines=MOST_LINES,
         most_steps=MOST_STEPS,
     )
+
+
+def _times(
+    nnet: Nnet, request: ComputationRequest | None, program: ProgramFacts | None
+) -> TimeFacts | None:
+    if request is None or program is None:
+        return None
+    from nnet3_tools.report.time_facts import time_facts  # the runtime takes long to import
+
+    return time_facts(nnet, request, program.optimized)
 
 
 def _graph_facts(
