@@ -56,7 +56,7 @@ class Binding:
 
     Attributes:
         nnet: The network on its device.
-        computation: What is lowered.
+        computation: The computation to lower.
         arena: The memory of its matrices.
         tape: Records the calls of the current segment.
         memos: By memo number.
@@ -82,7 +82,7 @@ class Binding:
 
         Args:
             nnet: The network on its device.
-            computation: What is lowered.
+            computation: The computation to lower.
             plan: The changes.
             tape: An empty tape of the device.
             watch: Times the calls of each command; usually None.

@@ -12,10 +12,10 @@ class Capabilities(Protocol):
         """Whether it is an affine map that can compute some of its input columns at a time."""
 
     def rows_at_once(self, component: int) -> int:
-        """About how many rows a product for several steps should have."""
+        """The approximate number of rows that a product for several steps should have."""
 
     def gains_by_deferring(self, component: int) -> bool:
-        """Whether steps of few rows take the time to read the parameters."""
+        """Whether the time of steps of few rows is the time to read the parameters."""
 
     def gains_by_taps(self, component: int, rows: int, offsets: tuple[int, ...]) -> bool:
         """Whether a component computes an input of taps faster than blocks of columns.

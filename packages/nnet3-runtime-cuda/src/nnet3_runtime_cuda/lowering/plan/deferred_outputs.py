@@ -1,9 +1,9 @@
-"""Finds columns of outputs that a recurrence does not wait for, and computes them together.
+"""Finds columns of outputs that a recurrence does not wait for, to compute them together.
 
 The counterpart of `known_inputs` at the other end of a recurrent layer. A projected LSTM multiplies
-its cells' outputs by two matrices side by side: one half of the result goes back into the
-recurrence, the other half is read by the layer above, after all steps. So the parameters of the
-other half are read once for many steps, not at each step:
+its cells' outputs by two matrices side by side. One half of the result goes back into the
+recurrence; the layer above reads the other half, after all steps. So the parameters of the other
+half are read once for many steps, not at each step:
 
     m2 = rp.propagate(m1)                      m2(:, 0:255) = m1 A(0:255, :)^T + b;  k(0, :) = m1
     m3(:, 1024:1279) = m2(:, 0:255)            ...
@@ -14,10 +14,9 @@ other half are read once for many steps, not at each step:
 
 The rules:
 
-- The first columns, which a step computes itself, are all that a command touches before the
-  following step.
-- The others are computed with the last of the steps. Before that no command touches them, no
-  product made early reads them, and no segment or round of a loop ends.
+- Before the following step, commands touch only the first columns, which the step computes itself.
+- The other columns are computed with the last of the steps. Before that no command touches them, no
+  early product reads them, and no segment or round of a loop ends.
 - The inputs are copied to memory of the product (k), so they may change.
 - The steps have no other change.
 """

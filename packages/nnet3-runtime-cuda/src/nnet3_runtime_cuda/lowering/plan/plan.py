@@ -1,8 +1,8 @@
 """The plan of a computation: all changes of lowering, as a value, before anything is bound.
 
-A plan names the commands that do something else than they say, or at another place, and gives the
-work in their stead. All other commands are bound as they are. Positions are those of the commands
-(c12 is the command at position 12); rows and columns are counted from 0.
+A plan names the commands that are replaced or moved, and the work in their place. All other
+commands are bound as they are. Positions are those of the commands (c12 is the command at position
+12); rows and columns are counted from 0.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class Taps:
     Attributes:
         matrix: Number of the matrix.
         area: All rows of the blocks.
-        count: How many blocks.
+        count: Number of blocks.
         distance: Of the first rows of two blocks.
     """
 
@@ -234,7 +234,7 @@ class SplicedDerivative:
         position: Of the command.
         matrix: Of the derivative; its first elements hold the sum, (rows of the taps, columns).
         taps: Where the blocks are added.
-        added: Positions of the commands that add the blocks: the first one adds the sum instead,
+        added: Positions of the commands that add the blocks. The first one adds the sum instead;
             the others are left out.
     """
 
@@ -281,7 +281,7 @@ class Plan:
         return format_plan(self).rstrip("\n")
 
     def _repr_html_(self) -> str:
-        """A row for each change, in the order of the commands: what notebooks show."""
+        """A row for each change, in the order of the commands, for notebooks."""
         from nnet3_descriptors.drawing import html_table
 
         return html_table(("What lowering changes",), ([line] for line in str(self).splitlines()))

@@ -9,7 +9,8 @@ The rules:
 - At least FEWEST_STEPS commands multiply by the same columns of the same parameters.
 - Panels that share memory are not used at the same time: the last use of one comes before the first
   of the other.
-- A computation with a loop is left alone, as what the next round needs would have to be kept.
+- A computation with a loop gets no panels: the next round would need them again, so they could not
+  share memory.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def step_panels(
     """Finds the factors that are copied into panels.
 
     Args:
-        trace: What the commands do.
+        trace: The accesses of the commands.
         nnet: The network.
         can: The capabilities of the machine.
         early: The products that take the first columns off forward steps.

@@ -34,8 +34,8 @@ class Trace:
 
     Attributes:
         computation: The computation.
-        commands: All of them; a computation makes its commands anew each time that it is asked.
-        areas: What its submatrices cover.
+        commands: All commands, made once; `computation.commands` makes them anew each time.
+        areas: The areas of its submatrices.
         label: Position of the label that a loop goes back to; None without a loop.
     """
 
