@@ -11,7 +11,8 @@ turns out to be missing, no cindex uses the earlier states, and no hop follows t
 
 The documents leave two things open. If a cindex that is WILL_NOT_COMPUTE gets a reader after all,
 the next hop examines it again. A cindex that is still UNKNOWN after the last hop depends only on
-itself, so it can't be computed.
+itself, so it can't be computed. Rows that read each other in a circle keep each other's counts even
+when no output uses them any more; the builder leaves such rows out.
 
 A request may be one segment of several. Like given rows, the rows of earlier segments are
 COMPUTABLE from the beginning, and no hop examines their dependencies.

@@ -1,9 +1,11 @@
 """Traces: the time of each command of a run, and the largest values that it wrote.
 
 trace.py     the values: Trace and its parts
-tracer.py    Tracer: gathers the runs of computers that have it watch.py     times the calls of a
-command, and reads the values that it wrote subjects.py  the node, bytes and text of each command of
-a computation table.py     a trace as tables events.py    a trace as a file that trace viewers open
+tracer.py    Tracer: gathers the runs of computers that have it
+watch.py     times the calls of a command, and reads the values that it wrote
+subjects.py  the node, bytes and text of each command of a computation
+table.py     a trace as tables
+events.py    a trace as a file that trace viewers open
 """
 
 from typing import TYPE_CHECKING

@@ -52,8 +52,8 @@ OPTIONS = (
         "--ensure-exact-final-context",
         default=True,
         show_default=True,
-        help="If false, as in Kaldi by default, the last frame of an utterance shorter than a chunk "
-        "is repeated up to the length of a chunk, even if that changes outputs.",
+        help="If false, as in Kaldi by default, the last frame of an utterance shorter than a "
+        "chunk is repeated up to the length of a chunk, even if that changes outputs.",
     ),
     MEMORY,
 )

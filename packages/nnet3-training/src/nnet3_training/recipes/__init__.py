@@ -2,11 +2,14 @@
 
 iterations.py          options of a run from scratch, and the iterations that follow from them
 objectives.py          the objective of a run, and its ways to make and read examples
-example_archives.py    the examples of a run run_tasks.py           the tasks of a run, for workers
-averaging.py           the jobs that diverged, which the average leaves out records.py
-the files of a run besides networks training_run.py        a run from scratch, in a folder
-combination.py         the average of the last models fine_tuning.py         further training of
-chain models tuning_options.py      its options
+example_archives.py    the examples of a run
+run_tasks.py           the tasks of a run, for workers
+averaging.py           the jobs that diverged, which the average leaves out
+records.py             the files of a run besides networks
+training_run.py        a run from scratch, in a folder
+combination.py         the average of the last models
+fine_tuning.py         further training of chain models
+tuning_options.py      its options
 """
 
 from typing import TYPE_CHECKING

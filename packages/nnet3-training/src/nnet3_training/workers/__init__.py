@@ -1,7 +1,8 @@
 """Workers: this process, other processes, or a Dask cluster. Their results are the same.
 
-workers.py         the common interface processes.py       processes of this machine; a new one
-replaces one that dies dask_workers.py    the workers of a Dask cluster
+workers.py         the common interface
+processes.py       processes of this machine; a new one replaces one that dies
+dask_workers.py    the workers of a Dask cluster
 """
 
 from nnet3_training.workers.dask_workers import DaskWorkers
