@@ -1,4 +1,4 @@
-"""Why an output cannot be computed, and which rows the reader has to supply."""
+"""The reason why an output cannot be computed, and the rows that the user has to supply."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def explain(nnet: Nnet, patterns: Patterns, reach: Reach) -> NotComputableError:
     Args:
         nnet: the network.
         patterns: the sequences and their patterns.
-        reach: what was found, with the rows that no input could ever make computable.
+        reach: the rows of the search, also those that no input could ever make computable.
     """
     nodes = reach.nodes
     grid = Grid(layout=reach.layout, patterns=patterns)
@@ -65,7 +65,7 @@ def explain(nnet: Nnet, patterns: Patterns, reach: Reach) -> NotComputableError:
 
 
 def _reason(nnet: Nnet, nodes: NodeRules, last: int) -> str:
-    """Returns what is wrong with the last row of the chain."""
+    """Returns the reason why the last row of the chain cannot be computed."""
     if isinstance(nnet.nodes[last], InputNode):
         return "which is not given"
     for group, recurrent in zip(nodes.groups, nodes.recurrent, strict=True):
@@ -86,11 +86,11 @@ def _chain(
     blamed: Sequence[Bits],
     start: tuple[int, int],
 ) -> list[tuple[int, int]]:
-    """Follows a missing row to something that it needs and that is not given.
+    """Follows a missing row to a row that it needs and that is not given.
 
     Args:
         nodes: the rules of the network.
-        layout: what the bits stand for.
+        layout: the layout of the bits.
         blame: for each node, the leaves to blame.
         blamed: for each node, its rows that are to blame.
         start: the node of the missing row, and its bit.

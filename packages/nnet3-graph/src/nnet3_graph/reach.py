@@ -50,7 +50,7 @@ class Reach:
 
     Attributes:
         nodes: the rules of the network, for the rows of the layout.
-        layout: what the bits stand for.
+        layout: the layout of the bits.
         given: for each node, the rows that the request supplies.
         earlier: for each node, the rows that earlier segments have.
         outputs: the requested rows, by node.
@@ -102,8 +102,8 @@ def find_reach(
         given: for some nodes, (rows, 3) indexes that are supplied, with the pattern as n.
         outputs: for some nodes, (rows, 3) indexes that are requested, with the pattern as n.
         earlier: the rows of earlier segments.
-        only_possible: whether to leave out rows that lie outside of the bounds of what can be
-            computed at all; the answers about other rows are the same either way.
+        only_possible: whether to leave out rows outside of the bounds of all rows that any input
+            could make computable; the answers about other rows are the same either way.
         max_steps: the distance in t and x up to which an endless recurrence is followed.
 
     Raises:

@@ -35,7 +35,7 @@ def demanded_rows(
 
     Args:
         nodes: the rules of the network.
-        layout: what the bits stand for.
+        layout: the layout of the bits.
         inside: for each node, a set that contains all rows that can be computed.
         given: for each node, the rows that are supplied; the pass does not follow them further.
         outputs: the requested rows, by node.
@@ -60,7 +60,7 @@ def rows_reached(
         readers: for each node, the reads of its rows.
         cycles: for each group of nodes, some of the ways in which its rows read others of the same
             node.
-        layout: what the bits stand for.
+        layout: the layout of the bits.
         follow: for each node, the rows whose reads are followed.
         start: the rows where the search begins, by node.
 
@@ -158,7 +158,7 @@ def computable_rows(
 
     Args:
         nodes: the rules of the network.
-        layout: what the bits stand for.
+        layout: the layout of the bits.
         need: for each node, the demanded rows.
         given: for each node, the rows that are supplied.
     """
@@ -188,7 +188,7 @@ def used_rows(
 
     Args:
         nodes: the rules of the network.
-        layout: what the bits stand for.
+        layout: the layout of the bits.
         have: for each node, the rows that can be computed.
         given: for each node, the rows that are supplied; they read nothing.
         outputs: the requested rows, by node; all of them computable.

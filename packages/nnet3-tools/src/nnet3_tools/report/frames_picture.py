@@ -1,4 +1,4 @@
-"""Which frames of each layer a request computes, as SVG."""
+"""The frames of each layer that a request computes, as SVG."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def frames_svg(nnet: Nnet, graph: ComputationGraph, layers: Sequence[Layer]) -> 
 
     Args:
         nnet: The network.
-        graph: What the outputs of the request depend on.
+        graph: The computation graph of the request.
         layers: The layers of the network, from top to bottom.
 
     Returns:
@@ -70,7 +70,7 @@ def frames_svg(nnet: Nnet, graph: ComputationGraph, layers: Sequence[Layer]) -> 
 
 @attrs.frozen(kw_only=True)
 class _Scale:
-    """Where frames are.
+    """The places of frames in the drawing.
 
     Attributes:
         first: The first frame.

@@ -41,7 +41,7 @@ def report_page(
         name: The network's name on the page.
         nnet: The network.
         request: The request; without one, the page is about the network only.
-        timed: Whether to run the program, and show where the time goes.
+        timed: Whether to run the program, and show the time of each node.
 
     Returns:
         An HTML document; it needs no network and no other file.
@@ -96,7 +96,7 @@ def _times(
 def _graph_facts(
     nnet: Nnet, request: ComputationRequest | None, layers: Sequence[Layer]
 ) -> dict[str, Any]:
-    """What the page says about the rows and steps of a request."""
+    """The page's facts about the rows and steps of a request."""
     if request is None:
         return {"frames": "", "steps": (), "picture": None}
     graph = build_computation_graph(nnet, request)
@@ -109,7 +109,7 @@ def _graph_facts(
 
 
 def _key(layers: Sequence[Layer]) -> dict[str, str | bool]:
-    """What the drawing of the network has and the key explains, with labels of this drawing."""
+    """The elements of the network's drawing that the key explains, with labels of this drawing."""
     number_of = {node: number for number, layer in enumerate(layers) for node in layer.nodes}
     reads = [(number, read) for number, layer in enumerate(layers) for read in layer.reads]
 
@@ -146,7 +146,7 @@ def _rows_of(ios: Sequence[IoSpecification]) -> dict[str, str]:
 
 
 def described_rows(io: IoSpecification) -> str:
-    """Returns how many rows there are, and of which frames and sequences."""
+    """Returns the number of rows, their frames and their sequences, as text."""
     sequences, frames = (np.unique(io.indexes[:, column]).tolist() for column in (0, 1))
     rows = f"{len(io.indexes):,} row{'s' if len(io.indexes) > 1 else ''}"
     which = described_frames(frames)

@@ -1,4 +1,4 @@
-"""The steps of a request: which rows are computed together, and which steps they read."""
+"""The steps of a request: rows that are computed together, and the steps that they read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Step:
 
 @attrs.frozen(kw_only=True, eq=False)
 class StepFacts:
-    """The steps of a request in the order in which they are computed, without those without rows.
+    """The steps of a request that have rows, in the order of computation.
 
     Attributes:
         steps: The steps.
@@ -47,7 +47,7 @@ class StepFacts:
 
 
 def step_facts(nnet: Nnet, request: ComputationRequest, graph: ComputationGraph) -> StepFacts:
-    """Finds the steps of a request, and what each of them reads.
+    """Finds the steps of a request, and the steps that each of them reads.
 
     Args:
         nnet: The network.

@@ -1,8 +1,8 @@
 """The steps of a request as boxes, with arrows to those that read them, as SVG.
 
 The steps of a layer are one box, since each of them reads only the one before. In a recurrence the
-steps of a layer come again and again, in rounds: the first two rounds and the last have boxes of
-their own, and one box stands for all rounds between.
+steps of a layer repeat, in rounds. The first two rounds and the last have separate boxes, and one
+box stands for all rounds between.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Place:
 
     Attributes:
         layer: The number of the layer.
-        round: How many steps of the same node are before it.
+        round: Number of steps of the same node before it.
         rounds: The number of rounds of its recurrence; 1 outside of recurrences.
         is_drawn: Whether its round is drawn.
     """
@@ -217,7 +217,7 @@ def _title(box: Sequence[int], steps: Sequence[Step]) -> str:
 
 
 def described_frames(frames: Sequence[int]) -> str:
-    """Returns which frames there are, such as "frames 0 to 48, every 3 frames"."""
+    """Returns frames as text, such as "frames 0 to 48, every 3 frames"."""
     if len(frames) == 0:
         return "no frame"
     if len(frames) == 1:

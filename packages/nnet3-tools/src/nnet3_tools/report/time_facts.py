@@ -1,4 +1,4 @@
-"""Where the time of a request goes on this machine."""
+"""The time of a request on this machine, node by node."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class NodeTime:
 
 @attrs.frozen
 class TimeFacts:
-    """Where the time of a request goes.
+    """The time of a request, node by node.
 
     Attributes:
         seconds: Seconds of all commands together.

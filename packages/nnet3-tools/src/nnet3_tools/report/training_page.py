@@ -45,8 +45,8 @@ class Table:
     """Numbers by component and iteration.
 
     Attributes:
-        title: What the numbers are.
-        note: How to read them.
+        title: The meaning of the numbers.
+        note: A hint for reading them.
         columns: Numbers of the iterations, from 1.
         rows: For each component, a number for each iteration; None where it is missing.
         is_zero: Whether all numbers are 0.
@@ -132,7 +132,7 @@ def _drawings(run: TrainingRun) -> list[tuple[str, str]]:
 
 
 def _iteration(record: IterationRecord) -> int:
-    """What people call it: the first one is 1, and network 1 its result."""
+    """The number of an iteration on the page: the first one is 1, and network 1 its result."""
     return record.number + 1
 
 

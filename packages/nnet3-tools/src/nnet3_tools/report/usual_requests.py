@@ -1,4 +1,4 @@
-"""The request that a report shows if nobody names one: what a network of its kind is used for."""
+"""The request that a report shows if nobody names one: the usual use of such a network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ x-vectors over 10,000 frames.
 
 
 def pooled_frames(nnet: Nnet) -> int:
-    """Returns over how many frames the widest pooling window of whole utterances reaches; or 0."""
+    """Returns the number of frames in the widest pooling window of whole utterances; or 0."""
     windows = (
         component.left_context + 1 + component.right_context
         for component in nnet.components
@@ -32,8 +32,8 @@ def usual_request(
     """A request for every `every`-th frame of the first output, with full context.
 
     If the network pools over whole utterances, it is a request for one output at t = 0, of an
-    utterance of `frames` frames: what nnet3-xvector-compute asks for. Inputs other than "input" are
-    given at t = 0, as i-vectors are.
+    utterance of `frames` frames, as in nnet3-xvector-compute. Inputs other than "input" are given
+    at t = 0, as i-vectors are.
 
     Args:
         nnet: The network.
