@@ -260,6 +260,19 @@ class TestValues:
 
         assert np.shares_memory(component.bias_params, biases)
 
+    @pytest.mark.parametrize(
+        ("values", "message"),
+        [
+            (np.ma.masked_array([1.0, 2.0]), "found a masked array"),
+            (np.array([1j, 2j]), "expected real numbers, found complex128"),
+            ("ab", "expected real numbers, found <U2"),
+        ],
+    )
+    def test_parameters_that_are_no_real_numbers(self, values: object, message: str) -> None:
+        """Masked, complex and textual values are refused, and not converted to something else."""
+        with pytest.raises(NetworkError, match=message):
+            AffineComponent(linear_params=np.ones((2, 3)), bias_params=values)
+
     def test_with_parameters(self) -> None:
         """Parameters are replaced by name, with the same shape."""
         component = from_config("AffineComponent", CONFIGS["AffineComponent"])

@@ -261,7 +261,9 @@ class TestStateDict:
                 {"norm.stats_mean": np.zeros(5)},
                 r"'norm.stats_mean' must have the shape \(4,\) \(got \(5,\)\)",
             ),
-            ({"norm.stats_mean": ["one"] * 4}, "'norm.stats_mean' must be numbers: could not"),
+            ({"norm.stats_mean": ["one"] * 4}, "'norm.stats_mean' must be numbers: expected real"),
+            ({"norm.stats_mean": [1j] * 4}, "must be numbers: expected real numbers, found comp"),
+            ({"norm.stats_mean": [1e39] * 4}, "1e.39 is too large for single precision"),
         ],
     )
     def test_refuses_what_does_not_fit(self, arrays: dict[str, np.ndarray], message: str) -> None:

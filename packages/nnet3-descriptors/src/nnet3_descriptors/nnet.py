@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from nnet3_descriptors.check import check_network
 from nnet3_descriptors.components.declaration.base import Component
 from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors.frozen_arrays import real_numbers, single_precision
 from nnet3_descriptors.network_structure import NetworkStructure
 from nnet3_descriptors.printing.info import format_info
 from nnet3_descriptors.similar_names import hint
@@ -100,7 +101,8 @@ class Nnet(NetworkStructure, Serialized):
                 raise NetworkError(f"there is no array '{name}'{meant}")
             component_name, field, current = places[name]
             try:
-                array = np.asarray(values, dtype=current.dtype)
+                is_single = current.dtype == np.float32
+                array = single_precision(values) if is_single else real_numbers(values)
             except (TypeError, ValueError) as error:
                 raise NetworkError(f"'{name}' must be numbers: {error}") from error
             if array.shape != current.shape:

@@ -5,6 +5,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nnet3_descriptors.components.declaration.base import Component
 from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors.frozen_arrays import single_precision
 from nnet3_descriptors.nnet import Nnet
 
 
@@ -34,7 +35,7 @@ def unvectorize(nnet: Nnet, vector: ArrayLike) -> Nnet:
         NetworkError: The vector has another shape, or a value that is not a number.
     """
     try:
-        values = np.asarray(vector, dtype=np.float32)
+        values = single_precision(vector)
     except (TypeError, ValueError) as error:
         raise NetworkError(f"the vector must be numbers: {error}") from error
     if values.shape != (nnet.num_parameters,):

@@ -11,6 +11,7 @@ import numpy as np
 import onnxruntime
 from nnet3_compiler import NnetComputation
 from nnet3_descriptors import Nnet
+from nnet3_descriptors.values import is_masked
 from numpy.typing import ArrayLike, NDArray
 
 from nnet3_runtime_onnx.errors import RunError
@@ -157,7 +158,7 @@ def _checked(segment: _Session, given: Mapping[str, ArrayLike]) -> dict[str, Arr
     for name, shape in segment.shapes.items():
         if name not in given:
             raise RunError(f"input '{name}' is missing; expected an array of shape {shape}")
-        if isinstance(given[name], np.ma.MaskedArray):
+        if is_masked(given[name]):
             raise RunError(f"input '{name}': expected an array of numbers, found a masked array")
         array = np.asarray(given[name])
         if array.dtype.kind not in "fiu":

@@ -17,6 +17,7 @@ from nnet3_compiler import (
 )
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.components import UpdatableComponent
+from nnet3_descriptors.values import is_masked
 from numpy.typing import ArrayLike, DTypeLike
 
 from nnet3_runtime_reference.commands import execute
@@ -247,7 +248,7 @@ def _checked(segment: _Segment, given: Mapping[str, ArrayLike], what: str) -> di
     for name, shape in segment.accepted.items():
         if name not in given:
             raise RunError(f"{what} '{name}' is missing; expected an array of shape {shape}")
-        if isinstance(given[name], np.ma.MaskedArray):
+        if is_masked(given[name]):
             raise RunError(f"{what} '{name}': expected an array of numbers, found a masked array")
         arrays[name] = array = np.asarray(given[name])
         if array.dtype.kind not in "fiu":

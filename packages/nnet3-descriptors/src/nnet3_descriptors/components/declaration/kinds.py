@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
 from nnet3_descriptors.errors import NetworkError
-from nnet3_descriptors.frozen_arrays import is_frozen
+from nnet3_descriptors.frozen_arrays import is_frozen, real_numbers
 from nnet3_descriptors.indexes.integers import is_int32
 
 if TYPE_CHECKING:
@@ -49,8 +49,14 @@ def read_only(values: ArrayLike, dtype: type[S]) -> NDArray[S]:
     """Returns `values` as a read-only C-contiguous array; copies only if it has to.
 
     An array that the caller could still write to is copied.
+
+    Raises:
+        NetworkError: the values are no real numbers.
     """
-    array: NDArray[Any] = np.asarray(values)
+    try:
+        array: NDArray[Any] = real_numbers(values)
+    except (TypeError, ValueError) as error:
+        raise NetworkError(f"expected an array of numbers: {error}") from error
     if array.dtype == dtype and array.flags.c_contiguous and is_frozen(array):
         return array
     array = np.array(array, dtype=dtype, order="C")
