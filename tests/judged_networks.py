@@ -415,6 +415,31 @@ def add_affine_recurrence(writer: NetworkWriter) -> Source:
     return affine
 
 
+def add_projected_recurrence(writer: NetworkWriter) -> Source:
+    """A recurrence through an affine component, some of whose columns no later step reads."""
+    rng, cell = writer.rng, writer.width()
+    into, back, ahead = (writer.width() for _ in range(3))
+    source = writer.sum(into)
+    name = f"n{len(writer.components)}{LOOP}"
+    past, delay = f"{name}.r", rng.choice([1, 1, 2, 3])
+    affine = writer.layer(
+        rng.choice(["Affine", "NaturalGradientAffine"]),
+        f"input-dim={into + back} output-dim={cell}",
+        f"Append({source}, IfDefined(Offset({past}, -{delay})))",
+        name,
+    )
+    kind = rng.choice(["Tanh", "Sigmoid"])
+    state = writer.layer(kind, f"dim={cell}", affine.text, f"{name}.state{LOOP}")
+    kind = rng.choice(["Affine", "Affine", "Linear", "NaturalGradientAffine", "FixedAffine"])
+    options = f"input-dim={cell} output-dim={back + ahead}"
+    projection = writer.layer(kind, options, state.text, f"{name}.rp{LOOP}")
+    writer.sources.append(writer.columns(projection, 0, back, past))
+    writer.kinds.update(("recurrence", "projected recurrence"))
+    if writer.chance(2):
+        return projection
+    return writer.columns(projection, back, ahead)
+
+
 def add_lstm(writer: NetworkWriter) -> Source:
     """A long short-term memory, with or without dropout of its gates."""
     rng, cell, delay = writer.rng, writer.width(), writer.rng.choice([1, 1, 3])
@@ -464,6 +489,7 @@ LAYERS: dict[str, Callable[[NetworkWriter], Source]] = {
     "convolution": add_convolution,
     "distribution": add_distribution,
     "lstm": add_lstm,
+    "projected-recurrence": add_projected_recurrence,
     "recurrence": add_recurrence,
     "rows": add_rows,
     "splice": add_splice,
@@ -473,9 +499,11 @@ LAYERS: dict[str, Callable[[NetworkWriter], Source]] = {
 }
 """The kinds of layers of random networks."""
 
-OFTEN = ("rows",) * 10 + ("affine", "affine-recurrence", "splice", "tdnn", "convolution")
+RECURRENT = ("affine-recurrence", "projected-recurrence")
 
-OFTEN_LOOPED = ("affine-recurrence",) * 8 + ("lstm",) * 3 + OFTEN[5:]
+OFTEN = ("rows",) * 10 + ("affine", *RECURRENT, "splice", "tdnn", "convolution")
+
+OFTEN_LOOPED = RECURRENT * 4 + ("affine-recurrence",) * 4 + ("lstm",) * 3 + OFTEN[5:]
 """The kinds of layers with a recurrence."""
 
 NOT_LOOPED = ("distribution",)
