@@ -277,3 +277,10 @@ def test_random_damage(binary: bool, tmp_path: Path) -> None:
             others += "byte" not in str(error)
     assert others == 0
     assert refused > count // 3
+
+
+@pytest.mark.parametrize("start", [1.5, "a", None])
+def test_start_that_is_no_number(start: object) -> None:
+    """The start of an FST is the number of a state."""
+    with pytest.raises(ExampleError, match="the start of an FST must be an integer"):
+        attrs.evolve(transducer(), start=start)

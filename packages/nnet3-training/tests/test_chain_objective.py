@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+from concurrent.futures import ThreadPoolExecutor
 
 import attrs
 import numpy as np
@@ -256,6 +258,21 @@ def example(rng: np.random.Generator) -> TrainingExample:
         inputs=[ExampleInput.from_sequences("input", frames)],
         outputs=[ExampleOutput(name="output", indexes=indexes, supervision=known)],
     )
+
+
+def test_threads_share_a_graph() -> None:
+    """Threads that compute with one graph, or with a copy of it, get what one thread gets."""
+    rng = np.random.default_rng(3)
+    graph = DenominatorGraph(denominator(rng), PDFS)
+    outputs = [rng.standard_normal((400, PDFS)) for _ in range(4)]
+    expected = [graph.forward_backward(output, 4, 0.1).log_prob for output in outputs]
+
+    def computed(number: int) -> float:
+        other = copy.deepcopy(graph) if number == 3 else graph
+        return other.forward_backward(outputs[number % 4], 4, 0.1).log_prob
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(computed, range(80))) == expected * 20
 
 
 def test_training() -> None:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 from typing import Any
 
 import attrs
@@ -69,7 +70,7 @@ class _Products:
 class DenominatorGraph:
     """The hidden Markov model of all phone sequences, made from den.fst.
 
-    It owns its working memory, so only one thread at a time may use it.
+    It owns its working memory, so threads that share it take turns.
 
     Attributes:
         num_states: Number of its states.
@@ -112,6 +113,14 @@ class DenominatorGraph:
         # By device and precision.
         self._made: dict[tuple[int, np.dtype[Any]], _Products] = {}
         self._memory: dict[tuple[int, np.dtype[Any]], Any] = {}
+        self._turn = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the lock, which cannot be copied or sent."""
+        return {name: value for name, value in vars(self).items() if name != "_turn"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _turn=threading.Lock())
 
     def __repr__(self) -> str:
         """Its size."""
@@ -161,6 +170,12 @@ class DenominatorGraph:
             leaky: Kaldi's leaky-hmm-coefficient.
             derivative: Whether the derivative is wanted.
         """
+        with self._turn:
+            return self._forward_backward(output, num_sequences, leaky, derivative=derivative)
+
+    def _forward_backward(
+        self, output: Any, num_sequences: int, leaky: float, *, derivative: bool
+    ) -> DenominatorResult:
         modules = modules_of(output)
         products = self._products(modules, output.dtype)
         frames = output.reshape(-1, num_sequences, self.num_pdfs)

@@ -81,6 +81,8 @@ class Fst:
 
     def __attrs_post_init__(self) -> None:
         states, arcs, s = self.num_states, self.num_arcs, self.splits
+        if not isinstance(self.start, int | np.integer):
+            raise ExampleError(f"the start of an FST must be an integer (got {self.start!r})")
         sizes = {len(each) for each in (self.output_labels, self.costs, self.destinations)}
         if sizes != {arcs}:
             raise ExampleError(f"an FST with {arcs} labels has other arrays of {sorted(sizes)}")
