@@ -71,6 +71,7 @@ class TestSeveralUtterances:
         expected = [model.compute(each, **options) for each in batch]
         assert found.shape == (3, 20, 3)
         np.testing.assert_allclose(found, np.stack(expected), rtol=1e-5, atol=1e-6)
+        assert model.compute(batch[:0], **options).shape == (0, 20, 3)
 
     def test_a_list_of_several_lengths(self) -> None:
         """The outputs of a list are a list, in the same order."""

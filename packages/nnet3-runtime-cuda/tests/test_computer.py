@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tracemalloc
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -580,3 +581,40 @@ def test_damaged_computation(
 
     with pytest.raises(CheckError, match=f"^{message}\n"):
         NnetComputer(DeviceNnet(nnet), damage(computation))
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_second_thread_is_refused(backward: bool) -> None:
+    """While a thread runs a computer, another one gets an error, and the first its own result."""
+    nnet = parse_config(RECURRENT)
+    computer = NnetComputer(nnet, compile_computation(nnet, request(TIMES, TIMES)))
+    x, dy = np.ones((ROWS, 3), np.float32), np.ones((ROWS, 4), np.float32)
+    expected = computer.forward({"input": x}), computer.backward({"output": dy})
+    refused = []
+
+    def run(values: Any) -> Any:
+        return (
+            computer.backward({"output": values})
+            if backward
+            else computer.forward({"input": values})
+        )
+
+    class RunsBeside:
+        """An array that, when it is read, has another thread run the computer."""
+
+        def __array__(self, *_: object, **__: object) -> np.ndarray:
+            with ThreadPoolExecutor(1) as pool:
+                refused.append(pool.submit(run, dy if backward else x).exception())
+            return dy if backward else x
+
+    if backward:
+        computer.forward({"input": x})
+    found = run(RunsBeside())
+
+    (error,) = refused
+    assert isinstance(error, RunError)
+    assert str(error) == (
+        "another thread is running this computer: make a NnetComputer for each thread"
+    )
+    for name, values in expected[backward].items():
+        np.testing.assert_array_equal(found[name], values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +23,27 @@ if TYPE_CHECKING:
     from nnet3_runtime_cuda.tracing import Tracer
 
 
+class _OneThread:
+    """Lets one thread in at a time, and refuses others: they would write to the same memory."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise RunError(
+                "another thread is running this computer: make a NnetComputer for each thread"
+            )
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
 class NnetComputer:
     """A computation bound to a network and to memory, to be run any number of times.
 
-    Only one thread at a time may run a computer. Several computers, each with its own memory, may
-    share a `DeviceNnet` that none of them updates.
+    One thread at a time may run a computer; it refuses a second one. Several computers, each with
+    its own memory, may share a `DeviceNnet` that none of them updates.
 
     Attributes:
         memory_bytes: Size of the memory for matrices and scratch; parameters are not counted.
@@ -79,6 +96,7 @@ class NnetComputer:
         self._next = 0
         self._ran_forward = False
         self._was_interrupted = False
+        self._one_thread = _OneThread()
         self.memory_bytes = self._program.memory_bytes
         self.num_calls = self._program.num_calls
 
@@ -112,8 +130,14 @@ class NnetComputer:
         Raises:
             RunError: an input is missing, unknown, of another shape, or not finite (values of
                 arrays on a device are not checked); or an earlier chunk was interrupted; or the
-                computation has no commands.
+                computation has no commands; or another thread is running this computer.
         """
+        with self._one_thread:
+            return self._forward(inputs, on_device=on_device)
+
+    def _forward(
+        self, inputs: Mapping[str, npt.ArrayLike], *, on_device: bool
+    ) -> dict[str, FloatArray]:
         forward = self._program.forward
         if not forward:
             raise RunError("the computation has no commands")
@@ -146,8 +170,13 @@ class NnetComputer:
 
         Raises:
             RunError: there is no backward pass, or no forward pass ran before it, or a derivative
-                is missing, unknown, of another shape, or not finite.
+                is missing, unknown, of another shape, or not finite; or another thread is running
+                this computer.
         """
+        with self._one_thread:
+            return self._backward(output_derivatives)
+
+    def _backward(self, output_derivatives: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
         segment = self._program.backward
         if segment is None:
             raise RunError("the computation was compiled without a backward pass")

@@ -321,7 +321,10 @@ class Model:
         )
         if not is_batch(features):
             return outputs
-        return np.stack(outputs) if outputs else np.empty((0, 0, self.output_dim), np.float32)
+        if outputs:
+            return np.stack(outputs)
+        num_rows = -(-np.shape(features)[1] // chunk_options.frame_subsampling_factor)
+        return np.empty((0, num_rows, self.output_dim), np.float32)
 
     def _compute_each(
         self,
