@@ -154,4 +154,4 @@ def test_tool(tmp_path: Path) -> None:
     assert run.final.diagnostics.held_out["output"].per_frame > -1.0
     page = (tmp_path / "page.html").read_text()
     assert "Objective of output-xent, per frame" in page
-    assert "leaky_hmm_coefficient" in page
+    assert "leaky-hmm-coefficient" in page  # as on the command line
