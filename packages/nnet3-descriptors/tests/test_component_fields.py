@@ -14,6 +14,7 @@ from nnet3_descriptors.components import (
     component_class,
     component_types,
 )
+from nnet3_descriptors.components.declaration.kinds import DoubleMatrix
 from nnet3_descriptors.components.declaration.properties import ComponentProperties
 from nnet3_descriptors.errors import ConfigError, ModelFileError, NetworkError
 
@@ -290,6 +291,14 @@ class TestValues:
         """A bias of the wrong size is refused."""
         with pytest.raises(NetworkError, match=r"'bias_params' must have the shape \(2,\)"):
             AffineComponent(linear_params=np.ones((2, 3)), bias_params=np.ones(3))
+
+    def test_sizes_that_no_file_holds(self) -> None:
+        """A matrix without columns may still have more rows than a file can say."""
+        rows = np.zeros((2**31, 0))
+        with pytest.raises(
+            NetworkError, match=r"must be a float64 matrix, got the shape \(2147483648"
+        ):
+            DoubleMatrix().check(rows, "'sums'")
 
     def test_equal_components_hash_equally(self) -> None:
         """Components compare by value, arrays included."""

@@ -274,8 +274,8 @@ class Vector(Kind):
         return read_only_float32(value)
 
     def check(self, value: Any, where: str) -> None:
-        """Raises NetworkError if the array has not the right number of axes."""
-        if value.ndim != self.ndim:
+        """Raises NetworkError if the array has another number of axes, or sizes no file holds."""
+        if value.ndim != self.ndim or not all(map(is_int32, value.shape)):
             raise NetworkError(f"{where} must be {self.expected}, got the shape {value.shape}")
 
     def read(self, reader: Reader) -> NDArray[np.float32]:
