@@ -2,14 +2,16 @@
 
 The modules::
 
-    examples.py, egs/                  training examples, and Kaldi's files of them objectives.py
-    objectives, which training maximises change/                            the change of the
-    parameters trainer.py, callbacks.py           minibatch after minibatch, and callbacks between
-    them checkpoint.py                      saving a run, and continuing it evaluation.py
-    objectives and accuracies without a step chain/ 'chain' models: supervision, examples, LF-MMI
-    hmm/ trees and transition models recipes/                           whole runs: from scratch,
-    fine-tuning, combination workers/                           workers: this process, other
-    processes, or a cluster
+    examples.py, egs/                  training examples, and Kaldi's files of them
+    objectives.py                      objectives, which training maximises
+    change/                            the change of the parameters
+    trainer.py, callbacks.py           minibatch after minibatch, and callbacks between them
+    checkpoint.py                      saving a run, and continuing it
+    evaluation.py                      objectives and accuracies without a step
+    chain/                             'chain' models: supervision, examples, LF-MMI
+    hmm/                               trees and transition models
+    recipes/                           whole runs: from scratch, fine-tuning, combination
+    workers/                           workers: this process, other processes, or a cluster
 """
 
 from typing import TYPE_CHECKING

@@ -3,8 +3,9 @@
 fsts/                                                     FSTs as arrays, their files, operations
 graphs/                                                   making the denominator and supervisions
 supervision.py, supervision_files.py, example_files.py    supervisions and examples
-example_changes.py examples moved, weighted options.py, denominator.py, numerator.py, objective.py
-the objective training.py                                               the objective of a Trainer
+example_changes.py                                        examples moved, weighted
+options.py, denominator.py, numerator.py, objective.py    the objective
+training.py                                               the objective of a Trainer
 """
 
 from typing import TYPE_CHECKING

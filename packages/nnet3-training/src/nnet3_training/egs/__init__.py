@@ -1,8 +1,10 @@
 """Examples as Kaldi's tools know them ("egs"): files of them, changes, and how they are made.
 
-elements.py, files.py, archive.py    reading and writing changes.py
-moving, cutting, renaming, weighting, compressing chunks.py, making.py, labels.py, c_random.py
-making examples from features and labels of frames shuffling.py                         random order
+elements.py, files.py, archive.py    reading and writing
+changes.py                           moving, cutting, renaming, weighting, compressing
+chunks.py, making.py, labels.py,
+c_random.py                          making examples from features and labels of frames
+shuffling.py                         random order
 """
 
 from nnet3_training.egs.c_random import CRandom

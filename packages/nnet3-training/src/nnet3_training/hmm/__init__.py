@@ -2,8 +2,8 @@
 
 tree.py, tree_files.py     the tree: from phones in context to pdfs
 transitions.py             the transition model: numbers of transitions, their pdfs and costs
-initial_transitions.py     a transition model made from a tree and a topology transition_training.py
-its probabilities, estimated from alignments
+initial_transitions.py     a transition model made from a tree and a topology
+transition_training.py     its probabilities, estimated from alignments
 """
 
 from nnet3_training.hmm.initial_transitions import (

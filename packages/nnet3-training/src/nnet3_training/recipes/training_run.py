@@ -1,10 +1,12 @@
 """A run of training from scratch, in a folder that always records its progress.
 
-recipe.json                the options of the run den.fst of a 'chain' model, the denominator
-archives/                  examples: train.NUMBER.ark, diagnostic.train.ark, ... models/NUMBER.raw
-networks; 0 is the one to begin with. Old ones are removed jobs/NUMBER.JOB.raw        networks of
-the jobs of an iteration that is not done yet iterations/NUMBER.json     the record of an iteration:
-it is done when this file exists diagnostics/NUMBER.json    the objectives of network NUMBER
+recipe.json                the options of the run
+den.fst                    of a 'chain' model, the denominator
+archives/                  examples: train.NUMBER.ark, diagnostic.train.ark, ...
+models/NUMBER.raw          networks; 0 is the one to begin with. Old ones are removed
+jobs/NUMBER.JOB.raw        networks of the jobs of an iteration that is not done yet
+iterations/NUMBER.json     the record of an iteration: it is done when this file exists
+diagnostics/NUMBER.json    the objectives of network NUMBER
 final.raw, final.json      the result: the run is done when final.json exists
 """
 
