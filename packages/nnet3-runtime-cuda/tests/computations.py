@@ -30,6 +30,21 @@ output-node name=output input=affine
 """
 """Config lines of a network with an i-vector for each sequence."""
 
+PROJECTED = """
+input-node name=input dim=5
+component name=gates type=NaturalGradientAffineComponent input-dim={input_dim} output-dim=4
+component-node name=gates component=gates input=Append(input, IfDefined(Offset(back, -{delay})))
+component name=squashed type=TanhComponent dim=4
+component-node name=squashed component=squashed input=gates
+component name=projection type=NaturalGradientAffineComponent input-dim=4 output-dim=6
+component-node name=projection component=projection input=squashed
+dim-range-node name=back input-node=projection dim-offset={begin} dim={width}
+component name=top type=AffineComponent input-dim=12 output-dim=3
+component-node name=top component=top input=Append(projection, IfDefined(Offset(projection, -1)))
+output-node name=output input=top
+"""
+"""A projected recurrence: some of six columns go back into it, the layer above reads all."""
+
 
 def single(component: str, *, dim: int, descriptor: str = "input", seed: int = 0) -> Nnet:
     """A network of one component with random parameters.

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from computations import loop
+from computations import PROJECTED, loop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3_compiler import NnetComputation
@@ -18,21 +18,6 @@ from stated_capabilities import Stated
 
 FRAMES, SEQUENCES = 40, 2
 
-CONFIG = """
-input-node name=input dim=5
-component name=gates type=NaturalGradientAffineComponent input-dim={input_dim} output-dim=4
-component-node name=gates component=gates input=Append(input, IfDefined(Offset(back, -{delay})))
-component name=squashed type=TanhComponent dim=4
-component-node name=squashed component=squashed input=gates
-component name=projection type=NaturalGradientAffineComponent input-dim=4 output-dim=6
-component-node name=projection component=projection input=squashed
-dim-range-node name=back input-node=projection dim-offset={begin} dim={width}
-component name=top type=AffineComponent input-dim=12 output-dim=3
-component-node name=top component=top input=Append(projection, IfDefined(Offset(projection, -1)))
-output-node name=output input=top
-"""
-"""A projected recurrence: some of six columns go back into it, the layer above reads all."""
-
 
 GAINS = KernelCapabilities.gains_by_deferring
 
@@ -46,7 +31,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def network(begin: int = 0, width: int = 2, delay: int = 1) -> Nnet:
     """The network, with these columns in the recurrence."""
-    config = CONFIG.format(begin=begin, width=width, delay=delay, input_dim=5 + width)
+    config = PROJECTED.format(begin=begin, width=width, delay=delay, input_dim=5 + width)
     return parse_config(config, rng=np.random.default_rng(0))
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import test_known_inputs
-from computations import loop
+from computations import PROJECTED, loop
 from nnet3_compiler import NnetComputation
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_graph import ComputationRequest, IoSpecification
@@ -16,25 +16,10 @@ from nnet3_runtime_cuda.lowering.plan.step_panels import Factor, placed
 
 FRAMES, SEQUENCES = 40, 2
 
-CONFIG = """
-input-node name=input dim=5
-component name=gates type=NaturalGradientAffineComponent input-dim={input_dim} output-dim=4
-component-node name=gates component=gates input=Append(input, IfDefined(Offset(back, -{delay})))
-component name=squashed type=TanhComponent dim=4
-component-node name=squashed component=squashed input=gates
-component name=projection type=NaturalGradientAffineComponent input-dim=4 output-dim=6
-component-node name=projection component=projection input=squashed
-dim-range-node name=back input-node=projection dim-offset={begin} dim={width}
-component name=top type=AffineComponent input-dim=12 output-dim=3
-component-node name=top component=top input=Append(projection, IfDefined(Offset(projection, -1)))
-output-node name=output input=top
-"""
-"""A projected recurrence: two of six columns are recurrent, and the next layer reads all."""
-
 
 def network(begin: int = 0, width: int = 2, delay: int = 1) -> Nnet:
     """The network with these recurrent columns."""
-    config = CONFIG.format(begin=begin, width=width, delay=delay, input_dim=5 + width)
+    config = PROJECTED.format(begin=begin, width=width, delay=delay, input_dim=5 + width)
     return parse_config(config, rng=np.random.default_rng(0))
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from nnet3_descriptors.values import is_masked
 
 from nnet3_runtime_cuda.errors import RunError
 from nnet3_runtime_cuda.numpy_settings import running
@@ -116,11 +116,8 @@ def check_output(array: FloatArray, what: str) -> None:
 
 def check_not_masked(values: Any, what: str) -> None:
     """Raises a RunError for a masked array, or masked rows: their masks would be lost."""
-    # To import numpy.ma takes a while. Nobody has a masked array before it is imported, or while
-    # another thread imports it.
-    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())
     rows = values if isinstance(values, list | tuple) else ()
-    if any(isinstance(each, masked) for each in (values, *rows)):
+    if any(map(is_masked, (values, *rows))):
         raise RunError(
             f"{what}: expected an array of numbers, found a masked array; filled() makes one of it"
         )
