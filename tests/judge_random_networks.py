@@ -2,12 +2,14 @@
 
 `python tests/judge_random_networks.py --count 100000 --first-seed 10000000 --processes 2` prints
 each disagreement with the command that repeats it, and at the end their number. With
-`--first-seed N --count 1` it judges one network again.
+`--first-seed N --count 1` it judges one network again. With `--device cuda` it judges a CUDA
+device, and with `--device host` the kernels of the CUDA runtime, built for the processor.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import multiprocessing
 import sys
@@ -19,12 +21,15 @@ from functools import partial
 
 import attrs
 import threadpoolctl
+from emulated_device import HostPlatform
 from judged_cases import case_of_seed
-from judging import BF16, FP32, judge
+from judging import BF16, FP32, Device, judge
 from nnet3_runtime_cuda.cpu import bf16
 from nnet3_runtime_cuda.cpu.products import blas
 
 PROGRESS_EVERY = 1000
+
+HOST = "host"
 
 
 @attrs.frozen
@@ -45,14 +50,20 @@ class Outcome:
     seconds: float
 
 
-def outcome_of(seed: int, precision: str = FP32) -> Outcome:
+@functools.cache
+def opened(device: str) -> Device:
+    """The device of a name; "host" is the processor in the place of a CUDA device."""
+    return HostPlatform() if device == HOST else device
+
+
+def outcome_of(seed: int, precision: str = FP32, device: str = "cpu") -> Outcome:
     """Judges the case of a seed; any error is part of the verdict."""
     start, config, kinds = time.process_time(), "", frozenset[str]()
     problem, is_skipped = "", False
     try:
         case = case_of_seed(seed)
         config, kinds = case.config, case.kinds | {case.form}
-        verdict = judge(case, precision)
+        verdict = judge(case, precision, opened(device))
         problem, is_skipped = verdict.problem, verdict.is_skipped
         if problem:
             problem += f"\n{case.options}"
@@ -63,9 +74,12 @@ def outcome_of(seed: int, precision: str = FP32) -> Outcome:
     return Outcome(seed, kinds, problem, is_skipped, time.process_time() - start)
 
 
-def outcomes(first: int, count: int, processes: int, precision: str) -> Iterator[Outcome]:
+def outcomes(
+    first: int, count: int, processes: int, precision: str, device: str
+) -> Iterator[Outcome]:
     """The outcomes of `count` seeds from `first` on."""
-    seeds, outcome = range(first, first + count), partial(outcome_of, precision=precision)
+    seeds = range(first, first + count)
+    outcome = partial(outcome_of, precision=precision, device=device)
     if processes == 1:
         yield from map(outcome, seeds)
         return
@@ -81,6 +95,7 @@ def main() -> int:
     parser.add_argument("--first-seed", type=int, default=int(time.time()))
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--precision", choices=[FP32, BF16], default=FP32)
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:<number> or host")
     arguments = parser.parse_args()
     if arguments.precision == BF16 and bf16.missing():
         print(f"bf16 needs {bf16.missing()}: nothing is judged")
@@ -90,7 +105,11 @@ def main() -> int:
     kinds: Counter[str] = Counter()
     disagreements, skipped, seconds = [], [], 0.0
     found = outcomes(
-        arguments.first_seed, arguments.count, arguments.processes, arguments.precision
+        arguments.first_seed,
+        arguments.count,
+        arguments.processes,
+        arguments.precision,
+        arguments.device,
     )
     for number, outcome in zip(itertools.count(1), found, strict=False):
         kinds.update(outcome.kinds)

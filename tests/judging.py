@@ -26,6 +26,7 @@ from nnet3_descriptors.components import ComponentProperties
 from nnet3_graph import ComputationRequest
 from nnet3_optimizer import check_computation, optimize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, ParallelComputer, check_plan, make_plan
+from nnet3_runtime_cuda.cuda.platform.platform import Platform
 from nnet3_runtime_cuda.kernels import Kernel, Propagation, base
 from nnet3_runtime_cuda.kernels.elementwise.masks import (
     DropoutKernel,
@@ -38,6 +39,7 @@ from nnet3_runtime_reference.formulas import Call, composite
 from small_thresholds import thresholds
 
 Results = dict[str, np.ndarray]
+Device = str | Platform
 Masks = dict[str, list[np.ndarray]]
 
 MASKED = (DropoutKernel, DropoutMaskKernel, GeneralDropoutKernel, SpecAugmentTimeMaskKernel)
@@ -97,7 +99,8 @@ class Verdict:
 
     Attributes:
         problem: What disagrees, on lines; "" if nothing does.
-        is_skipped: Something disagrees, but float32 has too few digits for this case.
+        is_skipped: Something disagrees, but float32 has too few digits for this case; or a device
+            draws masks that nobody knows.
     """
 
     problem: str = ""
@@ -178,18 +181,24 @@ def run_definition(
 
 
 def run_runtime(
-    case: Case, threads: int, masks: Masks | None = None, precision: str = FP32
+    case: Case,
+    threads: int,
+    masks: Masks | None = None,
+    precision: str = FP32,
+    device: Device = "cpu",
 ) -> Results:
     """The results of NnetComputer, for the optimized computation.
 
     Args:
         case: The case.
         threads: Number of threads.
-        masks: Takes the drawn masks, by component.
+        masks: Takes the drawn masks, by component; on the processor only.
         precision: FP32, or BF16 for products with factors rounded to bfloat16.
+        device: The device.
     """
     device_nnet = DeviceNnet(
         case.nnet,
+        device=device,
         seed=case.seed,
         threads=threads,
         precision=precision,
@@ -294,7 +303,7 @@ def _mask(kernel: Kernel, p: Propagation, x: np.ndarray) -> np.ndarray:
 # ---- comparing ----
 
 
-def judge(case: Case, precision: str = FP32) -> Verdict:
+def judge(case: Case, precision: str = FP32, device: Device = "cpu") -> Verdict:
     """Optimizes, checks and runs a case, and compares the results with the definition.
 
     It checks the plans of the run, and those of a machine on which every rewrite pays.
@@ -302,7 +311,11 @@ def judge(case: Case, precision: str = FP32) -> Verdict:
     Args:
         case: The case.
         precision: FP32; or BF16, which compares outputs only, and coarsely.
+        device: The device whose results are compared, beside those of one thread. A device draws
+            masks of its own; cases with masks are skipped there.
     """
+    if case.is_random and device != "cpu":
+        return Verdict(is_skipped=True)
     options = case.options
     check_computation(case.nnet, case.optimized, check_unused=options.remove_dead_commands)
     for computation in (case.compiled, case.optimized):
@@ -310,10 +323,11 @@ def judge(case: Case, precision: str = FP32) -> Verdict:
             checked_plan(case.nnet, computation, rows=1 + case.seed % 8)
     masks: Masks = {}
     several = 2 + case.seed % 4
-    found = {
-        "1 thread": run_runtime(case, 1, masks, precision),
-        f"{several} threads": run_runtime(case, several, None, precision),
-    }
+    found = {"1 thread": run_runtime(case, 1, masks, precision)}
+    if device == "cpu":
+        found[f"{several} threads"] = run_runtime(case, several, None, precision)
+    else:
+        found["the device"] = run_runtime(case, 1, None, precision, device)
     expected = run_definition(case, case.compiled, masks)
     tolerances = TOLERANCES[precision]
     if is_lossy(case):
