@@ -20,15 +20,14 @@ frames/s     input frames of all sequences, context included, per second
 of floor     time that the products alone take at the device's peak for the precision, over ms
 launch, us   the processor's time to queue a run or step
 us per LSTM  step: ms over the number of LSTM steps of all layers, the rest of the network included
-memory, MB   of the device, taken by this process beyond what a CUDA context with CuPy takes
+memory, MB   of the device, the most that the allocator of CuPy or PyTorch has taken
 off          largest difference of an output from the processor's, over the largest output: of this
              package, inference, up to 8 sequences
 ============ ======================================================================================
 
-For each minibatch size, all cases first run twice, several side by side, to fill the caches of
-NVRTC, Triton and Inductor; then they are measured one by one. Results are added to the file that
---out names, one JSON object on each line, failures too. Cases in the file are not measured again,
-unless they failed.
+Several processes prepare side by side: they compile and load kernels. Then each of them measures
+alone, while the others wait. Results are added to the file that --out names, one JSON object on
+each line, failures too. Cases in the file are not measured again, unless they failed.
 
 With --dry-run the kernels run on the processor (built by a C++ compiler), to see whether everything
 works; times then mean nothing.
@@ -44,8 +43,9 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -87,7 +87,7 @@ class Deadline:
         return min(self._end - time.monotonic(), self.case_seconds)
 
 
-def run_apart(case: Case, deadline: Deadline, *options: str) -> Line | str | None:
+def run_apart(case: Case, deadline: Deadline, lock: Path | None) -> Line | str | None:
     """Runs a case in a process of its own.
 
     Returns:
@@ -96,15 +96,16 @@ def run_apart(case: Case, deadline: Deadline, *options: str) -> Line | str | Non
     seconds = deadline.left()
     if seconds <= 0:
         return None
-    command = [sys.executable, str(WORKLOADS), json.dumps(attrs.asdict(case)), *options]
+    command = [sys.executable, str(WORKLOADS), json.dumps(attrs.asdict(case))]
+    command += [str(lock)] if lock else []
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
         return f"took more than {seconds:.0f} s"
     lines = done.stdout.strip().splitlines()
-    if done.returncode or (not options and not lines):
+    if done.returncode or not lines:
         return reason_of(done.stderr) or f"ended with status {done.returncode}"
-    return None if options else Line(**json.loads(lines[-1]))
+    return Line(**json.loads(lines[-1]))
 
 
 def reason_of(stderr: str) -> str:
@@ -170,33 +171,27 @@ def row(case: Case, line: Line, peak_tflops: float | None) -> str:
 # ---- which cases ----
 
 
-def cases(arguments: argparse.Namespace) -> Iterator[list[Case]]:
-    """All cases of the command line, in the order of measurement, by size."""
-    runners = ("nnet3", *RUNNERS) if arguments.peers else ("nnet3",)
+def cases(arguments: argparse.Namespace) -> Iterator[Case]:
+    """All cases of the command line, in the order of measurement."""
+    runners = arguments.runner or (("nnet3", *RUNNERS) if arguments.peers else ("nnet3",))
     precisions = arguments.precision or ("fp32",)
-    for sequences, precision in itertools.product(arguments.n or SIZES, precisions):
-        yield [
-            Case(
-                runner=runner,
-                network=network,
-                mode=mode,
-                sequences=sequences,
-                precision=precision,
-                scale=arguments.scale,
-                natural_gradient=not arguments.no_natural_gradient,
-                dry_run=arguments.dry_run,
-            )
-            for runner, mode, network in itertools.product(
-                runners, arguments.mode or MODES, arguments.network or BENCHMARKS
-            )
-        ]
-
-
-def warm(chosen: Sequence[Case], jobs: int, deadline: Deadline) -> dict[Case, str]:
-    """Runs cases beside one another; returns the cases that failed, and why."""
-    with ThreadPoolExecutor(jobs) as pool:
-        results = pool.map(lambda case: run_apart(case, deadline, "warm"), chosen)
-        return {case: r for case, r in zip(chosen, results, strict=True) if isinstance(r, str)}
+    for sequences, precision, runner, mode, network in itertools.product(
+        arguments.n or SIZES,
+        precisions,
+        runners,
+        arguments.mode or MODES,
+        arguments.network or BENCHMARKS,
+    ):
+        yield Case(
+            runner=runner,
+            network=network,
+            mode=mode,
+            sequences=sequences,
+            precision=precision,
+            scale=arguments.scale,
+            natural_gradient=not arguments.no_natural_gradient,
+            dry_run=arguments.dry_run,
+        )
 
 
 def check_device(dry_run: bool) -> None:
@@ -223,32 +218,40 @@ def main() -> None:
     parser.add_argument("--precision", action="append", choices=PRECISIONS, help="default: fp32")
     parser.add_argument("--no-natural-gradient", action="store_true")
     parser.add_argument("--peers", action="store_true", help="PyTorch beside this package")
+    parser.add_argument("--runner", action="append", choices=("nnet3", *RUNNERS))
     parser.add_argument("--scale", type=float, default=1.0, help="factor for the hidden sizes")
     parser.add_argument("--peak-tflops", type=float, help="of a device that is not known here")
     parser.add_argument("--out", type=Path, help="file to add results to, and to go on from")
     parser.add_argument("--seconds", type=float, default=math.inf, help="for all of it")
     parser.add_argument("--case-seconds", type=float, default=240.0, help="for each case")
-    parser.add_argument("--jobs", type=int, help="cases that compile beside one another; 0: none")
+    parser.add_argument("--jobs", type=int, help="processes that prepare side by side")
     parser.add_argument("--dry-run", action="store_true", help="on the processor, to see it work")
     arguments = parser.parse_args()
     deadline = Deadline(arguments.seconds, arguments.case_seconds)
     check_device(arguments.dry_run)
     jobs = min(8, os.cpu_count() or 1) if arguments.jobs is None else arguments.jobs
+    jobs = 1 if arguments.dry_run else max(jobs, 1)
     done, failed = known(arguments.out), False
     print(HEADER)
-    for group in cases(arguments):
-        missing = [case for case in group if case not in done]
-        problems = warm(missing, jobs, deadline) if jobs and not arguments.dry_run else {}
-        for case in group:
-            result = done.get(case) or problems.get(case) or run_apart(case, deadline)
+    with (
+        tempfile.NamedTemporaryFile() as file,
+        ThreadPoolExecutor(jobs) as pool,
+    ):
+        lock = Path(file.name) if jobs > 1 else None
+
+        def result_of(case: Case) -> Line | str | None:
+            return done.get(case) or run_apart(case, deadline, lock)
+
+        chosen = list(cases(arguments))
+        for case, result in zip(chosen, pool.map(result_of, chosen), strict=True):
             if isinstance(result, Line):
                 print(row(case, result, arguments.peak_tflops), flush=True)
             else:
                 failed = True
                 print(f"{case}: {result or 'no time was left'}", file=sys.stderr, flush=True)
             if arguments.out and result and case not in done:
-                with arguments.out.open("a") as file:
-                    file.write(record(case, result) + "\n")
+                with arguments.out.open("a") as out:
+                    out.write(record(case, result) + "\n")
     sys.exit(failed)
 
 

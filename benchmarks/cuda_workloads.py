@@ -11,9 +11,10 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import attrs
 import numpy as np
@@ -78,7 +79,7 @@ class Line:
         launch_microseconds: The processor's part.
         gigaflops: Of the products of a run or step.
         lstm_steps: Steps of LSTM layers that a run makes.
-        megabytes: Of device memory.
+        megabytes: Of device memory, as the allocator of CuPy or PyTorch counts it.
         error: Largest difference of an output from the processor's, over the largest output; None
             if that was not looked at.
         seconds: All of it took, with imports and compilation.
@@ -170,7 +171,6 @@ class Clock:
 
         self._cupy = cupy
         cupy.empty(1)  # makes the context
-        self._free_before = cupy.cuda.Device().mem_info[0]
         self.device = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
 
     def wait(self) -> None:
@@ -189,8 +189,8 @@ class Clock:
         return elapsed / count
 
     def megabytes(self) -> float | None:
-        """Device memory that is gone since the beginning."""
-        return float(self._free_before - self._cupy.cuda.Device().mem_info[0]) / 1e6
+        """Device memory that CuPy's pool has taken."""
+        return float(self._cupy.get_default_memory_pool().total_bytes()) / 1e6
 
     def array(self, values: np.ndarray) -> Any:
         """The values on the device."""
@@ -205,7 +205,6 @@ class TorchClock(Clock):
 
         self._torch = torch
         torch.empty(1, device="cuda")  # makes the context
-        self._free_before = torch.cuda.mem_get_info()[0]
         self.device = torch.cuda.get_device_name()
 
     def wait(self) -> None:
@@ -224,8 +223,8 @@ class TorchClock(Clock):
         return elapsed / count
 
     def megabytes(self) -> float | None:
-        """Device memory that is gone since the beginning."""
-        return float(self._free_before - self._torch.cuda.mem_get_info()[0]) / 1e6
+        """The most device memory that PyTorch's allocator has taken."""
+        return float(self._torch.cuda.max_memory_reserved()) / 1e6
 
 
 class RehearsalClock(Clock):
@@ -362,10 +361,34 @@ def torch_workload(case: Case) -> Workload:
     )
 
 
-def measure(case: Case) -> Line:
-    """Measures in this process."""
+@contextmanager
+def locked(lock: IO[bytes] | None, *, alone: bool) -> Iterator[None]:
+    """Work on the device: some processes prepare side by side, or one of them measures alone."""
+    if lock is None:
+        yield
+        return
+    import fcntl  # not on Windows
+
+    fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+    try:
+        yield
+    finally:
+        fcntl.flock(lock, fcntl.LOCK_UN)
+
+
+def measure(case: Case, lock: IO[bytes] | None = None) -> Line:
+    """Measures in this process, while no other process that has the lock uses the device."""
     begin = time.perf_counter()
-    work = nnet3_workload(case) if case.runner == "nnet3" else torch_workload(case)
+    with locked(lock, alone=False):
+        work = nnet3_workload(case) if case.runner == "nnet3" else torch_workload(case)
+        work.run()  # compiles and loads kernels
+        work.clock.wait()
+    with locked(lock, alone=True):
+        return measured(case, work, begin)
+
+
+def measured(case: Case, work: Workload, begin: float) -> Line:
+    """Measures work that is prepared."""
     clock, varies = work.clock, case.runner == "nnet3" and case.mode == "train"
     cycle = CYCLE if varies else 1
     first = FIRST_STEPS if varies else 5
@@ -400,14 +423,14 @@ def measure(case: Case) -> Line:
 
 
 def main() -> None:
-    """Measures, or with "warm" as second argument makes two runs, which fills the caches."""
+    """Measures a case; the second argument, if there is one, is the file of the lock."""
     case = Case(**json.loads(sys.argv[1]))
-    if sys.argv[2:] == ["warm"]:
-        work = nnet3_workload(case) if case.runner == "nnet3" else torch_workload(case)
-        work.run()
-        work.clock.wait()
-        return
-    print(json.dumps(attrs.asdict(measure(case))))
+    if len(sys.argv) == 2:
+        line = measure(case)
+    else:
+        with Path(sys.argv[2]).open("rb") as lock:
+            line = measure(case, lock)
+    print(json.dumps(attrs.asdict(line)))
 
 
 if __name__ == "__main__":

@@ -141,6 +141,9 @@ def record_factor(tape: RecordingTape, sides: Sequence[Side]) -> Array:
 def _record_start(tape: RecordingTape, side: Side, parts: Array) -> None:
     """Records the start of an estimate, which sees the first rows several times."""
     estimate, x = side.estimate, side.x
+    # Only the norm of X is wanted, but the kernel reads these too.
+    tape.fill(0.0, estimate.gram)
+    tape.fill(0.0, estimate.ww)
     _record_norms(tape, estimate, x, parts)
     tape.copy(estimate.start, estimate.w)
     tape.fill(SMALLEST, estimate.d)

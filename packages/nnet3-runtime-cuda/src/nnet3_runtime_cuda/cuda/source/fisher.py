@@ -20,6 +20,10 @@ NUMBERS = 6
 
 LARGEST_RANK = 256
 
+STEP_THREADS = 1024
+"""Threads of the block that solves an eigenvalue problem: the rotations wait for memory, so the
+more of them are under way, the better."""
+
 MOST_PARTS, ELEMENTS_PER_PART = 1024, 4096
 """The most blocks of a sum over a matrix, and the fewest elements of a block.
 
@@ -50,20 +54,20 @@ __device__ inline void diagonalize(double* z, double* u, int n) {{
   __shared__ double cosine[{LARGEST_RANK // 2}], sine[{LARGEST_RANK // 2}];
   __shared__ int first[{LARGEST_RANK // 2}], second[{LARGEST_RANK // 2}];
   const int t = threadIdx.x, even = n + n % 2, pairs = even / 2;
-  for (int k = t; k < n * n; k += {THREADS}) u[k] = k / n == k % n;
+  for (int k = t; k < n * n; k += {STEP_THREADS}) u[k] = k / n == k % n;
   __syncthreads();
   for (int sweep = 0; sweep < 30; ++sweep) {{
     double outside = 0, all = 0;
-    for (int k = t; k < n * n; k += {THREADS}) {{
+    for (int k = t; k < n * n; k += {STEP_THREADS}) {{
       const double square = z[k] * z[k];
       all += square;
       if (k / n != k % n) outside += square;
     }}
-    outside = over_block<Sum, {THREADS}>(outside);
-    all = over_block<Sum, {THREADS}>(all);
+    outside = over_block<Sum, {STEP_THREADS}>(outside);
+    all = over_block<Sum, {STEP_THREADS}>(all);
     if (outside <= 1e-30 * all) return;
     for (int round = 0; round < even - 1; ++round) {{
-      for (int k = t; k < pairs; k += {THREADS}) {{
+      for (int k = t; k < pairs; k += {STEP_THREADS}) {{
         const int a = k ? (round + k) % (even - 1) : even - 1;
         const int b = k ? (round + even - 1 - k) % (even - 1) : round;
         const int p = a < b ? a : b, q = a < b ? b : a;
@@ -80,7 +84,7 @@ __device__ inline void diagonalize(double* z, double* u, int n) {{
         }}
       }}
       __syncthreads();
-      for (int k = t; k < pairs * n; k += {THREADS}) {{
+      for (int k = t; k < pairs * n; k += {STEP_THREADS}) {{
         const int pair = k / n, c = k % n, p = first[pair], q = second[pair];
         if (p < 0) continue;
         const double a = z[p * n + c], b = z[q * n + c];
@@ -88,7 +92,7 @@ __device__ inline void diagonalize(double* z, double* u, int n) {{
         z[q * n + c] = sine[pair] * a + cosine[pair] * b;
       }}
       __syncthreads();
-      for (int k = t; k < 2 * pairs * n; k += {THREADS}) {{
+      for (int k = t; k < 2 * pairs * n; k += {STEP_THREADS}) {{
         const int pair = k / 2 % pairs, r = k / 2 / pairs, p = first[pair], q = second[pair];
         if (p < 0) continue;
         double* row = (k % 2 ? u : z) + r * n;
@@ -106,7 +110,7 @@ __device__ inline double root_of_e(double d, double rho, double sum, double alph
   return sqrt(1 / ((rho * (1 + alpha) + alpha * sum / dim) / d + 1));
 }}
 
-extern "C" __global__ void __launch_bounds__({THREADS}) @(
+extern "C" __global__ void __launch_bounds__({STEP_THREADS}) @(
     unsigned long long* addresses, double* numbers) {{
 """
     + _OPERANDS
@@ -120,16 +124,16 @@ extern "C" __global__ void __launch_bounds__({THREADS}) @(
   double *inverse_e = u + n * n, *root_c = inverse_e + n, *place = root_c + n;
   double* root_e = (double*)address[8];
   double mine = 0;
-  for (int i = t; i < n; i += {THREADS}) mine += d[i];
-  const double sum = over_block<Sum, {THREADS}>(mine);
-  for (int i = t; i < n; i += {THREADS}) {{
+  for (int i = t; i < n; i += {STEP_THREADS}) mine += d[i];
+  const double sum = over_block<Sum, {STEP_THREADS}>(mine);
+  for (int i = t; i < n; i += {STEP_THREADS}) {{
     inverse_e[i] = 1 / root_of_e(d[i], rho, sum, alpha, dim);
     decay[i] = (float)((1 - eta) / (eta / rows) * (d[i] + rho));
   }}
   __syncthreads();
   const double part = eta / rows;
   double is_lost = !isfinite(square_sum);
-  for (int e = t; e < n * n; e += {THREADS}) {{
+  for (int e = t; e < n * n; e += {STEP_THREADS}) {{
     const int i = e / n, j = e % n, f = j * n + i;
     const double scale = inverse_e[i] * inverse_e[j];
     const double cross = gram[e] * (d[j] + rho) + gram[f] * (d[i] + rho);
@@ -138,13 +142,13 @@ extern "C" __global__ void __launch_bounds__({THREADS}) @(
         + (i == j ? own * own : 0);
     if (!isfinite(z[e])) is_lost = 1;
   }}
-  is_lost = over_block<Largest, {THREADS}>(is_lost);
+  is_lost = over_block<Largest, {STEP_THREADS}>(is_lost);
   if (is_lost > 0) {{
     // A minibatch that is not finite, or whose squares are not: W, as decayed here, stays as it is.
     float* j_at = (float*)address[10];
-    for (int e = t; e < n * (int)dim; e += {THREADS}) j_at[e] = 0;
-    for (int e = t; e < n * n; e += {THREADS}) mix[e] = e / n == e % n;
-    for (int i = t; i < n; i += {THREADS}) decay[i] = 1;
+    for (int e = t; e < n * (int)dim; e += {STEP_THREADS}) j_at[e] = 0;
+    for (int e = t; e < n * n; e += {STEP_THREADS}) mix[e] = e / n == e % n;
+    for (int i = t; i < n; i += {STEP_THREADS}) decay[i] = 1;
     if (t == 0) root_e[n] = root_e[n + 1] = 0;
     return;
   }}
@@ -152,7 +156,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}) @(
   // Eigenvalues by falling magnitude.
   const double floor = rho * (1 - eta) * (rho * (1 - eta));
   double least = 1e300, roots = 0, largest = 0;
-  for (int i = t; i < n; i += {THREADS}) {{
+  for (int i = t; i < n; i += {STEP_THREADS}) {{
     const double value = z[i * n + i];
     int before = 0;
     for (int j = 0; j < n; ++j) {{
@@ -165,9 +169,9 @@ extern "C" __global__ void __launch_bounds__({THREADS}) @(
     largest = larger(largest, root_c[before]);
     least = smaller(least, value);
   }}
-  roots = over_block<Sum, {THREADS}>(roots);
-  largest = over_block<Largest, {THREADS}>(largest);
-  least = -over_block<Largest, {THREADS}>(-least);
+  roots = over_block<Sum, {STEP_THREADS}>(roots);
+  largest = over_block<Largest, {STEP_THREADS}>(largest);
+  least = -over_block<Largest, {STEP_THREADS}>(-least);
   const double highest = z[(int)place[0] * n + (int)place[0]];
   const double lowest = z[(int)place[n - 1] * n + (int)place[n - 1]];
   const double mass = part * square_sum + (1 - eta) * (dim * rho + sum);
@@ -175,14 +179,15 @@ extern "C" __global__ void __launch_bounds__({THREADS}) @(
   const double smallest = larger(1e-10, 5e-4 * largest);
   const double new_rho = larger(found, smallest);
   mine = 0;
-  for (int i = t; i < n; i += {THREADS}) {{
+  for (int i = t; i < n; i += {STEP_THREADS}) {{
     d[i] = larger(root_c[i] - found, smallest);
     mine += d[i];
   }}
-  const double new_sum = over_block<Sum, {THREADS}>(mine);
-  for (int i = t; i < n; i += {THREADS}) root_e[i] = root_of_e(d[i], new_rho, new_sum, alpha, dim);
+  const double new_sum = over_block<Sum, {STEP_THREADS}>(mine);
+  for (int i = t; i < n; i += {STEP_THREADS})
+    root_e[i] = root_of_e(d[i], new_rho, new_sum, alpha, dim);
   __syncthreads();
-  for (int e = t; e < n * n; e += {THREADS}) {{
+  for (int e = t; e < n * n; e += {STEP_THREADS}) {{
     const int i = e / n, j = e % n;
     mix[e] = (float)(part * root_e[i] / root_c[i] * u[j * n + (int)place[i]] * inverse_e[j]);
   }}
@@ -353,7 +358,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}) @(
 
 def fisher_step(estimates: int) -> HandWritten:
     """Updates d and rho of estimates, and finds the matrices that turn W and J into the new W."""
-    return HandWritten("fisher_step", _STEP, grid=estimates)
+    return HandWritten("fisher_step", _STEP, grid=estimates, block=STEP_THREADS)
 
 
 def fisher_renew(estimates: int) -> HandWritten:
