@@ -6,10 +6,10 @@ import pytest
 from computations import single
 from nnet3_runtime_cuda import DeviceNnet, Model, RunError
 from nnet3_runtime_cuda.cpu import switches
-from nnet3_runtime_cuda.cpu.switches import BLAS, CUBLASLT, PANELS, TILES, Switch
+from nnet3_runtime_cuda.cpu.switches import BLAS, PANELS, TILES, Switch
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
 
-SWITCHES = (BLAS, PANELS, TILES, CUBLASLT)
+SWITCHES = (BLAS, PANELS, TILES)
 each_switch = pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: switch.variable)
 
 

@@ -48,15 +48,11 @@ PANELS = Switch("NNET3_PANELS", ("1", "0"))
 TILES = Switch("NNET3_TILES", ("1", "0"))
 """Whether convolutions use tiles, which save products; direct sums are slower and round less."""
 
-CUBLASLT = Switch("NNET3_CUBLASLT", ("first", "trial"))
-"""How a CUDA device chooses among the algorithms of a product: "first" takes the one that cuBLASLt
-prefers, the same in every process; a trial takes the fastest."""
-
 
 def check_switches() -> None:
     """Raises a RunError if a variable has an unknown value.
 
     Otherwise the error would come only where the variable is used, maybe in the middle of the work.
     """
-    for switch in (BLAS, PANELS, TILES, CUBLASLT):
+    for switch in (BLAS, PANELS, TILES):
         switch.chosen()

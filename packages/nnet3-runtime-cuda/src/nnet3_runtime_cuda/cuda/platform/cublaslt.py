@@ -13,7 +13,6 @@ from __future__ import annotations
 import ctypes
 import enum
 import weakref
-from collections.abc import Callable
 from ctypes import POINTER, byref, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64
 from ctypes import c_void_p as pointer
 from typing import Any
@@ -36,9 +35,6 @@ R_32F = 0
 FLOAT_BYTES = 4
 OP_TRANSPOSE = 1
 POINTERS_ON_DEVICE = 1
-OFFERED = 8
-"""The most algorithms of a product that are tried."""
-
 STATUS_SUCCESS, STATUS_NOT_INITIALIZED, STATUS_NOT_SUPPORTED = 0, 1, 15
 EPILOGUE_DEFAULT, EPILOGUE_RELU, EPILOGUE_BIAS = 1, 2, 4
 
@@ -230,11 +226,6 @@ class Product:
         self._library.call("cublasLtMatmul", *arguments)
 
 
-Trial = Callable[[Gemm, Callable[[Gemm, int], Product], int], int]
-"""Returns the number of the fastest algorithm. Its arguments are a product, a function that binds
-the product with other operands to the algorithm of a number, and how many algorithms there are."""
-
-
 class CublasLt:
     """cuBLASLt on the device that is current when it is made.
 
@@ -254,7 +245,6 @@ class CublasLt:
         precision: Precision = Precision.FP32,
         max_workspace_bytes: int = 0,
         beta_at: int = 0,
-        trial: Trial | None = None,
     ) -> Product:
         """Binds a product and chooses its algorithm, the same for products of the same form.
 
@@ -263,7 +253,6 @@ class CublasLt:
             precision: Of the factors.
             max_workspace_bytes: Algorithms that need more are not chosen.
             beta_at: If alpha is on the device, the address of beta there.
-            trial: Chooses among the algorithms that the library offers; None takes the first.
 
         Raises:
             CublasLtError: there is no algorithm for it (CUBLAS_STATUS_NOT_SUPPORTED), or the
@@ -279,15 +268,7 @@ class CublasLt:
         handles = (self._context, description, *layouts)
         form = _form(gemm), precision, max_workspace_bytes
         if form not in self._choices:
-            offered = self._offered(handles, gemm, max_workspace_bytes, OFFERED if trial else 1)
-            chosen = 0
-            if trial and len(offered) > 1:
-
-                def candidate(moved: Gemm, number: int) -> Product:
-                    return Product(self._library, handles, moved, offered[number], beta_at)
-
-                chosen = trial(gemm, candidate, len(offered))
-            self._choices[form] = offered[chosen]
+            self._choices[form] = self._choose(handles, gemm, max_workspace_bytes)
         return Product(self._library, handles, gemm, self._choices[form], beta_at)
 
     def _describe(self, gemm: Gemm, precision: Precision) -> Handle:
@@ -313,22 +294,21 @@ class CublasLt:
             layout.set(LayoutAttribute.STRIDED_BATCH_OFFSET, c_int64(matrix.batch_stride))
         return layout
 
-    def _offered(
-        self, handles: tuple[Handle, ...], gemm: Gemm, max_workspace_bytes: int, most: int
-    ) -> list[HeuristicResult]:
-        """Algorithms, those first that the library expects to be the fastest."""
+    def _choose(
+        self, handles: tuple[Handle, ...], gemm: Gemm, max_workspace_bytes: int
+    ) -> HeuristicResult:
+        """The algorithm that the library expects to be the fastest."""
         preference = self._library.create("MatmulPreference")
         preference.set(PreferenceAttribute.MAX_WORKSPACE_BYTES, c_uint64(max_workspace_bytes))
         for attribute, alignment in zip(MIN_ALIGNMENTS, _alignments(gemm), strict=True):
             preference.set(attribute, c_uint32(alignment))
-        results, found = (HeuristicResult * most)(), c_int(0)
+        result, found = HeuristicResult(), c_int(0)
         name = "cublasLtMatmulAlgoGetHeuristic"
         values = [handle.value for handle in (*handles, preference)]
-        self._library.call(name, *values, most, results, byref(found))
-        offered = [each for each in results[: found.value] if each.state == STATUS_SUCCESS]
-        if not offered:
+        self._library.call(name, *values, 1, byref(result), byref(found))
+        if found.value < 1 or result.state != STATUS_SUCCESS:
             raise CublasLtError(name, STATUS_NOT_SUPPORTED, "no algorithm for this product")
-        return offered
+        return result
 
 
 def _operands(gemm: Gemm) -> tuple[Matrix, Matrix, Matrix, Matrix]:

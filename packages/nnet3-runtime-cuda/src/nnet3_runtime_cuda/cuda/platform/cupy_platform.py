@@ -7,7 +7,7 @@ the caller's work. Only `capture` uses another stream.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from ctypes import CDLL
 from functools import partial
 from typing import Any
@@ -16,8 +16,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_runtime_cuda.cpu import switches
-from nnet3_runtime_cuda.cuda.platform import epilogue, product_trial
+from nnet3_runtime_cuda.cuda.platform import epilogue
 from nnet3_runtime_cuda.cuda.platform.cublaslt import CublasLt, CublasLtError, Precision, Product
 from nnet3_runtime_cuda.cuda.platform.platform import Call, Gemm, Properties
 from nnet3_runtime_cuda.cuda.platform.replay import (
@@ -262,21 +261,8 @@ class CupyPlatform:
             precision=self._precision,
             max_workspace_bytes=self._max_workspace,
             beta_at=self._constant(product.beta) if product.alpha_at else 0,
-            trial=None if switches.CUBLASLT.chosen() == "first" else self._fastest,
         )
         return BoundProduct(self, bound, workspace)
-
-    def _fastest(self, product: Gemm, candidate: Callable[[Gemm, int], Product], count: int) -> int:
-        """See `cublaslt.Trial`. It allocates memory, and waits for the device."""
-        found: list[int] = []
-        work = partial(
-            product_trial.fastest,
-            *(product, candidate, count),
-            cupy=self._cupy,
-            workspace_bytes=self._max_workspace,
-        )
-        self._captures.between(lambda: found.append(work()))
-        return found[0] if found else 0
 
     def _finish(self, product: Gemm) -> Call:
         """The call that adds the bias, and rectifies."""
