@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 import pytest
 from example_generator import Example, example_of_seed, random_arrays
+from judged_cases import case_of_seed
+from judging import judge
 from nnet3_compiler import NnetComputation, compile_computation, compile_looped
 from nnet3_descriptors import Nnet, read_nnet, set_test_mode, vectorize
 from nnet3_descriptors.files import read_matrix
@@ -63,6 +65,7 @@ REHEARSAL = os.environ.get("NNET3_GPU_TESTS") == "host"
 PLAIN_ALLOCATOR = os.environ.get("NNET3_GPU_ALLOCATOR") == "cuda"
 
 NUM_RANDOM_NETWORKS = 200
+NUM_JUDGED_NETWORKS = 200
 
 TOLERANCE = 1e-4
 """Of results in float32, relative to the largest value of an array."""
@@ -213,6 +216,14 @@ def test_random_networks(seed: int, device: Any) -> None:
     computation = compiled(example.nnet, example.request)
     found, expected = (results(example, computation, seed, each) for each in (device, "cpu"))
     assert_close(found, expected, TOLERANCE)
+
+
+@pytest.mark.parametrize("first", range(0, NUM_JUDGED_NETWORKS, 10), ids=lambda n: f"from{n}")
+def test_judged_networks(first: int, device: Any) -> None:
+    """Results are those of the definition, for networks of all kinds, loops among them."""
+    for seed in range(first, first + 10):
+        verdict = judge(case_of_seed(seed), device=device)
+        assert not verdict.problem, f"seed {seed}: {verdict.problem}"
 
 
 def results(

@@ -10,7 +10,8 @@ import os
 from collections import Counter
 
 import pytest
-from judge_random_networks import outcome_of
+from emulated_device import compiler
+from judge_random_networks import HOST, outcome_of
 from judged_cases import LOOP, SEGMENTS, WHOLE, Case, case_of_seed
 from nnet3_descriptors.components import component_types
 from nnet3_optimizer import OptimizeOptions
@@ -18,6 +19,12 @@ from nnet3_optimizer import OptimizeOptions
 COUNT = int(os.environ.get("JUDGED_NETWORKS", "1000"))
 FIRST = int(os.environ.get("JUDGED_NETWORKS_SEED", "0"))
 BLOCK = 50
+
+ON_DEVICE = 100
+"""The number of networks for the kernels of the CUDA runtime, each of which is compiled."""
+
+MOST_MASKED = 0.25
+"""The largest share of cases with masks, which a device draws by itself."""
 
 MOST_SKIPPED = 0.1
 """The largest share of the cases of a block that float32 has not the digits for; of all it is 1 %.
@@ -34,6 +41,16 @@ def test_results_are_those_of_the_definition(first: int) -> None:
     problems = [outcome.problem for outcome in outcomes if outcome.problem]
     assert not problems, "\n".join(problems)
     assert sum(outcome.is_skipped for outcome in outcomes) <= MOST_SKIPPED * BLOCK
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
+def test_results_of_a_device_are_those_of_the_definition() -> None:
+    """The kernels of the CUDA runtime, built for the processor, agree with the definition."""
+    outcomes = [outcome_of(seed, device=HOST) for seed in range(FIRST, FIRST + ON_DEVICE)]
+
+    problems = [outcome.problem for outcome in outcomes if outcome.problem]
+    assert not problems, "\n".join(problems)
+    assert sum(outcome.is_skipped for outcome in outcomes) <= MOST_MASKED * ON_DEVICE
 
 
 def _features(case: Case) -> set[str]:

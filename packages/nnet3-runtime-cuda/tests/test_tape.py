@@ -1,8 +1,10 @@
 """Operations that the tape records in another form than NumPy offers."""
 
+import itertools
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from nnet3_runtime_cuda.cpu.tape import FEWEST_COLUMNS, MOST_COUNTED, NumpyTape
 from nnet3_runtime_cuda.cuda.record.unbound_segments import RING, SMALL, DeviceScratch
@@ -124,3 +126,22 @@ def test_lent_memory_on_a_device(columns: int) -> None:
         assert not np.shares_memory(array, ring)
         assert scratch.contains(View.of(array))
     assert scratch.nbytes == RING + third.nbytes
+
+
+@given(
+    commands=st.lists(
+        st.lists(st.sampled_from([0, 1, 63, 64, SMALL - 64, SMALL, SMALL + 1]), max_size=6),
+        max_size=80,
+    )
+)
+@example(commands=[[SMALL]] * (RING // SMALL) + [[SMALL, SMALL + 1]])
+def test_arrays_of_a_command_on_a_device_lie_apart(commands: list[list[int]]) -> None:
+    """No two working arrays of a command share memory, also when they have filled the ring."""
+    scratch = DeviceScratch()
+    for sizes in commands:
+        scratch.begin()
+        arrays = [scratch.take((size,), np.uint8) for size in sizes]
+        places = sorted((a.__array_interface__["data"][0], a.nbytes) for a in arrays if a.nbytes)
+        for (start, nbytes), (following, _) in itertools.pairwise(places):
+            assert start + nbytes <= following
+        assert all(scratch.contains(View.of(array)) for array in arrays if array.nbytes)

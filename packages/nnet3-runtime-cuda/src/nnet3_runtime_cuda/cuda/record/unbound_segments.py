@@ -57,12 +57,13 @@ class DeviceScratch(Scratch):
 
     def _place_in_ring(self, size: int) -> int | None:
         """The place of the next `size` bytes of the ring; None if the command has used it up."""
-        start = self._next_in_ring
-        skipped = RING - start if start + size > RING else 0
+        start, skipped = self._next_in_ring, 0
+        if start + size > RING:
+            # Nothing is skipped if the arrays so far end where the ring ends.
+            start, skipped = 0, RING - start
         if size + skipped > self._left_in_ring:
             return None
         self._left_in_ring -= size + skipped
-        start = 0 if skipped else start
         self._next_in_ring = start + size
         return start
 
