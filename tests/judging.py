@@ -311,8 +311,8 @@ def judge(case: Case, precision: str = FP32, device: Device = "cpu") -> Verdict:
     Args:
         case: The case.
         precision: FP32; or BF16, which compares outputs only, and coarsely.
-        device: The device whose results are compared, beside those of one thread. A device draws
-            masks of its own; cases with masks are skipped there.
+        device: The device whose results are compared; on the processor, those of one thread and of
+            several. A device draws masks of its own, so cases with masks are skipped there.
     """
     if case.is_random and device != "cpu":
         return Verdict(is_skipped=True)
@@ -323,11 +323,13 @@ def judge(case: Case, precision: str = FP32, device: Device = "cpu") -> Verdict:
             checked_plan(case.nnet, computation, rows=1 + case.seed % 8)
     masks: Masks = {}
     several = 2 + case.seed % 4
-    found = {"1 thread": run_runtime(case, 1, masks, precision)}
     if device == "cpu":
-        found[f"{several} threads"] = run_runtime(case, several, None, precision)
+        found = {
+            "1 thread": run_runtime(case, 1, masks, precision),
+            f"{several} threads": run_runtime(case, several, None, precision),
+        }
     else:
-        found["the device"] = run_runtime(case, 1, None, precision, device)
+        found = {"the device": run_runtime(case, 1, None, precision, device)}
     expected = run_definition(case, case.compiled, masks)
     tolerances = TOLERANCES[precision]
     if is_lossy(case):
@@ -336,7 +338,8 @@ def judge(case: Case, precision: str = FP32, device: Device = "cpu") -> Verdict:
         lossy = run_definition(case, case.optimized, masks)
         expected = {k: v if k.startswith("output ") else lossy[k] for k, v in expected.items()}
     problems = {name: _differences(each, expected, tolerances) for name, each in found.items()}
-    if case.seed % PARALLEL_EVERY == 0 and case.form == WHOLE and not case.is_random:
+    on_parallel = device == "cpu" and case.seed % PARALLEL_EVERY == 0 and case.form == WHOLE
+    if on_parallel and not case.is_random:
         outputs = {name: array for name, array in expected.items() if name.startswith("output ")}
         found_outputs = run_parallel(case, several)
         problems["ParallelComputer"] = _differences(found_outputs, outputs, tolerances)
