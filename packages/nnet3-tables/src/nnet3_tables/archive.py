@@ -175,9 +175,13 @@ def _decoded(reader: Reader, place: str, kind: Kind) -> FloatArray:
     """
     reader.position = 0
     try:
-        return kind.decode(reader)
+        value = kind.decode(reader)
     except ModelFileError as error:
         raise TableError(f"{place}: {error.message}") from error
+    rest = bytes(reader.data[reader.position :]).strip()
+    if rest:  # in text, what else is on the last line
+        raise TableError(f"{place}: expected the end of the line behind ']', found {rest[:24]!r}")
+    return value
 
 
 class _DamageError(Exception):

@@ -101,8 +101,11 @@ class _Lookup:
         self._specifier = Specifier.to_read(rspecifier)
         self._archive: _Archive | None = None
         self._script: dict[str, _Read] = {}
+        self._is_closed = False
         if self._specifier.is_script:
             for entry in read_script(self._specifier):
+                if entry.key in self._script:
+                    raise TableError(f"{entry.place}: the key '{entry.key}' comes twice")
                 self._script[entry.key] = partial(entry.read, self.kind)
         else:
             self._archive = _Archive(self._specifier, self.kind)
@@ -115,8 +118,10 @@ class _Lookup:
         """The value of a key; None if there is none.
 
         Raises:
-            TableError: the value cannot be read.
+            TableError: the value cannot be read, or the table is closed.
         """
+        if self._is_closed:
+            raise TableError(f"cannot read '{self._specifier.target}': the table is closed")
         try:
             find = self._script.get if self._archive is None else self._archive.find
             read = find(key)
@@ -131,6 +136,7 @@ class _Lookup:
 
     def __exit__(self, *raised: Any) -> None:
         """Closes the table; raises a TableError if a command failed."""
+        self._is_closed = True
         if self._archive is not None:
             self._archive.close(*raised)
 

@@ -8,14 +8,38 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 _STANDARD_ERROR = 2
 
 
+class Held:
+    """What was held in a context of `Log.capture`."""
+
+    def __init__(self, read: Callable[[], str]) -> None:
+        self._read = read
+        self._text: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The text; within the context, what there is so far."""
+        return self._read() if self._text is None else self._text
+
+    def end(self) -> None:
+        """Keeps the text of now, before another context holds its own."""
+        self._text = self._read()
+
+
 class Log:
-    """The library's writes to standard error, held in a file instead of being shown."""
+    """The library's writes to standard error, held in a file instead of being shown.
+
+    The process has one standard error, so threads take turns.
+    """
+
+    def __init__(self) -> None:
+        self._turn = threading.RLock()  # a table that is deleted within a context closes, too
 
     @functools.cached_property
     def _file(self) -> int:
@@ -31,22 +55,22 @@ class Log:
             return os.dup(other.fileno())
 
     @contextlib.contextmanager
-    def capture(self, *, enabled: bool = True) -> Iterator[None]:
-        """Holds the writes within the context, and forgets earlier ones.
+    def capture(self, *, enabled: bool = True) -> Iterator[Held]:
+        """Holds the writes within the context.
 
         Do not enable it while a command starts: the command would inherit the file.
         """
-        os.lseek(self._file, 0, os.SEEK_SET)
-        os.ftruncate(self._file, 0)
-        if not enabled:
-            yield
-            return
-        with _standard_error_to(self._file):
-            yield
+        held = Held(self._read)
+        with self._turn:
+            os.lseek(self._file, 0, os.SEEK_SET)
+            os.ftruncate(self._file, 0)
+            try:
+                with _standard_error_to(self._file) if enabled else contextlib.nullcontext():
+                    yield held
+            finally:
+                held.end()
 
-    @property
-    def text(self) -> str:
-        """The text that was held last."""
+    def _read(self) -> str:
         with open(self._file, "rb", closefd=False) as file:
             file.seek(0)
             return file.read().decode(errors="replace")

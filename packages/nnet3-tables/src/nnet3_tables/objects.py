@@ -18,6 +18,7 @@ from nnet3_descriptors.files import BinaryReader, Reader, TextReader, read_entri
 from nnet3_tables.archive import check_key
 from nnet3_tables.commands import shell
 from nnet3_tables.errors import TableError
+from nnet3_tables.incomplete import give_name, incomplete_path
 from nnet3_tables.script import read_script
 from nnet3_tables.sources import file_and_offset, opened, opened_at
 from nnet3_tables.specifier import Specifier
@@ -25,7 +26,6 @@ from nnet3_tables.specifier import Specifier
 T = TypeVar("T")
 
 _BINARY = b"\0B"
-_SUFFIX = ".incomplete"
 
 
 @attrs.frozen
@@ -142,15 +142,11 @@ class ObjectWriter:
             raise TableError(f"'{wspecifier}': expected an archive to write, 'ark:FILE'")
         self.is_text = "t" in self._specifier.options
         self._process: subprocess.Popen[bytes] | None = None
-        self._path = self._specifier.files[0] if self._specifier.files else None
         self._script: list[str] = []
-        self._final: str | None = None
-        if self._path is not None and not self._specifier.writes_both:
-            final = os.path.realpath(self._path)
-            if "f" not in self._specifier.options and (
-                os.path.isfile(final) or not os.path.exists(final)
-            ):
-                self._final, self._path = final, final + _SUFFIX
+        self._incomplete_path = incomplete_path(self._specifier)
+        files = self._specifier.files
+        self._path = self._incomplete_path or (files[0] if files else None)
+        self._is_closed = False
         self._stream = self._open()
 
     def __repr__(self) -> str:
@@ -173,6 +169,9 @@ class ObjectWriter:
             raise self._failure(error) from error
 
     def _failure(self, error: OSError) -> TableError:
+        """The error of a table that cannot be written; of a command, if it failed."""
+        if self._process is not None and (failed := self._end_of_command()) is not None:
+            return failed
         return TableError(f"cannot write '{self._specifier.target}': {error.strerror or error}")
 
     def write(self, key: str, data: bytes) -> None:
@@ -183,9 +182,14 @@ class ObjectWriter:
             data: The value; in binary with the bytes 0 and "B" in front.
 
         Raises:
-            TableError: the key is not a word, or the entry cannot be written.
+            TableError: the key is not a word, the value is no bytes, the table is closed, or the
+                entry cannot be written.
         """
         check_key(key)
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise TableError(f"'{key}': expected bytes, found {type(data).__name__}")
+        if self._is_closed:
+            raise TableError(f"cannot write '{self._specifier.target}': the table is closed")
         try:
             if self._specifier.writes_both:
                 self._stream.write(f"{key} ".encode())
@@ -204,21 +208,31 @@ class ObjectWriter:
         Raises:
             TableError: not everything could be written, or the command failed.
         """
+        self._is_closed = True
         try:
             if self._path is None and self._process is None:
                 self._stream.flush()
             else:
                 self._stream.close()
-            if self._final is not None and self._path is not None:
-                os.replace(self._path, self._final)
+            if self._incomplete_path is not None:
+                give_name(self._incomplete_path, self._specifier.target)
             if self._specifier.writes_both:
                 with open(self._specifier.files[1], "w", encoding="utf-8", newline="\n") as script:
                     script.writelines(self._script)
         except OSError as error:
             raise self._failure(error) from error
-        if self._process is not None and self._process.wait():
-            command = self._specifier.target.removeprefix("|").strip()
-            raise TableError(f"the command '{command}' failed")
+        if self._process is not None and (failed := self._end_of_command()) is not None:
+            raise failed
+
+    def _end_of_command(self) -> TableError | None:
+        """Waits for the command to end; returns the error if it failed."""
+        assert self._process is not None
+        with contextlib.suppress(OSError):
+            self._stream.close()
+        if not self._process.wait():
+            return None
+        command = self._specifier.target.removeprefix("|").strip()
+        return TableError(f"the command '{command}' failed")
 
     def __enter__(self) -> Self:
         return self
@@ -227,6 +241,7 @@ class ObjectWriter:
         if error is None:
             self._finish()
             return
+        self._is_closed = True
         with contextlib.suppress(OSError):
             if self._path is not None or self._process is not None:
                 self._stream.close()

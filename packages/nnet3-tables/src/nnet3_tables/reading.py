@@ -88,12 +88,14 @@ def read_tokens(rspecifier: str) -> Mapping[str, str]:
     """A table of words, such as utt2spk, as a mapping.
 
     Raises:
-        TableError: it cannot be read, or a line has not two words.
+        TableError: it cannot be read, a line has not two words, or a key comes twice.
     """
     tokens: dict[str, str] = {}
     for place, line in lines(Specifier.to_read(rspecifier)):
         words = line.split()
         if len(words) != 2:
             raise TableError(f"{place}: expected two words, found {len(words)}")
+        if words[0] in tokens:
+            raise TableError(f"{place}: the key '{words[0]}' comes twice")
         tokens[words[0]] = words[1]
     return tokens

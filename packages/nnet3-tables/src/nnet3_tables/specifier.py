@@ -66,6 +66,8 @@ class Specifier:
         if not specifier.writes_both:
             return specifier
         archive, _, script = specifier.target.partition(",")
+        if os.path.realpath(archive) == os.path.realpath(script):
+            raise TableError(f"'{text}' names one file for the archive and for the script")
         # A script file refers to places in an archive, so that is a file.
         is_file = archive not in ("", "-") and not specifier.is_command
         if not (is_file and script and text.index("ark") < text.index("scp")):

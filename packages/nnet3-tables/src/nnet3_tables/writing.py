@@ -5,22 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import sys
 from typing import Any, Self
 
 import kaldi_native_io as kaldi
 import numpy as np
 import numpy.typing as npt
+from nnet3_descriptors.values import is_masked
 
 from nnet3_tables.archive import FloatArray, check_key
 from nnet3_tables.errors import TableError
+from nnet3_tables.incomplete import give_name, incomplete_path
 from nnet3_tables.native import FAILURES, LOG, Checked, message_of, reason_of
 from nnet3_tables.specifier import Specifier
-
-_SUFFIX = ".incomplete"
-_LONGEST_NAME = 255
-"""The most bytes of a file's name on the usual systems."""
 
 
 class _MatrixWriter(Checked, kaldi.FloatMatrixWriter):  # type: ignore[misc]
@@ -47,16 +44,16 @@ class TableWriter:
 
     def __init__(self, wspecifier: str) -> None:
         self._specifier = Specifier.to_write(wspecifier)
-        self._incomplete_path = _incomplete_path(self._specifier)
+        self._incomplete_path = incomplete_path(self._specifier)
         self._is_complete = False
         self.is_prompt = "f" in self._specifier.options
         if self._specifier.target == "-" and sys.stdout is None:
             raise TableError("cannot write '-': standard output is closed")
-        with LOG.capture(enabled=not self._specifier.is_command):
+        with LOG.capture(enabled=not self._specifier.is_command) as held:
             try:
                 self._writer = self.writer_class(os.fsencode(self._library_specifier()))
             except FAILURES as error:
-                log = LOG.text
+                log = held.text
                 text = f"{message_of(error)}\n{log}"
                 found = re.search(r"errno \(in case it's relevant\) is: (.+)", text)
                 reason = found[1].strip() if found else reason_of(error, log)
@@ -115,9 +112,9 @@ class TableWriter:
         Raises:
             TableError: not everything could be written.
         """
-        with LOG.capture():
+        with LOG.capture() as held:
             complete = self._writer.finish()
-        if re.search(r"Pipe .* had nonzero return status", LOG.text):
+        if re.search(r"Pipe .* had nonzero return status", held.text):
             command = self._specifier.target.removeprefix("|").strip()
             raise TableError(f"the command '{command}' failed")
         if not complete:
@@ -131,11 +128,8 @@ class TableWriter:
         """
         self.close()
         if self._incomplete_path is not None:
-            final = os.path.realpath(self._specifier.target)
             try:
-                if os.path.exists(final):
-                    shutil.copymode(final, self._incomplete_path)
-                os.replace(self._incomplete_path, final)
+                give_name(self._incomplete_path, self._specifier.target)
             except OSError as error:
                 raise TableError(
                     f"cannot write '{self._specifier.target}': {error.strerror}; all is in "
@@ -152,20 +146,6 @@ class TableWriter:
         else:
             with contextlib.suppress(TableError):
                 self.close()
-
-
-def _incomplete_path(specifier: Specifier) -> str | None:
-    """The name that a table has until it is complete; None for its own."""
-    if specifier.kinds != {"ark"} or "f" in specifier.options or not specifier.files:
-        return None
-    # A link stays; the file that it refers to is replaced.
-    final = os.path.realpath(specifier.target)
-    if os.path.exists(final) and not os.path.isfile(final):
-        return None
-    if os.path.isfile(final) and not os.access(os.path.dirname(final), os.W_OK):
-        return None
-    name = f"{final}{_SUFFIX}"
-    return None if len(os.fsencode(os.path.basename(name))) > _LONGEST_NAME else name
 
 
 class MatrixWriter(TableWriter):
@@ -239,9 +219,15 @@ def _numbers(key: str, value: npt.ArrayLike, *num_axes: int) -> FloatArray:
         num_axes: The numbers of axes that it may have.
 
     Raises:
-        TableError: it is no such array, or a finite number is too large for single precision.
+        TableError: it is no such array, or masked, or a finite number is too large for single
+            precision.
     """
     wanted = " or a ".join(_KINDS[number] for number in sorted(num_axes, reverse=True))
+    rows = value if isinstance(value, list | tuple) else ()
+    if any(map(is_masked, (value, *rows))):
+        raise TableError(
+            f"'{key}': expected a {wanted}, found a masked array; filled() makes one of it"
+        )
     try:
         given = np.asarray(value)
     except ValueError as error:  # rows of different lengths

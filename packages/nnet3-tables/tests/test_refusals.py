@@ -1,0 +1,114 @@
+"""What readers and writers of tables refuse, and tables that threads write at the same time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from nnet3_tables import (
+    MatrixLookup,
+    ObjectWriter,
+    TableError,
+    read_table,
+    read_tokens,
+    write_table,
+)
+
+MATRIX = np.ones((2, 3), np.float32)
+
+
+def test_writers_in_threads(tmp_path: Path) -> None:
+    """Threads write tables at the same time; failures are noticed, and standard error stays."""
+    before = os.fstat(2)
+
+    def write(number: int) -> str:
+        good = f"ark:{tmp_path}/{number}.ark"
+        target = "ark:| cat >/dev/null; exit 3" if number % 2 else good
+        try:
+            with write_table(target) as table:
+                for entry in range(20):
+                    table.write(f"k{entry}", MATRIX)
+        except TableError as error:
+            return str(error)
+        return "written"
+
+    with ThreadPoolExecutor(6) as threads:
+        found = list(threads.map(write, range(60)))
+
+    assert found == ["written", "the command 'cat >/dev/null; exit 3' failed"] * 30
+    assert os.path.samestat(before, os.fstat(2))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.ma.masked_array(MATRIX, mask=MATRIX > 0),
+        [np.ma.masked_array([1.0, 2.0], mask=[True, False])],
+    ],
+)
+def test_masked_arrays(value: object, tmp_path: Path) -> None:
+    """A masked array is refused, because a table would lose its mask."""
+    with (
+        pytest.raises(TableError, match=r"'k': expected a .*, found a masked array"),
+        write_table(f"ark:{tmp_path}/a.ark") as table,
+    ):
+        table.write("k", value)
+
+
+@pytest.mark.parametrize("open_table", [write_table, ObjectWriter])
+def test_one_file_for_both(open_table: Callable[[str], object], tmp_path: Path) -> None:
+    """An archive and its script file are two files."""
+    with pytest.raises(TableError, match="names one file for the archive and for the script"):
+        open_table(f"ark,scp:{tmp_path}/a,{tmp_path}/./a")
+
+
+@pytest.mark.parametrize("text", ["a [ 1 2 ] b [ 3 ]\n", "a [\n 1 2 ] 3\n"])
+def test_text_behind_a_value(text: str, tmp_path: Path) -> None:
+    """What follows the bracket of a value on its line is refused; it would be left out."""
+    (tmp_path / "a.ark").write_text(text)
+    with pytest.raises(TableError, match=r"key 'a': expected the end of the line behind '\]'"):
+        list(read_table(f"ark:{tmp_path}/a.ark"))
+
+
+def test_keys_that_come_twice(tmp_path: Path) -> None:
+    """Lookups in script files and tables of words refuse a key that comes twice."""
+    with write_table(f"ark,scp:{tmp_path}/a.ark,{tmp_path}/a.scp") as table:
+        table.write("a", MATRIX)
+        table.write("a", 2 * MATRIX)
+    with pytest.raises(TableError, match=r"a\.scp, line 2: the key 'a' comes twice"):
+        MatrixLookup(f"scp:{tmp_path}/a.scp")
+    with pytest.raises(TableError, match=r"a\.scp, line 2: the key 'a' comes twice"):
+        read_tokens(f"ark:{tmp_path}/a.scp")
+
+
+def test_lookup_that_is_closed(tmp_path: Path) -> None:
+    """A lookup that is closed says so."""
+    with write_table(f"ark:{tmp_path}/a.ark") as table:
+        table.write("a", MATRIX)
+    with MatrixLookup(f"ark:{tmp_path}/a.ark") as lookup:
+        pass
+    with pytest.raises(TableError, match=r"cannot read '.*a\.ark': the table is closed"):
+        lookup.get("a")
+
+
+def test_objects_that_cannot_be_written(tmp_path: Path) -> None:
+    """A writer of objects refuses what is no bytes, and entries after its end."""
+    name = f"{tmp_path}/{'n' * 250}"  # with ".incomplete" behind it, it would be too long
+    with ObjectWriter(f"ark:{name}") as table:
+        with pytest.raises(TableError, match="'a': expected bytes, found str"):
+            table.write("a", "[ 1 ]\n")
+        table.write("b", b"[ 1 ]\n")
+    with pytest.raises(TableError, match="the table is closed"):
+        table.write("c", b"[ 1 ]\n")
+    assert [key for key, _ in read_table(f"ark:{name}")] == ["b"]
+
+
+def test_command_of_a_writer_of_objects() -> None:
+    """If the command fails before it has read everything, the error names it."""
+    table = ObjectWriter("ark:| exit 3")
+    with pytest.raises(TableError, match="the command 'exit 3' failed"):
+        table.write("a", bytes(10_000_000))
