@@ -139,6 +139,16 @@ def test_few_changes() -> None:
         DropoutSchedule("0,1", 8, num_changes=0)
 
 
+def test_schedule_of_another_trainer() -> None:
+    """A schedule that one trainer has used begins anew with another one."""
+    seen, schedule = Proportions(), DropoutSchedule("0.1,1", 8)
+    for _ in range(2):
+        trainer = Trainer(network(), TrainerOptions(), callbacks=[schedule, seen])
+        trainer.train_minibatch(minibatch())
+
+    assert seen.found == [(0.1, 0.1), (0.1, 0.1)]
+
+
 def test_learning_rate_schedule() -> None:
     """Rates fall by equal factors from the initial to the final rate, and then stay."""
     schedule = LearningRateSchedule(initial=0.1, final=0.001, num_minibatches=4)

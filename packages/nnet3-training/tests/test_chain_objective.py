@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import attrs
 import numpy as np
 import pytest
 from chain_cases import denominator, end_to_end, paths, supervision
-from nnet3_descriptors import parse_config, vectorize
+from nnet3_descriptors import ModelFileError, parse_config, vectorize
 from nnet3_runtime_cuda import TrainingError
 from nnet3_training import (
     ChainObjective,
@@ -173,7 +174,7 @@ def test_out_of_range() -> None:
     np.testing.assert_allclose(difference, expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_failure(value: float, caplog: pytest.LogCaptureFixture) -> None:
     """Infinite outputs and NaN give -10 per frame, no derivative, a warning, and are counted."""
     known, chain = supervision(np.random.default_rng(7)), objective()
@@ -199,10 +200,11 @@ def test_failure(value: float, caplog: pytest.LogCaptureFixture) -> None:
         ("l2_regularize", -1.0),
         ("xent_regularize", float("nan")),
         ("out_of_range_regularize", "a"),
+        ("apply_deriv_weights", "no"),
     ],
 )
 def test_options(name: str, value: object) -> None:
-    """Senseless coefficients are refused by name."""
+    """Senseless coefficients, and switches that are none, are refused by name."""
     with pytest.raises(TrainingError, match=name):
         ChainOptions(**{name: value})
 
@@ -232,6 +234,57 @@ def test_what_does_not_fit() -> None:
     )
     with pytest.raises(ExampleError, match="ends: no arc leaves"):
         DenominatorGraph(sink, PDFS)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda a: a + 1j, "found complex"),
+        (lambda a: np.ma.masked_array(a, mask=a > 0), "found a masked array"),
+        (lambda a: list(np.ma.masked_array(a, mask=a > 0)), "found a masked array"),
+        (lambda a: a.astype(str), "found <U"),
+        (lambda a: a.astype("m8[s]"), "found timedelta64"),
+        (lambda a: [[0.0], [0.0, 1.0]], "inhomogeneous"),
+    ],
+)
+def test_outputs_of_other_kinds(change: Callable[[np.ndarray], object], message: str) -> None:
+    """Outputs that a conversion to real numbers would change are refused."""
+    known, output = supervision(np.random.default_rng(9)), np.zeros((12, PDFS))
+
+    with pytest.raises(ExampleError, match=message):
+        objective().compute(known, change(output))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"weight": "1"},
+        {"num_sequences": "1"},
+        {"num_sequences": 1.5},
+        {"frames_per_sequence": None},
+        {"deriv_weights": "a"},
+        {"deriv_weights": np.ones(12) * 1j},
+        {"alignment_pdfs": [0.5]},
+        {"fst": 3},
+    ],
+)
+def test_supervisions_of_other_kinds(change: dict[str, object]) -> None:
+    """A supervision with fields of another kind is refused."""
+    with pytest.raises(ExampleError):
+        attrs.evolve(supervision(np.random.default_rng(9)), **change)
+
+
+def test_objectives_of_other_kinds() -> None:
+    """A number of pdfs that is no number, options that are none, and a file that is none."""
+    fst = denominator(np.random.default_rng(9))
+    with pytest.raises(ExampleError, match="num_pdfs must be an integer >= 1"):
+        ChainObjective(fst, num_pdfs=2.5)
+    with pytest.raises(ExampleError, match="expected ChainOptions, found str"):
+        ChainObjective(fst, "options", num_pdfs=PDFS)
+    with pytest.raises(ModelFileError, match="expected a path or a file open for reading bytes"):
+        ChainObjective(None, num_pdfs=PDFS)
+    with pytest.raises(ExampleError, match="expected a ChainSupervision, found str"):
+        objective().compute("supervision", np.zeros((12, PDFS)))
 
 
 # ---- as the objective of a trainer ----

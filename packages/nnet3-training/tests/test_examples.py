@@ -18,6 +18,7 @@ from nnet3_training import (
     ExampleInput,
     ExampleOutput,
     SparsePosteriors,
+    Trainer,
     TrainingExample,
     merge_examples,
     minibatches,
@@ -32,6 +33,8 @@ component name=c type=AffineComponent input-dim=2 output-dim=3
 component-node name=c component=c input=input
 output-node name=output input=c
 """)
+
+MASKED = np.ma.masked_array(np.ones((2, 2)), mask=np.eye(2))
 
 
 def labelled(frames: int, label: int) -> TrainingExample:
@@ -121,6 +124,14 @@ def test_examples_that_cannot_be_merged() -> None:
         ([0, 1], [0, 1], [1.0, 1.0], "splits must rise from 0 to the 2 entries"),
         ([0, 1], [3], [1.0], "classes must be 0 to 2, found 3"),
         ([0, 1], [0], [1.0, 2.0], "1 classes need as many weights"),
+        ([0, 1], [0], np.array([1.0 + 2.0j]), "expected weights .*, found .* complex128"),
+        ([0, 1], [0], np.ma.masked_array([1.0], mask=[True]), "found a masked array"),
+        ([0, 1], np.ma.masked_array([0], mask=[True]), [1.0], "found a masked array"),
+        ([0, 1], [0], ["1.5"], "expected weights"),
+        ([0, 1], [0], [1e300], r"1e\+300 is too large for single precision"),
+        ([0, 1], 0, [1.0], r"found shape \(\)"),
+        (1, [0], [1.0], r"found shape \(\)"),
+        ([[0, 1], [0, 1]], [0], [1.0], r"found shape \(2, 2\)"),
     ],
 )
 def test_posteriors_that_make_no_sense(
@@ -129,6 +140,26 @@ def test_posteriors_that_make_no_sense(
     """Arrays that do not fit each other are refused with what was expected."""
     with pytest.raises(ExampleError, match=message):
         SparsePosteriors(dim=3, splits=splits, classes=classes, weights=weights)
+
+
+@pytest.mark.parametrize("dim", [2.0, "2", None, -1])
+def test_number_of_classes(dim: object) -> None:
+    """The number of classes must be an integer, and not negative."""
+    with pytest.raises(ExampleError, match="number of classes must be an integer >= 0"):
+        SparsePosteriors.from_labels([-1], dim)
+
+
+def test_inputs_and_outputs_of_other_kinds() -> None:
+    """Inputs and outputs are lists of their types; what is no example cannot be trained on."""
+    whole = labelled(2, 0)
+    with pytest.raises(ExampleError, match="each element an ExampleInput, found ExampleInput"):
+        TrainingExample(inputs=whole.inputs[0], outputs=[])
+    with pytest.raises(ExampleError, match="each element an ExampleOutput, found ExampleInput"):
+        TrainingExample(inputs=[], outputs=whole.inputs)
+    with pytest.raises(ExampleError, match="expected a TrainingExample, found list"):
+        Trainer(NNET).train_minibatch([whole])
+    with pytest.raises(ModelFileError, match="expected a path or a file open for reading bytes"):
+        next(read_examples(None))
 
 
 @pytest.mark.parametrize(
@@ -143,6 +174,14 @@ def test_posteriors_that_make_no_sense(
             lambda: ExampleInput.from_sequences("input", [np.zeros((2, 2)), np.zeros((2, 3))]),
             r"'input': sequences differ in their dimension: \[\(2,\), \(3,\)\]",
         ),
+        (
+            lambda: ExampleOutput.from_labels("output", [np.array([2**64 - 1], np.uint64)], 3),
+            "integers of 64 bits, found 18446744073709551615",
+        ),
+        (lambda: ExampleOutput.from_labels("output", [MASKED[0] > 0], 3), "found a masked array"),
+        (lambda: ExampleInput.from_sequences("input", [MASKED]), "found a masked array"),
+        (lambda: ExampleOutput.from_targets("output", [list(MASKED)]), "found a masked array"),
+        (lambda: DenseTargets(values=np.full((1, 1), 1e300)), "too large for single precision"),
     ],
 )
 def test_sequences_that_make_no_sense(make: Callable[[], object], message: str) -> None:

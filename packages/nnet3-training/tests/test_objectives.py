@@ -15,12 +15,13 @@ from nnet3_training import (
     ExampleInput,
     ExampleOutput,
     NodeObjectives,
+    Objective,
     OutputObjectives,
     Trainer,
     TrainerOptions,
     TrainingExample,
 )
-from nnet3_training.objectives import cross_entropy, linear
+from nnet3_training.objectives import ObjectiveSum, cross_entropy, linear
 
 
 def network(objective: str = "quadratic") -> Nnet:
@@ -150,6 +151,7 @@ def test_cross_entropy() -> None:
         ("squared", "one of 'linear', 'quadratic', 'cross-entropy' as objective, found 'squared'"),
         ({"outptu": "linear"}, "the network has no output 'outptu'; it has 'output', 'other'"),
         ({"output": 3}, "output 'output': expected a function or one of"),
+        (3, "expected an objective function or names of objectives, found int"),
     ],
 )
 def test_objectives_that_do_not_exist(objective: Any, message: str) -> None:
@@ -180,3 +182,34 @@ def test_functions_that_give_something_else(function: Callable[..., Any]) -> Non
 
     with pytest.raises(ExampleError, match="expected a value and a derivative"):
         trainer.train_minibatch(example())
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda *_: 5, "expected a mapping of objectives by output, found int"),
+        (lambda *_: {"output": 5}, "output 'output': expected an Objective, found int"),
+        (
+            lambda *_: {"output": Objective(total=None, weight=1.0, derivative=None)},
+            "expected a number of an objective",
+        ),
+    ],
+)
+def test_functions_of_all_outputs_that_give_something_else(
+    function: Callable[..., Any], message: str
+) -> None:
+    """The error says what was expected, in training and in evaluation."""
+    trainer = Trainer(network(), objective=function)
+
+    with pytest.raises(ExampleError, match=message):
+        trainer.train_minibatch(example())
+    with pytest.raises(ExampleError, match=message):
+        trainer.evaluate(example())
+
+
+def test_sum_without_weight() -> None:
+    """The sum of an objective without weight but with an auxiliary part prints."""
+    total = ObjectiveSum()
+    total.add(Objective(total=0.0, weight=0.0, derivative=None, auxiliary=1.0))
+
+    assert str(total) == "nan + nan = nan over 0 frames in 1 minibatches"

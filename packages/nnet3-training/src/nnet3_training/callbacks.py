@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import weakref
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -119,6 +120,7 @@ class DropoutSchedule(Callback):
         self._num_minibatches = num_minibatches
         self._num_changes = min(num_changes, num_minibatches)
         self._step: int | None = None
+        self._trainer: weakref.ref[Trainer] | None = None
 
     def __repr__(self) -> str:
         """The number of functions, and of minibatches."""
@@ -129,9 +131,10 @@ class DropoutSchedule(Callback):
         """Sets the proportions, if a change is due."""
         seen = min(trainer.num_minibatches, self._num_minibatches)
         step = seen * self._num_changes // self._num_minibatches
-        if step == self._step:
+        is_same = self._trainer is not None and self._trainer() is trainer
+        if is_same and step == self._step:
             return
-        self._step = step
+        self._step, self._trainer = step, weakref.ref(trainer)
         for function in self.functions:
             trainer.set_dropout(function(step / self._num_changes), function.pattern)
 

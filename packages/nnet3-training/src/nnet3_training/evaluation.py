@@ -19,8 +19,9 @@ from nnet3_training.objectives import (
     GivenObjective,
     Objective,
     ObjectiveSum,
-    PreparesExamples,
     as_objective_function,
+    objectives_at,
+    prepared,
     takes_device_arrays,
 )
 
@@ -155,12 +156,11 @@ class Evaluator:
         """Evaluates an example.
 
         Raises:
-            ExampleError: the supervision does not fit the network.
+            ExampleError: this is no example, the supervision does not fit the network, or the
+                objective function gives something else than objectives.
             RunError, RequestError, NotComputableError: see `outputs`.
         """
-        objective: object = self._objective
-        if isinstance(objective, PreparesExamples):
-            example = objective.prepared(example)
+        example = prepared(self._objective, example)
         known = {
             io.name: io.supervision
             for io in example.outputs
@@ -170,7 +170,7 @@ class Evaluator:
             {io.name: io.values for io in example.inputs},
             on_device=takes_device_arrays(self._objective) and not known,
         )
-        found = self._objective(outputs, example)
+        found = objectives_at(self._objective, outputs, example)
         if self._wants_gradient:
             computer = self._computer(example)
             computer.backward({name: each.derivative for name, each in found.items()})

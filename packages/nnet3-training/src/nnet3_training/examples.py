@@ -3,85 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.files import CompressedMatrix
 from nnet3_descriptors.indexes import IndexArray, N, T, is_int32
-from nnet3_descriptors.values import is_frozen
 from nnet3_graph import ComputationRequest, IoSpecification
 
+from nnet3_training import example_arrays as arrays_of
 from nnet3_training.errors import ExampleError
+from nnet3_training.example_arrays import FloatArray, Integers
 
-FloatArray = npt.NDArray[np.float32]
-_Integers = npt.NDArray[np.int64]
-
-
-def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """An array that nobody can write to: itself, or a copy."""
-    return array if is_frozen(array) else _frozen(array.copy())
-
-
-def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Makes an array that nobody else holds read-only, and returns it."""
-    array.flags.writeable = False
-    return array
-
-
-def _array(
-    values: npt.ArrayLike, what: str, dtype: npt.DTypeLike | None = None
-) -> npt.NDArray[Any]:
-    """The values as an array.
-
-    Raises:
-        ExampleError: they are none.
-    """
-    try:
-        return np.asarray(values, dtype=dtype)
-    except (OverflowError, TypeError, ValueError) as error:  # such as rows of different lengths
-        raise ExampleError(f"expected {what}: {error}") from error
-
-
-def _matrix(values: npt.ArrayLike) -> FloatArray:
-    """The values as a read-only float32 matrix.
-
-    Raises:
-        ExampleError: they are not a matrix of numbers.
-    """
-    array = _array(values, "a matrix (rows, columns)")
-    if array.ndim != 2 or array.dtype.kind not in "fiu":
-        raise ExampleError(
-            f"expected a matrix (rows, columns), found shape {array.shape} of {array.dtype}"
-        )
-    return _read_only(np.ascontiguousarray(array, dtype=np.float32))
-
-
-def _indexes(values: npt.ArrayLike) -> IndexArray:
-    array = _whole_numbers(values, "indexes (rows, 3)", np.int32)
-    if array.ndim != 2 or array.shape[1] != 3:
-        raise ExampleError(f"expected indexes (rows, 3), found the shape {array.shape}")
-    return _read_only(array)
-
-
-def _whole_numbers(
-    values: npt.ArrayLike, what: str, dtype: type[np.integer[Any]]
-) -> npt.NDArray[Any]:
-    """The values as an array of integers.
-
-    Raises:
-        ExampleError: they are something else.
-    """
-    array = _array(values, what)
-    if array.size and array.dtype.kind not in "iu":  # an empty list is an array of floats
-        raise ExampleError(f"expected {what}, integers, found {array.dtype}")
-    limits = np.iinfo(dtype)
-    if array.size and not limits.min <= int(array.min()) <= int(array.max()) <= limits.max:
-        raise ExampleError(
-            f"expected {what}, integers of {limits.bits} bits, found {array.min()} to {array.max()}"
-        )
-    return _array(values, what, dtype)
+Io = TypeVar("Io")
 
 
 def _brief(array: npt.NDArray[Any] | CompressedMatrix | SparsePosteriors) -> str:
@@ -90,44 +25,8 @@ def _brief(array: npt.NDArray[Any] | CompressedMatrix | SparsePosteriors) -> str
     return f"<{kind} {array.shape}>"
 
 
-def _integers(values: npt.ArrayLike) -> _Integers:
-    return _read_only(_whole_numbers(values, "splits and classes", np.int64))
-
-
-def _labels(values: npt.ArrayLike) -> _Integers:
-    """The values as (rows,) integers.
-
-    Raises:
-        ExampleError: they are something else.
-    """
-    array = _array(values, "labels (frames,)")
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise ExampleError(
-            f"expected labels (frames,), integers, found shape {array.shape} of {array.dtype}"
-        )
-    return array.astype(np.int64)
-
-
-def _joined(name: str, arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """The rows of all arrays.
-
-    Raises:
-        ExampleError: there are none, or their columns differ.
-    """
-    if not arrays:
-        raise ExampleError(f"'{name}': expected at least one sequence, found none")
-    shapes = {array.shape[1:] for array in arrays}
-    if len(shapes) > 1:
-        raise ExampleError(f"'{name}': sequences differ in their dimension: {sorted(shapes)}")
-    return _frozen(np.concatenate(arrays))
-
-
-def _floats(values: npt.ArrayLike) -> FloatArray:
-    return _read_only(_array(values, "weights", np.float32))
-
-
 def _full_or_compressed(values: npt.ArrayLike | CompressedMatrix) -> FloatArray | CompressedMatrix:
-    return values if isinstance(values, CompressedMatrix) else _matrix(values)
+    return values if isinstance(values, CompressedMatrix) else arrays_of.matrix(values)
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -176,14 +75,19 @@ class SparsePosteriors:
         ExampleError: the arrays do not hold such numbers, or do not fit each other.
     """
 
-    dim: int
-    splits: _Integers = attrs.field(converter=_integers, repr=_brief)
-    classes: _Integers = attrs.field(converter=_integers, repr=_brief)
-    weights: FloatArray = attrs.field(converter=_floats, repr=_brief)
+    dim: int = attrs.field()
+    splits: Integers = attrs.field(converter=arrays_of.integers, repr=_brief)
+    classes: Integers = attrs.field(converter=arrays_of.integers, repr=_brief)
+    weights: FloatArray = attrs.field(converter=arrays_of.weights, repr=_brief)
+
+    @dim.validator
+    def _check_dim(self, _: object, dim: object) -> None:
+        if not isinstance(dim, int | np.integer) or dim < 0:
+            raise ExampleError(f"the number of classes must be an integer >= 0 (got {dim!r})")
 
     def __attrs_post_init__(self) -> None:
         entries = len(self.classes)
-        if self.weights.shape != (entries,) or self.classes.ndim != 1:
+        if self.weights.shape != (entries,):
             raise ExampleError(
                 f"{entries} classes need as many weights, found the shape {self.weights.shape}"
             )
@@ -202,7 +106,7 @@ class SparsePosteriors:
         return len(self.splits) - 1, self.dim
 
     @property
-    def rows(self) -> _Integers:
+    def rows(self) -> Integers:
         """(entries,), the row that each entry belongs to."""
         return np.repeat(np.arange(len(self.splits) - 1), np.diff(self.splits))
 
@@ -219,7 +123,7 @@ class SparsePosteriors:
         Raises:
             ExampleError: the labels are not (rows,) integers below dim.
         """
-        array = _labels(labels)
+        array = arrays_of.labels(labels)
         known = array >= 0
         return cls(
             dim=dim,
@@ -254,7 +158,7 @@ def values_of(matrix: StoredMatrix) -> FloatArray:
 def _stored(values: npt.ArrayLike | StoredMatrix) -> StoredMatrix:
     if isinstance(values, CompressedMatrix | SparsePosteriors):
         return values
-    return _matrix(values)
+    return arrays_of.matrix(values)
 
 
 def _sequence_indexes(lengths: Iterable[int], t_start: int, t_step: int) -> IndexArray:
@@ -272,7 +176,7 @@ def _sequence_indexes(lengths: Iterable[int], t_start: int, t_step: int) -> Inde
         part[:, N] = n
         part[:, T] = t_start + t_step * np.arange(length)
         parts.append(part)
-    return _indexes(np.concatenate(parts))
+    return arrays_of.indexes(np.concatenate(parts))
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -289,7 +193,7 @@ class ExampleInput:
     """
 
     name: str
-    indexes: IndexArray = attrs.field(converter=_indexes, repr=_brief)
+    indexes: IndexArray = attrs.field(converter=arrays_of.indexes, repr=_brief)
     matrix: StoredMatrix = attrs.field(alias="values", converter=_stored, repr=_brief)
 
     def __attrs_post_init__(self) -> None:
@@ -311,8 +215,8 @@ class ExampleInput:
         Raises:
             ExampleError: there are no sequences, or they are not matrices of the same dimension.
         """
-        arrays = [_matrix(sequence) for sequence in sequences]
-        values = _joined(name, arrays)
+        arrays = [arrays_of.matrix(sequence) for sequence in sequences]
+        values = arrays_of.joined(name, arrays)
         indexes = _sequence_indexes(map(len, arrays), t_start, t_step)
         return cls(name=name, indexes=indexes, values=values)
 
@@ -333,7 +237,7 @@ class ExampleOutput:
     """
 
     name: str
-    indexes: IndexArray = attrs.field(converter=_indexes, repr=_brief)
+    indexes: IndexArray = attrs.field(converter=arrays_of.indexes, repr=_brief)
     supervision: Any
 
     def __attrs_post_init__(self) -> None:
@@ -356,8 +260,8 @@ class ExampleOutput:
         Raises:
             ExampleError: there are no sequences, or they are not matrices of the same dimension.
         """
-        arrays = [_matrix(sequence) for sequence in sequences]
-        supervision = DenseTargets(values=_joined(name, arrays))
+        arrays = [arrays_of.matrix(sequence) for sequence in sequences]
+        supervision = DenseTargets(values=arrays_of.joined(name, arrays))
         indexes = _sequence_indexes(map(len, arrays), t_start, t_step)
         return cls(name=name, indexes=indexes, supervision=supervision)
 
@@ -376,18 +280,31 @@ class ExampleOutput:
         Raises:
             ExampleError: there are no sequences, or the labels are not integers below dim.
         """
-        labels = [_labels(sequence) for sequence in sequences]
-        supervision = SparsePosteriors.from_labels(_joined(name, labels), dim)
+        labels = [arrays_of.labels(sequence) for sequence in sequences]
+        supervision = SparsePosteriors.from_labels(arrays_of.joined(name, labels), dim)
         indexes = _sequence_indexes(map(len, labels), t_start, t_step)
         return cls(name=name, indexes=indexes, supervision=supervision)
 
 
 def _inputs(values: Iterable[ExampleInput]) -> tuple[ExampleInput, ...]:
-    return tuple(values)
+    return _all_of(values, ExampleInput)
 
 
 def _outputs(values: Iterable[ExampleOutput]) -> tuple[ExampleOutput, ...]:
-    return tuple(values)
+    return _all_of(values, ExampleOutput)
+
+
+def _all_of(values: Iterable[Io], kind: type[Io]) -> tuple[Io, ...]:
+    """The values, which have to be of a kind.
+
+    Raises:
+        ExampleError: they are not.
+    """
+    found = tuple(values) if isinstance(values, Iterable) else (values,)
+    if not isinstance(values, Iterable) or not all(isinstance(each, kind) for each in found):
+        kinds = ", ".join(sorted({type(each).__name__ for each in found}))
+        raise ExampleError(f"expected a list, each element an {kind.__name__}, found {kinds}")
+    return found
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -398,6 +315,9 @@ class TrainingExample:
         key: Its name in an archive, if it has one.
         inputs: The values of each input node.
         outputs: The supervision of each output node to train.
+
+    Raises:
+        ExampleError: inputs are not a list of `ExampleInput`, or outputs of `ExampleOutput`.
     """
 
     key: str = ""

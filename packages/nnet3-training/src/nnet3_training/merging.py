@@ -10,11 +10,11 @@ from nnet3_descriptors.indexes import IndexArray, N, T
 
 from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.errors import ExampleError
+from nnet3_training.example_arrays import FloatArray
 from nnet3_training.examples import (
     DenseTargets,
     ExampleInput,
     ExampleOutput,
-    FloatArray,
     SparsePosteriors,
     TrainingExample,
 )

@@ -22,6 +22,13 @@ from nnet3_training.examples import (
 Array = npt.NDArray[Any]
 
 
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise ExampleError(f"expected a number of an objective: {error}") from error
+
+
 @attrs.frozen(kw_only=True, eq=False)
 class Objective:
     """An objective function at one output, for one minibatch.
@@ -32,12 +39,15 @@ class Objective:
         derivative: (rows, dim), the derivative of the total with respect to the output: a NumPy
             array, or an object with `__dlpack__`, such as a PyTorch tensor.
         auxiliary: A part that is logged separately, such as a regularisation term; not in `total`.
+
+    Raises:
+        ExampleError: total, weight or auxiliary is not a number.
     """
 
-    total: float
-    weight: float
+    total: float = attrs.field(converter=_number)
+    weight: float = attrs.field(converter=_number)
     derivative: Any
-    auxiliary: float = 0.0
+    auxiliary: float = attrs.field(default=0.0, converter=_number)
 
 
 ObjectiveFunction = Callable[[Mapping[str, Array], TrainingExample], Mapping[str, Objective]]
@@ -60,6 +70,36 @@ class PreparesExamples(Protocol):
     def prepared(self, example: TrainingExample) -> TrainingExample:
         """The example with the outputs that the function needs."""
         ...
+
+
+def prepared(objective: object, example: TrainingExample) -> TrainingExample:
+    """The example with the outputs that an objective function needs.
+
+    Raises:
+        ExampleError: it is no example.
+    """
+    if not isinstance(example, TrainingExample):
+        raise ExampleError(f"expected a TrainingExample, found {type(example).__name__}")
+    return objective.prepared(example) if isinstance(objective, PreparesExamples) else example
+
+
+def objectives_at(
+    function: ObjectiveFunction, outputs: Mapping[str, Array], example: TrainingExample
+) -> dict[str, Objective]:
+    """What an objective function gives.
+
+    Raises:
+        ExampleError: it is no mapping to `Objective`s; or the error of the function.
+    """
+    found: object = function(outputs, example)
+    if not isinstance(found, Mapping):
+        kind = type(found).__name__
+        raise ExampleError(f"expected a mapping of objectives by output, found {kind}")
+    for name, each in found.items():
+        if not isinstance(each, Objective):
+            kind = type(each).__name__
+            raise ExampleError(f"output '{name}': expected an Objective, found {kind}")
+    return dict(found)
 
 
 @attrs.frozen
@@ -181,7 +221,7 @@ def as_objective_function(objective: GivenObjective | None, nnet: Nnet) -> Objec
         nnet: The network.
 
     Raises:
-        ExampleError: a name is that of no objective.
+        ExampleError: a name is that of no objective, or the argument is nothing of these.
     """
     if objective is None:
         return NodeObjectives(nnet)
@@ -195,7 +235,20 @@ def as_objective_function(objective: GivenObjective | None, nnet: Nnet) -> Objec
                 raise ExampleError(f"the network has no output '{name}'; it has {known}")
         others = {} if "*" in objective else of_nodes
         return OutputObjectives({**others, **objective})
-    return objective
+    return _function(objective)
+
+
+def _function(objective: object) -> ObjectiveFunction:
+    """The objective, if it can be called.
+
+    Raises:
+        ExampleError: it cannot.
+    """
+    if callable(objective):
+        function: ObjectiveFunction = objective
+        return function
+    found = type(objective).__name__
+    raise ExampleError(f"expected an objective function or names of objectives, found {found}")
 
 
 def _fitting(io: ExampleOutput, output: Array) -> DenseTargets | SparsePosteriors:
@@ -316,6 +369,6 @@ class ObjectiveSum:
     def __str__(self) -> str:
         text = f"{self.per_frame:.6g}"
         if self.auxiliary:
-            part = self.auxiliary / self.weight
+            part = self.auxiliary / self.weight if self.weight else float("nan")
             text += f" + {part:.6g} = {self.per_frame + part:.6g}"
         return f"{text} over {self.weight:.6g} frames in {self.minibatches} minibatches"

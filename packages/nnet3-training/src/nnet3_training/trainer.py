@@ -27,8 +27,9 @@ from nnet3_training.objectives import (
     GivenObjective,
     Objective,
     ObjectiveSum,
-    PreparesExamples,
     as_objective_function,
+    objectives_at,
+    prepared,
     takes_device_arrays,
 )
 from nnet3_training.options import TrainerOptions
@@ -101,7 +102,8 @@ class Trainer:
             RunError: an environment variable that says how products are computed has no such value;
                 or `trace` is not a `Tracer`, or was asked for on a device.
             TrainingError: the learning rate or l2 term of a component is infinite.
-            ExampleError: there is no objective of that name, or no output.
+            ExampleError: there is no objective of that name, or no output; or `objective` is
+                neither a function nor names.
         """
         options = options or TrainerOptions()
         if options.learning_rate is not None:
@@ -344,6 +346,11 @@ class Trainer:
     def train_minibatch(self, example: TrainingExample) -> dict[str, Objective]:
         """Makes one step.
 
+        If the objective or its derivative makes an error, the forward pass was done: parameters
+        are what they were, but the statistics of activations and the random numbers have moved on.
+        With backstitch the error may also come between the two steps. If you go on after an error
+        and want the bytes of a run without it, load a checkpoint.
+
         Args:
             example: The minibatch. Only the first minibatch of each shape is compiled.
 
@@ -351,7 +358,8 @@ class Trainer:
             The objective at each output, before the step.
 
         Raises:
-            ExampleError: the supervision does not fit the network.
+            ExampleError: this is no example, the supervision does not fit the network, or the
+                objective function gives something else than objectives.
             RunError: inputs, or derivatives of the objective, do not fit it, or are not finite.
             TrainingError: the objective is not finite: training has diverged.
             RequestError, NotComputableError, CompilationError: the outputs cannot be computed from
@@ -361,9 +369,7 @@ class Trainer:
         """
         for callback in self.callbacks:
             callback.before_minibatch(self)
-        objective: object = self.objective
-        if isinstance(objective, PreparesExamples):
-            example = objective.prepared(example)
+        example = prepared(self.objective, example)
         computer = self._computer(example)
         if self._is_backstitch():
             objectives = self._backstitch(computer, example)
@@ -446,7 +452,7 @@ class Trainer:
             {io.name: io.values for io in example.inputs},
             on_device=takes_device_arrays(self.objective),
         )
-        objectives = dict(self.objective(outputs, example))
+        objectives = objectives_at(self.objective, outputs, example)
         for name, objective in objectives.items():
             if not math.isfinite(objective.total):
                 raise TrainingError(self._diverged(name, objective))

@@ -13,6 +13,9 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from nnet3_training.errors import ExampleError
+from nnet3_training.example_arrays import array_of
+
 _HOST = -1
 
 
@@ -90,12 +93,19 @@ def float_array(values: Any) -> Any:
     Args:
         values: A NumPy array, or values that NumPy can read as one; or an array on a CUDA device
             (CuPy, PyTorch or another library), which stays there as a CuPy array.
+
+    Raises:
+        ExampleError: they are not an array of real numbers, or are masked.
     """
     arrays: Any = np
     if hasattr(values, "__cuda_array_interface__"):
         import cupy
 
         arrays = cupy
-    array = arrays.asarray(values)
+        array = arrays.asarray(values)
+    else:
+        array = array_of(values, "outputs (rows, pdfs)")
+    if array.dtype.kind not in "fiub":
+        raise ExampleError(f"expected outputs of real numbers, found {array.dtype}")
     wanted = np.float64 if array.dtype == np.float64 else np.float32
     return arrays.ascontiguousarray(array, dtype=wanted)

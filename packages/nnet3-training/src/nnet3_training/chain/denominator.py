@@ -88,10 +88,13 @@ class DenominatorGraph:
             num_pdfs: Number of pdfs.
 
         Raises:
-            ExampleError: the FST is empty, has a label that is not a pdf, or the probabilities of a
-                state sum to 0 or less, or to 100 or more.
+            ExampleError: the number of pdfs is not a positive integer; the FST is empty, has a
+                label that is not a pdf, or the probabilities of a state sum to 0 or less, or to 100
+                or more.
             FileError, ModelFileError: it cannot be read.
         """
+        if not isinstance(num_pdfs, int | np.integer) or num_pdfs < 1:
+            raise ExampleError(f"num_pdfs must be an integer >= 1 (got {num_pdfs!r})")
         fst = fst if isinstance(fst, Fst) else read_fst(fst)
         if not fst.num_states or not fst.num_arcs:
             raise ExampleError("the denominator FST has no arcs")

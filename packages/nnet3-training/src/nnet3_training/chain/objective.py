@@ -75,10 +75,14 @@ class ChainObjective:
             num_pdfs: The dimension of the output.
 
         Raises:
-            ExampleError: the FST has a label that is not a pdf, or is not an HMM.
+            ExampleError: the FST has a label that is not a pdf, or is not an HMM; or the options or
+                the number of pdfs are of another kind.
             FileError, ModelFileError: it cannot be read.
         """
-        self.options = options or ChainOptions()
+        chosen: object = ChainOptions() if options is None else options
+        if not isinstance(chosen, ChainOptions):
+            raise ExampleError(f"expected ChainOptions, found {type(chosen).__name__}")
+        self.options = chosen
         self.graph = DenominatorGraph(den_fst, num_pdfs)
         self.num_failed = 0
 
@@ -100,7 +104,8 @@ class ChainObjective:
             derivative: Whether derivatives are wanted.
 
         Raises:
-            ExampleError: the supervision is of another shape, or its paths are of another length.
+            ExampleError: the output is not an array of real numbers, or is masked; the supervision
+                is of another kind or shape, or its paths are of another length.
         """
         values = self._checked(supervision, output)
         modules = modules_of(values)
@@ -130,6 +135,8 @@ class ChainObjective:
         squares, highest, lowest = modules.numbers(
             [xp.vdot(values, values), values.max(), values.min()]
         )
+        if not math.isfinite(highest - lowest):  # where the denominator cut them off
+            return self._failed(supervision, values, total, derivative=derivative)
         result = posteriors = None
         if num.derivative is not None and den.derivative is not None:
             posteriors, result = num.derivative, den.derivative
@@ -152,7 +159,10 @@ class ChainObjective:
             is_sound=True,
         )
 
-    def _checked(self, supervision: ChainSupervision, output: Any) -> Any:
+    def _checked(self, supervision: object, output: Any) -> Any:
+        if not isinstance(supervision, ChainSupervision):
+            kind = type(supervision).__name__
+            raise ExampleError(f"expected a ChainSupervision, found {kind}")
         values = float_array(output)
         expected = (
             supervision.num_sequences * supervision.frames_per_sequence,
@@ -173,8 +183,8 @@ class ChainObjective:
         self.num_failed += 1
         zeros_like = modules_of(output).arrays.zeros_like
         _LOGGER.warning(
-            "The objective of a minibatch is %g, or its posteriors do not sum to one: "
-            "it counts as %g per frame, and its derivative as 0.", total, _FAILED
+            "The objective of a minibatch is %g, its posteriors do not sum to one, or an output is "
+            "not finite: it counts as %g per frame, and its derivative as 0.", total, _FAILED
         )  # fmt: skip
         return ChainResult(
             objective=_FAILED * supervision.total_weight,

@@ -7,6 +7,7 @@ from numbers import Real
 from typing import Any
 
 import attrs
+import numpy as np
 from nnet3_runtime_cuda import TrainingError
 
 
@@ -22,6 +23,11 @@ def _coefficient(default: float, *, is_share: bool = False) -> Any:
             raise TrainingError(f"{field.name} must be at least 0, and finite (got {value!r})")
 
     return attrs.field(default=default, validator=check)
+
+
+def _true_or_false(_: object, field: attrs.Attribute[Any], value: object) -> None:
+    if not isinstance(value, bool | np.bool_):
+        raise TrainingError(f"{field.name} must be True or False (got {value!r})")
 
 
 @attrs.frozen(kw_only=True)
@@ -41,11 +47,11 @@ class ChainOptions:
         apply_deriv_weights: Whether derivatives are multiplied by the weights of frames.
 
     Raises:
-        TrainingError: a number is out of range.
+        TrainingError: a number is out of range, or the switch is neither True nor False.
     """
 
     leaky_hmm_coefficient: float = _coefficient(1e-5, is_share=True)
     l2_regularize: float = _coefficient(0.0)
     out_of_range_regularize: float = _coefficient(0.01)
     xent_regularize: float = _coefficient(0.0)
-    apply_deriv_weights: bool = True
+    apply_deriv_weights: bool = attrs.field(default=True, validator=_true_or_false)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Iterable, Sequence
+from numbers import Real
 from typing import Self
 
 import attrs
@@ -12,20 +15,31 @@ import numpy.typing as npt
 from nnet3_training.chain.fsts.fst import EPSILON, Fst
 from nnet3_training.chain.fsts.operations import breadth_first, concatenated
 from nnet3_training.errors import ExampleError
+from nnet3_training.example_arrays import weights
 
 
 def _fsts(values: Iterable[Fst]) -> tuple[Fst, ...]:
     return tuple(values)
 
 
-def _weights(values: npt.ArrayLike) -> npt.NDArray[np.float32]:
-    array = np.array(values, dtype=np.float32)
-    array.flags.writeable = False
-    return array
-
-
 def _pdfs(values: Iterable[int]) -> tuple[int, ...]:
-    return tuple(int(value) for value in values)
+    try:
+        return tuple(map(operator.index, values))
+    except TypeError as error:
+        raise ExampleError(f"expected numbers of pdfs in alignment_pdfs: {error}") from error
+
+
+def _check(fst: object, label_dim: int) -> None:
+    """Raises an ExampleError if this is no FST of a supervision."""
+    if not isinstance(fst, Fst):
+        raise ExampleError(f"expected an Fst, found {type(fst).__name__}")
+    if not fst.is_acceptor:
+        raise ExampleError("the FST of a supervision must be an acceptor: labels of an arc differ")
+    largest = int(fst.labels.max(initial=0))
+    if largest > label_dim:
+        raise ExampleError(
+            f"the FST of a supervision has the label {largest}; expected at most {label_dim}"
+        )
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -59,13 +73,15 @@ class ChainSupervision:
     fst: Fst | None = None
     e2e_fsts: tuple[Fst, ...] = attrs.field(default=(), converter=_fsts)
     alignment_pdfs: tuple[int, ...] = attrs.field(default=(), converter=_pdfs)
-    deriv_weights: npt.NDArray[np.float32] = attrs.field(default=(), converter=_weights)
+    deriv_weights: npt.NDArray[np.float32] = attrs.field(default=(), converter=weights)
 
     def __attrs_post_init__(self) -> None:
         for name in ("num_sequences", "frames_per_sequence", "label_dim"):
-            if getattr(self, name) < 1:
-                raise ExampleError(f"{name} must be at least 1 (got {getattr(self, name)})")
-        if not (np.isfinite(self.weight) and self.weight >= 0.0):
+            value: object = getattr(self, name)
+            if not isinstance(value, int | np.integer) or value < 1:
+                raise ExampleError(f"{name} must be an integer, at least 1 (got {value!r})")
+        weight: object = self.weight
+        if not (isinstance(weight, Real) and 0.0 <= float(weight) < math.inf):
             raise ExampleError(f"weight must be at least 0 and finite (got {self.weight})")
         if (self.fst is None) != bool(self.e2e_fsts):
             raise ExampleError("a supervision has either one FST or one for each sequence")
@@ -75,27 +91,15 @@ class ChainSupervision:
                 f"{len(self.e2e_fsts)}"
             )
         for fst in self.fsts:
-            self._check(fst)
-        weights = self.deriv_weights
-        if weights.shape not in ((0,), (self.num_frames,)):
+            _check(fst, self.label_dim)
+        factors = self.deriv_weights
+        if factors.shape not in ((0,), (self.num_frames,)):
             raise ExampleError(
                 f"expected a weight for each of {self.num_frames} frames or none, found the shape "
-                f"{weights.shape}"
+                f"{factors.shape}"
             )
-        if not (np.isfinite(weights) & (weights >= 0.0)).all():
+        if not (np.isfinite(factors) & (factors >= 0.0)).all():
             raise ExampleError("the weight of a frame is negative or not finite")
-
-    def _check(self, fst: Fst) -> None:
-        if not fst.is_acceptor:
-            raise ExampleError(
-                "the FST of a supervision must be an acceptor: labels of an arc differ"
-            )
-        largest = int(fst.labels.max(initial=0))
-        if largest > self.label_dim:
-            raise ExampleError(
-                f"the FST of a supervision has the label {largest}; expected at most "
-                f"{self.label_dim}"
-            )
 
     @property
     def fsts(self) -> tuple[Fst, ...]:

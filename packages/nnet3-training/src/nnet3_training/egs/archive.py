@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import IO, TypeVar
 
+from nnet3_descriptors import ModelFileError
 from nnet3_descriptors.files import (
     Entry,
     Reader,
@@ -35,6 +36,14 @@ def key_bytes(key: object) -> bytes:
     return f"{key} ".encode()
 
 
+def check_readable(source: object) -> None:
+    """Raises a ModelFileError if this is no file that is open for reading."""
+    if not hasattr(source, "read"):
+        found = type(source).__name__
+        message = f"expected a path or a file open for reading bytes, found {found}"
+        raise ModelFileError(message, path=stream_name(source))
+
+
 def entries_of(source: ExampleSource, decode: Callable[[Reader], T]) -> Iterator[Entry[T]]:
     """The entries of an archive, in its order; only the one at hand is held in memory.
 
@@ -47,6 +56,7 @@ def entries_of(source: ExampleSource, decode: Callable[[Reader], T]) -> Iterator
         ModelFileError: it is not an archive of such objects; the error says where.
     """
     if not isinstance(source, str | os.PathLike):
+        check_readable(source)
         yield from _entries(source, stream_name(source), decode)
         return
     with open_file(source) as file:

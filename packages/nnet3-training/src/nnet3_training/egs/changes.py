@@ -13,11 +13,11 @@ from nnet3_descriptors.files import CompressedMatrix, compressed
 from nnet3_descriptors.indexes import IndexArray, N, T
 
 from nnet3_training.errors import ExampleError
+from nnet3_training.example_arrays import FloatArray
 from nnet3_training.examples import (
     DenseTargets,
     ExampleInput,
     ExampleOutput,
-    FloatArray,
     SparsePosteriors,
     StoredMatrix,
     TrainingExample,

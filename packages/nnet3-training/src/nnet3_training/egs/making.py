@@ -14,11 +14,11 @@ from nnet3_training.egs.c_random import CRandom, Random
 from nnet3_training.egs.changes import INPUT, IVECTOR, OUTPUT, with_compression
 from nnet3_training.egs.chunks import SplitOptions, UtteranceChunk, UtteranceSplitter
 from nnet3_training.errors import ExampleError
+from nnet3_training.example_arrays import FloatArray
 from nnet3_training.examples import (
     DenseTargets,
     ExampleInput,
     ExampleOutput,
-    FloatArray,
     SparsePosteriors,
     TrainingExample,
 )

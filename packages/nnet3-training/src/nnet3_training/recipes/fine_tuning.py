@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 from nnet3_descriptors import Nnet, set_test_mode, unvectorize, vectorize
@@ -21,7 +21,7 @@ from nnet3_training.trainer import Trainer
 def fine_tune(
     nnet: Nnet,
     training: ChainTraining,
-    examples: Sequence[TrainingExample],
+    examples: Iterable[TrainingExample],
     options: FineTuning | None = None,
     *,
     device: str = "cpu",
@@ -50,6 +50,7 @@ def fine_tune(
         TrainingError: a number of the options is out of range.
     """
     options = options or FineTuning()
+    examples = list(examples)
     if not examples:
         raise ExampleError("there are no examples to train on")
     trained = set_test_mode(nnet)

@@ -34,6 +34,7 @@ from nnet3_descriptors.files import (
 )
 
 from nnet3_training.chain.fsts.fst import Fst
+from nnet3_training.egs.archive import check_readable
 from nnet3_training.errors import ExampleError
 
 _MAGIC: Final = 2125659606
@@ -69,6 +70,7 @@ def read_fst(path: str | os.PathLike[str] | IO[bytes]) -> Fst:
     if isinstance(path, str | os.PathLike):
         reader = BinaryReader(memoryview(read_file(path)), os.fspath(path))
     else:
+        check_readable(path)
         reader = BinaryReader(memoryview(path.read()), stream_name(path))
     fst = read_binary_fst(reader)
     if reader.remaining:
