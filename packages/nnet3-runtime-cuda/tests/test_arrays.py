@@ -7,11 +7,11 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from nnet3_compiler import compile_computation
+from nnet3_compiler import NnetComputation, compile_computation
 from nnet3_descriptors import Nnet, parse_config, read_model, write_nnet
 from nnet3_descriptors.errors import ModelFileError
 from nnet3_graph import ComputationRequest, IoSpecification
-from nnet3_runtime_cuda import Model, NnetComputer, RunError, load
+from nnet3_runtime_cuda import Model, NnetComputer, ParallelComputer, RunError, load
 
 CONFIG = """
 input-node name=input dim=4
@@ -44,6 +44,14 @@ class Foreign:
     def __dlpack_device__(self) -> tuple[int, int]:
         """The processor."""
         return self._array.__dlpack_device__()
+
+
+class Refusing:
+    """A tensor that refuses to become an array, as those do that require gradients."""
+
+    def __array__(self, *_: object, **__: object) -> np.ndarray:
+        """Refuses."""
+        raise RuntimeError("it requires gradients")
 
 
 def network(config: str) -> Nnet:
@@ -151,6 +159,28 @@ class TestOtherArrays:
         """Errors pass on the other library's reason."""
         with pytest.raises(RunError, match=r"features for node 'input'.*: it requires gradients"):
             Model(network(CONFIG)).compute(Foreign(frames(5, 4), "it requires gradients"))
+
+    @pytest.mark.parametrize("threads", [1, 2])
+    def test_what_is_no_array(self, threads: int) -> None:
+        """Computers, too, say why a value cannot be read as an array."""
+        nnet = network(CONFIG)
+        request = ComputationRequest(
+            inputs=[IoSpecification.from_range("input", -2, 3, n=2)],
+            outputs=[IoSpecification.from_range("output", 0, 3, n=2)],
+        )
+
+        def compile(request: ComputationRequest) -> NnetComputation:
+            return compile_computation(nnet, request)
+
+        for computer in (
+            NnetComputer(nnet, compile(request), threads=threads),
+            ParallelComputer(nnet, compile, request, threads=threads),
+        ):
+            for values in (Refusing(), [[1.0, 2.0], [3.0]], Foreign(frames(10, 4), "no")):
+                with pytest.raises(RunError, match="expected an array of numbers: "):
+                    computer.forward({"input": values})
+            given = Foreign(frames(10, 4))
+            assert computer.forward({"input": given})["output"].shape == (6, 3)
 
     @pytest.mark.parametrize("dtype", ["f2", "f8", ">f4", "i1", "u2", "i8"])
     def test_types_of_numbers(self, dtype: str) -> None:

@@ -65,6 +65,8 @@ def test_no_loop_begins_again(rows: np.ndarray) -> None:
         ({"input": np.ones((3, 4))}, r"input 'input': expected the shape \(4, 4\), found \(3, 4\)"),
         ({"input": np.array([["a"] * 4] * 4)}, "expected real numbers"),
         ({"input": np.ma.masked_array(np.ones((4, 4)))}, "found a masked array"),
+        ({"input": [np.ma.masked_array(np.ones(4))] * 4}, "found a masked array"),
+        ({"input": [[1.0], [1.0, 2.0]]}, "input 'input': expected an array of numbers: "),
         ({"input": np.full((4, 4), np.nan)}, "expected finite numbers .* found nan in row 0"),
         ({"input": np.full((4, 4), 1e39)}, r"found 1e\+39 in row 0, column 0"),
         ({"ivector": np.ones((3, 4))}, "there is no input 'ivector' in this computation"),

@@ -27,6 +27,7 @@ from nnet3_runtime_reference import (
     UnsupportedComponentError,
     formula_of,
 )
+from numpy.typing import DTypeLike
 from programs import INPUT, OUTPUT, computation, identity
 
 SPLICED = """
@@ -221,10 +222,21 @@ def test_segments() -> None:
         ({"input": np.full((10, 2), "a")}, "input 'input': expected real numbers, found <U1"),
         (
             {"input": np.where(np.eye(10, 2), np.inf, 0)},
-            "input 'input': expected finite numbers, found inf in row 0, column 0",
+            "input 'input': expected finite numbers of float64, found inf in row 0, column 0",
+        ),
+        (
+            {"input": np.full((10, 2), np.finfo(np.longdouble).max)},
+            "input 'input': expected finite numbers of float64, found .* in row 0, column 0",
+        ),
+        (
+            {"input": [np.ma.masked_array(np.ones(2))] * 10},
+            "input 'input': expected an array of numbers, found a masked array",
+        ),
+        (
+            {"input": [[1.0, 2.0], [3.0]]},
+            r"input 'input': expected an array of numbers: setting an array [\s\S]*",
         ),
     ],
-    ids=["missing", "unknown", "shape", "masked", "text", "infinite"],
 )
 def test_inputs_that_do_not_fit(given: dict[str, object], message: str) -> None:
     """Inputs that do not fit are refused by name, without an effect on the computer."""
@@ -237,6 +249,21 @@ def test_inputs_that_do_not_fit(given: dict[str, object], message: str) -> None:
     with pytest.raises(RunError, match=f"^{message}$"):
         computer.forward(given)
     assert computer.backward({"output": np.ones((8, 3))})["input"].shape == (10, 2)
+
+
+def test_numbers_fit_the_precision() -> None:
+    """In float32 a number that overflows there is refused: it would compute as infinity."""
+    computer = spliced_computer(dtype=np.float32)
+
+    with pytest.raises(RunError, match=r"finite numbers of float32, found 1e\+39 in row 0"):
+        computer.forward({"input": np.full((10, 2), 1e39)})
+
+
+@pytest.mark.parametrize("dtype", ["half precision", np.float16, int])
+def test_other_precisions(dtype: DTypeLike) -> None:
+    """There are two precisions; anything else is refused."""
+    with pytest.raises(RunError, match="the dtype must be float32 or float64"):
+        spliced_computer(dtype=dtype)
 
 
 def test_passes_that_are_not_there() -> None:

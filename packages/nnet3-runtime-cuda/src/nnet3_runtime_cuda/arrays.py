@@ -17,6 +17,9 @@ FloatArray = npt.NDArray[np.float32]
 DLPACK_CUDA, DLPACK_CUDA_MANAGED = 2, 13
 """Kinds of device, as `__dlpack_device__` gives them."""
 
+UNREADABLE = (BufferError, RuntimeError, TypeError, ValueError)
+"""The errors of objects that cannot be read as arrays."""
+
 
 def is_on_cuda(value: object) -> bool:
     """Whether an object says that it is an array on a CUDA device."""
@@ -131,10 +134,14 @@ def on_host(value: Any) -> npt.NDArray[Any]:
     """
     if isinstance(value, np.ndarray):
         return value
-    if is_on_cuda(value):
+    try:
+        is_elsewhere = is_on_cuda(value)
+        if not is_elsewhere and hasattr(value, "__array__"):
+            return np.asarray(value)
+    except UNREADABLE as error:
+        raise RunError(f"an array: expected an array of numbers: {error}") from error
+    if is_elsewhere:
         raise RunError("an array is on a CUDA device, the network is on the processor")
-    if hasattr(value, "__array__"):
-        return np.asarray(value)
     return as_array(value, "an array")
 
 
@@ -154,7 +161,7 @@ def as_array(values: Any, what: str) -> npt.NDArray[Any]:
             if isinstance(values, np.ndarray) or not hasattr(values, "__dlpack__"):
                 return np.asarray(values)
             return np.from_dlpack(values)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+    except UNREADABLE as error:
         raise RunError(f"{what}: expected an array of numbers: {error}") from error
     raise RunError(
         f"{what}: expected an array in the memory of the processor, found one on a device "

@@ -158,14 +158,12 @@ def _checked(segment: _Session, given: Mapping[str, ArrayLike]) -> dict[str, Arr
     for name, shape in segment.shapes.items():
         if name not in given:
             raise RunError(f"input '{name}' is missing; expected an array of shape {shape}")
-        if is_masked(given[name]):
-            raise RunError(f"input '{name}': expected an array of numbers, found a masked array")
-        array = np.asarray(given[name])
+        array = _array(given[name], name)
         if array.dtype.kind not in "fiu":
             raise RunError(f"input '{name}': expected real numbers, found {array.dtype}")
         if array.shape != shape:
             raise RunError(f"input '{name}': expected the shape {shape}, found {array.shape}")
-        with np.errstate(over="ignore"):
+        with np.errstate(all="ignore"):
             arrays[name] = np.ascontiguousarray(array, dtype=np.float32)
         bad = np.argwhere(~np.isfinite(arrays[name]))
         if len(bad):
@@ -175,6 +173,21 @@ def _checked(segment: _Session, given: Mapping[str, ArrayLike]) -> dict[str, Arr
                 f"{array[row, column]} in row {row}, column {column}"
             )
     return arrays
+
+
+def _array(values: ArrayLike, name: str) -> NDArray[Any]:
+    """Returns the values of an input as an array.
+
+    Raises:
+        RunError: they are masked, as a whole or by rows, or cannot be read as an array.
+    """
+    rows = values if isinstance(values, list | tuple) else ()
+    if any(map(is_masked, (values, *rows))):
+        raise RunError(f"input '{name}': expected an array of numbers, found a masked array")
+    try:
+        return np.asarray(values)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise RunError(f"input '{name}': expected an array of numbers: {error}") from error
 
 
 def _check_mapping(given: object) -> None:

@@ -18,7 +18,7 @@ from nnet3_compiler import (
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.components import UpdatableComponent
 from nnet3_descriptors.values import is_masked
-from numpy.typing import ArrayLike, DTypeLike
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from nnet3_runtime_reference.commands import execute
 from nnet3_runtime_reference.draws import Array, Draws
@@ -90,12 +90,11 @@ class ReferenceComputer:
             UnsupportedComponentError: a component type has no formula here.
             RunError: the dtype is neither of these.
         """
-        if np.dtype(dtype) not in (np.float32, np.float64):
-            raise RunError(f"the dtype must be float32 or float64 (got {np.dtype(dtype)})")
+        precision = _precision(dtype)
         computation.check_network(nnet)
         for component in nnet.components:
             formula_of(component)
-        self._state = State(nnet, computation, np.dtype(dtype), draws or Draws())
+        self._state = State(nnet, computation, precision, draws or Draws())
         ends = [end + 1 for end in computation.segment_ends] or [len(computation.commands)]
         starts = [0, *ends[:-1]]
         self._forward = [
@@ -133,12 +132,13 @@ class ReferenceComputer:
             computer.
 
         Raises:
-            RunError: an input is missing, unknown, of another shape, or not finite.
+            RunError: an input is missing, unknown, masked, of another shape, or not finite in the
+                dtype of the computer.
             ComputationError: a command cannot be run; the message names it.
         """
         is_done = self._next == len(self._forward)
         segment = self._forward[(self._loops_to or 0) if is_done else self._next]
-        given = _checked(segment, inputs, "input")
+        given = _checked(segment, inputs, "input", self._state.dtype)
         if is_done:
             if self._loops_to is None:
                 self.reset()
@@ -163,14 +163,14 @@ class ReferenceComputer:
 
         Raises:
             RunError: there is no backward pass, or no forward pass ran before it, or a derivative
-                is missing, unknown, of another shape, or not finite.
+                is missing, unknown, masked, of another shape, or not finite.
             ComputationError: a command cannot be run; the message names it.
         """
         if self._rest.is_silent:
             raise RunError("the computation was compiled without a backward pass")
         if not self._can_run_backward:
             raise RunError("backward() needs a forward() before it, one for each")
-        given = _checked(self._rest, output_derivatives, "output derivative")
+        given = _checked(self._rest, output_derivatives, "output derivative", self._state.dtype)
         self._can_run_backward = False
         self._state.forget_gradients()
         return self._run(self._rest, given)
@@ -233,8 +233,21 @@ class ReferenceComputer:
         return self._state.provided
 
 
-def _checked(segment: _Segment, given: Mapping[str, ArrayLike], what: str) -> dict[str, Array]:
-    """Returns the inputs of a segment as arrays.
+def _precision(dtype: DTypeLike) -> np.dtype[Any]:
+    """Returns the dtype that is meant; raises a RunError unless it is float32 or float64."""
+    try:
+        found: np.dtype[Any] = np.dtype(dtype)
+    except (TypeError, ValueError):
+        raise RunError(f"the dtype must be float32 or float64 (got {dtype!r})") from None
+    if found not in (np.float32, np.float64):
+        raise RunError(f"the dtype must be float32 or float64 (got {found})")
+    return found
+
+
+def _checked(
+    segment: _Segment, given: Mapping[str, ArrayLike], what: str, dtype: np.dtype[Any]
+) -> dict[str, Array]:
+    """Returns the inputs of a segment as arrays, finite in a precision.
 
     Raises:
         RunError: see `ReferenceComputer.forward`.
@@ -248,21 +261,35 @@ def _checked(segment: _Segment, given: Mapping[str, ArrayLike], what: str) -> di
     for name, shape in segment.accepted.items():
         if name not in given:
             raise RunError(f"{what} '{name}' is missing; expected an array of shape {shape}")
-        if is_masked(given[name]):
-            raise RunError(f"{what} '{name}': expected an array of numbers, found a masked array")
-        arrays[name] = array = np.asarray(given[name])
+        arrays[name] = array = _array(given[name], f"{what} '{name}'")
         if array.dtype.kind not in "fiu":
             raise RunError(f"{what} '{name}': expected real numbers, found {array.dtype}")
         if array.shape != shape:
             raise RunError(f"{what} '{name}': expected the shape {shape}, found {array.shape}")
-        bad = np.argwhere(~np.isfinite(array))
+        with np.errstate(all="ignore"):
+            bad = np.argwhere(~np.isfinite(array.astype(dtype, copy=False)))
         if len(bad):
             row, column = bad[0].tolist()
             raise RunError(
-                f"{what} '{name}': expected finite numbers, found {array[row, column]} in row "
-                f"{row}, column {column}"
+                f"{what} '{name}': expected finite numbers of {dtype}, found {array[row, column]} "
+                f"in row {row}, column {column}"
             )
     return arrays
+
+
+def _array(values: ArrayLike, what: str) -> NDArray[Any]:
+    """Returns the caller's values as an array.
+
+    Raises:
+        RunError: they are masked, as a whole or by rows, or cannot be read as an array.
+    """
+    rows = values if isinstance(values, list | tuple) else ()
+    if any(map(is_masked, (values, *rows))):
+        raise RunError(f"{what}: expected an array of numbers, found a masked array")
+    try:
+        return np.asarray(values)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise RunError(f"{what}: expected an array of numbers: {error}") from error
 
 
 def _check_mapping(given: object, what: str) -> None:

@@ -15,7 +15,7 @@ from nnet3_descriptors import Nnet, Nnet3Error
 from nnet3_descriptors.components import Component, CompositeComponent
 from nnet3_graph import ComputationRequest, IoSpecification
 
-from nnet3_runtime_cuda.arrays import FloatArray, checked_arrays
+from nnet3_runtime_cuda.arrays import FloatArray, checked_arrays, on_host
 from nnet3_runtime_cuda.computer import NnetComputer
 from nnet3_runtime_cuda.cpu.threads.blas_threads import LIMIT
 from nnet3_runtime_cuda.device import DeviceNnet
@@ -120,7 +120,7 @@ class ParallelComputer:
         if self._workers is None or not others:
             return first.forward(inputs)
         shapes = {io.name: self._shape(io) for io in self._request.inputs}
-        arrays = checked_arrays(shapes, inputs, "input", np.asarray)
+        arrays = checked_arrays(shapes, inputs, "input", on_host)
         given = dict(zip(shapes, arrays, strict=True))
         outputs = {
             io.name: np.empty(self._shape(io), dtype=np.float32) for io in self._request.outputs
