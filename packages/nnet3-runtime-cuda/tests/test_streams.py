@@ -61,6 +61,16 @@ output-node name=output input=affine
 """
 
 
+OVERFLOWING = """
+input-node name=input dim=4
+component name=sum type=LinearComponent input-dim=8 output-dim=4
+component-node name=sum component=sum input=Append(input, IfDefined(Offset(sum, -1)))
+component name=sigmoid type=SigmoidComponent dim=4
+component-node name=sigmoid component=sigmoid input=sum
+output-node name=output input=sigmoid
+"""
+
+
 def network(config: str) -> Nnet:
     """A network with random parameters."""
     return parse_config(config, rng=np.random.default_rng(3))
@@ -388,6 +398,39 @@ class TestManySequences:
         assert_same(stream.push(good, sequence="good"), model.compute(np.concatenate([good, good])))
         assert_same(stream.finish("other"), model.compute(good))
 
+    def test_a_state_that_overflows(self) -> None:
+        """A sequence that hands on an infinite value ends at its next chunk, beside others."""
+        nnet = network(OVERFLOWING)
+        weights = np.hstack([np.eye(4), 1e10 * np.eye(4)]).astype(np.float32)
+        model = Model(nnet.with_state_dict({"sum.params": weights}))
+        stream = model.stream(frames_per_chunk=5, sequences=2)
+        zeros, ones = np.zeros((5, 4)), np.ones((5, 4))
+        first = stream.push_many({"good": zeros, "bad": ones})
+        with pytest.raises(RunError, match="the state of node 'sum' of sequence 'bad' overflowed"):
+            stream.push_many({"good": zeros, "bad": ones})
+
+        assert np.isfinite(first["bad"]).all()
+        assert stream.open_sequences == ("good",)
+        assert stream.frames_to_outputs("good") == 0
+        assert len(stream.push(zeros, sequence="good")) == 10
+        assert stream.frames_to_outputs("good") == 5
+
+    def test_names_have_hashes(self) -> None:
+        """A name that cannot be one is refused."""
+        stream = Model(network(TDNN)).stream()
+        stream.push(frames(3))
+        state = stream.state()
+        for use in (
+            lambda: stream.push(frames(3), sequence=["call 7"]),
+            lambda: stream.finish(["call 7"]),
+            lambda: stream.reset(["call 7"]),
+            lambda: stream.state(["call 7"]),
+            lambda: stream.resume(state, ["call 7"]),
+            lambda: stream.frames_to_outputs(["call 7"]),
+        ):
+            with pytest.raises(RunError, match="unhashable type: 'list'"):
+                use()
+
 
 class TestStates:
     """States that are stored, sent, and continued."""
@@ -410,6 +453,42 @@ class TestStates:
         one.resume(StreamState.from_bytes(data), "the last")
 
         assert_same(np.concatenate([*parts, one.finish("the last")]), expected)
+
+    def test_they_do_not_change(self) -> None:
+        """A state is read-only, and a copy of the arrays that it is made of."""
+        model = Model(network(RECURRENT))
+        stream = model.stream(frames_per_chunk=6)
+        stream.push(frames(20))
+        state = stream.state()
+        own = state.frames.copy()
+        changed = attrs.evolve(state, frames=own)
+        own[...] = 0.0
+        other = model.stream(frames_per_chunk=6)
+        other.resume(changed)
+
+        arrays = (state.frames, state.ivectors, state.read_times, state.states[0].rows)
+        assert not any(array.flags.writeable for array in arrays)
+        assert_same(other.push(frames(20)), stream.push(frames(20)))
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"frames": [[0.0] * 4]},
+            {"num_chunks": "1"},
+            {"num_frames": 2.5},
+            {"states": None},
+            {"states": (1,)},
+            {"read_times": np.zeros(0, np.int32)},
+        ],
+        ids=str,
+    )
+    def test_values_of_other_kinds(self, change: dict[str, object]) -> None:
+        """A state is not made of anything but its arrays and counts."""
+        stream = Model(network(RECURRENT)).stream(frames_per_chunk=6)
+        stream.push(frames(20))
+
+        with pytest.raises(RunError, match="an array of another form, or no count"):
+            attrs.evolve(stream.state(), **change)
 
     def test_another_process(self, tmp_path: Path) -> None:
         """A sequence can begin in one process and end in another."""
@@ -454,6 +533,7 @@ numpy.save(f"{folder}/outputs.npy", numpy.concatenate(outputs))
             {"states": ()},
             {"frames": state.frames[:0]},
             {"frames": state.frames[:, :2]},
+            {"frames": state.frames * np.float32(np.nan)},
             {"num_chunks": 0},
             {"ivectors": np.zeros((0, 3), np.float32)},
         ):

@@ -174,7 +174,7 @@ class StreamProgram:
 
     @cached_property
     def digest(self) -> str:
-        """A digest of the network, all its parameters, and the options of streams.
+        """A digest of the network, all its parameters, and the inputs of its chunks.
 
         A program refuses states with another digest.
         """

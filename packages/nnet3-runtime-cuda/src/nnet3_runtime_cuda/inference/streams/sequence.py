@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from nnet3_runtime_cuda.arrays import FloatArray
@@ -67,6 +69,11 @@ class Sequence:
             self._frames.repeat_last(max(self._needed(num_chunks - 1) - self._frames.end, 0))
 
     # ---- chunks ----
+
+    @property
+    def handed_on(self) -> Mapping[str, FloatArray]:
+        """The values of component nodes that the last chunk handed on to the next one."""
+        return self._state
 
     @property
     def _next(self) -> ChunkInputs:
@@ -140,14 +147,12 @@ class Sequence:
             digest=self._program.digest,
             num_chunks=self.num_chunks,
             num_frames=self.num_frames,
-            frames=np.array(frames.window(frames.begin, frames.end)),
+            frames=frames.window(frames.begin, frames.end),
             ivector_times=np.array([time for time, _ in ivectors.given], np.int64),
             ivectors=ivectors.matrix(row for _, row in ivectors.given),
             read_times=np.array([*ivectors.read], np.int64),
             read_ivectors=ivectors.matrix(ivectors.read.values()),
-            states=tuple(
-                NodeRows(node=node, rows=np.array(rows)) for node, rows in self._state.items()
-            ),
+            states=tuple(NodeRows(node=node, rows=rows) for node, rows in self._state.items()),
         )
 
     @classmethod
@@ -174,8 +179,10 @@ class Sequence:
         read = zip(state.read_times.tolist(), state.read_ivectors, strict=True)
         sequence._ivectors.read = dict(read)
         sequence._state = {each.node: each.rows for each in state.states}
+        values = (state.frames, state.ivectors, state.read_ivectors)
         if not (
-            (is_new or begin <= min(first, state.num_frames - 1))
+            all(np.isfinite(array).all() for array in values)
+            and (is_new or begin <= min(first, state.num_frames - 1))
             and (is_new or sequence.has_ivector or not program.ivector_dim)
             and state.frames.shape[1] == program.dim
             and state.ivectors.shape[1] == state.read_ivectors.shape[1] == program.ivector_dim

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
@@ -73,8 +74,14 @@ class Stream:
         return tuple(self._open)
 
     def frames_to_outputs(self, sequence: Hashable = None) -> int:
-        """The number of frames of a sequence that must come before the next outputs, at least 1."""
-        found = self._open.get(sequence)
+        """The number of frames of a sequence that must come before the next outputs.
+
+        It is at least 1, or 0 if outputs wait because a call of `push_many` failed.
+
+        Raises:
+            RunError: the name has no hash.
+        """
+        found = self._open.get(_hashable(sequence))
         return (found or Sequence(self._program)).num_missing
 
     # ---- frames ----
@@ -100,8 +107,8 @@ class Stream:
         Raises:
             RunError: see `push_many`.
         """
-        ivectors = {} if ivector is None else {sequence: ivector}
-        return self.push_many({sequence: frames}, ivectors)[sequence]
+        ivectors = {} if ivector is None else {_hashable(sequence): ivector}
+        return self.push_many({_hashable(sequence): frames}, ivectors)[sequence]
 
     def finish(self, sequence: Hashable = None) -> FloatArray:
         """Ends a sequence: its last frame is repeated as often as the network needs frames.
@@ -138,8 +145,9 @@ class Stream:
         Raises:
             RunError: frames or an i-vector are of another dimension, or not finite, or an i-vector
                 is missing or not wanted, or an argument is of another kind: nothing has changed
-                then. Or a value of an output, scaled or not, is not finite: then this sequence
-                ends, and the other sequences get their outputs with the next call.
+                then. Or a value of an output, scaled or not, or a value that a chunk hands on to
+                the next, is not finite: then this sequence ends, and the other sequences get their
+                outputs with the next call.
             DeviceMemoryError: the device lacks memory.
         """
         ivectors, ended = {} if ivectors is None else ivectors, _names(finished)
@@ -169,8 +177,12 @@ class Stream:
         return outputs
 
     def reset(self, sequence: Hashable = None) -> None:
-        """Forgets a sequence without its last outputs; the next push begins it anew."""
-        self._open.pop(sequence, None)
+        """Forgets a sequence without its last outputs; the next push begins it anew.
+
+        Raises:
+            RunError: the name has no hash.
+        """
+        self._open.pop(_hashable(sequence), None)
 
     # ---- states ----
 
@@ -178,13 +190,14 @@ class Stream:
         """The state of a sequence, as a value that can be saved and sent.
 
         A stream of the same model with the same options continues from it (`resume`), in any
-        process. Outputs are the same; on another machine, up to rounding.
+        process; `sequences` and the options of scores may differ. Outputs are the same; on another
+        machine, up to rounding.
 
         Raises:
             RunError: there is no such sequence, or it has outputs that were not handed out because
                 a call of `push_many` failed.
         """
-        found = self._open.get(sequence)
+        found = self._open.get(_hashable(sequence))
         if found is None:
             raise RunError(f"there is no sequence {sequence!r}")
         if found.outputs:
@@ -202,7 +215,7 @@ class Stream:
             RunError: there is a sequence of this name; or the state is of another network or other
                 options, or is damaged.
         """
-        if sequence in self._open:
+        if _hashable(sequence) in self._open:
             raise RunError(f"there is a sequence {sequence!r}; reset() it first")
         if not isinstance(state, StreamState):
             raise RunError(f"expected a StreamState, found {type(state).__name__}")
@@ -227,15 +240,16 @@ class Stream:
 
     def _compute_chunk(self, number: int, names: list[Hashable]) -> None:
         """Computes the next chunk of some sequences together."""
+        for name in names:
+            with self._ending(name):
+                for node, rows in self._open[name].handed_on.items():
+                    check_output(rows, f"the state of node '{node}'{_of(name)}")
         results = self._program.run(number, [self._open[name].inputs() for name in names])
         for name, (output, state) in zip(names, results, strict=True):
             self._open[name].advance(output, state)
         for name, (output, _) in zip(names, results, strict=True):
-            try:
+            with self._ending(name):
                 check_output(output, f"the output of node '{OUTPUT}'{_of(name)}")
-            except RunError:
-                del self._open[name]
-                raise
 
     def _taken(self, name: Hashable) -> FloatArray:
         """The outputs of a sequence that have not been handed out, as scores."""
@@ -245,12 +259,18 @@ class Stream:
             return np.empty((0, self._program.output_dim), np.float32)
         rows = outputs[0] if len(outputs) == 1 else np.concatenate(outputs)
         scores = self._score_options.apply(rows, self._priors)
-        try:
+        with self._ending(name):
             check_output(scores, f"what was made of the output{_of(name)} (scale, exponential)")
+        return scores
+
+    @contextmanager
+    def _ending(self, name: Hashable) -> Iterator[None]:
+        """Ends a sequence whose values turn out not to be finite."""
+        try:
+            yield
         except RunError:
             del self._open[name]
             raise
-        return scores
 
     # ---- checks ----
 
@@ -292,6 +312,19 @@ def _names(finished: object) -> list[Hashable]:
         return list(dict.fromkeys(names))
     except TypeError as error:
         raise RunError(f"finished: expected names of sequences: {error}") from error
+
+
+def _hashable(name: Hashable) -> Hashable:
+    """The name of a sequence.
+
+    Raises:
+        RunError: it cannot be one, because it has no hash.
+    """
+    try:
+        hash(name)
+    except TypeError as error:
+        raise RunError(f"expected the name of a sequence: {error}") from error
+    return name
 
 
 def _check_mapping(values: object, what: str) -> None:
