@@ -399,6 +399,27 @@ def test_utterances_without_ivectors() -> None:
         next(results)
 
 
+def test_tables_of_ivectors() -> None:
+    """I-vectors are a mapping by key, so a key needs a hash."""
+    model, [(_, features)] = Model(network(FEED_FORWARD)), utterances([20])
+    for name in ("ivectors", "online_ivectors"):
+        with pytest.raises(RunError, match=f"{name}: expected a mapping from keys to arrays"):
+            model.compute_many([("a", features)], **{name: [np.zeros(3)]})
+        with pytest.raises(RunError, match="of this key: unhashable type"):
+            next(model.compute_many([([], features)], **{name: {}}))
+
+
+def test_integers_of_numpy() -> None:
+    """Options may be integers of NumPy."""
+    model, items = Model(network(recurrent(-1))), utterances([20, 31])
+    options = {"frames_per_chunk": 9, "frame_subsampling_factor": 3, "minibatch_size": 2}
+    expected = dict(model.compute_many(items, **options))
+    found = dict(model.compute_many(items, **{key: np.int64(n) for key, n in options.items()}))
+
+    for key, _ in items:
+        np.testing.assert_array_equal(found[key], expected[key])
+
+
 @pytest.mark.parametrize(
     ("items", "message"),
     [

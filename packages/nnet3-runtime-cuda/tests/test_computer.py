@@ -232,6 +232,14 @@ def test_sums_that_overflow_are_no_error() -> None:
     computer.forward({"input": large})
 
 
+def test_settings_of_numpy() -> None:
+    """A run does not depend on what NumPy does about underflow."""
+    computer = affine_computer()
+    with np.errstate(all="raise"):
+        computer.forward({"input": random(ROWS, 4).astype(np.float64) * 1e-300})
+        computer.backward({"output": random(ROWS, 3).astype(np.float64) * 1e-300})
+
+
 def test_backward_needs_forward() -> None:
     """Each backward pass needs a new forward pass."""
     computer = affine_computer()

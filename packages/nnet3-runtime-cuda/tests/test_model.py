@@ -330,11 +330,33 @@ class TestErrors:
         with pytest.raises(RunError, match=f"'acoustic_scale' must be .* {re.escape(repr(scale))}"):
             Model(network(TDNN)).compute(frames(5), acoustic_scale=scale)
 
+    def test_settings_of_numpy(self) -> None:
+        """Neither results nor errors depend on what NumPy does about overflow and underflow."""
+        nnet, priors = network(TDNN), [0.5, 1e-300, 0.2]
+        outputs = Model(nnet).compute(frames(60))
+        scale = -88.0 / outputs.flat[np.abs(outputs).argmax()]  # exp(-88) is not a normal number
+        expected = Model(nnet).compute(frames(60), acoustic_scale=scale, apply_exp=True)
+        with np.errstate(all="raise"):
+            model = Model(nnet, priors=priors)
+            stream = model.stream(acoustic_scale=scale, apply_exp=True)
+            small = frames(60).astype(np.float64) * 1e-300
+            [(_, found)] = model.compute_many([("a", small)], acoustic_scale=np.float16(1e-5))
+            with pytest.raises(RunError, match="prior 1 must be a positive number"):
+                model.compute(small, use_priors=True)
+            again = model.compute(frames(60), acoustic_scale=scale, apply_exp=True)
+            streamed = stream.push(frames(60))
+
+        assert len(found) == 60
+        np.testing.assert_array_equal(again, expected)
+        np.testing.assert_allclose(streamed, expected[: len(streamed)], rtol=1e-4)
+
     @pytest.mark.parametrize("name", ["use_priors", "apply_exp"])
     def test_switches(self, name: str) -> None:
         """A switch is True or False; the word "no" does not count as True."""
         with pytest.raises(RunError, match=f"'{name}' must be True or False .got 'no'"):
             Model(network(TDNN)).compute(frames(5), **{name: "no"})
+        with pytest.raises(RunError, match=r"'pad_input' must be True or False .got 'no'"):
+            Model(network(TDNN)).xvector(frames(5), pad_input="no")
 
     def test_nodes(self) -> None:
         """The network must have the nodes that the tool uses."""

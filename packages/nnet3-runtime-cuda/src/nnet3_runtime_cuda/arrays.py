@@ -193,7 +193,8 @@ def as_matrix(values: npt.ArrayLike, node: str, what: str, dim: int) -> FloatArr
             f"{what} for node '{node}': expected dimension {dim}, found {array.shape[1]}"
         )
     check_float32(array, f"{what} for node '{node}'")
-    return np.ascontiguousarray(array, dtype=np.float32)
+    with running():
+        return np.ascontiguousarray(array, dtype=np.float32)
 
 
 def as_vector(values: npt.ArrayLike, what: str, dim: int) -> FloatArray:
@@ -205,7 +206,8 @@ def as_vector(values: npt.ArrayLike, what: str, dim: int) -> FloatArray:
     array = as_array(values, what)
     if array.dtype.kind not in "fiu":
         raise RunError(f"{what}: expected a vector of dimension {dim}, found {array.dtype}")
-    vector = np.asarray(array, dtype=np.float32)
+    with running():
+        vector = np.asarray(array, dtype=np.float32)
     if vector.shape != (dim,):
         raise RunError(f"{what}: expected a vector of dimension {dim}, found {vector.shape}")
     return vector

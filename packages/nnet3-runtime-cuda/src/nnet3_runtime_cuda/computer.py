@@ -237,9 +237,9 @@ class NnetComputer:
         self, segment: Segment, arrays: Sequence[Any], *, on_device: bool = False
     ) -> dict[str, FloatArray]:
         transfer = self._program.transfer
-        for port, array in zip(segment.inputs, arrays, strict=True):
-            transfer.put(array, port.view)
         with running():
+            for port, array in zip(segment.inputs, arrays, strict=True):
+                transfer.put(array, port.view)
             for call in segment.calls:
                 call()
         # By default the results go to the place that the values came from.

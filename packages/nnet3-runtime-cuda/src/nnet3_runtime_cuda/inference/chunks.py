@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Iterator
 from numbers import Integral
+from typing import Any
 
 import attrs
 import numpy as np
@@ -44,6 +45,16 @@ def check_frames(
         if int(value) > most:
             wanted = f"an integer <= {most}"
     raise RunError(f"'{name}' must be {wanted} (got {value!r})")
+
+
+def as_int(value: object) -> object:
+    """An integer of NumPy as one of Python, which has all methods, and so equal digests."""
+    return int(value) if isinstance(value, Integral) else value
+
+
+def _frames(default: int) -> Any:
+    """A field for a number of frames; `__attrs_post_init__` checks it."""
+    return attrs.field(default=default, converter=as_int)
 
 
 def memory_of_machine() -> float:
@@ -95,13 +106,13 @@ class ChunkOptions:
         RunError: a value is out of range.
     """
 
-    frames_per_chunk: int = 50
-    frame_subsampling_factor: int = 1
-    extra_left_context: int = 0
-    extra_right_context: int = 0
-    extra_left_context_initial: int = -1
-    extra_right_context_final: int = -1
-    online_ivector_period: int = 0
+    frames_per_chunk: int = _frames(50)
+    frame_subsampling_factor: int = _frames(1)
+    extra_left_context: int = _frames(0)
+    extra_right_context: int = _frames(0)
+    extra_left_context_initial: int = _frames(-1)
+    extra_right_context_final: int = _frames(-1)
+    online_ivector_period: int = _frames(0)
 
     def __attrs_post_init__(self) -> None:
         """Checks the ranges."""

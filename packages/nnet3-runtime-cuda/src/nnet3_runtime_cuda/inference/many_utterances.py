@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from nnet3_runtime_cuda.arrays import as_array
@@ -48,6 +48,30 @@ def pairs_of(items: Any) -> Iterator[tuple[str, Any]]:
             )
         key, features = item
         yield key, features
+
+
+def check_table(table: object, name: str) -> None:
+    """Raises a RunError if the values of utterances are not given by their keys."""
+    if table is not None and not isinstance(table, Mapping):
+        found = type(table).__name__
+        raise RunError(f"{name}: expected a mapping from keys to arrays, found {found}")
+
+
+def value_of(table: Mapping[str, Any] | None, key: str, what: str) -> Any:
+    """The value of an utterance; None without a table.
+
+    Raises:
+        RunError: the table has none, or the key has no hash.
+    """
+    if table is None:
+        return None
+    try:
+        is_there = key in table
+    except TypeError as error:
+        raise RunError(f"there is no {what} of this key: {error}") from error
+    if not is_there:
+        raise RunError(f"there is no {what} of this key")
+    return table[key]
 
 
 def for_each(values: Any, count: int, what: str) -> list[Any]:

@@ -29,10 +29,12 @@ from nnet3_runtime_cuda.inference.chunk_work import ChunkNetwork, chunk_work
 from nnet3_runtime_cuda.inference.chunks import ChunkOptions
 from nnet3_runtime_cuda.inference.computer_pool import ComputerPool
 from nnet3_runtime_cuda.inference.many_utterances import (
+    check_table,
     for_each,
     is_batch,
     pairs_of,
     utterances_of,
+    value_of,
 )
 from nnet3_runtime_cuda.inference.output_scores import ScoreOptions
 from nnet3_runtime_cuda.inference.segment_work import segment_work
@@ -286,8 +288,8 @@ class Model:
         Raises:
             RunError: features or i-vectors are missing, empty, masked, of another dimension, or not
                 finite; the number of i-vectors is not that of utterances; online i-vectors end too
-                soon; an option is out of range, or needs more memory than is free; priors are
-                missing, or have no logarithm; or a value of the output, scaled or not, is not
+                soon; an option is out of range, or needs more memory than the machine has; priors
+                are missing, or have no logarithm; or a value of the output, scaled or not, is not
                 finite.
             UnsupportedComponentError: the network has a component of a type that is not
                 implemented.
@@ -429,21 +431,21 @@ class Model:
         )
         score_options.check(self.priors)
         batch_options = BatchOptions(memory=memory, minibatch_size=minibatch_size)
+        check_table(ivectors, "ivectors")
+        check_table(online_ivectors, "online_ivectors")
 
         def work(key: str, features: npt.ArrayLike) -> Work:
-            for name, table in (("i-vector", ivectors), ("online i-vectors", online_ivectors)):
-                if table is not None and key not in table:
-                    raise RunError(f"there is no {name} of this key")
             return self.compute_work(
                 features,
-                None if ivectors is None else ivectors[key],
-                None if online_ivectors is None else online_ivectors[key],
+                value_of(ivectors, key, "i-vector"),
+                value_of(online_ivectors, key, "online i-vectors"),
                 chunk_options,
                 score_options,
                 batch_options,
             )
 
-        return self._in_order(items, work, threads, frame_subsampling_factor, batch_options)
+        step = chunk_options.frame_subsampling_factor
+        return self._in_order(items, work, threads, step, batch_options)
 
     def _in_order(
         self,

@@ -7,6 +7,7 @@ import numpy as np
 
 from nnet3_runtime_cuda.arrays import FloatArray
 from nnet3_runtime_cuda.errors import RunError
+from nnet3_runtime_cuda.numpy_settings import running
 
 
 @attrs.frozen(kw_only=True)
@@ -33,8 +34,10 @@ class ScoreOptions:
             if not isinstance(value, bool | np.bool_):
                 raise RunError(f"'{name}' must be True or False (got {value!r})")
         scale: object = self.acoustic_scale
+        if isinstance(scale, np.floating):
+            scale = float(scale)  # NumPy would compare in the precision of the scale
         most = float(np.finfo(np.float32).max)
-        if not isinstance(scale, int | float | np.floating) or not -most <= scale <= most:
+        if not isinstance(scale, int | float) or not -most <= scale <= most:
             raise RunError(f"'acoustic_scale' must be a finite number of float32 (got {scale!r})")
 
     def check(self, priors: FloatArray | None) -> None:
@@ -58,7 +61,7 @@ class ScoreOptions:
         Returns:
             The same array.
         """
-        with np.errstate(over="ignore"):  # callers check the result
+        with running():  # callers check the result
             if self.use_priors and priors is not None:
                 outputs -= np.log(priors)
             if self.acoustic_scale != 1.0:

@@ -21,7 +21,7 @@ class SegmentOptions:
             segments are left out, and short utterances are an error.
 
     Raises:
-        RunError: a length is out of range.
+        RunError: a length is out of range, or pad_input is neither True nor False.
     """
 
     chunk_size: int = -1
@@ -32,6 +32,9 @@ class SegmentOptions:
         """Checks the ranges."""
         check_frames("chunk_size", self.chunk_size, 1, -1)
         check_frames("min_chunk_size", self.min_chunk_size, 1)
+        pad: object = self.pad_input
+        if not isinstance(pad, bool | np.bool_):
+            raise RunError(f"'pad_input' must be True or False (got {pad!r})")
 
     def cut(self, frames: FloatArray) -> list[FloatArray]:
         """The segments of an utterance that are used, before padding.

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import math
-from numbers import Integral
 from typing import Any
 
 import attrs
 from nnet3_descriptors import Nnet
 
-from nnet3_runtime_cuda.inference.chunks import check_frames
+from nnet3_runtime_cuda.inference.chunks import as_int, check_frames
 
 MOST_SEQUENCES = 1 << 16
 """The most sequences at a time: programs for more would fill the memory."""
 
 
-def _as_int(value: object) -> object:
-    """An integer of NumPy as one of Python, so that equal options have equal digests."""
-    return int(value) if isinstance(value, Integral) else value
-
-
 def _frames(default: int | None) -> Any:
     """A field for a number; `__attrs_post_init__` checks it."""
-    return attrs.field(default=default, converter=_as_int)
+    return attrs.field(default=default, converter=as_int)
 
 
 @attrs.frozen(kw_only=True)
