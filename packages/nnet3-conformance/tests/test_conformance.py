@@ -5,6 +5,7 @@ import re
 import sys
 from pathlib import Path
 
+import attrs
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -120,6 +121,9 @@ def test_missing_and_misshapen_outputs_fail(cases: Path) -> None:
         ({}, "output: expected output, found none"),
         ({"output": np.zeros((2, 2))}, r"output output: expected shape \(3, 2\), found \(2, 2\)"),
         ({"output": np.full((3, 2), np.nan)}, "output output: differs by nan"),
+        ({"output": np.ones((3, 2), complex)}, "output output: expected real numbers, found comp"),
+        ({"output": [[1.0], [2.0, 3.0]]}, "output output: setting an array element"),
+        (None, "output: expected a mapping from nodes to arrays, found NoneType"),
     ):
         Missing.result = result
         verdict, _ = judge_class(read_cases(cases), Missing)
@@ -137,6 +141,35 @@ def test_what_is_not_supported_is_no_failure(cases: Path) -> None:
     verdict, _ = judge_class(read_cases(cases), Picky, unsupported=[NotImplementedError])
 
     assert (verdict.outcome, verdict.message) == ("not supported", "no scales here")
+
+
+@pytest.mark.parametrize("method", ["__init__", "forward", "backward"])
+def test_an_error_is_a_failure(cases: Path, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any error of a class fails the case, and the next case is judged."""
+
+    def fail(*_: object) -> None:
+        raise IndexError("row 7")
+
+    class Broken(Scaling):
+        pass
+
+    monkeypatch.setattr(Broken, method, fail)
+
+    verdicts = list(judge_class(read_cases(cases), Broken))
+
+    assert [(each.outcome, each.message) for each in verdicts] == [
+        ("failed", "IndexError('row 7')")
+    ] * 2
+
+
+def test_no_gradient(cases: Path) -> None:
+    """A class may have a backward pass without a gradient."""
+    [case] = read_cases(cases)
+    request = attrs.evolve(case.request, need_model_derivative=True)
+
+    verdict, _ = judge_class([attrs.evolve(case, request=request)], Scaling)
+
+    assert (verdict.outcome, [*verdict.differences]) == ("passed", ["output", "input_deriv"])
 
 
 PROGRAM = """
@@ -163,10 +196,13 @@ def test_programs_are_judged_by_files(cases: Path, tmp_path: Path) -> None:
 
     passed, refused = judge_program(read_cases(cases), [sys.executable, str(script)])
     failed, _ = judge_program(read_cases(cases), [sys.executable, "-c", "exit('broken')"])
+    silent, _ = judge_program(read_cases(cases), [sys.executable, "-c", ""])
 
     assert (passed.outcome, passed.differences) == ("passed", {"output": 0.0})
     assert (refused.outcome, refused.message) == ("not supported", "only what was compiled")
     assert (failed.outcome, failed.message) == ("failed", "ended with status 1: broken")
+    assert silent.outcome == "failed"
+    assert silent.message.startswith("the results cannot be read: ")
 
 
 def test_folders_of_other_versions_are_refused(cases: Path) -> None:
@@ -196,6 +232,9 @@ def test_the_command_makes_and_judges(reference: Path, tmp_path: Path) -> None:
     made = runner.invoke(cli, ["make", str(reference), folder])
     judged = runner.invoke(cli, ["judge", folder, "--program", "false", "--quiet"])
     both = runner.invoke(cli, ["judge", folder])
+    for command, message in (("'a", "No closing quotation"), ("", "expected a program")):
+        with pytest.raises(ConformanceError, match=message):
+            runner.invoke(cli, ["judge", folder, "--program", command], catch_exceptions=False)
 
     assert made.output == f"1 cases in {folder}\n"
     assert judged.exit_code == 1

@@ -70,7 +70,7 @@ def judge(
         errors = [_named(name) for name in unsupported]
         verdicts = nnet3_conformance.judge_class(cases, _named(class_name), unsupported=errors)
     else:
-        verdicts = nnet3_conformance.judge_program(cases, shlex.split(program or ""))
+        verdicts = nnet3_conformance.judge_program(cases, _words(program or ""))
     counts: Counter[str] = Counter()
     for verdict in verdicts:
         counts[verdict.outcome] += 1
@@ -79,6 +79,18 @@ def judge(
     click.echo(", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items())))
     if counts["failed"]:
         sys.exit(1)
+
+
+def _words(command: str) -> list[str]:
+    """Returns a command line as words.
+
+    Raises:
+        ConformanceError: A quotation does not end.
+    """
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise ConformanceError(f"--program={command}: {error}") from error
 
 
 def _named(name: str) -> Any:
@@ -95,6 +107,8 @@ def _named(name: str) -> Any:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise ConformanceError(f"there is no '{name}': {error}") from error
+    except Exception as error:  # whatever a runtime in the making raises
+        raise ConformanceError(f"'{module}' cannot be imported: {error!r}") from error
     finally:
         sys.path.remove(os.getcwd())
 

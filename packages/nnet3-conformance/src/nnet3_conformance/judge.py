@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 from nnet3_descriptors import Nnet, Nnet3Error
 
 from nnet3_conformance.cases import PROGRAMS, SMALLEST_SCALE, Case, read_arrays
@@ -56,7 +57,8 @@ def judge_class(
     """Judges a class that is called `runtime(nnet, computation)`, like this project's runtimes.
 
     Its method `forward(inputs)` returns outputs by node. If it has `backward(output_derivs)`, which
-    returns derivatives by input node, and `gradient`, a network, these are judged too.
+    returns derivatives by input node, and `gradient`, a network, these are judged too. An error
+    that the class raises is a failure of the case.
 
     Args:
         cases: The cases.
@@ -73,11 +75,20 @@ def judge_class(
         if case.entry.backward and hasattr(computer, "backward"):
             derivatives = computer.backward(case.part(case.given, "output_deriv"))
             found |= _named("input_deriv", derivatives)
-            if case.request.need_model_derivative:
+            if case.request.need_model_derivative and hasattr(computer, "gradient"):
                 found |= _named("gradient", gradient_arrays(computer.gradient))
         return found
 
-    return _judge(cases, run)
+    def safely(case: Case, program: str) -> dict[str, Any]:
+        try:
+            return run(case, program)
+        except (UnsupportedError, FailedError):
+            raise
+        except Exception as error:  # whatever a runtime in the making raises
+            reason = str(error) if isinstance(error, Nnet3Error) else repr(error)
+            raise FailedError(reason) from error
+
+    return _judge(cases, safely)
 
 
 def judge_program(
@@ -94,7 +105,12 @@ def judge_program(
         cases: The cases, which must be in a folder.
         command: The program and its first arguments.
         seconds: A case fails after this many seconds.
+
+    Raises:
+        ConformanceError: The program cannot be started, or a case is in no folder.
     """
+    if not command:
+        raise ConformanceError("expected a program and its arguments, found nothing")
 
     def run(case: Case, program: str) -> dict[str, Any]:
         if case.folder is None:
@@ -120,7 +136,10 @@ def judge_program(
                 raise UnsupportedError(said[0])
             if done.returncode != 0:
                 raise FailedError(f"ended with status {done.returncode}: {said[0]}")
-            return dict(read_arrays(found))
+            try:
+                return dict(read_arrays(found))
+            except ConformanceError as error:
+                raise FailedError(f"the results cannot be read: {error}") from error
 
     return _judge(cases, run)
 
@@ -138,7 +157,10 @@ def gradient_arrays(gradient: Nnet) -> dict[str, Any]:
     }
 
 
-def _named(role: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
+def _named(role: str, arrays: Any) -> dict[str, Any]:
+    if not isinstance(arrays, Mapping):
+        found = type(arrays).__name__
+        raise FailedError(f"{role}: expected a mapping from nodes to arrays, found {found}")
     return {f"{role}/{name}": array for name, array in arrays.items()}
 
 
@@ -176,7 +198,12 @@ def compare(case: Case, program: str, found: Mapping[str, Any]) -> Verdict:
             faults.append(f"{role}: expected {', '.join(sorted(expected))}, found {names}")
             continue
         for name, right in expected.items():
-            values = np.asarray(given[name], np.float64)
+            values = given[name]
+            try:
+                values = _real(values)
+            except (RuntimeError, TypeError, ValueError) as error:
+                faults.append(f"{role} {name}: {error}")
+                continue
             if values.shape != right.shape:
                 faults.append(f"{role} {name}: expected shape {right.shape}, found {values.shape}")
                 continue
@@ -194,3 +221,16 @@ def compare(case: Case, program: str, found: Mapping[str, Any]) -> Verdict:
         message="; ".join(faults),
         differences=differences,
     )
+
+
+def _real(values: Any) -> npt.NDArray[np.float64]:
+    """Returns the values of a runtime as numbers.
+
+    Raises:
+        TypeError: They are complex, or no numbers.
+        Exception: The error of an object that does not become an array.
+    """
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"expected real numbers, found {array.dtype}")
+    return array.astype(np.float64)
