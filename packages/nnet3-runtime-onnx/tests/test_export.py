@@ -338,6 +338,46 @@ def test_another_network() -> None:
         to_onnx(other, computation)
 
 
+def test_nodes_with_the_names_of_parameters() -> None:
+    """An output may have the name of a parameter; the name of the constant gets a number."""
+    nnet = network(
+        """
+        input-node name=affine.linear_params.transposed dim=4
+        component name=affine type=AffineComponent input-dim=4 output-dim=3
+        component-node name=affine component=affine input=affine.linear_params.transposed
+        output-node name=affine.bias_params input=affine
+        """
+    )
+    given, wanted = "affine.linear_params.transposed", "affine.bias_params"
+    request = ComputationRequest(
+        inputs=[IoSpecification.from_range(given, 0, 5)],
+        outputs=[IoSpecification.from_range(wanted, 0, 5)],
+    )
+    computation = compile_computation(nnet, request)
+    values = {given: np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)}
+    state = nnet.state_dict()
+    expected = values[given] @ state["affine.linear_params"].T + state["affine.bias_params"]
+
+    np.testing.assert_allclose(
+        OnnxComputer(nnet, computation).forward(values)[wanted], expected, rtol=1e-5, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("name", ["state.a", "next_state.a"])
+def test_nodes_with_the_names_of_state(name: str) -> None:
+    """Inputs and outputs with such names would be taken for state."""
+    for given, wanted in ((name, "output"), ("input", name)):
+        nnet = parse_config(
+            f"input-node name={given} dim=2\noutput-node name={wanted} input={given}"
+        )
+        request = ComputationRequest(
+            inputs=[IoSpecification.from_range(given, 0, 5)],
+            outputs=[IoSpecification.from_range(wanted, 0, 5)],
+        )
+        with pytest.raises(ExportError, match=f"node '{name}': the names of inputs and outputs"):
+            to_onnx(nnet, compile_computation(nnet, request))
+
+
 @pytest.mark.parametrize("part", ["start", "round", "middle"])
 def test_parts_of_what_is_no_loop(part: str) -> None:
     """A computation without a loop has no parts."""
@@ -347,7 +387,7 @@ def test_parts_of_what_is_no_loop(part: str) -> None:
         to_onnx(nnet, compile_computation(nnet, request(3)), part=part)
 
 
-@pytest.mark.parametrize("sequences", [0, -1, True, 2.5, ""])
+@pytest.mark.parametrize("sequences", [0, -1, True, 2.5, "", 1 << 63, "\udc80"])
 def test_sequences_of_other_kinds(sequences: object) -> None:
     """The number of sequences is at least 1; a name stands for any number."""
     nnet = network(SPLICED)
@@ -356,7 +396,7 @@ def test_sequences_of_other_kinds(sequences: object) -> None:
         to_onnx(nnet, compile_computation(nnet, request(3)), sequences=sequences)
 
 
-@pytest.mark.parametrize("metadata", [5, {"a": 5}, {5: "a"}])
+@pytest.mark.parametrize("metadata", [5, {"a": 5}, {5: "a"}, {"a": "\udc80"}])
 def test_metadata_of_other_kinds(metadata: object) -> None:
     """Properties are texts by name."""
     nnet = network(SPLICED)

@@ -44,7 +44,8 @@ class _Session:
 class OnnxComputer:
     """The forward pass of a computation in ONNX Runtime, on the processor.
 
-    Each segment is a model; it keeps the state of a loop between calls.
+    Each segment is a model; it keeps the state of a loop between calls. One thread at a time may
+    run it.
     """
 
     def __init__(

@@ -22,6 +22,9 @@ from nnet3_runtime_onnx.program import (
     with_rows_that_matter,
 )
 
+MOST_SEQUENCES = (1 << 63) - 1
+"""The largest size of an axis in ONNX."""
+
 PartName = Literal["whole", "start", "round"]
 
 
@@ -48,14 +51,17 @@ def to_onnx(
         computation: One of its computations.
         part: "whole", or "start" or "round" of a loop.
         sequences: None for values of (rows, columns), with the rows of the request. Otherwise
-            all values have a leading axis with one entry for each sequence, and the model runs the
-            computation for each of them: a number, or a name, such as "sequences", for any number.
+            all values have a leading axis, and the model runs the computation for each of its
+            entries: a number, or a name, such as "sequences", for any number. The entries are
+            sequences if the request has one sequence.
         metadata: Properties of the model, beside "model_author" and those that describe its inputs
             and outputs.
 
     Raises:
         ExportError: standard operators cannot express it; the message names the components and
-            commands that prevent it. Or there is no such part, or it is too large for one file.
+            commands that prevent it. Or there is no such part, or it is too large for one file; or
+            the name of an input or output node begins with "state." or "next_state."; or
+            `sequences` or `metadata` is of another kind.
         ComputationError: the network lacks a node or component of the computation.
     """
     parts = parts_of(nnet, computation)
@@ -65,10 +71,16 @@ def to_onnx(
 
 def _check_form(sequences: object, metadata: object) -> None:
     """Raises an ExportError if this is not a number or name of sequences, or not text by name."""
-    is_number = isinstance(sequences, int) and not isinstance(sequences, bool) and sequences > 0
-    if sequences is not None and not is_number and not (isinstance(sequences, str) and sequences):
+    is_number = (
+        isinstance(sequences, int)
+        and not isinstance(sequences, bool)
+        and 1 <= sequences <= MOST_SEQUENCES
+    )
+    is_name = isinstance(sequences, str) and bool(sequences) and _is_unicode(sequences)
+    if sequences is not None and not is_number and not is_name:
         raise ExportError(
-            f"'sequences' must be a number >= 1, a name for any number, or None (got {sequences!r})"
+            f"'sequences' must be a number >= 1 of 63 bits, a name for any number, or None (got "
+            f"{sequences!r})"
         )
     if metadata is None:
         return
@@ -76,8 +88,13 @@ def _check_form(sequences: object, metadata: object) -> None:
         found = type(metadata).__name__
         raise ExportError(f"'metadata' must be a mapping from names to texts, found {found}")
     for name, text in metadata.items():
-        if not isinstance(name, str) or not isinstance(text, str):
+        if not all(isinstance(each, str) and _is_unicode(each) for each in (name, text)):
             raise ExportError(f"'metadata' must map names to texts, found {name!r}: {text!r}")
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a model can hold a text: files have UTF-8, which lacks single surrogates."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def parts_of(nnet: Nnet, computation: NnetComputation) -> Parts:

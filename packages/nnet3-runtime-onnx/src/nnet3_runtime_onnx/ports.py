@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from nnet3_compiler import AcceptInput, NnetComputation, ProvideOutput
 from nnet3_descriptors import Nnet
 
+from nnet3_runtime_onnx.errors import ExportError
 from nnet3_runtime_onnx.graph import GraphBuilder, Tensor, concat
 from nnet3_runtime_onnx.matrices import Matrices
 from nnet3_runtime_onnx.program.parts import Part
@@ -27,7 +28,11 @@ class Ports:
     def __init__(
         self, nnet: Nnet, computation: NnetComputation, graph: GraphBuilder, part: Part
     ) -> None:
-        """Adds the inputs to the graph, and keeps the names of the outputs."""
+        """Adds the inputs to the graph, and keeps the names of the outputs.
+
+        Raises:
+            ExportError: an input or output has a name like those of state.
+        """
         self._graph = graph
         self._part = part
         commands = computation.commands[part.commands.start : part.commands.stop]
@@ -43,6 +48,11 @@ class Ports:
 
         self.input_sizes: Mapping[str, tuple[int, int]] = sizes(AcceptInput)
         self.output_sizes: Mapping[str, tuple[int, int]] = sizes(ProvideOutput)
+        for name in (*self.input_sizes, *self.output_sizes):
+            if name.startswith((f"{STATE}.", f"{NEXT_STATE}.")):
+                raise ExportError(
+                    f"node '{name}': the names of inputs and outputs that are state begin like this"
+                )
         names = state_names(nnet, computation)
         self._given, self._handed_on = (
             {matrix: f"{prefix}.{names[matrix]}" for matrix, rows in state.items() if len(rows)}

@@ -65,7 +65,8 @@ class _Segment:
 class ReferenceComputer:
     """A computation that is run command by command, each as it is defined.
 
-    Every matrix is an array of its own; undefined elements are NaN.
+    Every matrix is an array of its own; undefined elements are NaN. One thread at a time may run
+    it.
     """
 
     def __init__(

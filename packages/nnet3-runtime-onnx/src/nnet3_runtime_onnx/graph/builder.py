@@ -39,6 +39,7 @@ class GraphBuilder:
         self._nodes: list[onnx.NodeProto] = []
         self._known: dict[object, str] = {}
         self._constants: dict[str, onnx.TensorProto] = {}
+        self._constant_names: dict[str, str] = {}
         self._inputs: list[onnx.ValueInfoProto] = []
         self._outputs: list[tuple[str, str, Shape]] = []
         self._taken: dict[str, int] = {}
@@ -75,16 +76,16 @@ class GraphBuilder:
         return name in self._producers
 
     def constant(self, name: str, make: Callable[[], NDArray[Any]]) -> str:
-        """Adds a constant, unless there is one of this name.
+        """Adds a constant, unless there is one of this name, and returns its name in the graph.
 
         Args:
-            name: Of the constant, the same for the same values.
+            name: Of the constant, the same for the same values. If an input or output has it, the
+                constant's name gets a number behind it.
             make: Gives its values.
         """
-        if name not in self._constants:
-            self.free_name(name)
-            self._constants[name] = numpy_helper.from_array(np.ascontiguousarray(make()), name)
-        return name
+        if name not in self._constant_names:
+            self._constant_names[name] = self.constant_of(self.free_name(name), make())
+        return self._constant_names[name]
 
     def constant_shape(self, name: str) -> tuple[int, ...]:
         """Returns the shape of a constant."""
