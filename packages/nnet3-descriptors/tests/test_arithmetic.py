@@ -95,6 +95,14 @@ class TestWeightedSum:
         assert none.component("relu").count == 0.0
         assert not none.component("relu").value_avg.any()
 
+    def test_beyond_single_precision(self) -> None:
+        """Parameters and statistics that become infinite are refused, with the component."""
+        nnet, _ = network(1, 5)
+        with pytest.raises(NetworkError, match=r"'affine': .* too large for single precision"):
+            scale(nnet, 1e39)
+        with pytest.raises(NetworkError, match=r"'affine': .* too large for single precision"):
+            weighted_sum([nnet, nnet], [1e300, 1.0])
+
     def test_average(self) -> None:
         """Weights are divided by their sum; without weights, all networks count equally."""
         (first, _), (second, _) = network(1, 5), network(2, 5)
@@ -124,6 +132,12 @@ class TestWeightedSum:
             average([nnet, nnet], [np.inf, 1])
         with pytest.raises(NetworkError, match="got 0 weights, 0 networks"):
             average([])
+        with pytest.raises(NetworkError, match="expected networks, found str"):
+            average([nnet, "net"])
+        with pytest.raises(NetworkError, match="weights must be numbers: found a masked array"):
+            average([nnet, nnet], np.ma.masked_array([1.0, 2.0], mask=[True, False]))
+        with pytest.raises(NetworkError, match=r"weights must be numbers: .* found complex128"):
+            average([nnet, nnet], np.array([1.0, 2.0j]))
 
 
 def test_convert_repeated_to_block() -> None:

@@ -19,6 +19,7 @@ from nnet3_descriptors.editing import (
     remove_orphan_nodes,
     remove_orphans,
     rename_node,
+    set_dropout_proportion,
     set_learning_rate,
     set_learning_rate_factor,
 )
@@ -140,6 +141,13 @@ class TestSettings:
         assert nnet.component("drop").dropout_proportion == 0.5
         assert edited("set-dropout-proportion name=x* proportion=0.5") == NNET
 
+    @pytest.mark.parametrize("proportion", [-0.5, 2.0, float("nan"), "0.5", None])
+    def test_proportions_that_are_none(self, proportion: object) -> None:
+        """They are refused, also if no component has dropout."""
+        for pattern in ("*", "x*"):
+            with pytest.raises(NetworkError, match="the proportion of dropout must be 0 to 1"):
+                set_dropout_proportion(NNET, proportion, pattern)
+
     def test_convert_to_fixed_affine(self) -> None:
         """Affine components keep their values but are no longer trained; linear ones stay."""
         nnet = edited("convert-to-fixed-affine")
@@ -247,6 +255,15 @@ class TestLowRank:
         assert distance == pytest.approx(np.linalg.norm(singular_values[3:]), rel=1e-4)
         assert (after["side.params"] == before["side.params"]).all()
         assert (after["tdnn1.affine.bias_params"] == before["tdnn1.affine.bias_params"]).all()
+
+    def test_ranks_and_patterns_that_are_none(self) -> None:
+        """A rank is an integer, and a pattern is text."""
+        with pytest.raises(NetworkError, match=r"positive and an integer \(got 1.5\)"):
+            reduce_rank(NNET, "*", 1.5)
+        with pytest.raises(NetworkError, match=r"'bottleneck-dim' of 1 or more \(got 1.5\)"):
+            apply_svd(NNET, "*", bottleneck_dim=1.5)
+        with pytest.raises(NetworkError, match="expected a pattern of names, found NoneType"):
+            set_learning_rate(NNET, 0.1, None)
 
     def test_reduce_rank_leaves_small_matrices(self) -> None:
         """A matrix with no more rows or columns than the rank stays."""

@@ -229,6 +229,20 @@ def test_a_run_that_was_broken_off(folder: Path, monkeypatch: pytest.MonkeyPatch
     assert "part: the run there has seed = 3, expected 4" in refused.stderr
 
 
+def test_a_run_without_its_examples(folder: Path) -> None:
+    """A run that was killed before its examples were made needs the data again, and says so."""
+    options = ("--num-epochs=1", "--seed=3")
+    broken = recipe(*DATA[:2], "--alignments=ark:none.txt", *OPTIONS, *options, "early")
+    assert broken.returncode == 1
+    assert (folder / "early" / "recipe.json").exists()
+
+    alone = recipe("early")
+    assert alone.returncode == 1
+    assert "the run in 'early' has not made its examples: give --features or" in alone.stderr
+    again = recipe(*DATA, *OPTIONS, *options, "early")
+    assert again.returncode == 0, again.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -62,7 +62,7 @@ def parse_config(
     """Builds a network from config lines, or extends one.
 
     Args:
-        text: The config lines.
+        text: The config lines. Of a key that a line has twice, the first counts, as in Kaldi.
         base: A network to extend. A node or component that the text defines again replaces the
             one of the same name: a component in its place, a node at the end.
         rng: Source of initial parameters; by default a generator with a fixed seed.

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nnet3_descriptors.components import Component, CompositeComponent
 from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors.frozen_arrays import real_numbers
 from nnet3_descriptors.nnet import Nnet
 
 _TOTALS: Final = frozenset(
@@ -53,7 +54,8 @@ def scale(nnet: Nnet, factor: float) -> Nnet:
     """Returns the network with parameters, and sums of statistics, multiplied by a factor.
 
     Raises:
-        NetworkError: The factor is not finite, or a statistic no longer fits in its field.
+        NetworkError: The factor is not finite, a parameter becomes infinite in single precision,
+            or a statistic no longer fits in its field.
     """
     return weighted_sum([nnet], [factor])
 
@@ -66,7 +68,8 @@ def average(nnets: Sequence[Nnet], weights: ArrayLike | None = None) -> Nnet:
         weights: One for each network; they are divided by their sum. By default all are equal.
 
     Raises:
-        NetworkError: Components differ in name, type or shape; or the weights do not fit.
+        NetworkError: Components differ in name, type or shape; the weights do not fit; or a
+            parameter becomes infinite in single precision.
     """
     _check_sequence(nnets)
     factors = _factors(nnets, np.ones(len(nnets)) if weights is None else weights)
@@ -84,7 +87,8 @@ def weighted_sum(nnets: Sequence[Nnet], weights: ArrayLike) -> Nnet:
         weights: One for each network.
 
     Raises:
-        NetworkError: Components differ in name, type or shape; or the weights do not fit.
+        NetworkError: Components differ in name, type or shape; the weights do not fit; or a
+            parameter becomes infinite in single precision.
     """
     factors = _factors(nnets, weights)
     first = nnets[0]
@@ -110,7 +114,7 @@ def _factors(nnets: Sequence[Nnet], weights: ArrayLike) -> Weights:
     """Returns the weights of networks, (N,); raises NetworkError unless there is one for each."""
     _check_sequence(nnets)
     try:
-        factors = np.asarray(weights, dtype=np.float64)
+        factors = real_numbers(weights).astype(np.float64)
     except (TypeError, ValueError) as error:
         raise NetworkError(f"the weights must be numbers: {error}") from error
     if not nnets or factors.shape != (len(nnets),):
@@ -126,6 +130,9 @@ def _factors(nnets: Sequence[Nnet], weights: ArrayLike) -> Weights:
 def _check_sequence(nnets: object) -> None:
     if not isinstance(nnets, Sequence):
         raise NetworkError(f"expected a sequence of networks, found {type(nnets).__name__}")
+    for nnet in nnets:
+        if not isinstance(nnet, Nnet):
+            raise NetworkError(f"expected networks, found {type(nnet).__name__}")
 
 
 def _sum(group: Sequence[Component], weights: Weights) -> Component:
@@ -168,7 +175,10 @@ def _arrays(group: Sequence[Component], name: str) -> list[NDArray[np.float64]]:
 def _total(arrays: Sequence[NDArray[np.float64]], weights: Weights) -> NDArray[np.float32]:
     total = sum(weight * array for weight, array in zip(weights, arrays, strict=True))
     with np.errstate(over="ignore"):
-        return np.asarray(total, dtype=np.float32)
+        single = np.asarray(total, dtype=np.float32)
+    if not np.array_equal(np.isfinite(single), np.isfinite(total)):
+        raise NetworkError("the sum has a number that is too large for single precision")
+    return single
 
 
 def _frames(group: Sequence[Component], name: str, weights: Weights) -> Weights:

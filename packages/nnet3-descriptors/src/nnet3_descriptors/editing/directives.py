@@ -45,7 +45,8 @@ def apply_edits(nnet: Nnet, text: str) -> Nnet:
 
     Args:
         nnet: The network.
-        text: One directive on each line; "#" begins a comment.
+        text: One directive on each line; "#" begins a comment. Of a key that a line has twice, the
+            first counts, as in Kaldi.
 
     Raises:
         ConfigError: A directive has an error, or cannot be carried out.

@@ -41,8 +41,8 @@ def reduce_rank(nnet: Nnet, pattern: str, rank: int) -> Nnet:
     Raises:
         NetworkError: `rank` is not positive, or a matrix is not finite.
     """
-    if rank <= 0:
-        raise NetworkError(f"'rank' must be positive (got {rank})")
+    if not isinstance(rank, int | np.integer) or rank <= 0:
+        raise NetworkError(f"'rank' must be positive and an integer (got {rank})")
     changed: dict[str, Component] = {}
     for name, component in named_components(nnet, pattern):
         if not isinstance(component, AffineFamily):
@@ -90,7 +90,8 @@ def apply_svd(
         NetworkError: Neither dimension nor threshold is given, or one is out of range; or a matrix
             is not finite; or a name that is needed for a new component or node is taken.
     """
-    if energy_threshold is None and (bottleneck_dim is None or bottleneck_dim <= 0):
+    is_dim = isinstance(bottleneck_dim, int | np.integer) and bottleneck_dim > 0
+    if energy_threshold is None and not is_dim:
         found = "none" if bottleneck_dim is None else bottleneck_dim
         raise NetworkError(
             f"expected an 'energy-threshold', or a 'bottleneck-dim' of 1 or more (got {found})"

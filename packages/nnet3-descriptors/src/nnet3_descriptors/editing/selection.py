@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
 from nnet3_descriptors.components import Component
+from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.nnet import Nnet
 
 C = TypeVar("C", bound=Component)
@@ -13,7 +14,13 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Tells whether a name matches a pattern in which "*" stands for any characters, or none."""
+    """Tells whether a name matches a pattern in which "*" stands for any characters, or none.
+
+    Raises:
+        NetworkError: the pattern is no text.
+    """
+    if not isinstance(pattern, str):
+        raise NetworkError(f"expected a pattern of names, found {type(pattern).__name__}")
     head, *pieces = pattern.split("*")
     if not pieces:
         return name == pattern

@@ -97,6 +97,8 @@ def set_dropout_proportion(nnet: Nnet, proportion: float, pattern: str = "*") ->
     Raises:
         NetworkError: The proportion is out of range.
     """
+    if not isinstance(proportion, int | float | np.number) or not 0.0 <= proportion <= 1.0:
+        raise NetworkError(f"the proportion of dropout must be 0 to 1 (got {proportion!r})")
     changed = {
         name: component.replace(**{_DROPOUT_PROPORTION: proportion})
         for name, component in named_components(nnet, pattern)

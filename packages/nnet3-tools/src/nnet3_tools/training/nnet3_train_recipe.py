@@ -148,8 +148,9 @@ def command(
 
     A new run needs --nnet-config or --nnet, and data: --features with --alignments, --posteriors or
     --targets; for a chain model --features with --supervisions, and --den-fst; or --egs. To
-    continue, give DIR alone. The result is DIR/final.raw. It is the same to the last bit, whatever
-    --jobs and --dask are, and however often the run was interrupted.
+    continue, give the same again, or DIR alone once the examples are made. The result is
+    DIR/final.raw. It is the same to the last bit, whatever --jobs and --dask are, and however often
+    the run was interrupted.
     """
     from nnet3_training.recipes import TrainingRun, train_recipe
 
@@ -166,6 +167,10 @@ def command(
         raise click.UsageError("expected --nnet-config or --nnet, got both")
     if is_new and not data.is_given:
         raise click.UsageError("expected --features or --egs, which a new run needs")
+    if not is_new and not data.is_given and not (path / "archives").is_dir():
+        raise click.UsageError(
+            f"the run in '{folder}' has not made its examples: give --features or --egs again"
+        )
     wanted = _wanted(path, has_den_fst=den_fst is not None, given=given)
     used = wanted or TrainingRun.read(folder).options
     nnet = _network(nnet_config, nnet_in, used.seed) if nnet_config or nnet_in else None
