@@ -288,6 +288,26 @@ class TestGraph:
         assert graph.grid.patterns.num_patterns == 1
         assert graph.index_set(nnet.node_index("tdnn")).indexes.shape == (3000, 3)
 
+    def test_what_is_not_there_has_no_id(self):
+        """No cindex of another node is taken for one of a node that does not exist."""
+        graph = build_computation_graph(
+            network(TDNN), request({"input": (-2, 5), "ivector": (0, 1)}, {"output": (0, 3)})
+        )
+        rows = np.array([[0, 0, 0]])
+
+        wanted = np.array([[-1, 0, 0, 0], [0, 0, 0, 0], [99, 0, 0, 0], [0, 0, 2**32, 0]])
+        assert graph.find(wanted).tolist() == [-1, graph.cindex_ids(0, rows)[0], -1, -1]
+        for ask in (graph.node_range, lambda node: graph.cindex_ids(node, rows)):
+            for node in (-1, 99):
+                with pytest.raises(
+                    RequestError, match=f"expected a node from 0 to .*, found {node}"
+                ):
+                    ask(node)
+        with pytest.raises(RequestError, match=r"expected integers of the shape \(rows, 3\)"):
+            graph.cindex_ids(0, rows + 0.5)
+        with pytest.raises(RequestError, match=r"expected integers of the shape \(rows, 4\)"):
+            graph.find(rows)
+
     def test_is_frozen(self):
         """Neither the graph nor its arrays can be changed."""
         graph = build_computation_graph(

@@ -2,7 +2,11 @@
 
 import copy
 import hashlib
+import os
+import pickle
 import re
+import subprocess
+import sys
 
 import attrs
 import numpy as np
@@ -29,6 +33,41 @@ class TestIoSpecification:
         assert kept.indexes[:, 1].tolist() == [0, 1]
         with pytest.raises(ValueError, match="read-only"):
             kept.indexes[0, 0] = 1
+
+    def test_copies_read_only_arrays(self):
+        """A read-only array is copied as well: its owner can still change it."""
+        mine = np.array([[0, 0, 0], [0, 1, 0]], dtype=np.int32)
+        view = mine[:]
+        mine.flags.writeable = False
+        kept = specification(indexes=mine)
+        view[0, 1] = 7
+
+        assert kept == specification()
+
+    def test_refuses_masked_indexes(self):
+        """A mask would be lost, so masked indexes are refused."""
+        masked = np.ma.masked_array([[0, 0, 0], [0, 1, 0]], mask=[[0, 0, 0], [0, 1, 0]])
+
+        with pytest.raises(RequestError, match="'input': indexes must not be masked"):
+            specification(indexes=masked)
+
+    def test_is_equal_in_another_process(self):
+        """A pickle finds its equals in a process with other hashes, and stays read-only."""
+        program = (
+            "import pickle, sys\n"
+            "from nnet3_graph import IoSpecification\n"
+            "made = IoSpecification(name='input', indexes=[[0, 0, 0], [0, 1, 0]])\n"
+            "sys.stdout.buffer.write(pickle.dumps(made))"
+        )
+        other = {**os.environ, "PYTHONHASHSEED": "7"}
+        written = subprocess.run(
+            [sys.executable, "-c", program], env=other, capture_output=True, check=True
+        ).stdout
+
+        for arrived in (pickle.loads(written), copy.deepcopy(specification())):  # noqa: S301
+            assert arrived == specification()
+            assert hash(arrived) == hash(specification())
+            assert not arrived.indexes.flags.writeable
 
     def test_from_range_gives_rows_sequence_by_sequence(self):
         """Rows of one sequence are consecutive, with x = 0."""

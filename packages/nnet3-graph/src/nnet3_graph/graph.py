@@ -189,7 +189,7 @@ class ComputationGraph:
     @cached_property
     def node_starts(self) -> Splits:
         """(nodes + 1,) int64, the first cindex id of each node, and the id after the last."""
-        return np.array(self._starts, dtype=np.int64)
+        return frozen(np.array(self._starts, dtype=np.int64))
 
     @property
     def num_cindexes(self) -> int:
@@ -234,7 +234,12 @@ class ComputationGraph:
         return is_given
 
     def node_range(self, node: int) -> slice:
-        """Returns the cindex ids of a node, as a slice of ids."""
+        """Returns the cindex ids of a node, as a slice of ids.
+
+        Raises:
+            RequestError: there is no node of that number.
+        """
+        self._check_node(node)
         return slice(self._starts[node], self._starts[node + 1])
 
     def _rows(self, node: int) -> slice:
@@ -251,7 +256,13 @@ class ComputationGraph:
 
         Returns:
             (K,) int32; -1 where neither this graph nor an earlier segment has the cindex.
+
+        Raises:
+            RequestError: there is no node of that number, or the indexes are not integers of that
+                shape.
         """
+        self._check_node(node)
+        _check_integers(indexes, 3)
         ids = self._as_ids(node, self.index_sets[node].find(indexes))
         if self.previous is None:
             return ids
@@ -267,10 +278,17 @@ class ComputationGraph:
             cindexes: (K, 4) int32 or int64, columns node, n, t, x.
 
         Returns:
-            (K,) int32; -1 where neither this graph nor an earlier segment has the cindex.
+            (K,) int32; -1 where neither this graph nor an earlier segment has the cindex, and where
+            there is no such node.
+
+        Raises:
+            RequestError: the cindexes are not integers of that shape.
         """
-        ids = np.empty(len(cindexes), dtype=np.int32)
+        _check_integers(cindexes, 4)
+        ids = np.full(len(cindexes), -1, dtype=np.int32)
         for node in distinct(cindexes[:, 0]).tolist():
+            if not 0 <= node < len(self.index_sets):
+                continue
             rows = cindexes[:, 0] == node
             ids[rows] = self.cindex_ids(node, cindexes[rows, 1:])
         return ids
@@ -297,6 +315,12 @@ class ComputationGraph:
             moved = moved_indexes(wanted.indexes[missing], t, x)
             ids[missing] = self.previous.cindex_ids(source, moved)
         return ids
+
+    def _check_node(self, node: int) -> None:
+        if not 0 <= node < len(self.index_sets):
+            raise RequestError(
+                f"expected a node from 0 to {len(self.index_sets) - 1}, found {node}"
+            )
 
     def _as_ids(self, node: int, positions: IdArray) -> IdArray:
         """Returns the ids for positions in the rows of a node; -1 stays -1."""
@@ -441,6 +465,14 @@ class ComputationGraph:
         counts = np.zeros(len(rows), dtype=np.int64)
         counts[asking] = totals[splits[1:]] - totals[splits[:-1]]
         return np.concatenate([[0], np.cumsum(counts)]), ids[used]
+
+
+def _check_integers(indexes: AnyIndexes, columns: int) -> None:
+    if indexes.ndim != 2 or indexes.shape[1] != columns or indexes.dtype.kind not in "iu":
+        raise RequestError(
+            f"expected integers of the shape (rows, {columns}), found {indexes.dtype} "
+            f"{indexes.shape}"
+        )
 
 
 def make_graph(

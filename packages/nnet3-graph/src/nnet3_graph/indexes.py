@@ -6,7 +6,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from nnet3_descriptors import Nnet3Error
 from nnet3_descriptors.indexes import IndexArray, N, T, X, as_indexes, index_order
+from nnet3_descriptors.values import is_masked
 
 BoolArray = npt.NDArray[np.bool_]
 IdArray = npt.NDArray[np.int32]
@@ -23,12 +25,13 @@ def read_only_indexes(values: npt.ArrayLike) -> IndexArray:
     """Returns `values` as a read-only (N, 3) array of indexes that nobody else can write to.
 
     Raises:
-        Nnet3Error: the shape is not (N, 3), or a value is not a 32-bit integer.
+        Nnet3Error: the shape is not (N, 3), a value is not a 32-bit integer, or values are masked.
     """
+    if is_masked(values):
+        raise Nnet3Error("indexes must not be masked; filled() makes an array of them")
     array = as_indexes(values)
-    if array.flags.writeable or not array.flags.owndata or not array.flags.c_contiguous:
-        array = frozen(array.copy(order="C"))
-    return array
+    # Whoever owns a read-only array can make it writeable again, so even such an array is copied.
+    return frozen(np.array(array, dtype=np.int32, order="C"))
 
 
 def first_duplicate(indexes: IndexArray) -> tuple[int, int, int] | None:

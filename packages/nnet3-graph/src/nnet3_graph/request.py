@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import attrs
 import numpy as np
@@ -30,8 +30,8 @@ class IoSpecification:
             be given; for an input, whether the derivative with respect to it is wanted.
 
     Raises:
-        RequestError: the name is empty, or there are no indexes, or they have another shape, repeat
-            a row, or hold a negative n or the time value that marks padding.
+        RequestError: the name is empty, or there are no indexes, or they are masked, have another
+            shape, repeat a row, or hold a negative n or the time value that marks padding.
     """
 
     name: str
@@ -105,6 +105,10 @@ class IoSpecification:
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Each process has its own hashes, and unpickled arrays are not read-only.
+        return _specification, (self.name, self.indexes, self.has_deriv)
+
     def __repr__(self) -> str:
         times = self.indexes[:, T]
         deriv = ", has_deriv=True" if self.has_deriv else ""
@@ -112,6 +116,11 @@ class IoSpecification:
             f"IoSpecification(name={self.name!r}, <{len(self.indexes)} indexes, "
             f"t {times.min()} to {times.max()}>{deriv})"
         )
+
+
+def _specification(name: str, indexes: IndexArray, has_deriv: bool) -> IoSpecification:
+    """Returns the specification of these fields; pickles name this function."""
+    return IoSpecification(name=name, indexes=indexes, has_deriv=has_deriv)
 
 
 def _as_tuple(specifications: Iterable[IoSpecification]) -> tuple[IoSpecification, ...]:
