@@ -83,6 +83,27 @@ def test_names_of_states_are_new() -> None:
     assert chunks.chunks[0].state_outputs == (("tanh", "tanh.state_"),)
 
 
+@pytest.mark.parametrize("number", [-1, 1.5, True])
+def test_numbers_of_chunks_are_refused(number: object) -> None:
+    """A number that no chunk has, or that no sequences can be, is refused."""
+    nnet = parse_config(RECURRENT)
+    made = chunks_with_state(nnet, looped_requests(nnet, 4))
+
+    with pytest.raises(CompilationError, match="a chunk has a number from 0 on"):
+        made.chunk(number)  # type: ignore[arg-type]
+    with pytest.raises(CompilationError, match="count must be a positive integer"):
+        made.chunk(0).for_sequences(number)  # type: ignore[arg-type]
+
+
+def test_sequences_are_limited() -> None:
+    """More rows than the limit are refused before they take memory."""
+    nnet = parse_config(RECURRENT)
+    chunk = chunks_with_state(nnet, looped_requests(nnet, 4)).chunk(0)
+
+    with pytest.raises(CompilationError, match=r"the rows of 'input': .* \(Limits.rows\)"):
+        chunk.for_sequences(10**9)
+
+
 def test_errors() -> None:
     """Several sequences, and states that do not repeat soon, are refused."""
     nnet = parse_config(RECURRENT)

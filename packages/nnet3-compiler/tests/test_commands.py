@@ -55,7 +55,10 @@ class TestCommand:
         assert (command.precomputed_indexes, command.memo) == (0, 0)
 
 
-@pytest.mark.parametrize("alpha", [float("inf"), float("nan"), 1e39, -1e300, "1", None])
+@pytest.mark.parametrize(
+    "alpha",
+    [float("inf"), float("nan"), 1e39, -1e300, "1", None, np.float16("inf"), np.float32("nan")],
+)
 def test_scales_are_finite(alpha: object) -> None:
     """A scale must be a finite float32 number."""
     with pytest.raises(CommandError, match="alpha must be a finite number of float32"):

@@ -224,6 +224,12 @@ class TestInvalid:
             ({"steps": [[0, 4], [-1, 4]]}, r"steps\[1\] = \[-1, 4\]: expected a node"),
             ({"precomputed_indexes": ()}, r"precomputed_indexes\[0\] must be None"),
             ({"matrix_debug_info": [MatrixDebugInfo(pattern=[])]}, "each of the 4 matrices"),
+            ({"need_model_derivative": 1}, "need_model_derivative: expected bool, found int"),
+            ({"network": "x"}, "network: expected NetworkFingerprint, found str"),
+            ({"requests": "x"}, "requests: expected RequestFingerprint, found str"),
+            ({"memory_plan": 5}, "memory_plan: expected MemoryPlan, found int"),
+            ({"precomputed_indexes": (None, 5)}, "precomputed_indexes: expected Precomputed"),
+            ({"steps": np.ma.masked_array([[0, 4]], mask=True)}, "steps: .*a masked array"),
         ],
     )
     def test_refused(self, changes: dict[str, Any], message: str) -> None:

@@ -159,6 +159,32 @@ class TestRequests:
         with pytest.raises(CompilationError, match=r"subsampling factor must be .* \(got 0\)"):
             looped_chunk_size(nnet, 7, frame_subsampling_factor=0)
 
+    def test_integers_of_numpy(self) -> None:
+        """NumPy's integers count as integers, and their sums do not wrap around."""
+        nnet = parse_config(NETWORKS["i-vector"])
+
+        assert looped_chunk_size(nnet, np.int64(7)) == looped_chunk_size(nnet, 7)
+        assert looped_requests(
+            nnet, np.int8(100), extra_left_context=np.int8(127), num_sequences=np.int32(2)
+        ) == looped_requests(nnet, 100, extra_left_context=127, num_sequences=2)
+        with pytest.raises(CompilationError, match=r"chunk size must be .* \(got True\)"):
+            looped_requests(nnet, True)
+
+    @pytest.mark.parametrize("name", ["i-vector", "two rates"])
+    def test_periods_are_positive(self, name: str) -> None:
+        """A period of no frames is refused, also if the network has no i-vector."""
+        with pytest.raises(CompilationError, match=r"i-vector period must be .* \(got 0\)"):
+            with_ivector_period(parse_config(NETWORKS[name]), 0)
+
+    @pytest.mark.parametrize("shift", [0, -4, 1.5, 2**31])
+    def test_shifts_are_positive(self, shift: float) -> None:
+        """A loop goes forward in time, by frames of 32 bits."""
+        nnet = parse_config(NETWORKS["two rates"])
+        segments = compile_segments(nnet, looped_requests(nnet, 6))
+
+        with pytest.raises(CompilationError, match="the shift must be a positive number of frames"):
+            close_loop(segments, shift)  # type: ignore[arg-type]
+
     def test_rows_of_the_chunks(self) -> None:
         """Each chunk gets the inputs that earlier chunks did not, and i-vectors by their period."""
         nnet = parse_config(NETWORKS["i-vector"])

@@ -20,6 +20,7 @@ from nnet3_compiler.memory.sweep import from_the_peak
 from nnet3_descriptors import Nnet
 from nnet3_optimizer import (
     ComputationError,
+    MemoryPlan,
     OptionError,
     live_bytes,
     optimize,
@@ -151,10 +152,29 @@ def test_nothing_needs_no_memory() -> None:
     assert (plan.arena_bytes, plan.lower_bound_bytes, plan.offsets.tolist()) == (0, 0, [-1])
 
 
-def test_alignment_must_be_positive() -> None:
-    """An alignment of zero bytes is refused."""
-    with pytest.raises(OptionError, match=r"alignment must be at least 1 byte \(got 0\)"):
-        plan_memory(computation(TEXT), alignment=0)
+@pytest.mark.parametrize("alignment", [0, -1, 1.5, float("nan"), 2**62, "8", True])
+def test_alignment_must_be_positive(alignment: object) -> None:
+    """An alignment that is no number of bytes, or of an absurd number, is refused."""
+    with pytest.raises(OptionError, match="alignment must be from 1 to 1073741824 bytes"):
+        plan_memory(computation(TEXT), alignment=alignment)
+
+
+@pytest.mark.parametrize(
+    "offsets",
+    [np.array([0, 2**64 - 1], np.uint64), [[0], [1, 2]], np.ma.masked_array([0, 0], mask=[1, 0])],
+)
+def test_offsets_are_what_was_given(offsets: object) -> None:
+    """Offsets that would wrap around, lose a mask or are no list are refused."""
+    with pytest.raises(ComputationError, match="offsets of a memory plan must"):
+        MemoryPlan(offsets=offsets, compressed_offsets=[-1, -1], arena_bytes=8, lower_bound_bytes=8)
+
+
+def test_only_a_compressed_matrix_is_decompressed() -> None:
+    """Bytes of a program that decompresses nothing are refused by command and matrix."""
+    text = "m1 = accept input\ndecompress m1\nsegment end"
+
+    with pytest.raises(ComputationError, match="command c1: expected matrix m1 to be compressed"):
+        peak_bytes(computation(text))
 
 
 def keeps_apart(blocks: Blocks, packing: Packing) -> bool:

@@ -20,7 +20,7 @@ from nnet3_compiler.assembly.locations import input_locations
 from nnet3_compiler.assembly.pieces import classify
 from nnet3_compiler.assembly.step_info import make_step_info
 from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.errors import CompilationError
+from nnet3_compiler.errors import CompilationError, OptionError
 from nnet3_compiler.shortcut import ONE_SEQUENCE, Minibatch, reduce_request
 from nnet3_compiler.steps.epochs import compute_epochs
 from nnet3_compiler.steps.graphs import Graphs, check_graph
@@ -37,10 +37,18 @@ class CompilerOptions:
         output_debug_info: Whether the computation names the cindexes of the rows of its matrices.
         shortcut: Whether the compiler compiles one of several equal sequences, and derives the
             commands for all of them from it.
+
+    Raises:
+        OptionError: A switch is not True or False.
     """
 
     output_debug_info: bool = True
     shortcut: bool = True
+
+    def __attrs_post_init__(self) -> None:
+        for name in ("output_debug_info", "shortcut"):
+            if not isinstance(getattr(self, name), bool):
+                raise OptionError(f"{name} must be True or False (got {getattr(self, name)!r})")
 
 
 class Compiler:

@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 import numpy as np
-from nnet3_descriptors.values import is_frozen
+from nnet3_descriptors.values import is_frozen, is_masked
 from numpy.typing import NDArray
 
 IntArray = NDArray[np.int32]
@@ -22,11 +22,13 @@ def frozen_array(value: Any) -> IntArray:
     """Returns `value` as a read-only int32 array; copies unless it is one already.
 
     Raises:
-        TypeError: The values are not integers.
+        TypeError: The values are not integers, or masked.
         OverflowError: A value does not fit in 32 bits.
     """
     if type(value) is np.ndarray and value.dtype == np.int32:
         return value if is_frozen(value) else freeze(value.copy())
+    if is_masked(value):
+        raise TypeError("expected integers, found a masked array; filled() makes an array of it")
     raw = np.asarray(value)
     if raw.size == 0:
         return freeze(np.zeros(raw.shape, np.int32))

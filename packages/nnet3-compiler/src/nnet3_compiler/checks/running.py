@@ -12,6 +12,7 @@ from nnet3_compiler.checks.inputs_and_outputs import check_world
 from nnet3_compiler.checks.memory_plan import check_memory_plan
 from nnet3_compiler.checks.memos import check_memos
 from nnet3_compiler.checks.network import check_network
+from nnet3_compiler.checks.rounds import check_rounds
 from nnet3_compiler.checks.rows import check_rows
 from nnet3_compiler.checks.subject import FaultError, Subject
 from nnet3_compiler.computation import NnetComputation
@@ -31,8 +32,9 @@ FITTING: tuple[Check, ...] = (
     ("components", check_components),
     ("world", check_world),
     ("rows", check_rows),
+    ("loop", check_rounds),
 )
-"""The checks that every command can run: its operands have the right sizes."""
+"""The checks that every command can run: its operands have the right sizes, and a loop ends."""
 
 RUNNING: tuple[Check, ...] = (
     *FITTING,
@@ -45,7 +47,7 @@ RUNNING: tuple[Check, ...] = (
 
 
 def check_fitting(nnet: Nnet, computation: NnetComputation) -> None:
-    """Checks that components and nodes are those of the network, and that sizes and lists fit.
+    """Checks that components and nodes are those of the network, sizes and lists fit, loops end.
 
     Args:
         nnet: The network.
@@ -61,11 +63,11 @@ def check_fitting(nnet: Nnet, computation: NnetComputation) -> None:
 def check_runnable(nnet: Nnet, computation: NnetComputation) -> None:
     """Checks that a computation can be run with a network, whether or not the result makes sense.
 
-    Components and nodes are those of the network, sizes and lists fit, and matrices and memos exist
-    when they are used. The check takes a few milliseconds at most, so that it can run whenever a
-    computation is bound to memory. Computations do not hold names and parameters, so a network with
-    other names or parameters passes. The fingerprint, if the computation has one, shows all other
-    differences.
+    Components and nodes are those of the network, sizes and lists fit, a loop goes from the end of
+    a segment to the beginning of one, and matrices and memos exist when they are used. The check
+    takes a few milliseconds at most, so that it can run whenever a computation is bound to memory.
+    Computations do not hold names and parameters, so a network with other names or parameters
+    passes. The fingerprint, if the computation has one, shows all other differences.
 
     Args:
         nnet: The network that the computation is to run with.

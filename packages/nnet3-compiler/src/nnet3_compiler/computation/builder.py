@@ -14,7 +14,9 @@ from nnet3_compiler.commands import command_table
 from nnet3_compiler.commands.declaration import Command
 from nnet3_compiler.computation.computation import NnetComputation
 from nnet3_compiler.computation.debug_info import NO_DEBUG_INFO, MatrixDebugInfo
+from nnet3_compiler.computation.tables import naming
 from nnet3_compiler.errors import ComputationError
+from nnet3_compiler.integers import is_integer
 
 
 class ComputationBuilder:
@@ -83,6 +85,7 @@ class ComputationBuilder:
         Raises:
             ComputationError: There is no such submatrix, or it has no such rows or columns.
         """
+        submatrix = _integer("the number of a submatrix", submatrix)
         if not 0 < submatrix < len(self._rows):
             raise ComputationError(f"there is no submatrix {submatrix}")
         matrix, row, num_rows, column, num_columns = self._rows[submatrix]
@@ -92,6 +95,7 @@ class ComputationBuilder:
             ("columns", column, num_columns, columns),
         ):
             begin, end = (0, count) if wanted is None else wanted
+            begin, end = (_integer(f"the ends of {what}", each) for each in (begin, end))
             if not 0 <= begin < end <= count:
                 raise ComputationError(
                     f"submatrix {submatrix} has {count} {what}, there are no {what} {begin} up to "
@@ -101,16 +105,28 @@ class ComputationBuilder:
         return self._submatrix(tuple(place))
 
     def indexes(self, rows: Any) -> int:
-        """Returns the number of a list of rows; -1 for none."""
-        return self._list("indexes", frozen_array(rows))
+        """Returns the number of a list of rows; -1 for none.
+
+        Raises:
+            ComputationError: They are not integers of 32 bits.
+        """
+        return self._list("indexes", rows)
 
     def indexes_multi(self, pairs: Any) -> int:
-        """Returns the number of a list of (submatrix, row) pairs; (-1, -1) for none."""
-        return self._list("indexes_multi", pair_table(pairs))
+        """Returns the number of a list of (submatrix, row) pairs; (-1, -1) for none.
+
+        Raises:
+            ComputationError: They are not integers of 32 bits.
+        """
+        return self._list("indexes_multi", pairs)
 
     def indexes_ranges(self, ranges: Any) -> int:
-        """Returns the number of a list of (begin, end) pairs; (-1, -1) for none."""
-        return self._list("indexes_ranges", pair_table(ranges))
+        """Returns the number of a list of (begin, end) pairs; (-1, -1) for none.
+
+        Raises:
+            ComputationError: They are not integers of 32 bits.
+        """
+        return self._list("indexes_ranges", ranges)
 
     def precomputed_indexes(self, indexes: PrecomputedIndexes) -> int:
         """Returns the number of a component's precomputed indexes."""
@@ -148,10 +164,18 @@ class ComputationBuilder:
             self._rows.append(row)
         return number
 
-    def _list(self, name: str, values: IntArray) -> int:
+    def _list(self, name: str, wanted: Any) -> int:
+        with naming(name):
+            values = frozen_array(wanted) if name == "indexes" else pair_table(wanted)
         lists = self._lists[name]
         for number, known in enumerate(lists):
             if same(known, values):
                 return number
         lists.append(values)
         return len(lists) - 1
+
+
+def _integer(what: str, value: int) -> int:
+    if not is_integer(value):
+        raise ComputationError(f"expected {what} to be an integer, found {value!r}")
+    return int(value)

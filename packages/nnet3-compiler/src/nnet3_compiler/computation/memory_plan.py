@@ -7,11 +7,13 @@ from typing import Any
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors.values import is_frozen
+from nnet3_descriptors.values import is_frozen, is_masked
 
 from nnet3_compiler.errors import ComputationError
 
 Bytes = npt.NDArray[np.int64]
+
+_MOST = np.iinfo(np.int64).max
 
 NOWHERE = -1
 """The offset of a matrix that has no place."""
@@ -19,11 +21,18 @@ NOWHERE = -1
 
 def _offsets(value: Any) -> Bytes:
     """Returns offsets as a read-only int64 array."""
-    raw = np.asarray(value)
+    try:
+        raw = np.asarray(value)
+    except ValueError as error:  # parts of different lengths
+        raise ComputationError(f"offsets of a memory plan must be a list: {error}") from error
+    if is_masked(value):
+        raise ComputationError("offsets of a memory plan must not be a masked array")
     if raw.ndim != 1 or (raw.size and raw.dtype.kind not in "iu"):
         raise ComputationError(
             f"offsets of a memory plan must be a list of integers (got {raw.shape} {raw.dtype})"
         )
+    if raw.dtype.kind == "u" and raw.size and int(raw.max()) > _MOST:
+        raise ComputationError(f"offsets of a memory plan must fit in 64 bits (got {raw.max()})")
     if raw.dtype == np.int64 and is_frozen(raw):
         return raw
     array: Bytes = raw.astype(np.int64)

@@ -29,7 +29,7 @@ EMPTY_SUBMATRICES = frozen_array([[0, 0, 0, 0, 0]])
 
 
 @contextmanager
-def _naming(field: str) -> Iterator[None]:
+def naming(field: str) -> Iterator[None]:
     """Adds the name of the field to the error about a value that it can't hold."""
     try:
         yield
@@ -39,43 +39,43 @@ def _naming(field: str) -> Iterator[None]:
 
 def matrix_table(value: Any) -> IntArray:
     """Returns the matrices as a read-only (rows, 2) int32 array."""
-    with _naming("matrices"):
+    with naming("matrices"):
         return pair_table(value)
 
 
 def submatrix_table(value: Any) -> IntArray:
     """Returns the submatrices as a read-only (rows, 5) int32 array."""
-    with _naming("submatrices"):
+    with naming("submatrices"):
         return as_table(value, 5)
 
 
 def table_of_commands(value: Any) -> IntArray:
     """Returns the commands as a read-only (rows, TABLE_WIDTH) int32 array."""
-    with _naming("command_table"):
+    with naming("command_table"):
         return as_table(value, TABLE_WIDTH)
 
 
 def row_lists(value: Any) -> tuple[IntArray, ...]:
     """Returns the lists of rows as read-only int32 arrays."""
-    with _naming("indexes"):
+    with naming("indexes"):
         return frozen_arrays(value)
 
 
 def pair_lists(value: Any) -> tuple[IntArray, ...]:
     """Returns the lists of pairs as read-only (rows, 2) int32 arrays."""
-    with _naming("indexes_multi"):
+    with naming("indexes_multi"):
         return pair_arrays(value)
 
 
 def range_lists(value: Any) -> tuple[IntArray, ...]:
     """Returns the lists of ranges as read-only (rows, 2) int32 arrays."""
-    with _naming("indexes_ranges"):
+    with naming("indexes_ranges"):
         return pair_arrays(value)
 
 
 def precomputed_tuple(value: Any) -> tuple[PrecomputedIndexes | None, ...]:
     """Returns the precomputed indexes as a tuple."""
-    with _naming("precomputed_indexes"):
+    with naming("precomputed_indexes"):
         return tuple(value)
 
 
@@ -83,19 +83,19 @@ def info_sequence(value: Any) -> Sequence[MatrixDebugInfo]:
     """Returns the debug info as a tuple, or as an object that makes one on first use."""
     if isinstance(value, DebugInfoOfRows):
         return value
-    with _naming("matrix_debug_info"):
+    with naming("matrix_debug_info"):
         return tuple(value)
 
 
 def step_table(value: Any) -> IntArray:
     """Returns the steps as a read-only (rows, 2) int32 array."""
-    with _naming("steps"):
+    with naming("steps"):
         return pair_table(value)
 
 
 def request_tuple(value: Any) -> tuple[RequestFingerprint, ...]:
     """Returns the fingerprints of requests as a tuple."""
-    with _naming("requests"):
+    with naming("requests"):
         return tuple(value)
 
 

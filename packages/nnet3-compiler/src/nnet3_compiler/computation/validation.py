@@ -7,8 +7,12 @@ checker of the optimizer.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
+from nnet3_descriptors.components import PrecomputedIndexes
+from nnet3_descriptors.structure import NetworkFingerprint
+from nnet3_graph.interchange import RequestFingerprint
 from numpy.typing import NDArray
 
 from nnet3_compiler.arrays import IntArray, every
@@ -23,12 +27,14 @@ from nnet3_compiler.commands.declaration import (
     OperandKind,
     alpha_value,
 )
+from nnet3_compiler.computation.memory_plan import MemoryPlan
 from nnet3_compiler.computation.tables import ComputationTables
 from nnet3_compiler.errors import ComputationError
 
 
 def validate(computation: ComputationTables) -> None:
     """Raises a ComputationError that names the first thing that is wrong."""
+    _check_kinds(computation)
     _check_shape("matrices", computation.matrices, 2)
     _check_shape("submatrices", computation.submatrices, 5)
     _check_shape("command_table", computation.command_table, TABLE_WIDTH)
@@ -66,6 +72,26 @@ def whole_submatrices(submatrices: IntArray, matrices: IntArray) -> NDArray[np.b
     covers &= submatrices[:, 4] == size[:, 1]
     covers[0] = False
     return covers
+
+
+def _check_kinds(computation: ComputationTables) -> None:
+    """Checks the fields that are no arrays."""
+    fields: tuple[tuple[str, type, Sequence[object]], ...] = (
+        ("need_model_derivative", bool, (computation.need_model_derivative,)),
+        ("network", NetworkFingerprint, _if_there(computation.network)),
+        ("requests", RequestFingerprint, computation.requests),
+        ("memory_plan", MemoryPlan, _if_there(computation.memory_plan)),
+        ("precomputed_indexes", PrecomputedIndexes, computation.precomputed_indexes[1:]),
+    )
+    for name, kind, values in fields:
+        for value in values:
+            if not isinstance(value, kind):
+                found = type(value).__name__
+                raise ComputationError(f"{name}: expected {kind.__name__}, found {found}")
+
+
+def _if_there(value: object) -> tuple[object, ...]:
+    return () if value is None else (value,)
 
 
 def _check_shape(name: str, array: IntArray, columns: int) -> None:

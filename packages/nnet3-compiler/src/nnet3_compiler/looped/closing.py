@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
-from nnet3_descriptors.indexes import NO_TIME
+from nnet3_descriptors.indexes import INT32_MAX, NO_TIME
 from numpy.typing import NDArray
 
 from nnet3_compiler.arrays import IntArray
@@ -16,6 +16,7 @@ from nnet3_compiler.commands.emission import command_rows
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.computation.debug_info import T
 from nnet3_compiler.errors import CompilationError
+from nnet3_compiler.integers import is_integer
 from nnet3_compiler.looped.matrix_use import MatrixUse
 
 
@@ -32,8 +33,11 @@ def close_loop(computation: NnetComputation, shift: int) -> NnetComputation | No
         if nothing repeats.
 
     Raises:
-        CompilationError: The computation has no debug info, or fewer than three segments.
+        CompilationError: The computation has no debug info, or fewer than three segments; or the
+            shift is not a positive number of frames of 32 bits.
     """
+    if not is_integer(shift) or not 0 < shift <= INT32_MAX:
+        raise CompilationError(f"the shift must be a positive number of frames (got {shift!r})")
     ends = computation.segment_ends
     if len(ends) < 3:
         raise CompilationError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from numbers import Integral
 
 import attrs
 from nnet3_descriptors import ComponentInputNode, Nnet, OutputNode
@@ -17,6 +16,7 @@ from nnet3_descriptors.descriptors import (
 from nnet3_graph import ComputationRequest, IoSpecification, compute_context
 
 from nnet3_compiler.errors import CompilationError
+from nnet3_compiler.integers import is_integer
 
 INPUT, IVECTOR, OUTPUT = "input", "ivector", "output"
 """The nodes that speech networks have by convention."""
@@ -30,10 +30,9 @@ def looped_chunk_size(nnet: Nnet, advised: int, frame_subsampling_factor: int = 
     Raises:
         CompilationError: An argument is not positive.
     """
-    _check_positive(
-        ("the chunk size", advised), ("the frame subsampling factor", frame_subsampling_factor)
-    )
-    unit = math.lcm(nnet.modulus, frame_subsampling_factor)
+    advised = _positive("the chunk size", advised)
+    factor = _positive("the frame subsampling factor", frame_subsampling_factor)
+    unit = math.lcm(nnet.modulus, factor)
     return -(-advised // unit) * unit
 
 
@@ -43,8 +42,10 @@ def with_ivector_period(nnet: Nnet, period: int) -> Nnet:
     ReplaceIndex(node, t, 0) becomes Round(node, period), in all descriptors and for every node.
 
     Raises:
-        Nnet3Error: The period is not positive.
+        CompilationError: The period is not positive.
+        NetworkError: The period is beyond 32 bits.
     """
+    period = _positive("the i-vector period", period)
 
     def replaced(leaf: ForwardingDescriptor) -> ForwardingDescriptor:
         if isinstance(leaf, ReplaceIndex) and (leaf.variable, leaf.value) == ("t", 0):
@@ -97,22 +98,27 @@ def looped_requests(
             the modulus and the subsampling factor.
         ContextError: The nodes do not have these names.
     """
-    period = chunk_size if ivector_period is None else ivector_period
+    chunk_size = _positive("the chunk size", chunk_size)
+    num_sequences = _positive("num_sequences", num_sequences)
+    period = _positive(
+        "the i-vector period", chunk_size if ivector_period is None else ivector_period
+    )
+    frame_subsampling_factor = _positive("the frame subsampling factor", frame_subsampling_factor)
     units = (
         ("the frame subsampling factor", frame_subsampling_factor),
         ("the i-vector period", period),
         ("the modulus of the network", nnet.modulus),
     )
-    _check_positive(("the chunk size", chunk_size), ("num_sequences", num_sequences), *units)
     for name, unit in units:
         if chunk_size % unit:
             raise CompilationError(
                 f"the chunk size must be a multiple of {name}, {unit} (got {chunk_size})"
             )
     extra = (extra_left_context, extra_right_context)
-    if not all(isinstance(frames, Integral) for frames in extra):
+    if not all(map(is_integer, extra)):
         kinds = " and ".join(type(frames).__name__ for frames in extra)
         raise CompilationError(f"the extra context must be two integers (got {kinds})")
+    extra_left_context, extra_right_context = map(int, extra)  # NumPy's would wrap around
     if extra_left_context < 0 or extra_right_context < 0:
         raise CompilationError(
             f"the extra context must not be negative (got {extra_left_context} to the left and "
@@ -142,7 +148,8 @@ def looped_requests(
     return first, second, third
 
 
-def _check_positive(*arguments: tuple[str, int]) -> None:
-    for name, value in arguments:
-        if not isinstance(value, int) or value < 1:
-            raise CompilationError(f"{name} must be a positive integer (got {value})")
+def _positive(name: str, value: int) -> int:
+    """Returns a number as an int, whose sums and products are exact."""
+    if not is_integer(value) or value < 1:
+        raise CompilationError(f"{name} must be a positive integer (got {value!r})")
+    return int(value)

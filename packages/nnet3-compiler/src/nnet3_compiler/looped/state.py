@@ -24,6 +24,7 @@ from nnet3_descriptors import (
     InputNode,
     Nnet,
     OutputNode,
+    check_limit,
     parse_descriptor,
 )
 from nnet3_descriptors.components import ComponentProperties, NoOpComponent
@@ -38,6 +39,7 @@ from nnet3_graph import (
 from numpy.typing import NDArray
 
 from nnet3_compiler.errors import CompilationError
+from nnet3_compiler.integers import is_integer
 from nnet3_compiler.looped.compilation import (
     MAX_NUM_SEGMENTS,
     extended_requests,
@@ -65,7 +67,21 @@ class Chunk:
     state_outputs: tuple[tuple[str, str], ...]
 
     def for_sequences(self, count: int) -> ComputationRequest:
-        """Returns the request for sequences n = 0, 1, ..., the rows of each one together."""
+        """Returns the request for sequences n = 0, 1, ..., the rows of each one together.
+
+        Args:
+            count: The number of sequences.
+
+        Raises:
+            CompilationError: The number is not a positive integer, or asks for more rows than
+                `Limits.rows`.
+        """
+        if not is_integer(count) or count < 1:
+            raise CompilationError(f"count must be a positive integer (got {count!r})")
+        count = int(count)
+        for io in (*self.request.inputs, *self.request.outputs):
+            rows = len(io.indexes) * count
+            check_limit("rows", rows, f"the rows of '{io.name}'", CompilationError)
         return attrs.evolve(
             self.request,
             inputs=[_repeated(io, count) for io in self.request.inputs],
@@ -88,7 +104,13 @@ class ChunksWithState:
     shift: int
 
     def chunk(self, number: int) -> Chunk:
-        """Returns the chunk of that number, from 0."""
+        """Returns the chunk of that number, from 0.
+
+        Raises:
+            CompilationError: The number is not an integer from 0 on.
+        """
+        if not is_integer(number) or number < 0:
+            raise CompilationError(f"a chunk has a number from 0 on (got {number!r})")
         return self.chunks[min(number, len(self.chunks) - 1)]
 
 

@@ -111,8 +111,12 @@ def _changes(tables: _Tables, commands: Table) -> Bytes:
         if opcodes[command] == CompressMatrix.OPCODE:
             compressed[matrix] = compressed_bytes(tables.matrices[matrix], compression_type)
             change[command] = compressed[matrix] - sizes[submatrix]
-        else:
+        elif matrix in compressed:
             change[command] = sizes[submatrix] - compressed.pop(matrix)
+        else:
+            raise ComputationError(
+                f"command c{command}: expected matrix m{matrix} to be compressed, found it is not"
+            )
     return change
 
 
@@ -121,12 +125,19 @@ def live_bytes(computation: NnetComputation) -> Bytes:
 
     Inputs count from the moment they are accepted; a compressed matrix counts at its compressed
     size. Neither the parameters of the network nor scratch memory of components is counted.
+
+    Raises:
+        ComputationError: A command decompresses a matrix that is not compressed.
     """
     return np.cumsum(_changes(computation, computation.command_table))
 
 
 def peak_bytes(computation: NnetComputation) -> int:
-    """Returns the largest number of bytes that matrices hold at one time."""
+    """Returns the largest number of bytes that matrices hold at one time.
+
+    Raises:
+        ComputationError: As by `live_bytes`.
+    """
     live = live_bytes(computation)
     return int(live.max(initial=0))
 

@@ -8,9 +8,13 @@ import numpy as np
 from nnet3_compiler.computation import MemoryPlan, NnetComputation
 from nnet3_compiler.computation.memory_plan import NOWHERE
 from nnet3_compiler.errors import OptionError
+from nnet3_compiler.integers import is_integer
 from nnet3_compiler.memory.blocks import Blocks
 from nnet3_compiler.memory.live import Bytes, holdings
 from nnet3_compiler.memory.packing import pack
+
+_MOST_ALIGNMENT = 2**30
+"""The largest alignment; with a larger one the size of an arena could need more than 64 bits."""
 
 
 def plan_memory(computation: NnetComputation, *, alignment: int = 64) -> MemoryPlan:
@@ -24,11 +28,14 @@ def plan_memory(computation: NnetComputation, *, alignment: int = 64) -> MemoryP
         The plan, whose arena is hardly ever larger than the lower bound.
 
     Raises:
-        OptionError: The alignment is not positive.
+        OptionError: The alignment is no integer from 1 to 2**30.
         ComputationError: A command frees, swaps or compresses a matrix that is not allocated.
     """
-    if alignment < 1:
-        raise OptionError(f"alignment must be at least 1 byte (got {alignment})")
+    if not is_integer(alignment) or not 1 <= alignment <= _MOST_ALIGNMENT:
+        raise OptionError(
+            f"alignment must be from 1 to {_MOST_ALIGNMENT} bytes, an integer (got {alignment!r})"
+        )
+    alignment = int(alignment)
     held = holdings(computation)
     sizes = -(-held.bytes // alignment) * alignment
     blocks = Blocks(sizes=sizes, block=held.block, begin=held.begin, end=held.end)
