@@ -1,5 +1,7 @@
 """Computations in several segments, and derivatives limited to a range of times."""
 
+import tracemalloc
+
 import attrs
 import numpy as np
 import pytest
@@ -7,7 +9,16 @@ from brief_computations import before_and_after, brief, computation, draft
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3_compiler import (
+    AllocMatrixZeroed,
+    Command,
+    ComputationBuilder,
     NnetComputation,
+    NoOperation,
+    NoOperationLabel,
+    NoOperationMarker,
+    Propagate,
+    StoreStats,
+    check_runnable,
     compile_computation,
     compile_looped,
     compile_segments,
@@ -23,6 +34,7 @@ from nnet3_optimizer import (
     EquivalenceError,
     OptimizeOptions,
     OptionError,
+    analyze,
     check_computation,
     optimize,
     peak_bytes,
@@ -262,3 +274,74 @@ def test_memory_compression_level_must_exist() -> None:
     """Levels other than the three are refused."""
     with pytest.raises(OptionError, match="memory_compression_level must be 0, 1 or 2"):
         OptimizeOptions(memory_compression_level=3)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"optimize": "no"},
+        {"verify": None},
+        {"min_deriv_time": float("nan")},
+        {"max_deriv_time": 1.5},
+        {"max_deriv_time_relative": True},
+        {"memory_compression_level": 1.0},
+    ],
+)
+def test_options_have_their_kinds(options: dict[str, object]) -> None:
+    """A switch is a bool and a time an integer; no other value is taken for one."""
+    with pytest.raises(OptionError, match=f"{next(iter(options))} must be "):
+        OptimizeOptions(**options)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ((), "no segment ends between the label"),
+        ((NoOperation(), NoOperationMarker()), None),
+    ],
+)
+def test_a_round_ends(body: tuple[Command, ...], message: str | None) -> None:
+    """A loop without the end of a segment, which would run for ever, is refused."""
+    builder = ComputationBuilder()
+    builder.add([NoOperationLabel(), *body, GotoLabel(label=0)])
+    loop = builder.build()
+
+    if message is None:
+        verify_equivalent(RECURRENT, loop, loop)
+        return
+    with pytest.raises(CheckError, match=message):
+        check_runnable(RECURRENT, loop)
+    with pytest.raises(CheckError, match=message):
+        verify_equivalent(RECURRENT, loop, loop)
+
+
+def test_a_loop_begins_with_a_segment() -> None:
+    """A loop that goes back into the middle of a segment is refused."""
+    builder = ComputationBuilder()
+    builder.add([NoOperation(), NoOperationLabel(), NoOperationMarker(), GotoLabel(label=1)])
+
+    with pytest.raises(CheckError, match="the label c1 does not begin a segment"):
+        check_runnable(RECURRENT, builder.build())
+
+
+def test_memos_may_have_any_numbers() -> None:
+    """The optimizer's memory does not grow with the number of a memo."""
+    builder = ComputationBuilder()
+    part = builder.matrix(2, 4)
+    run = Propagate(component=0, input=part, output=part, memo=2**31 - 1)
+    builder.add(
+        [
+            AllocMatrixZeroed(matrix=part),
+            run,
+            StoreStats(component=0, input=part, output=part, memo=2**31 - 1),
+        ]
+    )
+    tracemalloc.start()
+    try:
+        optimize(RECURRENT, builder.build(), OptimizeOptions(remove_dead_commands=False))
+        analyze(RECURRENT, builder.build()).feeds  # noqa: B018
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 10_000_000

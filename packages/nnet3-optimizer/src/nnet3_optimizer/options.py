@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import attrs
+import numpy as np
 
 from nnet3_optimizer.errors import OptionError
 
@@ -36,7 +37,8 @@ class OptimizeOptions:
             results, unless the pass is meant to change them.
 
     Raises:
-        OptionError: There is no such memory compression level.
+        OptionError: There is no such memory compression level; or a switch is not True or False, or
+            a time neither None nor an integer.
     """
 
     optimize: bool = True
@@ -68,5 +70,18 @@ class OptimizeOptions:
 
     @memory_compression_level.validator
     def _check_level(self, attribute: object, value: int) -> None:
-        if value not in (0, 1, 2):
+        if type(value) is not int or value not in (0, 1, 2):
             raise OptionError(f"memory_compression_level must be 0, 1 or 2 (got {value!r})")
+
+    def __attrs_post_init__(self) -> None:
+        for field in attrs.fields(OptimizeOptions):
+            value = getattr(self, field.name)
+            if isinstance(field.default, bool):
+                if not isinstance(value, bool):
+                    raise OptionError(f"{field.name} must be True or False (got {value!r})")
+            elif value is not None and not _is_integer(value):
+                raise OptionError(f"{field.name} must be None or an integer (got {value!r})")
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)

@@ -16,7 +16,6 @@ def drop_unused_memos(table: Table) -> None:
     """
     named = memos(table)
     makes = table[:, OPCODE_COLUMN] == Propagate.OPCODE
-    is_used = np.zeros(int(named.max(initial=0)) + 1, dtype=np.bool_)
-    is_used[named[~makes]] = True
-    in_vain = where(makes & ~is_used[named])
+    used = named[~makes & (named != 0)]
+    in_vain = where(makes & (named != 0) & ~np.isin(named, used, kind="sort"))
     table[in_vain, columns(Propagate)["memo"]] = 0

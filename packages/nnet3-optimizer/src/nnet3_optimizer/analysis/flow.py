@@ -64,7 +64,8 @@ def feeding(table: Table, lists: AccessLists) -> Bools:
 def _memo_edges(table: Table) -> tuple[Ids, Ids]:
     named = memos(table)
     command = where(named != 0)
-    memo = named[command]
+    # A file may have any numbers, so a table by number could need gigabytes.
+    memo = np.unique(named[command], return_inverse=True)[1]
     makes = table[command, OPCODE_COLUMN] == Propagate.OPCODE
     maker = np.full(int(memo.max(initial=0)) + 1, -1)
     maker[memo[makes]] = command[makes]

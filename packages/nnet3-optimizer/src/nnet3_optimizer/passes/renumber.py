@@ -103,8 +103,7 @@ def _cells(draft: Draft, columns: Ids) -> Ids:
 def _number_memos(cells: Table, places: Ids) -> None:
     """Numbers the memos that are used from 1 on."""
     memos = cells[places]
-    used = _used(int(memos.max(initial=0)) + 1, memos)
-    cells[places] = (np.cumsum(used) - 1)[memos]
+    cells[places] = np.unique(np.append(0, memos), return_inverse=True)[1][1:]
 
 
 def _used(count: int, *references: Table | Ids) -> Bools:
