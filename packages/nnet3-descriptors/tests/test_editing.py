@@ -287,6 +287,11 @@ class TestLowRank:
         reduced = reduce_rank(NNET, "tdnn1.affine", 3).state_dict()["tdnn1.affine.linear_params"]
         np.testing.assert_allclose(product, reduced, atol=1e-6)
 
+    def test_apply_svd_refuses_a_threshold_that_is_no_number(self) -> None:
+        """With a threshold of NaN every component would shrink enough."""
+        with pytest.raises(NetworkError, match="'shrinkage-threshold' must be finite"):
+            apply_svd(NNET, "*", bottleneck_dim=3, shrinkage_threshold=float("nan"))
+
     def test_apply_svd_keeps_the_settings_of_training(self) -> None:
         """Learning rate, factor, max-change and regularization go to both components."""
         nnet = apply_svd(NNET, "tdnn2.affine", bottleneck_dim=2)

@@ -98,6 +98,8 @@ def apply_svd(
         )
     if energy_threshold is not None and not 0.0 < energy_threshold < 1.0:
         raise NetworkError(f"'energy-threshold' must be between 0 and 1 (got {energy_threshold})")
+    if not np.isfinite(shrinkage_threshold):
+        raise NetworkError(f"'shrinkage-threshold' must be finite (got {shrinkage_threshold})")
     pairs: dict[str, tuple[Component, Component]] = {}
     for name, component in named_components(nnet, pattern):
         if not isinstance(component, AffineFamily):

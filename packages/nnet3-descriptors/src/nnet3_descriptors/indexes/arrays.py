@@ -72,8 +72,14 @@ def make_indexes(n: npt.ArrayLike, t: npt.ArrayLike, x: npt.ArrayLike = 0) -> In
 
     Returns:
         (N, 3) int32 array; (1, 3) if all three are scalars.
+
+    Raises:
+        Nnet3Error: The columns differ in length, or a value is not a 32-bit integer.
     """
-    columns = np.broadcast_arrays(np.atleast_1d(n), t, x)
+    try:
+        columns = np.broadcast_arrays(np.atleast_1d(n), t, x)
+    except ValueError as error:
+        raise Nnet3Error("n, t and x must be scalars or have equal lengths") from error
     return as_indexes(np.stack(columns, axis=1))
 
 
