@@ -362,6 +362,9 @@ def test_allowed_phones(
         ([], "the alignment has no phones"),
         ([(1, 0)], "the alignment has phone 1 for 0 frames; both must be at least 1"),
         ([(0, 2)], "the alignment has phone 0 for 2 frames; both must be at least 1"),
+        ([(1, 1.5)], "an alignment is made of pairs of integers, phone and duration"),
+        ([(1,)], "an alignment is made of pairs of integers, phone and duration"),
+        ([(1, 10**9)], "the alignment has 1000000000 frames; expected at most 16777216"),
     ],
 )
 def test_alignments_that_make_no_sense(alignment: list[tuple[int, int]], message: str) -> None:

@@ -455,3 +455,28 @@ def test_options_of_other_kinds(options: dict[str, object], message: str) -> Non
     """Counts of frames are integers."""
     with pytest.raises(ExampleError, match=re.escape(message)):
         SplitOptions(**options)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"features": None}, r"utterance 'u': features, .* found NoneType"),
+        ({"features": np.ones(4)}, r"features, .* found ndarray of shape \(4,\)"),
+        ({"features": np.ones((9, 4)) * 1j}, r"features, .* found ndarray"),
+        ({"supervision": np.zeros(9, int)}, "expected SparsePosteriors or DenseTargets"),
+        ({"ivectors": np.ones(4)}, r"i-vectors, .* found ndarray of shape \(4,\)"),
+        ({"ivector_period": 0}, r"ivector_period must be an integer >= 1 \(got 0\)"),
+    ],
+)
+def test_utterances_of_other_kinds(change: dict[str, object], message: str) -> None:
+    """An utterance with a field of another kind is refused; one vector counted as too short."""
+    fields = {"key": "u", "features": np.ones((9, 4)), "supervision": posteriors([[(0, 1.0)]], 2)}
+    with pytest.raises(ExampleError, match=message):
+        Utterance(**(fields | change))
+
+
+@pytest.mark.parametrize("pair", [(0.5, 1.0), ("0", 1.0), (0, float("nan")), (0, 1e300)])
+def test_posteriors_that_are_none(pair: tuple[object, float]) -> None:
+    """Classes are integers, and weights are finite in single precision."""
+    with pytest.raises(ExampleError):
+        posteriors([[pair]], 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
@@ -26,6 +27,16 @@ from nnet3_training.examples import (
 Features = FloatArray | CompressedMatrix
 
 
+def _check_matrix(values: object, what: str) -> None:
+    is_full = isinstance(values, np.ndarray) and values.ndim == 2 and values.dtype.kind in "fiu"
+    if not is_full and not isinstance(values, CompressedMatrix):
+        shape = f" of shape {values.shape}" if isinstance(values, np.ndarray) else ""
+        raise ExampleError(
+            f"expected {what}, an array of numbers (rows, columns), found "
+            f"{type(values).__name__}{shape}"
+        )
+
+
 @attrs.frozen(kw_only=True, eq=False)
 class Utterance:
     """An utterance from which examples are made.
@@ -37,6 +48,9 @@ class Utterance:
             frame, as in Kaldi; the number of rows tells.
         ivectors: (number, dim), or None; each example gets the i-vector of one of its frames.
         ivector_period: Frames for each i-vector.
+
+    Raises:
+        ExampleError: a field is of another kind, or the period is below 1.
     """
 
     key: str
@@ -44,6 +58,19 @@ class Utterance:
     supervision: SparsePosteriors | DenseTargets
     ivectors: FloatArray | None = None
     ivector_period: int = 1
+
+    def __attrs_post_init__(self) -> None:
+        where = f"utterance '{self.key}': "
+        known: object = self.supervision
+        period: object = self.ivector_period
+        _check_matrix(self.features, f"{where}features")
+        if not isinstance(known, SparsePosteriors | DenseTargets):
+            found = type(known).__name__
+            raise ExampleError(f"{where}expected SparsePosteriors or DenseTargets, found {found}")
+        if self.ivectors is not None:
+            _check_matrix(self.ivectors, f"{where}i-vectors")
+        if not isinstance(period, int | np.integer) or period < 1:
+            raise ExampleError(f"{where}ivector_period must be an integer >= 1 (got {period!r})")
 
 
 def get_examples(
@@ -198,18 +225,21 @@ def posteriors(frames: Sequence[Sequence[tuple[int, float]]], dim: int) -> Spars
     Classes are sorted, and the weights of a repeated class are added.
 
     Raises:
-        ExampleError: a class is not 0 to dim - 1.
+        ExampleError: a class is not an integer from 0 to dim - 1, or a weight is not finite.
     """
     rows = []
     for frame in frames:
         sums: dict[int, float] = {}
         for number, weight in frame:
-            sums[number] = float(np.float32(sums.get(number, 0.0) + weight))
+            with np.errstate(over="ignore"):
+                sums[number] = float(np.float32(sums.get(number, 0.0) + weight))
+            if not math.isfinite(sums[number]):
+                raise ExampleError(f"the weight {weight} of class {number} is not finite")
         rows.append(sorted(sums.items()))
     return SparsePosteriors(
         dim=dim,
         splits=np.concatenate(([0], np.cumsum([len(row) for row in rows], dtype=np.int64))),
-        classes=np.array([number for row in rows for number, _ in row], dtype=np.int64),
+        classes=[number for row in rows for number, _ in row],
         weights=np.array([weight for row in rows for _, weight in row], dtype=np.float32),
     )
 

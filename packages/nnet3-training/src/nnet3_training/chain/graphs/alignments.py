@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 import attrs
+import numpy as np
 
 from nnet3_training.chain.fsts.graph import Arc, Graph
 from nnet3_training.chain.fsts.machines import Machine
@@ -20,6 +21,16 @@ from nnet3_training.chain.graphs.transition_graph import transition_graph
 from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.errors import ExampleError
 from nnet3_training.hmm import ContextDependency, Transitions
+
+_MOST_FRAMES = 1 << 24
+"""More than the frames of a day; a damaged duration would take all memory."""
+
+
+def _is_phone(pair: object) -> bool:
+    """Whether this is a pair of integers."""
+    if not isinstance(pair, tuple | list | np.ndarray) or len(pair) != 2:
+        return False
+    return all(isinstance(number, int | np.integer) for number in pair)
 
 
 @attrs.frozen(kw_only=True)
@@ -102,11 +113,18 @@ class ProtoSupervision:
             options: The tolerances, and frames of the input for each of the output.
 
         Raises:
-            ExampleError: the alignment is empty, or a phone or a duration below 1.
+            ExampleError: the alignment is empty, has something else than pairs of integers, or more
+                than 16,777,216 frames, or a phone or a duration below 1.
         """
         if not alignment:
             raise ExampleError("the alignment has no phones")
+        if not all(map(_is_phone, alignment)):
+            raise ExampleError("an alignment is made of pairs of integers, phone and duration")
         num_frames = sum(duration for _, duration in alignment)
+        if num_frames > _MOST_FRAMES:
+            raise ExampleError(
+                f"the alignment has {num_frames} frames; expected at most {_MOST_FRAMES}"
+            )
         allowed: list[set[int]] = [set() for _ in range(options.num_output_frames(num_frames))]
         phones, time = Graph(), 0
         for number, (phone, duration) in enumerate(alignment):
