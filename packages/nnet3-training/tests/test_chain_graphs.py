@@ -527,3 +527,29 @@ def test_lattices_that_cannot_be_read() -> None:
         parsed("\n0 1000000000 5\n\n")
     with pytest.raises(ExampleError, match="lm_scale must be at least 0 and below 1"):
         SupervisionOptions(lm_scale=1.0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"labels": np.ma.masked_array([1], mask=[True])},
+        {"costs": [1e300]},
+        {"sources": [0.5]},
+        {"sources": ["a"]},
+        {"sources": None},
+        {"final_costs": None},
+    ],
+)
+def test_fsts_of_other_kinds(change: dict[str, object]) -> None:
+    """Arcs with masked, fractional, infinite or missing numbers are refused."""
+    arc = {"start": 0, "final_costs": [np.inf, 0.0], "sources": [0], "labels": [1], "costs": [0.0]}
+    assert Fst.from_arcs(**arc, destinations=[1]).num_arcs == 1
+    with pytest.raises(ExampleError):
+        Fst.from_arcs(**(arc | {"destinations": [1]} | change))
+
+
+@pytest.mark.parametrize("change", [{"right_tolerance": "a"}, {"frame_subsampling_factor": 1.5}])
+def test_options_that_are_no_integers(change: dict[str, object]) -> None:
+    """Tolerances and the subsampling factor are integers."""
+    with pytest.raises(ExampleError, match="must be an integer"):
+        SupervisionOptions(**change)

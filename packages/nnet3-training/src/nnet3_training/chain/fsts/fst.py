@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnet3_training.errors import ExampleError
+from nnet3_training.example_arrays import array_of
 
 EPSILON = 0
 """The label of an arc that reads nothing."""
@@ -22,7 +23,7 @@ def _array(values: npt.ArrayLike, dtype: type[np.generic]) -> npt.NDArray[Any]:
     Raises:
         ExampleError: they do not.
     """
-    array = np.asarray(values)
+    array = array_of(values, "arrays of an FST")
     is_fit = array.size == 0 or np.can_cast(array.dtype, dtype, "same_kind")
     if array.ndim != 1 or not is_fit:
         raise ExampleError(
@@ -30,7 +31,8 @@ def _array(values: npt.ArrayLike, dtype: type[np.generic]) -> npt.NDArray[Any]:
         )
     with np.errstate(over="ignore"):
         stored = array.astype(dtype)
-    if array.dtype.kind in "iu" and not np.array_equal(stored, array):
+    is_exact = array.dtype.kind not in "iu" or np.array_equal(stored, array)
+    if not is_exact or not np.array_equal(np.isinf(stored), np.isinf(array)):
         raise ExampleError(f"numbers of an FST do not fit in {np.dtype(dtype)}")
     stored.flags.writeable = False
     return stored
@@ -169,9 +171,9 @@ class Fst:
         Raises:
             ExampleError: the arrays do not fit each other, or name states that there are not.
         """
-        left, finals = np.asarray(sources, dtype=np.int64), np.asarray(final_costs)
-        columns = [np.asarray(each) for each in (labels, costs, destinations)]
-        columns.append(columns[0] if output_labels is None else np.asarray(output_labels))
+        left, finals = _positions(sources), _costs(final_costs)
+        columns = [_numbers(labels), _costs(costs), _numbers(destinations)]
+        columns.append(columns[0] if output_labels is None else _numbers(output_labels))
         if any(len(each) != len(left) for each in columns):
             raise ExampleError("the arrays of arcs differ in their length")
         if left.size and not 0 <= left.min() <= left.max() < len(finals):

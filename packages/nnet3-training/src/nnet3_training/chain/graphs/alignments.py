@@ -56,9 +56,12 @@ class SupervisionOptions:
     lm_scale: float = 0.0
 
     def __attrs_post_init__(self) -> None:
-        for name in ("left_tolerance", "right_tolerance"):
-            if getattr(self, name) < 0:
-                raise ExampleError(f"{name} must be at least 0 (got {getattr(self, name)})")
+        for name in ("left_tolerance", "right_tolerance", "frame_subsampling_factor"):
+            value: object = getattr(self, name)
+            if not isinstance(value, int | np.integer):
+                raise ExampleError(f"{name} must be an integer (got {value!r})")
+            if value < 0:
+                raise ExampleError(f"{name} must be at least 0 (got {value})")
         widest = self.left_tolerance + self.right_tolerance + 1
         if not 1 <= self.frame_subsampling_factor <= widest:
             raise ExampleError(
