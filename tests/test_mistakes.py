@@ -730,7 +730,7 @@ MISTAKES: dict[str, tuple[Action, str]] = {
     ),
     "a rank of 0": (
         edit("reduce-rank name=tdnn1.affine rank=0"),
-        "'rank' must be positive (got 0)\n"
+        "'rank' must be positive and an integer (got 0)\n"
         "    reduce-rank name=tdnn1.affine rank=0\n"
         "    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^",
     ),

@@ -120,7 +120,9 @@ def compile_computation(
         options: See `CompilerOptions`.
 
     Raises:
+        RequestError: The request does not fit the network.
         NotComputableError: An output can't be computed from the inputs.
+        UnboundedComputationError: The outputs need infinitely many rows.
         CompilationError: The recurrence of the network has no order of computation.
     """
     return compile_segments(nnet, [request], options)

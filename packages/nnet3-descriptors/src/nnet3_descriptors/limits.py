@@ -39,7 +39,8 @@ class Limits:
             the values of t, of x, and the patterns of sequences that differ. A search takes some
             bits for each. The limit is a tenth of this for a request that names less than a
             thousandth of the indexes that it spans.
-        matrix_bytes: Memory of all matrices of a computation, in bytes.
+        matrix_bytes: Memory for the matrices of a computation that nnet3-runtime-cuda binds, in
+            bytes.
     """
 
     nodes: int = attrs.field(default=50_000, validator=_check_size)

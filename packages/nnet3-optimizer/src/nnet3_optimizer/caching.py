@@ -108,6 +108,7 @@ class CachingCompiler:
         Raises:
             RequestError: The request does not fit the network.
             NotComputableError: An output can't be computed from the inputs.
+            UnboundedComputationError: The outputs need infinitely many rows.
             CompilationError: The recurrence of the network has no order of computation.
             CheckError: The computation failed the checks; this is a fault of this project.
             PassError: With `verify`, a pass failed; this, too, is a fault of this project.
