@@ -3,7 +3,8 @@
 `python tests/judge_random_networks.py --count 100000 --first-seed 10000000 --processes 2` prints
 each disagreement with the command that repeats it, and at the end their number. With
 `--first-seed N --count 1` it judges one network again. With `--device cuda` it judges a CUDA
-device, and with `--device host` the kernels of the CUDA runtime, built for the processor.
+device, with `--device host` the kernels of the CUDA runtime, built for the processor, and with
+`--device strict` also every access of theirs to memory.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from nnet3_runtime_cuda.cpu.products import blas
 
 PROGRESS_EVERY = 1000
 
-HOST = "host"
+HOST, STRICT = "host", "strict"
 
 
 @attrs.frozen
@@ -52,8 +53,8 @@ class Outcome:
 
 @functools.cache
 def opened(device: str) -> Device:
-    """The device of a name; "host" is the processor in the place of a CUDA device."""
-    return HostPlatform() if device == HOST else device
+    """The device of a name; "host" and "strict" are the processor in the place of a CUDA device."""
+    return HostPlatform(strict=device == STRICT) if device in (HOST, STRICT) else device
 
 
 def outcome_of(seed: int, precision: str = FP32, device: str = "cpu") -> Outcome:
@@ -95,7 +96,7 @@ def main() -> int:
     parser.add_argument("--first-seed", type=int, default=int(time.time()))
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--precision", choices=[FP32, BF16], default=FP32)
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:<number> or host")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:<number>, host, strict")
     arguments = parser.parse_args()
     if arguments.precision == BF16 and bf16.missing():
         print(f"bf16 needs {bf16.missing()}: nothing is judged")

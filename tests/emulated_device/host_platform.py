@@ -2,7 +2,9 @@
 
 A block's threads run one after another. Threads of kernels with barriers are fibres, each with its
 own stack, and take turns at every barrier. Matrix products are NumPy's. A strict platform watches
-every access to memory (`host_strict.h`), which takes about fifty times longer.
+every access to memory (`host_strict.h`), which takes about fifty times longer. It refuses reads of
+memory that nothing has written, whatever becomes of the value, as initcheck of compute-sanitizer
+does.
 """
 
 from __future__ import annotations
@@ -22,19 +24,17 @@ from typing import Any
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_runtime_cuda import DeviceError, DeviceMemoryError
-from nnet3_runtime_cuda.cuda.platform.platform import (
-    ALIGNMENT,
-    Call,
-    Gemm,
-    Matrix,
-    Properties,
-    check_launch,
-)
-from nnet3_runtime_cuda.operations import Array
+from nnet3_runtime_cuda import DeviceError
+from nnet3_runtime_cuda.cuda.platform.platform import Call, Gemm, Properties, check_launch
+from nnet3_runtime_cuda.cuda.recorded.device_views import C_TYPES
 
-Stretches = tuple[tuple[int, ...], tuple[int, ...]]
-"""Where stretches of memory begin, and where they end."""
+from emulated_device.host_memory import BY_HOST, HostMemory, Stretch
+from emulated_device.host_products import check_and_mark, multiply
+
+SIZES = {kind: np.dtype(name).itemsize for name, kind in C_TYPES.items()} | {
+    "unsigned long long": 8
+}
+"""The bytes of an element of each type of C++ that kernels take pointers to."""
 
 FLAGS = ("-std=c++17", "-fPIC", "-w")
 STRICT_FLAGS = ("-O1", "-DSTRICT", "-fsanitize=thread")
@@ -56,13 +56,13 @@ class HostKernel:
     Attributes:
         name: Of the kernel.
         function: Takes grid, block and an array of pointers to arguments.
-        num_arguments: How many there are.
+        parameters: Type and name of each argument: ("float*", "x").
         module: Keeps the library loaded.
     """
 
     name: str
     function: Callable[..., None]
-    num_arguments: int
+    parameters: Sequence[tuple[str, str]]
     module: ctypes.CDLL
 
 
@@ -74,59 +74,54 @@ class HostPlatform:
 
         Args:
             memory_limit: Bytes of memory that it has.
-            strict: Whether kernels that race, touch memory that is not theirs, or wait at different
-                barriers raise a DeviceError.
+            strict: Whether work that races, touches memory that is not its own, reads memory that
+                nothing has written, or waits at different barriers raises a DeviceError.
         """
         self._limit = memory_limit
         self._strict = strict
-        self._stretches: Stretches = ((), ())
-        self._known: dict[ctypes.CDLL, Stretches] = {}
-        self._blocks: dict[int, Array] = {}
+        self._memory = HostMemory(memory_limit)
+        self._known: dict[ctypes.CDLL, tuple[Stretch, ...]] = {}
         self._modules: dict[str, Mapping[str, object]] = {}
 
     @property
     def properties(self) -> Properties:
         """A device without compute capability."""
-        used = sum(block.nbytes for block in self._blocks.values())
-        return Properties(name="host", total_bytes=self._limit, free_bytes=self._limit - used)
+        free = self._memory.free_bytes
+        return Properties(name="host", total_bytes=self._limit, free_bytes=free)
 
     # ---- memory ----
 
     def allocate(self, nbytes: int) -> int:
         """The address of that much memory."""
-        free = self.properties.free_bytes
-        if nbytes > free:
-            raise DeviceMemoryError(f"expected {nbytes} bytes of memory, found {free} free")
-        block = np.empty(nbytes + ALIGNMENT, dtype=np.uint8)
-        # What nobody has written must not look like a number.
-        block.fill(0xFF)
-        address = -(-block.ctypes.data // ALIGNMENT) * ALIGNMENT
-        self._blocks[address] = block
-        self._note_stretches()
-        return address
+        return self._memory.allocate(nbytes)
 
     def free(self, address: int) -> None:
         """Gives memory back."""
-        del self._blocks[address]
-        self._note_stretches()
-
-    def _note_stretches(self) -> None:
-        """Tells the watcher where memory begins and ends."""
-        begins = sorted(self._blocks)
-        ends = (begin + self._blocks[begin].nbytes - ALIGNMENT for begin in begins)
-        self._stretches = tuple(begins), tuple(ends)
+        self._memory.free(address)
 
     def upload(self, address: int, array: npt.NDArray[Any]) -> None:
         """Copies a contiguous array to memory."""
+        self._memory.written(address, (array.nbytes,), (1,))[...] |= BY_HOST
         ctypes.memmove(address, array.ctypes.data, array.nbytes)
 
     def download(self, address: int, array: npt.NDArray[Any]) -> None:
         """Copies memory to a contiguous array."""
+        written = self._memory.written(address, (array.nbytes,), (1,))
+        if self._strict and not written.all():
+            raise DeviceError(
+                f"a copy to the host reads what nothing has written: byte {written.argmin()} of "
+                f"{array.nbytes}"
+            )
         ctypes.memmove(array.ctypes.data, address, array.nbytes)
 
     def clear(self, address: int, nbytes: int) -> None:
         """Sets memory to zero."""
+        self._memory.written(address, (nbytes,), (1,))[...] |= BY_HOST
         ctypes.memset(address, 0, nbytes)
+
+    def forget(self) -> None:
+        """Counts memory as unwritten that the host never set: no run may need what another left."""
+        self._memory.forget()
 
     # ---- work ----
 
@@ -147,25 +142,52 @@ class HostPlatform:
         """Binds a kernel to addresses."""
         assert isinstance(kernel, HostKernel)
         check_launch(grid, block, arguments)
-        if len(arguments) != kernel.num_arguments:
-            raise DeviceError(f"expected {kernel.num_arguments} arguments, found {len(arguments)}")
+        if len(arguments) != len(kernel.parameters):
+            raise DeviceError(
+                f"expected {len(kernel.parameters)} arguments, found {len(arguments)}"
+            )
         pointers = (ctypes.c_void_p * max(len(arguments), 1))(*arguments)
         sizes = (ctypes.c_uint * 6)(*grid, *block)
         if self._strict:
-            return functools.partial(self._run_watched, kernel, sizes, pointers)
+            return functools.partial(self._run_watched, kernel, sizes, pointers, tuple(arguments))
         return functools.partial(kernel.function, sizes, pointers)
 
-    def _run_watched(self, kernel: HostKernel, sizes: object, pointers: object) -> None:
+    def _run_watched(
+        self, kernel: HostKernel, sizes: object, pointers: object, arguments: Sequence[int]
+    ) -> None:
         """Runs a kernel; raises a DeviceError that says what it did wrong."""
-        if self._known.get(kernel.module) is not self._stretches:
-            self._known[kernel.module] = self._stretches
-            count = len(self._blocks)
-            begins, ends = ((ctypes.c_uint64 * count)(*places) for places in self._stretches)
-            kernel.module.strict_memory(begins, ends, count)
+        module, stretches = kernel.module, self._memory.stretches
+        if self._known.get(module) is not stretches:
+            self._known[module] = stretches
+            count = len(stretches)
+            module.strict_memory(
+                (ctypes.c_uint64 * count)(*(each.address for each in stretches)),
+                (ctypes.c_uint64 * count)(*(each.end for each in stretches)),
+                (ctypes.c_uint64 * count)(*(each.written.ctypes.data for each in stretches)),
+                count,
+            )
         kernel.function(sizes, pointers)
-        found: bytes = kernel.module.strict_message()
+        found: bytes = module.strict_message()
         if found:
-            raise DeviceError(f"kernel {kernel.name}: {found.decode()}")
+            place = self._place_of(module.strict_place(), kernel, arguments)
+            raise DeviceError(f"kernel {kernel.name}: {found.decode()}{place}")
+
+    def _place_of(self, address: int, kernel: HostKernel, arguments: Sequence[int]) -> str:
+        """The argument that an address belongs to, for messages: the nearest one before it."""
+        stretch = self._memory.at(address)
+        if stretch is None:
+            return ""
+        inside = [
+            (argument, number)
+            for number, argument in enumerate(arguments)
+            if stretch.address <= argument <= address
+        ]
+        if not inside:
+            return f"; byte {address - stretch.address} of {stretch.nbytes}, no argument's"
+        argument, number = max(inside)
+        kind, name = kernel.parameters[number]
+        element = (address - argument) // SIZES[kind.removesuffix("*").strip()]
+        return f"; element {element} of argument {number} ({kind} {name})"
 
     def workspace(self) -> object:
         """None is needed."""
@@ -173,7 +195,14 @@ class HostPlatform:
 
     def gemm(self, product: Gemm, workspace: object = None) -> Call:
         """Binds a product to addresses."""
-        return functools.partial(_multiply, product)
+        if not self._strict:
+            return functools.partial(multiply, product)
+
+        def run() -> None:
+            check_and_mark(product, self._memory)
+            multiply(product)
+
+        return run
 
     def capture(self, calls: Sequence[Call]) -> Call:
         """One call for all."""
@@ -186,32 +215,6 @@ class HostPlatform:
 
     def synchronize(self) -> None:
         """Nothing: calls are done when they return."""
-
-
-def _array(matrix: Matrix, rows: int, columns: int, number: int = 0) -> Array:
-    """A matrix of a product as an array."""
-    if matrix.transposed:
-        rows, columns = columns, rows
-    size = (rows - 1) * matrix.stride + columns
-    address = matrix.address + 4 * number * matrix.batch_stride
-    flat = np.ctypeslib.as_array((ctypes.c_float * size).from_address(address))
-    array = np.lib.stride_tricks.as_strided(flat, (rows, columns), (4 * matrix.stride, 4))
-    return array.T if matrix.transposed else array
-
-
-def _multiply(g: Gemm) -> None:
-    for number in range(g.batch):
-        out = _array(g.out, g.rows, g.columns, number)
-        a = _array(g.a, g.rows, g.inner, number)
-        b = _array(g.b, g.inner, g.columns, number)
-        alpha = ctypes.c_float.from_address(g.alpha_at).value if g.alpha_at else g.alpha
-        result = np.float32(alpha) * (a @ b)
-        if g.beta:
-            addend = _array(g.addend or g.out, g.rows, g.columns, number)
-            result += np.float32(g.beta) * addend
-        if g.bias:
-            result += _array(Matrix(address=g.bias, stride=g.columns), 1, g.columns)
-        out[...] = np.maximum(result, 0) if g.relu else result
 
 
 def kernel_names(source: str) -> list[str]:
@@ -242,11 +245,12 @@ def _build(source: str, *, strict: bool) -> Mapping[str, object]:
     if strict:
         module.strict_message.restype = ctypes.c_char_p
         module.strict_memory.restype = None
+        module.strict_place.restype = ctypes.c_uint64
     kernels: dict[str, object] = {}
     for name, parameters in _KERNEL.findall(source):
         function = getattr(module, f"run_{name}")
         function.restype = None
-        kernels[name] = HostKernel(name, function, len(_types(parameters)), module)
+        kernels[name] = HostKernel(name, function, _parameters(parameters), module)
     return kernels
 
 
@@ -297,8 +301,10 @@ def _watched(declaration: re.Match[str]) -> str:
     return declaration[0] + calls
 
 
-def _types(parameters: str) -> list[str]:
-    return [p.rsplit("*", 1)[0] + "*" for p in parameters.split(",") if p.strip()]
+def _parameters(text: str) -> list[tuple[str, str]]:
+    """Type and name of each parameter of a kernel."""
+    split = [each.rpartition("*") for each in text.split(",") if each.strip()]
+    return [(kind.strip() + "*", name.strip()) for kind, _, name in split]
 
 
 def _with_entries(source: str) -> str:
@@ -308,7 +314,7 @@ def _with_entries(source: str) -> str:
     for number, match in enumerate(starts):
         end = starts[number + 1].start() if number + 1 < len(starts) else len(source)
         waits = bool(_WAITS.search(source, match.end(), end))
-        name, types = match.group(1), _types(match.group(2))
+        name, types = match.group(1), [kind for kind, _ in _parameters(match.group(2))]
         loads = "".join(f"  {kind} a{k} = ({kind})p[{k}];\n" for k, kind in enumerate(types))
         arguments = ", ".join(f"a{k}" for k in range(len(types)))
         runner = "run_fibres" if waits else "run_threads"

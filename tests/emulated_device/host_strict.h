@@ -1,7 +1,8 @@
 // What compute-sanitizer does on a device, for kernels on the processor: finds accesses outside of
-// memory, races, barriers that not all threads reach, and (by poison) shared memory that is read
-// before it is written. The compiler is told to report each access (-fsanitize=thread); what it
-// would call is here in the place of its library. Blocks and threads run in an order of chance.
+// memory, races, barriers that not all threads reach, and reads of what nothing has written: in
+// global memory since its allocation, in shared memory since the block began. The compiler is told
+// to report each access (-fsanitize=thread); what it would call is here in the place of its library.
+// Blocks and threads run in a random order.
 //
 // Two accesses to a byte are a race if one of them writes, and they are of different blocks, or of
 // different threads of a block without a barrier between them.
@@ -25,17 +26,19 @@ struct Cell {
 struct Stretch {
   uintptr_t begin, end;
   Cell* cells;
+  uint8_t* written;  // of global memory: not 0 for each byte that has been written
 };
 
 constexpr unsigned MOST_STRETCHES = 1 << 16, MOST_SHARED = 256;
 static Stretch global_memory[MOST_STRETCHES], shared_memory[MOST_SHARED];
 static unsigned num_global, num_shared, last_global;
-static uint64_t era, poisoned[MOST_SHARED];
+static uint64_t era;
 static uint64_t launch, block_number;
 static uint32_t block, thread, epoch;
 static uintptr_t stack_begin, stack_end, caller_begin, caller_end;
 static uint64_t chance = 88172645463325252ull;
 static char message[256];
+static uintptr_t touched, place;  // by the access that is looked at; by the one of the message
 static bool watching;
 
 UNCHECKED static uint64_t draw() {
@@ -53,10 +56,17 @@ UNCHECKED static void put_in_order(unsigned* numbers, unsigned count, bool) {
   }
 }
 
+UNCHECKED static void fail(const char* what) {
+  if (message[0]) return;
+  snprintf(message, sizeof message, "%s, at %p: thread %u of block %u", what, (void*)touched, thread, block);
+  place = touched;
+}
+
 UNCHECKED static void fail(const char* what, uint32_t other_block, uint32_t other_thread) {
-  if (!message[0])
-    snprintf(message, sizeof message, "%s: thread %u of block %u, and thread %u of block %u", what,
-             thread, block, other_thread, other_block);
+  if (message[0]) return;
+  snprintf(message, sizeof message, "%s: thread %u of block %u, and thread %u of block %u", what,
+           thread, block, other_thread, other_block);
+  place = touched;
 }
 
 UNCHECKED static bool unordered(uint32_t other_block, uint32_t other_epoch, uint32_t other_thread) {
@@ -119,20 +129,24 @@ UNCHECKED static void touch(const void* p, unsigned size, bool writes) {
   if (at >= caller_begin && at < caller_end) return;
   for (const Index* index : {&threadIdx, &blockIdx, &blockDim, &gridDim})
     if (at >= (uintptr_t)index && at < (uintptr_t)(index + 1)) return;
+  touched = at;
   bool is_shared;
   Stretch* stretch = find(at, &is_shared);
-  if (!stretch || at + size > stretch->end) {
-    if (!message[0])
-      snprintf(message, sizeof message, "an access outside of memory, at %p: thread %u of block %u", p, thread,
-               block);
-    return;
-  }
+  if (!stretch || at + size > stretch->end) return fail("an access outside of memory");
   if (!stretch->cells)
     stretch->cells = (Cell*)calloc(stretch->end - stretch->begin, sizeof(Cell));
   const uint64_t now = is_shared ? block_number : launch;
-  for (Cell* cell = stretch->cells + (at - stretch->begin); size--; ++cell)
-    if (writes) write(*cell, now);
-    else read(*cell, now);
+  for (size_t offset = at - stretch->begin; size--; ++offset, ++touched) {
+    Cell& cell = stretch->cells[offset];
+    if (writes) {
+      write(cell, now);
+      if (!is_shared) stretch->written[offset] |= 1;
+    } else {
+      read(cell, now);
+      if (is_shared ? cell.writer_era != now : !stretch->written[offset])
+        fail("a read of what nothing has written");
+    }
+  }
 }
 
 // Called where a kernel declares what its threads share.
@@ -140,13 +154,8 @@ UNCHECKED static void share(void* p, size_t size) {
   unsigned k = 0;
   while (k < num_shared && shared_memory[k].begin != (uintptr_t)p) ++k;
   if (k == MOST_SHARED) abort();
-  if (k == num_shared) {
-    shared_memory[num_shared++] = {(uintptr_t)p, (uintptr_t)p + size, nullptr};
-    poisoned[k] = 0;
-  }
-  if (poisoned[k] == block_number) return;
-  poisoned[k] = block_number;
-  memset(p, 0xFF, size);
+  if (k == num_shared)
+    shared_memory[num_shared++] = {(uintptr_t)p, (uintptr_t)p + size, nullptr, nullptr};
 }
 
 UNCHECKED static void begin_launch() {
@@ -179,14 +188,17 @@ UNCHECKED static void end_epoch(bool together) {
 
 }  // namespace strict
 
-// The stretches of memory of the device, in order; forgets what was known of them.
-extern "C" UNCHECKED void strict_memory(const uint64_t* begins, const uint64_t* ends, unsigned n) {
+// The stretches of memory of the device, in order, and which of their bytes have been written;
+// forgets the accesses to them.
+extern "C" UNCHECKED void strict_memory(const uint64_t* begins, const uint64_t* ends,
+                                        const uint64_t* written, unsigned n) {
   using namespace strict;
   for (unsigned k = 0; k < num_global; ++k) free(global_memory[k].cells);
   if (n > MOST_STRETCHES) abort();
   num_global = n;
   last_global = 0;
-  for (unsigned k = 0; k < n; ++k) global_memory[k] = {begins[k], ends[k], nullptr};
+  for (unsigned k = 0; k < n; ++k)
+    global_memory[k] = {begins[k], ends[k], nullptr, (uint8_t*)written[k]};
 }
 
 // What was found since the last call, or nothing.
@@ -194,6 +206,13 @@ extern "C" UNCHECKED const char* strict_message() {
   static char told[sizeof strict::message];
   memcpy(told, strict::message, sizeof told);
   strict::message[0] = 0;
+  return told;
+}
+
+// The address that it is about; 0 if it is about none.
+extern "C" UNCHECKED uint64_t strict_place() {
+  const uint64_t told = strict::place;
+  strict::place = 0;
   return told;
 }
 

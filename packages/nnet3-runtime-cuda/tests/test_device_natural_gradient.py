@@ -7,6 +7,8 @@ import pytest
 from emulated_device import DryRun, HostPlatform, compiler
 from nnet3_runtime_cuda.cpu.natural_gradient.estimate import OnlineNaturalGradient
 from nnet3_runtime_cuda.cuda.machine import DeviceMachine
+from nnet3_runtime_cuda.cuda.record.device_tape import DeviceTape
+from nnet3_runtime_cuda.errors import DeviceError
 from nnet3_runtime_cuda.operations.gradients import AffineGradient
 from nnet3_runtime_cuda.operations.natural_gradient import (
     AffinePreconditioner,
@@ -63,6 +65,18 @@ def test_affine_equals_explicit_product(has_bias: bool, count: int, first: bool)
     machine.pull([linear, bias])
     actual = np.hstack([linear, bias[:, None]]) if has_bias else linear
     np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+@needs_compiler
+def test_reads_of_new_memory_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An estimate that begins must fill its matrices with zeros, for a kernel reads them."""
+    fill = DeviceTape.fill
+    monkeypatch.setattr(DeviceTape, "fill", lambda *args: args[1] and fill(*args))
+    tape = DeviceMachine(HostPlatform(strict=True)).tape()
+    out = np.ones((7, 12), np.float32), None
+    record(tape, rows(50, 12, 0), rows(50, 7, 1), out, first=True)
+    with pytest.raises(DeviceError, match=r"nothing has written.*element \d+ of argument .*float"):
+        tape.run()
 
 
 def test_sides_share_launches() -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
+from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 from emulated_device import HostPlatform, compiler
+from nnet3_runtime_cuda.cuda.platform.platform import Gemm, Matrix
 from nnet3_runtime_cuda.errors import DeviceError
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
+
+UNWRITTEN = "a read of what nothing has written"
 
 KERNELS = """
 extern "C" __global__ void right(float* x) {
@@ -21,6 +25,8 @@ extern "C" __global__ void right(float* x) {
 }
 extern "C" __global__ void no_barrier(float* x) {
   __shared__ float kept[32];
+  kept[threadIdx.x] = 0;
+  __syncthreads();
   kept[threadIdx.x] = x[threadIdx.x];
   if (blockIdx.x > 1) __syncthreads();
   x[threadIdx.x] = kept[31 - threadIdx.x];
@@ -46,26 +52,57 @@ extern "C" __global__ void apart(float* x) {
     __syncthreads();
   }
 }
-extern "C" __global__ void never_written(float* x) {
+extern "C" __global__ void shared_by_half(float* x) {
   __shared__ float kept[32];
   if (threadIdx.x < 16) kept[threadIdx.x] = 0;
   __syncthreads();
   x[blockIdx.x * 32 + threadIdx.x] = kept[threadIdx.x];
 }
+extern "C" __global__ void writes(float* x) {
+  x[blockIdx.x * 32 + threadIdx.x] = 1;
+}
+extern "C" __global__ void writes_odd(float* x) {
+  if (threadIdx.x % 2) x[blockIdx.x * 32 + threadIdx.x] = 1;
+}
+extern "C" __global__ void adds(double* y, float* x) {
+  x[threadIdx.x] += y[threadIdx.x];
+}
+extern "C" __global__ void masked(double* y, float* x) {
+  x[threadIdx.x] = threadIdx.x % 2 ? y[threadIdx.x] : y[threadIdx.x] * 0;
+}
+extern "C" __global__ void by_address(unsigned long long* addresses) {
+  ((float*)addresses[0])[threadIdx.x] += 1;
+}
 """
+
+
+class Device:
+    """A strict platform with the kernels."""
+
+    def __init__(self) -> None:
+        self.platform = HostPlatform(strict=True)
+        names = [text.partition("(")[0] for text in KERNELS.split("void ")[1:]]
+        self._kernels = self.platform.build(KERNELS, names)
+
+    def run(self, name: str, *arguments: int, blocks: int = 1) -> None:
+        """Runs a kernel with 32 threads in each block."""
+        self.platform.launch(self._kernels[name], (blocks, 1, 1), (32, 1, 1), arguments)()
+
+    def memory(self, values: np.ndarray) -> int:
+        """The address of memory with these values."""
+        address = self.platform.allocate(values.nbytes)
+        self.platform.upload(address, values)
+        return address
 
 
 def run(name: str, blocks: int = 2) -> np.ndarray:
     """The result of a kernel for (blocks, 32) numbers."""
-    platform = HostPlatform(strict=True)
-    names = KERNELS.split("void ")[1:]
-    kernels = platform.build(KERNELS, [text.partition("(")[0] for text in names])
+    device = Device()
     x = np.arange(32 * blocks, dtype=np.float32).reshape(blocks, 32)
-    address = platform.allocate(x.nbytes)
-    platform.upload(address, x)
-    platform.launch(kernels[name], (blocks, 1, 1), (32, 1, 1), [address])()
-    found = np.ctypeslib.as_array((ctypes.c_float * x.size).from_address(address))
-    return found.reshape(x.shape).copy()
+    address = device.memory(x)
+    device.run(name, address, blocks=blocks)
+    device.platform.download(address, x)
+    return x
 
 
 def test_what_is_right_passes() -> None:
@@ -83,16 +120,113 @@ def test_what_is_right_passes() -> None:
         ("reads_then_writes", 1, "races with a"),
         ("outside", 2, "an access outside of memory, at 0x[0-9a-f]+: thread 31 of block 1"),
         ("apart", 1, "threads of block 0 wait at different barriers"),
+        ("shared_by_half", 3, f"{UNWRITTEN}, at 0x[0-9a-f]+: thread (1[6-9]|2.|3[01]) of block"),
     ],
 )
 def test_what_is_wrong_is_found(name: str, blocks: int, message: str) -> None:
-    """Races within a block and between blocks, bad addresses, and unequal barriers are found."""
+    """Races, bad addresses, unequal barriers, and reads of new shared memory are found."""
     with pytest.raises(DeviceError, match=f"kernel {name}: .*{message}"):
         run(name, blocks)
 
 
-def test_shared_memory_is_poisoned() -> None:
-    """Shared memory that no thread of the block has written is NaN."""
-    found = run("never_written", 3)
-    assert np.isnan(found[:, 16:]).all()
-    assert (found[:, :16] == 0).all()
+# ---- reads of memory that nothing has written ----
+
+
+def product(a: Matrix, b: Matrix, out: Matrix, **options: Any) -> Gemm:
+    """A product of matrices with 4 rows and columns."""
+    return Gemm(rows=4, columns=4, inner=4, a=a, b=b, out=out, **options)
+
+
+def test_reads_after_writes_pass() -> None:
+    """Uploads, fills with zeros, kernels and products write; a product need not read its output."""
+    device = Device()
+    x, out = (device.platform.allocate(128) for _ in range(2))
+    y = device.platform.allocate(256)
+    device.run("writes", x)
+    device.platform.clear(y, 256)
+    device.run("adds", y, x)
+    ones, result = (Matrix(address=address, stride=4) for address in (x, out))
+
+    device.platform.gemm(product(ones, ones, result))()
+
+    found = np.zeros((4, 4), np.float32)
+    device.platform.download(out, found)
+    assert (found == 4).all()
+
+
+def test_reads_by_kernels_are_found() -> None:
+    """The message names the argument and its element; a value that is not used counts, too."""
+    device = Device()
+    x, y = device.platform.allocate(128), device.memory(np.ones(32))
+    device.run("writes_odd", x)
+    even = r"element \d*[02468] of argument"
+    with pytest.raises(DeviceError, match=rf"kernel adds: {UNWRITTEN}.*{even} 1 \(float\* x\)"):
+        device.run("adds", y, x)
+
+    y = device.platform.allocate(256)
+    device.run("writes", x)
+    with pytest.raises(DeviceError, match=rf"kernel masked: {UNWRITTEN}.* 0 \(double\* y\)"):
+        device.run("masked", y, x)
+
+
+def test_reads_through_tables_of_addresses_are_found() -> None:
+    """Memory that is not an argument's is named by its size."""
+    device = Device()
+    table = device.memory(np.array([device.platform.allocate(144)], np.uint64))
+    with pytest.raises(DeviceError, match=rf"{UNWRITTEN}.*byte \d+ of 144, no argument's"):
+        device.run("by_address", table)
+
+
+def test_memory_that_is_allocated_again_is_unwritten() -> None:
+    """What another owner of the same memory wrote does not count."""
+    device = Device()
+    y = device.memory(np.ones(32))
+    for _ in range(5):
+        x = device.platform.allocate(128)
+        with pytest.raises(DeviceError, match=UNWRITTEN):
+            device.run("adds", y, x)
+        device.run("writes", x)
+        device.platform.free(x)
+
+
+def test_memory_that_a_run_left_can_be_forgotten() -> None:
+    """Values of kernels and products go, those that the host has set stay."""
+    device = Device()
+    x, y = device.platform.allocate(128), device.memory(np.ones(32))
+    device.run("writes", x)
+    device.run("adds", y, x)
+
+    device.platform.forget()
+
+    with pytest.raises(DeviceError, match=rf"{UNWRITTEN}.* 1 \(float\* x\)"):
+        device.run("adds", y, x)
+    device.run("writes", x)
+    device.run("adds", y, x)
+
+
+def test_reads_by_products_are_found() -> None:
+    """All operands count but the output, with their strides and transposes; gaps do not."""
+    device = Device()
+    kept = np.ones((4, 8), np.float32)
+    whole = Matrix(address=device.memory(kept), stride=8)
+    half = Matrix(address=device.platform.allocate(128), stride=4)
+    device.run("writes", half.address)
+    out = Matrix(address=device.platform.allocate(128), stride=8)
+    new = Matrix(address=device.platform.allocate(128), stride=8)
+    device.platform.upload(new.address, kept[0])
+    turned = attrs.evolve(new, transposed=True)
+    for wrong, element in (
+        (product(new, whole, out), r"element \(1, 0\) of a"),
+        (product(turned, whole, out), r"element \(0, 1\) of a"),
+        (product(whole, new, out), r"element \(1, 0\) of b"),
+        (product(whole, half, out, beta=1.0), r"element \(0, 0\) of the addend"),
+        (product(whole, half, out, beta=1.0, addend=new), r"element \(1, 0\) of the addend"),
+        (product(whole, half, out, bias=out.address), r"element \(0, 0\) of the bias"),
+        (product(whole, half, out, alpha_at=out.address), r"element \(0, 0\) of alpha"),
+    ):
+        with pytest.raises(DeviceError, match=rf"nothing has written: {element}"):
+            device.platform.gemm(wrong)()
+
+    device.platform.gemm(product(whole, half, out, bias=new.address))()
+    with pytest.raises(DeviceError, match=r"a copy to the host .* byte 16 of 128"):
+        device.platform.download(out.address, kept)
