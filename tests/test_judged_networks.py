@@ -11,7 +11,7 @@ from collections import Counter
 
 import pytest
 from emulated_device import compiler
-from judge_random_networks import HOST, outcome_of
+from judge_random_networks import STRICT, outcome_of
 from judged_cases import LOOP, SEGMENTS, WHOLE, Case, case_of_seed
 from nnet3_descriptors.components import component_types
 from nnet3_optimizer import OptimizeOptions
@@ -20,8 +20,9 @@ COUNT = int(os.environ.get("JUDGED_NETWORKS", "1000"))
 FIRST = int(os.environ.get("JUDGED_NETWORKS_SEED", "0"))
 BLOCK = 50
 
-ON_DEVICE = 100
-"""The number of networks for the kernels of the CUDA runtime, each of which is compiled."""
+ON_DEVICE = range(300, 400)
+"""The networks for the kernels of the CUDA runtime, each of which is compiled. Number 310 hands
+matrices over, and number 334 compresses one, before all of their elements have values."""
 
 MOST_MASKED = 0.25
 """The largest share of cases with masks, which a device draws by itself."""
@@ -45,12 +46,12 @@ def test_results_are_those_of_the_definition(first: int) -> None:
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 def test_results_of_a_device_are_those_of_the_definition() -> None:
-    """The kernels of the CUDA runtime, built for the processor, agree with the definition."""
-    outcomes = [outcome_of(seed, device=HOST) for seed in range(FIRST, FIRST + ON_DEVICE)]
+    """The kernels of the CUDA runtime agree with the definition, and are watched meanwhile."""
+    outcomes = [outcome_of(seed, device=STRICT) for seed in ON_DEVICE]
 
     problems = [outcome.problem for outcome in outcomes if outcome.problem]
     assert not problems, "\n".join(problems)
-    assert sum(outcome.is_skipped for outcome in outcomes) <= MOST_MASKED * ON_DEVICE
+    assert sum(outcome.is_skipped for outcome in outcomes) <= MOST_MASKED * len(ON_DEVICE)
 
 
 def _features(case: Case) -> set[str]:

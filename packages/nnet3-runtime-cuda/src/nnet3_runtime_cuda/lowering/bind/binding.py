@@ -61,6 +61,7 @@ class Binding:
         tape: Records the calls of the current segment.
         memos: By memo number.
         zeros: Zeroed areas that have not been written yet.
+        read_whole: On a device, the matrices that commands read whatever has been written of them.
         compressed: The form and the memory of each matrix that is compressed now.
         signs: The packed signs of the output value of the next command, which then has no values;
             usually None.
@@ -95,6 +96,7 @@ class Binding:
         self.areas = Areas(computation)
         self.memos: dict[int, Memo] = {}
         self.zeros = PendingZeros()
+        self.read_whole = self._find_read_whole() if nnet.machine.is_device else frozenset()
         self.replaced: set[int] = set()
         self.compressed: dict[int, tuple[CompressedForm, Array]] = {}
         self.signs: Array | None = None
@@ -136,6 +138,15 @@ class Binding:
             replaced=frozenset(self.replaced),
             memory_bytes=self.arena.nbytes + self.tape.scratch_bytes + self.tape.persistent_bytes,
         )
+
+    def _find_read_whole(self) -> frozenset[int]:
+        """The matrices that are compressed or handed over, undefined elements included."""
+        found = {
+            command.matrix if isinstance(command, c.CompressMatrix) else command.source
+            for command in self.commands
+            if isinstance(command, c.CompressMatrix | c.SwapMatrix)
+        }
+        return frozenset(self.areas.of(submatrix).matrix for submatrix in found)
 
     # ---- segments ----
 

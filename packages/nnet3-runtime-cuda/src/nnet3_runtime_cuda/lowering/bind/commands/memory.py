@@ -12,7 +12,10 @@ from nnet3_runtime_cuda.lowering.bind.hand_over import Move, origins, record_mov
 
 @binds(c.AllocMatrixUndefined)
 def _alloc_undefined(binding: Binding, command: c.AllocMatrixUndefined) -> None:
-    binding.zeros.forget(binding.areas.of(command.matrix)[0])
+    place = binding.areas.of(command.matrix)
+    binding.zeros.forget(place.matrix)
+    if place.matrix in binding.read_whole:
+        binding.zeros.note(*place)
 
 
 @binds(c.AllocMatrixZeroed)
