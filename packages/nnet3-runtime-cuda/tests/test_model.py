@@ -249,6 +249,16 @@ class TestResult:
         with pytest.raises(RunError, match=r"priors: expected .* 3, found \(4,\)"):
             Model(network(TDNN), priors=np.ones(4))
 
+    def test_priors_are_copied(self) -> None:
+        """A model keeps its priors when the caller's array changes."""
+        priors = np.array([0.5, 0.3, 0.2], np.float32)
+        model = Model(network(TDNN), priors=priors)
+        expected = model.compute(frames(9), use_priors=True)
+        priors[...] = 0.1
+
+        np.testing.assert_array_equal(model.compute(frames(9), use_priors=True), expected)
+        assert not model.priors.flags.writeable
+
     @pytest.mark.parametrize("prior", [0.0, -1.0, np.nan, np.inf])
     def test_priors_have_logarithms(self, prior: float) -> None:
         """A prior that is not positive is an error only if priors are used."""
@@ -384,6 +394,15 @@ class TestVectors:
             features.mean(axis=0),
             rtol=1e-5,
             atol=1e-6,
+        )
+
+    def test_small_integers_of_numpy(self) -> None:
+        """A chunk size may be an integer of eight bits, and frames more than these can count."""
+        features, model = frames(150), Model(network(POOLING))
+
+        np.testing.assert_array_equal(
+            model.xvector(features, chunk_size=np.int8(30), min_chunk_size=np.int8(20)),
+            model.xvector(features, chunk_size=30, min_chunk_size=20),
         )
 
     def test_padding(self) -> None:

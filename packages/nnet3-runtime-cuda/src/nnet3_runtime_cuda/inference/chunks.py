@@ -52,8 +52,8 @@ def as_int(value: object) -> object:
     return int(value) if isinstance(value, Integral) else value
 
 
-def _frames(default: int) -> Any:
-    """A field for a number of frames; `__attrs_post_init__` checks it."""
+def integer(default: int | None) -> Any:
+    """A field for an integer; `__attrs_post_init__` checks it."""
     return attrs.field(default=default, converter=as_int)
 
 
@@ -106,13 +106,13 @@ class ChunkOptions:
         RunError: a value is out of range.
     """
 
-    frames_per_chunk: int = _frames(50)
-    frame_subsampling_factor: int = _frames(1)
-    extra_left_context: int = _frames(0)
-    extra_right_context: int = _frames(0)
-    extra_left_context_initial: int = _frames(-1)
-    extra_right_context_final: int = _frames(-1)
-    online_ivector_period: int = _frames(0)
+    frames_per_chunk: int = integer(50)
+    frame_subsampling_factor: int = integer(1)
+    extra_left_context: int = integer(0)
+    extra_right_context: int = integer(0)
+    extra_left_context_initial: int = integer(-1)
+    extra_right_context_final: int = integer(-1)
+    online_ivector_period: int = integer(0)
 
     def __attrs_post_init__(self) -> None:
         """Checks the ranges."""

@@ -115,7 +115,7 @@ class Model:
         right_context: Frames that the network needs after an output frame.
         modulus: Chunks whose starts differ by a multiple of it need the same computation. As in
             Kaldi's tools, nodes that no output needs do not count.
-        priors: (output_dim,) prior of each output, if the model file had them, or None.
+        priors: (output_dim,) prior of each output, read-only, if the model has them, or None.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Model:
 
         Args:
             nnet: The network.
-            priors: (output_dim,) prior of each output.
+            priors: (output_dim,) prior of each output; they are copied.
             device: "cpu", "cuda" (the first one) or "cuda:<number>".
             precision: Precision of matrix products: "fp32", "tf32" (CUDA) or "bf16" (CUDA, AMX with
                 MKL).
@@ -167,7 +167,10 @@ class Model:
         self.input_dim = inputs["input"]
         self.ivector_dim = inputs.get("ivector", 0)
         self.output_dim = nnet.node_dim("output")
-        self.priors = None if priors is None else as_vector(priors, "priors", self.output_dim)
+        self.priors = None
+        if priors is not None:
+            self.priors = np.array(as_vector(priors, "priors", self.output_dim))  # a copy
+            self.priors.flags.writeable = False
         self.left_context, self.right_context = compute_context(self.nnet)
         collapsed = collapse_model(self.nnet)
         self.modulus = collapsed.modulus
@@ -603,7 +606,8 @@ class Model:
         """The work of `compute`, with a task for each chunk, for callers with their own threads.
 
         Args:
-            features: See `compute`, as for the other arrays.
+            features: See `compute`, as for the other arrays. Without batch_options they are not
+                copied, so they must not change before all tasks are done.
             ivector: One i-vector for the utterance.
             online_ivectors: I-vectors estimated as the utterance went on.
             chunk_options: The options of chunks.
@@ -629,7 +633,8 @@ class Model:
         """The work of `xvector`, with a task for each chunk, for callers with their own threads.
 
         Args:
-            features: (frames, input_dim).
+            features: (frames, input_dim). They are not copied, so they must not change before all
+                tasks are done.
             options: How the utterance is cut.
 
         Raises:

@@ -7,7 +7,7 @@ import numpy as np
 
 from nnet3_runtime_cuda.arrays import FloatArray
 from nnet3_runtime_cuda.errors import RunError
-from nnet3_runtime_cuda.inference.chunks import check_frames
+from nnet3_runtime_cuda.inference.chunks import check_frames, integer
 
 
 @attrs.frozen(kw_only=True)
@@ -24,8 +24,8 @@ class SegmentOptions:
         RunError: a length is out of range, or pad_input is neither True nor False.
     """
 
-    chunk_size: int = -1
-    min_chunk_size: int = 100
+    chunk_size: int = integer(-1)
+    min_chunk_size: int = integer(100)
     pad_input: bool = True
 
     def __attrs_post_init__(self) -> None:

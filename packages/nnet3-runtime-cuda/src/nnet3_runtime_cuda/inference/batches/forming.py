@@ -15,7 +15,7 @@ import attrs
 
 from nnet3_runtime_cuda.errors import RunError
 from nnet3_runtime_cuda.inference.batches.memory_shares import MemoryShares
-from nnet3_runtime_cuda.inference.chunks import check_frames
+from nnet3_runtime_cuda.inference.chunks import check_frames, integer
 from nnet3_runtime_cuda.inference.utterance_work import Run, RunKind
 
 _MEBIBYTE = 1 << 20
@@ -50,11 +50,11 @@ class BatchOptions:
         RunError: a value is out of range.
     """
 
-    minibatch_size: int = 8
-    edge_minibatch_size: int | None = None
+    minibatch_size: int = integer(8)
+    edge_minibatch_size: int | None = integer(None)
     partial_minibatch_factor: float = 0.5
     ensure_exact_final_context: bool = True
-    memory: int = 512
+    memory: int = integer(512)
 
     def __attrs_post_init__(self) -> None:
         """Checks the ranges."""

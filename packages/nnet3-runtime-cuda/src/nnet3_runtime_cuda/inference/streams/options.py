@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import attrs
 from nnet3_descriptors import Nnet
 
-from nnet3_runtime_cuda.inference.chunks import as_int, check_frames
+from nnet3_runtime_cuda.inference.chunks import check_frames, integer
 
 MOST_SEQUENCES = 1 << 16
 """The most sequences at a time: programs for more would fill the memory."""
-
-
-def _frames(default: int | None) -> Any:
-    """A field for a number; `__attrs_post_init__` checks it."""
-    return attrs.field(default=default, converter=as_int)
 
 
 @attrs.frozen(kw_only=True)
@@ -35,11 +29,11 @@ class StreamOptions:
         RunError: a value is out of range.
     """
 
-    frames_per_chunk: int = _frames(20)
-    frame_subsampling_factor: int = _frames(1)
-    ivector_period: int | None = _frames(None)
-    extra_left_context_initial: int = _frames(0)
-    sequences: int = _frames(1)
+    frames_per_chunk: int = integer(20)
+    frame_subsampling_factor: int = integer(1)
+    ivector_period: int | None = integer(None)
+    extra_left_context_initial: int = integer(0)
+    sequences: int = integer(1)
 
     def __attrs_post_init__(self) -> None:
         """Checks the ranges."""
