@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import itertools
 import math
 import os
 import pickle
 import re
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,6 +18,7 @@ import numpy as np
 import pytest
 from computations import WITH_IVECTOR
 from nnet3_descriptors import ModelFileError, Nnet, parse_config, write_nnet
+from nnet3_graph import ComputationRequest
 from nnet3_runtime_cuda import (
     ChunkOptions,
     DeviceError,
@@ -566,6 +569,30 @@ def test_interrupted_computers_are_not_used_again(monkeypatch: pytest.MonkeyPatc
 
     np.testing.assert_array_equal(model.compute(frames(9)), Model(network(TDNN)).compute(frames(9)))
     assert computers[1] is not computers[0]
+
+
+def test_interrupted_comparisons_of_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model computes as before after Ctrl-C came while it looked for a computer."""
+    model, equal = Model(network(TDNN)), ComputationRequest.__eq__
+    expected = model.compute(frames(120))
+    for place in range(12):
+        comparisons = itertools.count()
+
+        def interrupted(
+            request: ComputationRequest,
+            other: object,
+            place: int = place,
+            comparisons: Iterator[int] = comparisons,
+        ) -> bool:
+            if next(comparisons) == place:
+                raise KeyboardInterrupt
+            return equal(request, other)
+
+        with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+            patch.setattr(ComputationRequest, "__eq__", interrupted)
+            model.compute(frames(120))
+
+        np.testing.assert_array_equal(model.compute(frames(120)), expected)
 
 
 def test_repr() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections import OrderedDict
 from concurrent.futures import CancelledError, Future
 from typing import ClassVar
 
@@ -92,7 +91,8 @@ class CachingCompiler:
         self.optimize_options = optimize_options or OptimizeOptions()
         self.capacity = capacity
         self._lock = threading.Lock()
-        self._computations: OrderedDict[ComputationRequest, Future[NnetComputation]] = OrderedDict()
+        # The latest is last. An OrderedDict would break if Ctrl-C came while it compares requests.
+        self._computations: dict[ComputationRequest, Future[NnetComputation]] = {}
 
     def __repr__(self) -> str:
         """The network, and how much is remembered."""
@@ -124,7 +124,7 @@ class CachingCompiler:
                 if promise is None:
                     own = self._remember(request, Future())
                     break
-                self._computations.move_to_end(request)
+                self._remember(request, promise)
             # If a thread is interrupted, one of the threads that wait takes over its request.
             with contextlib.suppress(CancelledError):
                 return promise.result()
@@ -157,10 +157,10 @@ class CachingCompiler:
         self, request: ComputationRequest, promise: Future[NnetComputation]
     ) -> Future[NnetComputation]:
         """Puts a computation in the last place and returns it; the lock must be held."""
+        self._computations.pop(request, None)
         self._computations[request] = promise
-        self._computations.move_to_end(request)
         while len(self._computations) > self.capacity:
-            self._computations.popitem(last=False)
+            del self._computations[next(iter(self._computations))]
         return promise
 
     # -- on disk -------------------------------------------------------------------------------

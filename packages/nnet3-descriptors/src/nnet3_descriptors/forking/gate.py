@@ -28,7 +28,9 @@ class ForkGate:
     """Keeps forks apart from critical work; any number of threads may do such work at a time."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        # Taken as a lock: Ctrl-C within `Condition.__enter__` would leave it locked.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._within: Counter[int] = Counter()
         self._forking = False
         self._is_unsafe = False
@@ -52,14 +54,14 @@ class ForkGate:
     def importing(self) -> Iterator[None]:
         """As `unforked`, but never refused: for imports, whose locks a fork would leave locked."""
         me = threading.get_ident()
-        with self._changed:
+        with self._lock:
             while self._forking and not self._within[me]:
                 self._changed.wait()
             self._within[me] += 1
         try:
             yield
         finally:
-            with self._changed:
+            with self._lock:
                 self._within[me] -= 1
                 if not self._within[me]:
                     del self._within[me]
@@ -70,7 +72,7 @@ class ForkGate:
 
     def before(self) -> None:
         """Waits until no other thread is within."""
-        with self._changed:
+        with self._lock:
             while self._forking:
                 self._changed.wait()
             self._forking = True
@@ -78,14 +80,15 @@ class ForkGate:
 
     def after_in_parent(self) -> None:
         """Lets threads in again."""
-        with self._changed:
+        with self._lock:
             self._forking = False
             self._changed.notify_all()
 
     def after_in_child(self) -> None:
         """Begins anew, with this thread alone."""
         self._is_unsafe |= self._others()
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         me = threading.get_ident()
         self._within = Counter({me: self._within[me]} if self._within[me] else {})
         self._forking = False

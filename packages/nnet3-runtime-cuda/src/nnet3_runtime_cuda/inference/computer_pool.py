@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -66,8 +65,9 @@ class ComputerPool:
         workers = device_nnet.machine.workers
         self._threads = 1 if workers is None else workers.threads
         self._lock = threading.Lock()
-        # Idle computers, by request and whether they run on one thread.
-        self._idle: OrderedDict[tuple[ComputationRequest, bool], list[NnetComputer]] = OrderedDict()
+        # Idle computers, by request and whether they run on one thread; the latest kind is last. An
+        # OrderedDict would break if Ctrl-C came while it compares requests.
+        self._idle: dict[tuple[ComputationRequest, bool], list[NnetComputer]] = {}
         # Bytes of idle and of running computers.
         self._bytes = 0
         self._limits: list[int] = []
@@ -149,8 +149,7 @@ class ComputerPool:
     def _keep(self, kind: tuple[ComputationRequest, bool], computer: NnetComputer) -> None:
         """Keeps a computer for the next run with the same request."""
         with self._lock:
-            self._idle.setdefault(kind, []).append(computer)
-            self._idle.move_to_end(kind)
+            self._idle[kind] = [*self._idle.pop(kind, ()), computer]
             while len(self._idle) > self._capacity:
                 self._drop_oldest()
             # The memory of this computer is in use already.
@@ -165,7 +164,8 @@ class ComputerPool:
     def _drop_oldest(self) -> None:
         """Drops the computer that has been idle for longest."""
         kind, computers = next(iter(self._idle.items()))
-        self._bytes -= computers.pop(0).memory_bytes
+        if computers:  # Ctrl-C may have left none
+            self._bytes -= computers.pop(0).memory_bytes
         if not computers:
             del self._idle[kind]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -203,7 +202,7 @@ class StreamPrograms:
         """Begins without programs; see `StreamProgram`."""
         self._nnet, self._device_nnet, self._trace = nnet, device_nnet, trace
         self._lock = threading.Lock()
-        self._programs: OrderedDict[StreamOptions, StreamProgram] = OrderedDict()
+        self._programs: dict[StreamOptions, StreamProgram] = {}  # the latest is last
         self._compile_seconds = 0.0
 
     @property
@@ -218,13 +217,12 @@ class StreamPrograms:
             Nnet3Error: see `StreamProgram`.
         """
         with GATE.unforked(), self._lock:
-            program = self._programs.get(options)
+            program = self._programs.pop(options, None)
             if program is None:
                 start = time.perf_counter()
                 program = StreamProgram(self._nnet, self._device_nnet, options, self._trace)
                 self._compile_seconds += time.perf_counter() - start
-                self._programs[options] = program
-            self._programs.move_to_end(options)
+            self._programs[options] = program
             while len(self._programs) > MOST_PROGRAMS:
-                self._programs.popitem(last=False)
+                del self._programs[next(iter(self._programs))]
             return program
