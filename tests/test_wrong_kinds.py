@@ -35,7 +35,10 @@ ARRAY = np.zeros((2, 2), np.float32)
     [
         (lambda: NNET.with_state_dict(ARRAY), "expected a mapping from names to arrays, found nda"),
         (lambda: NNET.with_state_dict({1: ARRAY}), "there is no array '1'"),
-        (lambda: scale(NNET, "half"), "the weights must be numbers: could not convert string"),
+        (
+            lambda: scale(NNET, "half"),
+            "the weights must be numbers: expected real numbers, found <U4",
+        ),
         (lambda: average(NNET), "expected a sequence of networks, found Nnet"),
         (lambda: average([NNET], [None, {}]), "the weights must be numbers: "),
         (
