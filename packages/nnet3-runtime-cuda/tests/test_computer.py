@@ -407,6 +407,13 @@ def test_other_precisions(dtype: Any, found: str) -> None:
         DeviceNnet(network(), dtype=dtype)
 
 
+@pytest.mark.parametrize("seed", [-1, 0.5, None])
+def test_seeds(seed: Any) -> None:
+    """A seed that random generators cannot have is refused before a number is drawn."""
+    with pytest.raises(RunError, match=f"^the seed must be an integer >= 0 .got {seed}.$"):
+        DeviceNnet(network(), seed=seed)
+
+
 AFFINE = "type=AffineComponent input-dim=4 output-dim=3"
 
 

@@ -367,3 +367,12 @@ def test_given_masks() -> None:
         computer.forward(twos)
     others = dropout_computer(GivenMasks({"another": []}))
     assert others.forward(twos)["output"].shape == (10, 2)
+
+
+def test_draws_from_wrong_values() -> None:
+    """Seeds that generators cannot have, and masks without names of components, are refused."""
+    for seed in (-1, 0.5):
+        with pytest.raises(RunError, match=f"^the seed must be an integer >= 0 .got {seed}.$"):
+            Draws(seed)  # type: ignore[arg-type]
+    with pytest.raises(RunError, match="expected a mapping from components to masks, found list"):
+        GivenMasks([])  # type: ignore[arg-type]

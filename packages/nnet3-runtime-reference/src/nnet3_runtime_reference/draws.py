@@ -29,7 +29,13 @@ class Draws:
     """
 
     def __init__(self, seed: int = 0) -> None:
-        """Begins with a seed."""
+        """Begins with a seed.
+
+        Raises:
+            RunError: the seed is negative, or no integer.
+        """
+        if not isinstance(seed, int | np.integer) or seed < 0:
+            raise RunError(f"the seed must be an integer >= 0 (got {seed!r})")
         self._masks = np.random.default_rng(seed)
         self._decisions = self._masks.spawn(1)[0]
 
@@ -69,7 +75,13 @@ class GivenMasks(Draws):
         Args:
             masks: For each component, by name, its masks in the order of its Propagate commands.
             seed: The seed for decisions, and for other masks.
+
+        Raises:
+            RunError: the masks are no mapping; or the seed is negative, or no integer.
         """
+        if not isinstance(masks, Mapping):
+            found = type(masks).__name__
+            raise RunError(f"expected a mapping from components to masks, found {found}")
         super().__init__(seed)
         self._given = {name: iter(arrays) for name, arrays in masks.items()}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Self
 
@@ -150,7 +150,8 @@ class Trainer:
         self._forgetting = self._device_nnet.tape()
         self._device_nnet.record_forgetting(self._forgetting, self.options.batchnorm_stats_scale)
         self._compiler = self._compiler_of(nnet)
-        self._computers: OrderedDict[ComputationRequest, NnetComputer] = OrderedDict()
+        # The latest is last. An OrderedDict would break if Ctrl-C came while it compares requests.
+        self._computers: dict[ComputationRequest, NnetComputer] = {}
 
     def _compiler_of(self, nnet: Nnet) -> CachingCompiler:
         return CachingCompiler(
@@ -428,14 +429,13 @@ class Trainer:
 
     def _computer(self, example: TrainingExample) -> NnetComputer:
         request = example.request(store_component_stats=self.options.store_component_stats)
-        computer = self._computers.get(request)
+        computer = self._computers.pop(request, None)
         if computer is None:
             computation = self._compiler.compile(request)
             if len(self._computers) >= self.options.max_computations:
-                self._computers.popitem(last=False)
+                del self._computers[next(iter(self._computers))]
             computer = NnetComputer(self._device_nnet, computation, trace=self._trace)
-            self._computers[request] = computer
-        self._computers.move_to_end(request)
+        self._computers[request] = computer
         return computer
 
     def _forward_and_backward(

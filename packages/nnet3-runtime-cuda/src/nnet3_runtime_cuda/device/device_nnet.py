@@ -142,7 +142,8 @@ class DeviceNnet:
         Raises:
             DeviceError: there is no such device, precision or number of threads, or its driver or a
                 library is missing; or the dtype is neither of these.
-            RunError: an environment variable that says how products are computed has no such value.
+            RunError: the seed is negative; or an environment variable that says how products are
+                computed has no such value.
             TrainingError: a learning rate is infinite, and the network is trainable.
         """
         self.nnet = nnet

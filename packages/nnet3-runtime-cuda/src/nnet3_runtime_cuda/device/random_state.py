@@ -10,6 +10,8 @@ import attrs
 import numpy as np
 from nnet3_descriptors import SerializationError
 
+from nnet3_runtime_cuda.errors import RunError
+
 DRAWS = 64
 """Numbers to draw at a time for decisions: a call of a generator takes as long as ten numbers."""
 
@@ -80,8 +82,13 @@ class Generators:
 
         Args:
             seed: Of all generators.
+
+        Raises:
+            RunError: the seed is negative, or no integer.
         """
-        self._seed = seed
+        if not isinstance(seed, int | np.integer) or seed < 0:
+            raise RunError(f"the seed must be an integer >= 0 (got {seed!r})")
+        self._seed = int(seed)
 
     @cached_property
     def masks(self) -> np.random.Generator:
