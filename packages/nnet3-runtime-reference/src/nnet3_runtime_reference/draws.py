@@ -79,8 +79,9 @@ class GivenMasks(Draws):
         Raises:
             RunError: the masks are no mapping; or the seed is negative, or no integer.
         """
-        if not isinstance(masks, Mapping):
-            found = type(masks).__name__
+        given: object = masks
+        if not isinstance(given, Mapping):
+            found = type(given).__name__
             raise RunError(f"expected a mapping from components to masks, found {found}")
         super().__init__(seed)
         self._given = {name: iter(arrays) for name, arrays in masks.items()}
