@@ -7,7 +7,6 @@ from numbers import Real
 from typing import Any
 
 import attrs
-import numpy as np
 from nnet3_runtime_cuda import TrainingError
 
 
@@ -26,7 +25,7 @@ def _coefficient(default: float, *, is_share: bool = False) -> Any:
 
 
 def _true_or_false(_: object, field: attrs.Attribute[Any], value: object) -> None:
-    if not isinstance(value, bool | np.bool_):
+    if not isinstance(value, bool):
         raise TrainingError(f"{field.name} must be True or False (got {value!r})")
 
 
