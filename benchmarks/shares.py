@@ -74,7 +74,7 @@ def plain(call: Call) -> tuple[Callable[..., object], tuple[Any, ...]]:
 def kind(call: Call) -> str:
     """The kind of a call."""
     function, arguments = plain(call)
-    if (getattr(function, "__module__", None) or "").rpartition(".")[2].startswith("natural_"):
+    if "natural_gradient" in (getattr(function, "__module__", None) or "").split("."):
         return NATURAL_GRADIENT
     if function is not np.matmul:
         return PRODUCTS if flops(call) else REST
@@ -163,6 +163,8 @@ def print_line(work: Workload, periods: int, *, natural_gradient: bool) -> None:
     times: Counter[str] = Counter()
     for each, time_taken in zip([*map(kind, calls), REST], milliseconds, strict=True):
         times[each] += time_taken
+    if natural_gradient and NATURAL_GRADIENT not in times:
+        raise SystemExit(f"{work.name}: no call of the natural gradient is among the calls")
     with chosen(TILES, "0"):
         direct = Bound.make(work, computation, natural_gradient=natural_gradient)
     computed, total = gflop(calls), milliseconds.sum()
