@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import cProfile
 import ctypes
+import functools
 import pstats
 import time
 from collections import Counter
@@ -47,16 +48,11 @@ class IdleArray:
         self.shape, self.dtype = tuple(shape), np.dtype(np.float32)
         self.size, self.nbytes = int(np.prod(shape)), 4 * int(np.prod(shape))
         self.device = SimpleNamespace(id=0)
-        self.flags = SimpleNamespace(c_contiguous=True)
         self.data = SimpleNamespace(ptr=1 << 20)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """CUDA's first device."""
         return 2, 0
-
-    def copy(self) -> IdleArray:
-        """Itself."""
-        return self
 
 
 class IdleStream:
@@ -89,6 +85,7 @@ class IdleCupy:
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
         self._next = 1 << 30
+        self.empty = functools.cache(lambda shape, dtype: IdleArray(shape))
         stream = IdleStream()
         graph = SimpleNamespace(upload=_nothing, launch=self._counted("graphs"))
         stream.end_capture = lambda: graph  # type: ignore[attr-defined]
@@ -97,6 +94,8 @@ class IdleCupy:
             memcpyHostToDevice=1,
             memcpyDeviceToHost=2,
             memcpyDeviceToDevice=3,
+            memoryTypeUnregistered=0,
+            pointerGetAttributes=lambda _: SimpleNamespace(type=0),
             memcpyAsync=self._counted("copies"),
             memsetAsync=_nothing,
             deviceSynchronize=_nothing,
@@ -116,10 +115,7 @@ class IdleCupy:
             Stream=lambda **_: stream,
             get_current_stream=lambda: stream,
             alloc=self._alloc,
-            UnownedMemory=_nothing,
-            MemoryPointer=_nothing,
         )
-        self.copyto = self._counted("copies")
 
     def _counted(self, name: str) -> Callable[..., None]:
         calls = self.calls
@@ -139,6 +135,10 @@ class IdleCupy:
     def get_default_memory_pool(self) -> Any:
         """A pool without limit."""
         return SimpleNamespace(free_bytes=lambda: 0, get_limit=lambda: 0, used_bytes=lambda: 0)
+
+    def ascontiguousarray(self, array: IdleArray, dtype: Any) -> IdleArray:
+        """Itself."""
+        return array
 
     def RawModule(self, **_: object) -> Any:  # noqa: N802
         """A module whose kernels do nothing."""

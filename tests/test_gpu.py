@@ -364,6 +364,30 @@ def test_step_waits_for_nothing(cupy: Any, device: Any) -> None:
         stream.synchronize()
 
 
+@pytest.mark.parametrize("is_pinned", [False, True])
+def test_inputs_may_be_changed_after_a_call(cupy: Any, device: Any, is_pinned: bool) -> None:
+    """Arrays of the host are read before a call returns, though the device is still busy."""
+    import cupyx
+
+    nnet, computation, inputs = affine_case()
+    expected = NnetComputer(nnet, computation).forward(inputs)
+    computer = NnetComputer(nnet, computation, device=device)
+    given = {}
+    for name, array in inputs.items():
+        given[name] = cupyx.empty_pinned(array.shape, np.float32) if is_pinned else array.copy()
+    busy = cupy.RawKernel(BUSY, "busy")
+    with cupy.cuda.Stream(non_blocking=True):
+        for _ in range(RUNS):
+            for name, array in inputs.items():
+                given[name][...] = array
+            busy((1,), (1,), (np.int64(500_000_000),))
+            outputs = computer.forward(given, on_device=True)
+            for array in given.values():
+                array.fill(np.nan)
+            found = {name: array.get() for name, array in outputs.items()}
+            assert_close(found, expected, TOLERANCE)
+
+
 def training_request(request: ComputationRequest) -> ComputationRequest:
     """The same with derivatives."""
     return ComputationRequest(

@@ -233,11 +233,6 @@ class StrictCuda:
             self.check_address(address, nbytes)
         return SimpleNamespace(address=address, nbytes=nbytes, owner=owner)
 
-    def MemoryPointer(self, memory: Any, offset: int) -> Any:  # noqa: N802
-        """The address of an array."""
-        assert offset == 0
-        return memory
-
     def check_address(self, address: int, nbytes: int = 1) -> None:
         """Raises an error unless all bytes lie within one block."""
         for start, block in self.blocks.items():
@@ -247,15 +242,21 @@ class StrictCuda:
 
 
 class FakeRuntime:
-    """The module cupy.cuda.runtime."""
+    """The module cupy.cuda.runtime.
+
+    Attributes:
+        pinned: Arrays of the host whose memory is pinned.
+    """
 
     CUDARuntimeError = CUDARuntimeError
     memcpyHostToDevice, memcpyDeviceToHost, memcpyDeviceToDevice = 1, 2, 3  # noqa: N815
+    memoryTypeUnregistered, memoryTypeHost = 0, 1  # noqa: N815
 
     def __init__(self, cuda: StrictCuda, num_devices: int) -> None:
         self._cuda = cuda
         self._num_devices = num_devices
         self.driver_version = 13000
+        self.pinned: list[np.ndarray] = []
 
     def getDeviceCount(self) -> int:  # noqa: N802
         """The number of devices."""
@@ -283,15 +284,22 @@ class FakeRuntime:
         return stream
 
     def memcpyAsync(self, to: int, start: int, nbytes: int, kind: int, ptr: int) -> None:  # noqa: N802
-        """Copies; reads the host's memory at once and writes to it late."""
+        """Copies; reads the host's memory at once, unless it is pinned, and writes to it late."""
         stream = self._stream(ptr, "transfers")
-        if kind == self.memcpyHostToDevice:
+        if kind != self.memcpyDeviceToHost:
             self._cuda.check_address(to, nbytes)
+        if kind != self.memcpyHostToDevice:
+            self._cuda.check_address(start, nbytes)
+        elif not self.pointerGetAttributes(start).type:
             data = ctypes.string_at(start, nbytes)
             stream.add(lambda: ctypes.memmove(to, data, nbytes) and None)
-        else:
-            self._cuda.check_address(start, nbytes)
-            stream.add(lambda: ctypes.memmove(to, start, nbytes) and None)
+            return
+        stream.add(lambda: ctypes.memmove(to, start, nbytes) and None)
+
+    def pointerGetAttributes(self, ptr: int) -> Any:  # noqa: N802
+        """Whether memory of the host is pinned."""
+        found = any(0 <= ptr - array.ctypes.data < array.nbytes for array in self.pinned)
+        return SimpleNamespace(type=self.memoryTypeHost if found else self.memoryTypeUnregistered)
 
     def memsetAsync(self, address: int, value: int, nbytes: int, ptr: int) -> None:  # noqa: N802
         """Sets bytes."""
@@ -320,7 +328,14 @@ class FakeArray:
         self.memory = memory
         self.device = SimpleNamespace(id=cuda.current_device)
         self.shape, self.dtype, self.ndim = self.host.shape, self.host.dtype, self.host.ndim
+        self.nbytes = self.host.nbytes
         self._cuda = cuda
+        self._stream = cuda.get_current_stream()
+
+    def __del__(self) -> None:
+        # CuPy gives the memory away again only to later work of the same stream.
+        if self._stream.work:
+            self._stream.add(lambda memory=self.memory: None)
 
     @classmethod
     def new(cls, cuda: StrictCuda, shape: tuple[int, ...], dtype: Any) -> FakeArray:
@@ -340,11 +355,10 @@ class FakeArray:
     def __dlpack_device__(self) -> tuple[int, int]:
         return 2, self.device.id
 
-    def copy(self) -> FakeArray:
-        """A copy, made on the current stream."""
-        array = FakeArray.new(self._cuda, self.shape, self.dtype)
-        self._cuda.get_current_stream().add(lambda: np.copyto(array.host, self.host))
-        return array
+    @property
+    def data(self) -> Any:
+        """The pointer to the memory."""
+        return SimpleNamespace(ptr=self.host.ctypes.data)
 
     def get(self) -> np.ndarray:
         """The values, after the stream's pending work."""
@@ -353,15 +367,12 @@ class FakeArray:
         return self.host.copy()
 
 
-def _class_of_arrays(cuda: StrictCuda) -> type[FakeArray]:
+def _class_of_arrays() -> type[FakeArray]:
     """The class cupy.ndarray, whose instances are of a `FakeArray`."""
 
     class Meta(type):
         def __instancecheck__(cls, instance: object) -> bool:
             return isinstance(instance, FakeArray)
-
-        def __call__(cls, shape: Any, dtype: Any, *, memptr: Any, strides: Any) -> FakeArray:
-            return FakeArray(cuda, shape, dtype, memptr, strides)
 
     return Meta("ndarray", (), {})
 
@@ -402,19 +413,23 @@ class StrictCupy:
     ) -> None:
         self.cuda = StrictCuda(num_devices=num_devices, total_bytes=total_bytes)
         self.kernels = kernels
-        self.ndarray = _class_of_arrays(self.cuda)
+        self.ndarray = _class_of_arrays()
 
     def get_default_memory_pool(self) -> FakePool:
         """The pool."""
         return FakePool(self.cuda)
 
-    def copyto(self, target: FakeArray, source: FakeArray, *, casting: Any) -> None:
-        """Copies, on the current stream."""
-        assert target.shape == source.shape
-        assert np.can_cast(source.dtype, target.dtype, casting)
-        self.cuda.get_current_stream().add(
-            lambda: np.copyto(target.host, source.host, casting=casting)
-        )
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> FakeArray:
+        """A new array."""
+        return FakeArray.new(self.cuda, shape, dtype)
+
+    def ascontiguousarray(self, array: FakeArray, dtype: Any) -> FakeArray:
+        """The array itself, or a contiguous copy that the current stream makes."""
+        if array.dtype == dtype and array.host.flags.c_contiguous:
+            return array
+        made = FakeArray.new(self.cuda, array.shape, dtype)
+        self.cuda.get_current_stream().add(lambda: np.copyto(made.host, array.host))
+        return made
 
     def from_dlpack(self, value: Any) -> FakeArray:
         """An array on another library's memory, in order with the current stream."""

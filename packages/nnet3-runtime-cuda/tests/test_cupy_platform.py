@@ -113,13 +113,24 @@ def test_memory_goes_there_and_back(platform: CupyPlatform, cupy: StrictCupy) ->
     assert not cupy.cuda.blocks
 
 
-def test_views_are_of_the_memory_itself(platform: CupyPlatform) -> None:
-    """A view has the requested address, shape and strides, and ends at its last element."""
-    address = uploaded(platform, np.arange(12).reshape(3, 4))
-    platform.synchronize()
-    view = platform.view(address + 4, (3, 2), (16, 4), np.float32)
-    np.testing.assert_array_equal(view.host, [[1, 2], [5, 6], [9, 10]])
-    assert view.memory.nbytes == 2 * 16 + 4 + 4
+def test_pinned_memory_is_read_before_an_upload_returns(
+    platform: CupyPlatform, cupy: StrictCupy
+) -> None:
+    """The caller may change an array after the upload, even one that CUDA reads late."""
+    values = np.ones(6, dtype=np.float32)
+    cupy.cuda.runtime.pinned.append(values)
+    address = platform.allocate(values[2:].nbytes)
+    platform.upload(address, values[2:])
+    values.fill(np.nan)
+    np.testing.assert_array_equal(downloaded(platform, address, 4), np.ones(4))
+
+
+def test_uploads_from_other_memory_do_not_wait(platform: CupyPlatform, cupy: StrictCupy) -> None:
+    """An upload of an ordinary array leaves the stream's earlier work pending."""
+    address = uploaded(platform, np.zeros(4))
+    with on_device(cupy.cuda, 1):
+        assert cupy.cuda.get_current_stream().work
+    np.testing.assert_array_equal(downloaded(platform, address, 4), np.zeros(4))
 
 
 def test_calls_run_in_order_on_the_callers_stream(platform: CupyPlatform, cupy: StrictCupy) -> None:

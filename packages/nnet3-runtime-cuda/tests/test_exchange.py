@@ -78,9 +78,9 @@ def test_numpy_goes_there_and_back(platform: CupyPlatform, dtype: Any) -> None:
     np.testing.assert_array_equal(taken, VALUES)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16])
 def test_cupy_stays_on_the_device(cupy: StrictCupy, platform: CupyPlatform, dtype: Any) -> None:
-    """The stream copies a CuPy array without waiting, and the result, too."""
+    """The stream copies a CuPy array of any type without waiting, and the result, too."""
     exchange, matrix = program(platform)
     given = array_on(cupy, 1, VALUES.astype(dtype))
     found = exchange.taken(given)
@@ -90,6 +90,17 @@ def test_cupy_stays_on_the_device(cupy: StrictCupy, platform: CupyPlatform, dtyp
     assert isinstance(taken, cupy.ndarray)
     assert np.isnan(taken.host).all()  # the stream was not waited for
     np.testing.assert_array_equal(taken.get(), VALUES)
+
+
+def test_cupy_array_with_gaps(cupy: StrictCupy, platform: CupyPlatform) -> None:
+    """Columns of a larger CuPy array arrive as contiguous rows."""
+    exchange, matrix = program(platform)
+    larger = array_on(cupy, 1, np.hstack([VALUES + 10, VALUES]))
+    memory = SimpleNamespace(address=larger.data.ptr + 12, nbytes=larger.nbytes - 12)
+    with on_device(cupy.cuda, 1):
+        columns = FakeArray(cupy.cuda, VALUES.shape, np.float32, memory, strides=(24, 4))
+    exchange.put(exchange.taken(columns), matrix)
+    np.testing.assert_array_equal(exchange.get(matrix, on_device=True).get(), VALUES)
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (2, 0)])

@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nnet3_runtime_cuda.cuda.platform.cupy_platform import OPTIONS, CupyPlatform
+from nnet3_runtime_cuda.cuda.platform.cupy_platform import OPTIONS
 from nnet3_runtime_cuda.cuda.platform.devices import open_platform
 from nnet3_runtime_cuda.cuda.source.prelude import PRELUDE
 from nnet3_runtime_cuda.errors import DeviceError
 from strict_cupy import FakeArray, FakeDevice, FakeGraph, FakePool, FakeRuntime, FakeStream
 
 NOT_OF_CUPY = {"add", "cuda", "new", "work", "captured", "broken", "uploads", "launches", "host"}
-NOT_OF_CUPY |= {"numbers", "written_by", "memory", "driver_version"}
+NOT_OF_CUPY |= {"numbers", "written_by", "memory", "driver_version", "pinned"}
 """Names of the stand-ins that only tests use."""
 
 
@@ -68,13 +68,21 @@ def test_modules_have_what_is_used(cupy: Any) -> None:
     """Functions and classes are in the modules where the package looks for them."""
     cuda = cupy.cuda
     for owner, names in (
-        (cupy, ("RawModule", "asarray", "copyto", "from_dlpack", "get_default_memory_pool")),
-        (cuda, ("Device", "MemoryPointer", "Stream", "UnownedMemory", "alloc")),
+        (cupy, ("RawModule", "asarray", "ascontiguousarray", "empty", "from_dlpack")),
+        (cupy, ("get_default_memory_pool",)),
+        (cuda, ("Device", "Stream", "alloc")),
         (cuda, ("get_current_stream", "get_elapsed_time", "Event", "set_allocator")),
         (cuda.MemoryPool, ("free_bytes", "get_limit", "used_bytes", "set_limit")),
         (cuda.MemoryPool, ("free_all_blocks",)),
     ):
         assert [name for name in names if not hasattr(owner, name)] == []
+
+
+def test_kinds_of_memory(cupy: Any) -> None:
+    """CuPy tells the kind of memory that a pointer points to, by these numbers."""
+    runtime = cupy.cuda.runtime
+    assert (runtime.memoryTypeUnregistered, runtime.memoryTypeHost) == (0, 1)
+    assert runtime.PointerAttributes(0, 1, 2, 1).type == runtime.memoryTypeHost
 
 
 def test_errors_are_of_the_classes_that_are_caught(cupy: Any) -> None:
@@ -93,10 +101,13 @@ def test_arguments_are_converted(cupy: Any) -> None:
     calls: list[Callable[[], object]] = [
         lambda: runtime.memcpyAsync(device, start, array.nbytes, runtime.memcpyHostToDevice, 0),
         lambda: runtime.memcpyAsync(start, device, array.nbytes, runtime.memcpyDeviceToHost, 0),
+        lambda: runtime.memcpyAsync(device, device, 4, runtime.memcpyDeviceToDevice, 0),
+        lambda: runtime.pointerGetAttributes(start),
         lambda: runtime.memsetAsync(device, 0, array.nbytes, 0),
         lambda: runtime.deviceSynchronize(),
         lambda: runtime.getDeviceProperties(0),
         lambda: cupy.cuda.alloc(1 << 20),
+        lambda: cupy.empty((2, 3), dtype=np.float32),
         lambda: cupy.cuda.Device(0).mem_info,
         lambda: cupy.cuda.get_current_stream(),
         lambda: cupy.RawModule(code=PRELUDE, options=OPTIONS).compile(),
@@ -108,23 +119,18 @@ def test_arguments_are_converted(cupy: Any) -> None:
 
 def test_keywords_are_known(cupy: Any) -> None:
     """Functions have the keyword arguments that the package uses."""
-    assert "casting" in inspect.signature(cupy.copyto).parameters
+    assert "dtype" in inspect.signature(cupy.ascontiguousarray).parameters
     assert "non_blocking" in inspect.signature(cupy.cuda.Stream.__init__).parameters
     assert "mode" in inspect.signature(cupy.cuda.Stream.begin_capture).parameters
 
 
-@pytest.mark.parametrize(
-    ("shape", "strides"), [((3, 2), (16, 4)), ((0, 3), (64, 4)), ((2, 0), (64, 4))]
-)
-def test_views(cupy: Any, shape: tuple[int, int], strides: tuple[int, int]) -> None:
-    """Memory becomes a CuPy array with these strides, even without elements."""
-    platform: Any = object.__new__(CupyPlatform)
-    platform.ordinal, platform._cupy = 0, cupy
-    platform._current = lambda what: memoryview(b"")  # a context that does nothing
-    view = platform.view(0 if 0 in shape else 1 << 40, shape, strides, np.float32)
-    assert (view.shape, view.dtype) == (shape, np.float32)
-    assert view.size == 0 or view.strides == strides
-    assert view.data.ptr == (0 if 0 in shape else 1 << 40)
+def test_contiguous_arrays_are_taken_as_they_are(cupy: Any) -> None:
+    """CuPy makes no copy of a contiguous array of float32, and gives its address and bytes."""
+    cuda = cupy.cuda
+    pointer = cuda.MemoryPointer(cuda.UnownedMemory(1 << 40, 24, None, 0), 0)
+    array = cupy.ndarray((2, 3), np.float32, memptr=pointer)
+    assert cupy.ascontiguousarray(array, dtype=np.float32) is array
+    assert (array.data.ptr, array.nbytes) == (1 << 40, 24)
 
 
 def test_options_are_accepted(cupy: Any) -> None:

@@ -29,7 +29,7 @@ class Exchange(Transfer):
         self._platform = memory.platform
         self._cuda = self._platform if isinstance(self._platform, SharesArrays) else None
         # The key is the identity of a shadow; a reference to the shadow keeps the identity unique.
-        self._views: dict[int, tuple[Array, Any]] = {}
+        self._addresses: dict[int, tuple[Array, int]] = {}
 
     def taken(self, value: Any) -> Any:
         """A CuPy array of the same memory, if the value lies on a CUDA device; else a NumPy array.
@@ -60,26 +60,19 @@ class Exchange(Transfer):
             self._platform.upload(self._address(view), contiguous)
         else:
             assert self._cuda is not None
-            self._cuda.copy_from(array, self._on_device(view))
+            self._cuda.copy_from(array, self._address(view))
 
     def get(self, view: Array, *, on_device: bool) -> Any:
         """A copy of contiguous float32 memory of the program: NumPy, or CuPy."""
         if self._cuda is not None and on_device:
-            return self._cuda.copy_of(self._on_device(view))
+            return self._cuda.copy_of(self._address(view) if view.size else 0, view.shape)
         array: npt.NDArray[np.float32] = np.empty(view.shape, dtype=np.float32)
         if array.size:
             self._platform.download(self._address(view), array)
         return array
 
     def _address(self, view: Array) -> int:
-        return self._memory.address(view.__array_interface__["data"][0])
-
-    def _on_device(self, view: Array) -> Any:
-        """The CuPy array of a matrix of the program."""
-        known = self._views.get(id(view))
+        known = self._addresses.get(id(view))
         if known is None:
-            assert self._cuda is not None
-            address = self._address(view) if view.size else 0
-            array = self._cuda.view(address, view.shape, view.strides, np.float32)
-            known = self._views[id(view)] = view, array
+            known = self._addresses[id(view)] = view, self._memory.address_of(view)
         return known[1]

@@ -136,10 +136,13 @@ class CupyPlatform:
         """See Platform."""
         runtime = self._cupy.cuda.runtime
         with self._current("copying to the device"):
-            # From pageable memory: returns when the array has been read.
-            kind, stream = runtime.memcpyHostToDevice, self._stream().ptr
+            kind, stream = runtime.memcpyHostToDevice, self._stream()
             start = array.__array_interface__["data"][0]
-            runtime.memcpyAsync(address, start, array.nbytes, kind, stream)
+            runtime.memcpyAsync(address, start, array.nbytes, kind, stream.ptr)
+            # The call returns when the array has been read, unless its memory is pinned or managed:
+            # the device reads such memory by itself, later.
+            if runtime.pointerGetAttributes(start).type != runtime.memoryTypeUnregistered:
+                stream.synchronize()
 
     def download(self, address: int, array: npt.NDArray[Any]) -> None:
         """See Platform."""
@@ -154,27 +157,6 @@ class CupyPlatform:
         """See Platform."""
         with self._current("clearing memory"):
             self._cupy.cuda.runtime.memsetAsync(address, 0, nbytes, self._stream().ptr)
-
-    def view(
-        self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: npt.DTypeLike
-    ) -> Any:
-        """Memory of the device as a CuPy array, valid as long as that memory.
-
-        Args:
-            address: Of the first element.
-            shape: Of the array.
-            strides: In bytes, none negative.
-            dtype: Of the elements.
-        """
-        cuda = self._cupy.cuda
-        size = 0
-        if 0 not in shape:
-            extent = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
-            size = extent + np.dtype(dtype).itemsize
-        with self._current("making an array"):
-            memory = cuda.UnownedMemory(address, size, self, self.ordinal)
-            pointer = cuda.MemoryPointer(memory, 0)
-            return self._cupy.ndarray(shape, dtype, memptr=pointer, strides=strides)
 
     def adopt(self, value: Any) -> Any:
         """A CuPy array of the memory of any array on a CUDA device.
@@ -191,15 +173,24 @@ class CupyPlatform:
                 return self._cupy.from_dlpack(value)
             return self._cupy.asarray(value)
 
-    def copy_from(self, array: Any, view: Any) -> None:
-        """Copies one CuPy array to another of the same shape."""
+    def copy_from(self, array: Any, address: int) -> None:
+        """Copies a CuPy array to memory, as contiguous float32."""
         with self._current("copying an array"):
-            self._cupy.copyto(view, array, casting="same_kind")
+            contiguous = self._cupy.ascontiguousarray(array, dtype=np.float32)
+            self._copy(address, contiguous.data.ptr, contiguous.nbytes)
 
-    def copy_of(self, view: Any) -> Any:
-        """A copy of a CuPy array, in memory that CuPy allocates."""
+    def copy_of(self, address: int, shape: tuple[int, ...]) -> Any:
+        """A copy of contiguous float32 memory as a CuPy array, in memory that CuPy allocates."""
         with self._current("copying an array"):
-            return view.copy()
+            array = self._cupy.empty(shape, dtype=np.float32)
+            if array.nbytes:
+                self._copy(array.data.ptr, address, array.nbytes)
+            return array
+
+    def _copy(self, to: int, start: int, nbytes: int) -> None:
+        runtime = self._cupy.cuda.runtime
+        # At once, without what CuPy's functions for copies look at first.
+        runtime.memcpyAsync(to, start, nbytes, runtime.memcpyDeviceToDevice, self._stream().ptr)
 
     # ---- work ----
 

@@ -215,11 +215,6 @@ class SharesArrays(Protocol):
 
     ordinal: int
 
-    def view(
-        self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: npt.DTypeLike
-    ) -> Any:
-        """An array of memory that was allocated here; strides in bytes, none negative."""
-
     def adopt(self, value: Any) -> Any:
         """An array of the memory of any array on a device; work on it may follow.
 
@@ -227,8 +222,8 @@ class SharesArrays(Protocol):
             BufferError: its owner does not give it.
         """
 
-    def copy_from(self, array: Any, view: Any) -> None:
-        """Copies one array on the device to another of the same shape."""
+    def copy_from(self, array: Any, address: int) -> None:
+        """Copies an array on the device to memory, as contiguous float32."""
 
-    def copy_of(self, view: Any) -> Any:
-        """A copy of an array on the device, in new memory."""
+    def copy_of(self, address: int, shape: tuple[int, ...]) -> Any:
+        """A new array on the device: a copy of contiguous float32 memory."""
