@@ -1,12 +1,16 @@
-"""Arrays that values hold: of real numbers, and whether they can still change."""
+"""Arrays that callers give and values hold: of numbers, not masked, and whether they can change."""
 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from nnet3_descriptors.errors import Nnet3Error
+
+_Array = TypeVar("_Array", bound=npt.NDArray[Any])
 
 
 def is_frozen(array: npt.NDArray[Any]) -> bool:
@@ -23,11 +27,50 @@ def is_frozen(array: npt.NDArray[Any]) -> bool:
     return True
 
 
+def frozen(array: _Array) -> _Array:
+    """Makes an array that nobody else holds read-only, and returns it."""
+    array.flags.writeable = False
+    return array
+
+
+def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """An array that nobody can write to: itself, or a copy."""
+    return array if is_frozen(array) else frozen(array.copy())
+
+
 def is_masked(values: object) -> bool:
     """Whether this is a masked array, whose mask a conversion would lose."""
     # To import numpy.ma takes a while. Nobody has a masked array before it is imported, or while
     # another thread imports it.
     return isinstance(values, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ()))
+
+
+def has_masks(values: object) -> bool:
+    """Whether values, or a row of a list of them, are a masked array."""
+    rows = values if isinstance(values, list | tuple) else ()
+    return any(map(is_masked, (values, *rows)))
+
+
+def array_of(
+    values: npt.ArrayLike, what: str, error: type[Nnet3Error] = Nnet3Error
+) -> npt.NDArray[Any]:
+    """The values of a caller as an array, copied only if necessary.
+
+    Args:
+        values: The values.
+        what: Their name in messages.
+        error: The class of the error.
+
+    Raises:
+        Nnet3Error: they are masked, as a whole or by rows, or cannot be read as an array; of the
+            class `error`.
+    """
+    if has_masks(values):
+        raise error(f"{what}: expected an array of numbers, found a masked array")
+    try:
+        return np.asarray(values)
+    except (BufferError, RuntimeError, TypeError, ValueError) as reason:
+        raise error(f"{what}: expected an array of numbers: {reason}") from reason
 
 
 def real_numbers(values: npt.ArrayLike) -> npt.NDArray[Any]:

@@ -24,9 +24,10 @@ from nnet3_descriptors.descriptors import ForwardingDescriptor, IfDefined, Sum, 
 from nnet3_descriptors.files import read_file, write_atomically
 from nnet3_descriptors.indexes import AnyIndexes, IndexArray, T, distinct, moved_indexes
 from nnet3_descriptors.structure import NetworkFingerprint
+from nnet3_descriptors.values import frozen
 
 from nnet3_graph.errors import RequestError, StoredGraphError
-from nnet3_graph.indexes import BoolArray, IdArray, frozen
+from nnet3_graph.indexes import BoolArray, IdArray
 from nnet3_graph.interchange.stored_graph import (
     SegmentRows,
     StoredGraph,

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
-
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors import Nnet3Error
 from nnet3_descriptors.indexes import IndexArray, N, T, X, as_indexes, index_order
-from nnet3_descriptors.values import is_masked
+from nnet3_descriptors.values import frozen, is_masked
 
 BoolArray = npt.NDArray[np.bool_]
 IdArray = npt.NDArray[np.int32]
-_Array = TypeVar("_Array", bound=npt.NDArray[Any])
-
-
-def frozen(array: _Array) -> _Array:
-    """Makes an array that nobody else holds read-only and returns it."""
-    array.flags.writeable = False
-    return array
 
 
 def read_only_indexes(values: npt.ArrayLike) -> IndexArray:

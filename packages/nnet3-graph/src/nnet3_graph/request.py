@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 from nnet3_descriptors import Nnet3Error, check_limit
 from nnet3_descriptors.indexes import INT32_MAX, LEAST_TIME, NO_TIME, IndexArray, N, T
-from nnet3_descriptors.values import Serialized
+from nnet3_descriptors.values import Serialized, is_integer
 
 from nnet3_graph.errors import RequestError
 from nnet3_graph.indexes import first_duplicate, read_only_indexes
@@ -198,8 +198,7 @@ def _ranges(io: IoSpecification) -> list[str]:
 
 
 def _check_integer(name: str, what: str, value: int, least: int, most: int) -> None:
-    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not (is_integer and least <= value <= most):
+    if not (is_integer(value) and least <= value <= most):
         raise RequestError(
             f"'{name}': expected {what} to be an integer from {least} to {most}, found {value!r}"
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import attrs
-import numpy as np
+from nnet3_descriptors.values import is_integer
 
 from nnet3_optimizer.errors import OptionError
 
@@ -79,9 +79,5 @@ class OptimizeOptions:
             if isinstance(field.default, bool):
                 if not isinstance(value, bool):
                     raise OptionError(f"{field.name} must be True or False (got {value!r})")
-            elif value is not None and not _is_integer(value):
+            elif value is not None and not is_integer(value):
                 raise OptionError(f"{field.name} must be None or an integer (got {value!r})")
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)

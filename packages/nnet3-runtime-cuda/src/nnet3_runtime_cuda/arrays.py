@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors.values import is_masked
+from nnet3_descriptors.values import has_masks
 
 from nnet3_runtime_cuda.errors import RunError
 from nnet3_runtime_cuda.numpy_settings import running
@@ -119,8 +119,7 @@ def check_output(array: FloatArray, what: str) -> None:
 
 def check_not_masked(values: Any, what: str) -> None:
     """Raises a RunError for a masked array, or masked rows: their masks would be lost."""
-    rows = values if isinstance(values, list | tuple) else ()
-    if any(map(is_masked, (values, *rows))):
+    if has_masks(values):
         raise RunError(
             f"{what}: expected an array of numbers, found a masked array; filled() makes one of it"
         )

@@ -11,7 +11,7 @@ import numpy as np
 import onnxruntime
 from nnet3_compiler import NnetComputation
 from nnet3_descriptors import Nnet
-from nnet3_descriptors.values import is_masked
+from nnet3_descriptors.values import array_of
 from numpy.typing import ArrayLike, NDArray
 
 from nnet3_runtime_onnx.errors import RunError
@@ -159,7 +159,7 @@ def _checked(segment: _Session, given: Mapping[str, ArrayLike]) -> dict[str, Arr
     for name, shape in segment.shapes.items():
         if name not in given:
             raise RunError(f"input '{name}' is missing; expected an array of shape {shape}")
-        array = _array(given[name], name)
+        array = array_of(given[name], f"input '{name}'", RunError)
         if array.dtype.kind not in "fiu":
             raise RunError(f"input '{name}': expected real numbers, found {array.dtype}")
         if array.shape != shape:
@@ -174,21 +174,6 @@ def _checked(segment: _Session, given: Mapping[str, ArrayLike]) -> dict[str, Arr
                 f"{array[row, column]} in row {row}, column {column}"
             )
     return arrays
-
-
-def _array(values: ArrayLike, name: str) -> NDArray[Any]:
-    """Returns the values of an input as an array.
-
-    Raises:
-        RunError: they are masked, as a whole or by rows, or cannot be read as an array.
-    """
-    rows = values if isinstance(values, list | tuple) else ()
-    if any(map(is_masked, (values, *rows))):
-        raise RunError(f"input '{name}': expected an array of numbers, found a masked array")
-    try:
-        return np.asarray(values)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise RunError(f"input '{name}': expected an array of numbers: {error}") from error
 
 
 def _check_mapping(given: object) -> None:

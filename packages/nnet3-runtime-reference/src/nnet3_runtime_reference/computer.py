@@ -17,8 +17,8 @@ from nnet3_compiler import (
 )
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.components import UpdatableComponent
-from nnet3_descriptors.values import is_masked
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from nnet3_descriptors.values import array_of
+from numpy.typing import ArrayLike, DTypeLike
 
 from nnet3_runtime_reference.commands import execute
 from nnet3_runtime_reference.draws import Array, Draws
@@ -262,7 +262,7 @@ def _checked(
     for name, shape in segment.accepted.items():
         if name not in given:
             raise RunError(f"{what} '{name}' is missing; expected an array of shape {shape}")
-        arrays[name] = array = _array(given[name], f"{what} '{name}'")
+        arrays[name] = array = array_of(given[name], f"{what} '{name}'", RunError)
         if array.dtype.kind not in "fiu":
             raise RunError(f"{what} '{name}': expected real numbers, found {array.dtype}")
         if array.shape != shape:
@@ -276,21 +276,6 @@ def _checked(
                 f"in row {row}, column {column}"
             )
     return arrays
-
-
-def _array(values: ArrayLike, what: str) -> NDArray[Any]:
-    """Returns the caller's values as an array.
-
-    Raises:
-        RunError: they are masked, as a whole or by rows, or cannot be read as an array.
-    """
-    rows = values if isinstance(values, list | tuple) else ()
-    if any(map(is_masked, (values, *rows))):
-        raise RunError(f"{what}: expected an array of numbers, found a masked array")
-    try:
-        return np.asarray(values)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise RunError(f"{what}: expected an array of numbers: {error}") from error
 
 
 def _check_mapping(given: object, what: str) -> None:

@@ -8,23 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.indexes import IndexArray
-from nnet3_descriptors.values import is_frozen, is_masked
+from nnet3_descriptors.values import frozen, has_masks, read_only
 
 from nnet3_training.errors import ExampleError
 
 FloatArray = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
-
-
-def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """An array that nobody can write to: itself, or a copy."""
-    return array if is_frozen(array) else frozen(array.copy())
-
-
-def frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Makes an array that nobody else holds read-only, and returns it."""
-    array.flags.writeable = False
-    return array
 
 
 def array_of(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
@@ -33,8 +22,7 @@ def array_of(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
     Raises:
         ExampleError: they are none; or an array, or one of its rows, is masked.
     """
-    rows = values if isinstance(values, list | tuple) else ()
-    if any(map(is_masked, (values, *rows))):
+    if has_masks(values):
         raise ExampleError(f"expected {what}, found a masked array; filled() makes one of it")
     try:
         return np.asarray(values)

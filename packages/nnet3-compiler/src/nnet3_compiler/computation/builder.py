@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 from nnet3_descriptors.components import PrecomputedIndexes
+from nnet3_descriptors.values import is_integer
 
 from nnet3_compiler.arrays import IntArray
 from nnet3_compiler.arrays.read_only import frozen_array, pair_table, same
@@ -16,7 +17,6 @@ from nnet3_compiler.computation.computation import NnetComputation
 from nnet3_compiler.computation.debug_info import NO_DEBUG_INFO, MatrixDebugInfo
 from nnet3_compiler.computation.tables import naming
 from nnet3_compiler.errors import ComputationError
-from nnet3_compiler.integers import is_integer
 
 
 class ComputationBuilder:

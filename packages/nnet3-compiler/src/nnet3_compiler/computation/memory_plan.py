@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors.values import is_frozen, is_masked
+from nnet3_descriptors.values import frozen, is_frozen, is_masked
 
 from nnet3_compiler.errors import ComputationError
 
@@ -35,9 +35,7 @@ def _offsets(value: Any) -> Bytes:
         raise ComputationError(f"offsets of a memory plan must fit in 64 bits (got {raw.max()})")
     if raw.dtype == np.int64 and is_frozen(raw):
         return raw
-    array: Bytes = raw.astype(np.int64)
-    array.flags.writeable = False
-    return array
+    return frozen(raw.astype(np.int64))
 
 
 @attrs.frozen(kw_only=True, eq=False)

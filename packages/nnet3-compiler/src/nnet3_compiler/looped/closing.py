@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 import numpy as np
 from nnet3_descriptors.indexes import INT32_MAX, NO_TIME
+from nnet3_descriptors.values import is_integer
 from numpy.typing import NDArray
 
 from nnet3_compiler.arrays import IntArray
@@ -16,7 +17,6 @@ from nnet3_compiler.commands.emission import command_rows
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.computation.debug_info import T
 from nnet3_compiler.errors import CompilationError
-from nnet3_compiler.integers import is_integer
 from nnet3_compiler.looped.matrix_use import MatrixUse
 
 

@@ -13,10 +13,10 @@ from nnet3_descriptors.descriptors import (
     Round,
     SumDescriptor,
 )
+from nnet3_descriptors.values import is_integer
 from nnet3_graph import ComputationRequest, IoSpecification, compute_context
 
 from nnet3_compiler.errors import CompilationError
-from nnet3_compiler.integers import is_integer
 
 INPUT, IVECTOR, OUTPUT = "input", "ivector", "output"
 """The nodes that speech networks have by convention."""

@@ -30,6 +30,7 @@ from nnet3_descriptors import (
 from nnet3_descriptors.components import ComponentProperties, NoOpComponent
 from nnet3_descriptors.descriptors import Descriptor, Failover, IfDefined, SumDescriptor
 from nnet3_descriptors.indexes import IndexArray, N, T
+from nnet3_descriptors.values import is_integer
 from nnet3_graph import (
     ComputationGraph,
     ComputationRequest,
@@ -39,7 +40,6 @@ from nnet3_graph import (
 from numpy.typing import NDArray
 
 from nnet3_compiler.errors import CompilationError
-from nnet3_compiler.integers import is_integer
 from nnet3_compiler.looped.compilation import (
     MAX_NUM_SEGMENTS,
     extended_requests,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
+from nnet3_descriptors.values import is_integer
 
 from nnet3_compiler.computation import MemoryPlan, NnetComputation
 from nnet3_compiler.computation.memory_plan import NOWHERE
 from nnet3_compiler.errors import OptionError
-from nnet3_compiler.integers import is_integer
 from nnet3_compiler.memory.blocks import Blocks
 from nnet3_compiler.memory.live import Bytes, holdings
 from nnet3_compiler.memory.packing import pack

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nnet3_descriptors.components.declaration.properties import ComponentProperties
+from nnet3_descriptors.frozen_arrays import frozen
 from nnet3_descriptors.values import remembered
 
 if TYPE_CHECKING:
     from nnet3_descriptors.nnet import Nnet
-
-S = TypeVar("S", bound=np.generic)
 
 _UPDATABLE = int(ComponentProperties.UPDATABLE)
 
@@ -21,7 +20,7 @@ _UPDATABLE = int(ComponentProperties.UPDATABLE)
 @remembered
 def component_properties(nnet: Nnet) -> NDArray[np.int32]:
     """Returns the properties of the components of a network as (components,) int32 bits."""
-    return _frozen(np.array([int(each.properties) for each in nnet.components], np.int32))
+    return frozen(np.array([int(each.properties) for each in nnet.components], np.int32))
 
 
 @remembered
@@ -31,7 +30,7 @@ def updated_components(nnet: Nnet) -> NDArray[np.bool_]:
     updated = has_parameters.copy()
     for number in has_parameters.nonzero()[0].tolist():
         updated[number] = nnet.components[number].is_updated
-    return _frozen(updated)
+    return frozen(updated)
 
 
 @remembered
@@ -39,11 +38,6 @@ def component_dims(nnet: Nnet) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Returns the input and the output dimension of each component, (components,) int32 each."""
     components = nnet.components
     return (
-        _frozen(np.array([component.input_dim for component in components], np.int32)),
-        _frozen(np.array([component.output_dim for component in components], np.int32)),
+        frozen(np.array([component.input_dim for component in components], np.int32)),
+        frozen(np.array([component.output_dim for component in components], np.int32)),
     )
-
-
-def _frozen(array: NDArray[S]) -> NDArray[S]:
-    array.flags.writeable = False
-    return array

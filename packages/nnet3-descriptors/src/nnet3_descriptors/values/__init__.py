@@ -1,7 +1,25 @@
-"""Frozen values: their bytes and files, and results that are computed once for each value."""
+"""Frozen values: their arrays, bytes and files, and results that are computed once for each."""
 
-from nnet3_descriptors.frozen_arrays import is_frozen, is_masked
+from nnet3_descriptors.frozen_arrays import (
+    array_of,
+    frozen,
+    has_masks,
+    is_frozen,
+    is_masked,
+    read_only,
+)
+from nnet3_descriptors.values.integers import is_integer
 from nnet3_descriptors.values.remembering import remembered
 from nnet3_descriptors.values.serialized import Serialized
 
-__all__ = ["Serialized", "is_frozen", "is_masked", "remembered"]
+__all__ = [
+    "Serialized",
+    "array_of",
+    "frozen",
+    "has_masks",
+    "is_frozen",
+    "is_integer",
+    "is_masked",
+    "read_only",
+    "remembered",
+]

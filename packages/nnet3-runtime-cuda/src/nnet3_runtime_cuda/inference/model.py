@@ -13,6 +13,7 @@ from nnet3_descriptors import AcousticModel, Nnet, read_model, set_test_mode
 from nnet3_descriptors.editing import collapse_model
 from nnet3_descriptors.files import PathOrFile
 from nnet3_descriptors.forking import GATE
+from nnet3_descriptors.values import frozen
 from nnet3_graph import compute_context
 from nnet3_optimizer import CachingCompiler
 
@@ -169,8 +170,7 @@ class Model:
         self.output_dim = nnet.node_dim("output")
         self.priors = None
         if priors is not None:
-            self.priors = np.array(as_vector(priors, "priors", self.output_dim))  # a copy
-            self.priors.flags.writeable = False
+            self.priors = frozen(np.array(as_vector(priors, "priors", self.output_dim)))  # a copy
         self.left_context, self.right_context = compute_context(self.nnet)
         collapsed = collapse_model(self.nnet)
         self.modulus = collapsed.modulus

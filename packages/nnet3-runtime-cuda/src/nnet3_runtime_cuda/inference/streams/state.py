@@ -8,7 +8,7 @@ from typing import ClassVar
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors.values import Serialized, is_frozen
+from nnet3_descriptors.values import Serialized, read_only
 
 from nnet3_runtime_cuda.arrays import FloatArray
 from nnet3_runtime_cuda.errors import RunError
@@ -18,11 +18,7 @@ IntArray = npt.NDArray[np.int64]
 
 def _frozen(values: object) -> object:
     """An array as one that nobody can change; what is no array is left to `StreamState`."""
-    if not isinstance(values, np.ndarray) or is_frozen(values):
-        return values
-    copy = values.copy()
-    copy.flags.writeable = False
-    return copy
+    return read_only(values) if isinstance(values, np.ndarray) else values
 
 
 def _is_array(values: object, axes: int, dtype: type) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, Self
 import attrs
 import numpy as np
 import numpy.typing as npt
+from nnet3_descriptors.values import frozen
 
 from nnet3_training.errors import ExampleError
 from nnet3_training.example_arrays import array_of
@@ -34,8 +35,7 @@ def _array(values: npt.ArrayLike, dtype: type[np.generic]) -> npt.NDArray[Any]:
     is_exact = array.dtype.kind not in "iu" or np.array_equal(stored, array)
     if not is_exact or not np.array_equal(np.isinf(stored), np.isinf(array)):
         raise ExampleError(f"numbers of an FST do not fit in {np.dtype(dtype)}")
-    stored.flags.writeable = False
-    return stored
+    return frozen(stored)
 
 
 def _costs(values: npt.ArrayLike) -> npt.NDArray[np.float32]:

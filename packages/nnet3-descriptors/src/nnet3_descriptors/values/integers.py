@@ -6,5 +6,5 @@ from numbers import Integral
 
 
 def is_integer(value: object) -> bool:
-    """Tells whether a value is an integer of Python or NumPy, and no bool."""
+    """Whether a value is an integer of Python or NumPy, and no bool."""
     return isinstance(value, Integral) and not isinstance(value, bool)
