@@ -240,16 +240,23 @@ class Stream:
 
     def _compute_chunk(self, number: int, names: list[Hashable]) -> None:
         """Computes the next chunk of some sequences together."""
-        for name in names:
-            with self._ending(name):
-                for node, rows in self._open[name].handed_on.items():
-                    check_output(rows, f"the state of node '{node}'{_of(name)}")
-        results = self._program.run(number, [self._open[name].inputs() for name in names])
+        try:
+            results = self._program.run(number, [self._open[name].inputs() for name in names])
+        except RunError:  # a value is not finite
+            self._check_handed_on(names)
+            raise
         for name, (output, state) in zip(names, results, strict=True):
             self._open[name].advance(output, state)
         for name, (output, _) in zip(names, results, strict=True):
             with self._ending(name):
                 check_output(output, f"the output of node '{OUTPUT}'{_of(name)}")
+
+    def _check_handed_on(self, names: list[Hashable]) -> None:
+        """Ends the first sequence whose last chunk handed on a value that is not finite."""
+        for name in names:
+            with self._ending(name):
+                for node, rows in self._open[name].handed_on.items():
+                    check_output(rows, f"the state of node '{node}'{_of(name)}")
 
     def _taken(self, name: Hashable) -> FloatArray:
         """The outputs of a sequence that have not been handed out, as scores."""
