@@ -159,9 +159,9 @@ def nightly(session: nox.Session) -> None:
     """Run ten thousand random networks that no run has seen before, and each way of computing.
 
     The ways are those that tests do not take on this machine: products by other libraries, or as on
-    other processors. Each way runs five hundred networks; as many run as models, as streams and in
-    training. The environment variables JUDGED_EACH_WAY, RANDOM_NETWORKS and JUDGED_NETWORKS set
-    other numbers.
+    other processors. Each way runs five hundred networks; as many run as models, as streams, in
+    training, and with the kernels of the CUDA runtime, compiled for the processor and watched. The
+    environment variables JUDGED_EACH_WAY, RANDOM_NETWORKS and JUDGED_NETWORKS set other numbers.
     """
     session.install(FROM_WHEELS, *PACKAGES, "--group=integration")
     seed = int(time.time())
@@ -179,6 +179,8 @@ def nightly(session: nox.Session) -> None:
     for what in ("models", "streams", "training"):
         session.run("python", f"tests/judge_random_{what}.py", *options)
     judge = "python", "tests/judge_random_networks.py", *options
+    if shutil.which(os.environ.get("CXX", "g++")):
+        session.run(*judge, "--device=strict")
     cpuinfo = Path("/proc/cpuinfo")
     flags = cpuinfo.read_text(encoding="utf-8") if cpuinfo.exists() else ""
     cores = [core for core, flag in CORES.items() if f" {flag} " in flags]

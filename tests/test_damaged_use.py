@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-TRIED = int(os.environ.get("DAMAGED_USES", "200"))
+TRIED = int(os.environ.get("DAMAGED_USES", "100"))
 SEED = int(os.environ.get("DAMAGED_SEED", "1"))
 SECONDS = 10
 

@@ -164,7 +164,7 @@ def test_sources_compile(case: ReferenceCase, compiled: set[tuple[str, str]]) ->
 
 
 @pytest.mark.skipif(nvcc is None, reason="there is no nvcc")
-@pytest.mark.parametrize("name", ["network/tdnnf-chain"])
+@pytest.mark.parametrize("name", ["network/lstmp"])
 def test_sources_compile_with_nvcc(name: str, tmp_path: Path) -> None:
     """The compiler of the toolkit takes the modules too."""
     assert nvcc is not None

@@ -58,6 +58,7 @@ def compute_apart(*arguments: str) -> CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.any_versions
 def test_numbers_of_processes() -> None:
     """The table is the same for any number of workers; failed utterances are named and left out."""
     for name, run, options in (
@@ -90,6 +91,7 @@ output-node name=output input=affine
 """
 
 
+@pytest.mark.any_versions
 def test_xvectors() -> None:
     """The same holds for x-vectors."""
     write_nnet(parse_config(XVECTOR, rng=np.random.default_rng(1)), "pool.raw")
@@ -105,6 +107,7 @@ def test_xvectors() -> None:
         np.testing.assert_allclose(found[key], values, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.any_versions
 def test_outputs_for_examples() -> None:
     """The same holds for outputs of examples; the model must be in a file."""
     rng = np.random.default_rng(3)

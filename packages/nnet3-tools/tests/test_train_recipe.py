@@ -86,6 +86,7 @@ def test_run(folder: Path) -> None:
     assert read_nnet(folder / "run" / "final.raw").num_parameters == 147
 
 
+@pytest.mark.any_versions
 def test_a_job_that_diverges(folder: Path) -> None:
     """A warning and the page name the job and the reason; the run goes on without it."""
     rng = np.random.default_rng(3)
@@ -117,6 +118,7 @@ def test_a_job_that_diverges(folder: Path) -> None:
     assert all(f"{int(job)} of 2</td><td>the objective at" in page for _, job in warnings)
 
 
+@pytest.mark.any_versions
 def test_a_layer_that_begins_with_zeros(folder: Path) -> None:
     """A change relative to zeros is no number: the field is empty, and the row keeps its place."""
     lines = CONFIG.splitlines()
@@ -229,6 +231,7 @@ def test_a_run_that_was_broken_off(folder: Path, monkeypatch: pytest.MonkeyPatch
     assert "part: the run there has seed = 3, expected 4" in refused.stderr
 
 
+@pytest.mark.any_versions
 def test_a_run_without_its_examples(folder: Path) -> None:
     """A run that was killed before its examples were made needs the data again, and says so."""
     options = ("--num-epochs=1", "--seed=3")
@@ -271,6 +274,7 @@ def test_mistakes(folder: Path, arguments: list[str], message: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.any_versions
 def test_targets(folder: Path) -> None:
     """Targets train a network, from features or ready examples; their columns must fit."""
     config = CONFIG.replace("input=log-softmax\n", "input=classes objective=quadratic\n")

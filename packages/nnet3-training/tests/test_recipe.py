@@ -373,6 +373,7 @@ def test_a_job_that_diverges(factor: float, reason: str, tmp_path: Path) -> None
     assert ">2 of 3<" in run._repr_html_()
 
 
+@pytest.mark.any_versions
 def test_a_run_with_diverged_jobs_is_resumed(tmp_path: Path) -> None:
     """The network is the same, whoever works, and whenever the run is interrupted."""
     whole = train_beside_a_bad_archive(tmp_path / "whole", 1e5)
@@ -438,6 +439,7 @@ def test_which_jobs_diverged() -> None:
 # ---- the same bytes ----
 
 
+@pytest.mark.any_versions
 @pytest.mark.parametrize("count", [1, 4])
 def test_processes(count: int, done: TrainingRun, tmp_path: Path) -> None:
     """The network is the same, to the last bit, for any number of processes."""
@@ -683,6 +685,7 @@ def regression() -> tuple[Nnet, list[Utterance]]:
     return nnet, found
 
 
+@pytest.mark.any_versions
 def test_dense_targets(tmp_path: Path) -> None:
     """A network learns target values, for which no accuracy is recorded."""
     nnet, known = regression()
@@ -705,6 +708,7 @@ def steady() -> Iterator[Utterance]:
         yield Utterance(key=f"u{number}", features=features, supervision=known)
 
 
+@pytest.mark.any_versions
 def test_outputs_at_a_third_of_the_frame_rate(tmp_path: Path) -> None:
     """Examples have subsampled outputs and context for shifted inputs; jobs shift them in turn."""
     options = attrs.evolve(

@@ -60,6 +60,7 @@ def test_results_are_the_same(workers: Workers) -> None:
     assert list(workers.map(worker_tasks.squared, [])) == []
 
 
+@pytest.mark.any_versions
 def test_tasks_without_end(workers: Workers) -> None:
     """Tasks are taken when they are needed; the work stops when the caller stops asking."""
     found = workers.map(worker_tasks.squared, itertools.count())
@@ -69,6 +70,7 @@ def test_tasks_without_end(workers: Workers) -> None:
     assert list(workers.map(worker_tasks.squared, [7])) == [49]
 
 
+@pytest.mark.any_versions
 def test_errors(workers: Workers) -> None:
     """The error of a task comes in its turn, and the workers can still be used."""
     found = workers.map(worker_tasks.refused, range(9))
