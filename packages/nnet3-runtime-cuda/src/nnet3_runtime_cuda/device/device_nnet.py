@@ -26,6 +26,7 @@ from nnet3_descriptors.components import (
 from nnet3_runtime_cuda.cpu.machine import CpuMachine
 from nnet3_runtime_cuda.cpu.switches import check_switches
 from nnet3_runtime_cuda.cpu.threads import blas_threads
+from nnet3_runtime_cuda.device.exact_zeros import with_exact_zeros
 from nnet3_runtime_cuda.device.number_of_threads import MOST_THREADS
 from nnet3_runtime_cuda.device.random_state import Generators, RandomState
 from nnet3_runtime_cuda.device.training_state import TrainingState, resume, state_of
@@ -155,6 +156,7 @@ class DeviceNnet:
         self._kernels: dict[int, Kernel] = {}
         self._clears: dict[frozenset[int], Callable[[], object]] = {}
         self._arrays = [component.parameter_arrays() for component in nnet.components]
+        self._with_exact_zeros = with_exact_zeros(nnet)
         sizes = [sum(array.size for array in named.values()) for named in self._arrays]
         self._starts: list[int] = [0, *itertools.accumulate(sizes)]
         self._parameters: Array | None = None
@@ -288,6 +290,7 @@ class DeviceNnet:
             new_tape=partial(self.machine.tape, self.dtype, is_alone=True),
             # On a device products take transposed factors as they are.
             is_fixed=self._parameters is None and not self.machine.is_device,
+            has_exact_zeros=number in self._with_exact_zeros,
         )
 
     def directions(self, number: int) -> dict[str, Array]:

@@ -139,6 +139,7 @@ class ComponentStore:
         natural_gradient: Backprop computes the natural gradient, where the type has one.
         dtype: Of values and parameters.
         is_fixed: The parameters will not change.
+        has_exact_zeros: Outputs must be zero where all inputs are, not a rounding error.
         states: The arrays that `state` has returned.
         estimates: The estimates that `estimate` has returned.
     """
@@ -154,11 +155,13 @@ class ComponentStore:
         dtype: np.dtype[Any],
         new_tape: Callable[[], Tape],
         is_fixed: bool = False,
+        has_exact_zeros: bool = False,
     ) -> None:
         self.parameters = parameters
         self.states: list[Array] = []
         self.estimates: list[FisherEstimate] = []
         self.is_fixed = is_fixed
+        self.has_exact_zeros = has_exact_zeros
         self._kept: dict[tuple[object, ...], Any] = {}
         self._directions = directions
         self.natural_gradient = natural_gradient
@@ -313,6 +316,7 @@ class ComponentStore:
             dtype=self.dtype,
             new_tape=self._new_tape,
             is_fixed=self.is_fixed,
+            has_exact_zeros=self.has_exact_zeros,
         )
         store.states, store.estimates = self.states, self.estimates
         return store

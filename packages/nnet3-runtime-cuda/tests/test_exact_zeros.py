@@ -1,0 +1,77 @@
+"""Zeros stay zeros where a NormalizeComponent would enlarge a rounding error."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from computations import request
+from nnet3_compiler import compile_computation
+from nnet3_descriptors import Nnet, parse_config
+from nnet3_optimizer import optimize
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda.device.exact_zeros import with_exact_zeros
+
+LAYERS = {
+    "tdnn": "TdnnComponent input-dim=64 output-dim=64 time-offsets=-1,0 use-bias=false",
+    "zero bias": "TdnnComponent input-dim=64 output-dim=64 time-offsets=-1,0 bias-stddev=0",
+    "convolution": "TimeHeightConvolutionComponent num-filters-in=16 num-filters-out=16"
+    " height-in=4 height-out=4 height-offsets=-1,0,1 time-offsets=-1,0,1",
+    "bias": "TdnnComponent input-dim=64 output-dim=64 time-offsets=-1,0 bias-stddev=1",
+}
+NORMALIZE = """
+component name=second type=NormalizeComponent dim=64
+component-node name=second component=second input=first
+output-node name=output input=second
+"""
+COMPOSITE = NORMALIZE.replace(
+    "NormalizeComponent dim=64",
+    "CompositeComponent max-rows-process=2048 num-components=2"
+    " component1='type=RectifiedLinearComponent dim=64'"
+    " component2='type=NormalizeComponent dim=64'",
+)
+OTHER = NORMALIZE.replace("NormalizeComponent", "RectifiedLinearComponent")
+FRAMES = 600
+
+
+def network(layer: str, rest: str = NORMALIZE) -> Nnet:
+    """A layer over the input, and another one."""
+    first = f"""
+    input-node name=input dim=64
+    component name=first type={LAYERS[layer]}
+    component-node name=first component=first input=input
+    """
+    return parse_config(first + rest, rng=np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("trainable", [False, True])
+@pytest.mark.parametrize("layer", ["tdnn", "zero bias", "convolution"])
+def test_frames_without_sound(layer: str, trainable: bool) -> None:
+    """An output that sees nothing but zeros is zero, wherever the zeros begin."""
+    nnet = network(layer)
+    times = np.arange(-1, FRAMES + 1)
+    frames = request(range(-1, FRAMES + 1), range(FRAMES), sequences=1, training=False)
+    computation = optimize(nnet, compile_computation(nnet, frames))
+    computer = NnetComputer(DeviceNnet(nnet, trainable=trainable), computation)
+    for start in range(200, 212):
+        x = np.random.default_rng(1).standard_normal((len(times), 64), dtype=np.float32)
+        x[(start <= times) & (times < start + 60)] = 0.0
+
+        y = computer.forward({"input": x})["output"]
+
+        assert not y[start + 1 : start + 59].any()
+        assert y[start - 5 : start].all()
+
+
+@pytest.mark.parametrize(
+    ("layer", "rest", "numbers"),
+    [
+        ("tdnn", NORMALIZE, {0, 1}),
+        ("zero bias", NORMALIZE, {0, 1}),
+        ("bias", NORMALIZE, {1}),
+        ("tdnn", COMPOSITE, {0, 1}),
+        ("tdnn", OTHER, set()),
+    ],
+)
+def test_which_components(layer: str, rest: str, numbers: set[int]) -> None:
+    """They are those without a bias, in networks that normalize rows."""
+    assert with_exact_zeros(network(layer, rest)) == numbers
