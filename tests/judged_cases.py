@@ -37,6 +37,8 @@ WHOLE, SEGMENTS, LOOP = "whole", "segments", "loop"
 
 LIMITS = ("min_deriv_time", "max_deriv_time", "max_deriv_time_relative")
 
+SILENCE_EVERY = 4
+
 LOSSLESS = 1
 """The highest level of compression that loses nothing."""
 
@@ -88,6 +90,14 @@ class Case:
         """Whether derivatives of outputs are given."""
         return any(io.has_deriv for io in self.request.outputs)
 
+    @property
+    def has_silence(self) -> bool:
+        """Whether all inputs are zero now and then, as in recordings without sound.
+
+        With derivatives they are not: those of a NormalizeComponent are beyond any scale there.
+        """
+        return self.seed % SILENCE_EVERY == 0 and not self.has_backward_pass
+
     @cached_property
     def compiled(self) -> NnetComputation:
         """The computation of the requests, with the limits of times that define it."""
@@ -130,7 +140,13 @@ class Case:
         requests = self.requests
         if self.form == LOOP:
             requests = extended_requests(requests, max(self.rounds, 3))[: self.rounds]
-        return [random_arrays(self.nnet, request.inputs, rng) for request in requests]
+        rounds = [random_arrays(self.nnet, request.inputs, rng) for request in requests]
+        if self.has_silence:
+            length = 2 + self.seed // SILENCE_EVERY % 5
+            for request, arrays in zip(requests, rounds, strict=True):
+                for io in request.inputs:
+                    arrays[io.name][io.indexes[:, 1] // length % 2 == 1] = 0.0
+        return rounds
 
     def output_derivs(self) -> Arrays:
         """Derivatives of the outputs that have one."""

@@ -82,6 +82,7 @@ def _features(case: Case) -> set[str]:
             "lossy compression": options.memory_compression_level == 2,
             "limited times": options.min_deriv_time is not None,
             "masks": case.is_random,
+            "silence": case.has_silence,
             "wide": any(case.nnet.node_dim(node.name) >= 64 for node in case.nnet.nodes),
             "default options": options == OptimizeOptions(),
         }.items()
@@ -108,4 +109,4 @@ def test_the_networks_are_of_all_kinds() -> None:
     assert min(types[name] for name in drawn) >= 12
     assert min(features[name] for name in (WHOLE, LOOP, SEGMENTS)) >= 12
     assert min(features.values()) >= 5, features
-    assert len(features) == 20
+    assert len(features) == 21
