@@ -38,6 +38,7 @@ WHOLE, SEGMENTS, LOOP = "whole", "segments", "loop"
 LIMITS = ("min_deriv_time", "max_deriv_time", "max_deriv_time_relative")
 
 SILENCE_EVERY = 4
+"""One case in so many has silence, if no derivatives are given."""
 
 LOSSLESS = 1
 """The highest level of compression that loses nothing."""

@@ -189,6 +189,10 @@ class ComponentStore:
         """
         return not self.is_fixed
 
+    def takes_tiles(self, tape: Operations) -> bool:
+        """Whether products may be computed by minimal filtering, which has no exact zeros."""
+        return tape.uses_tiles() and not self.has_exact_zeros
+
     @cached_property
     def directions(self) -> dict[str, Array]:
         """For each parameter an array of the same shape, to which Backprop adds the gradient.

@@ -67,8 +67,7 @@ class TimeHeightConvolutionKernel(Kernel):
         is_grid = c.offsets == tuple(itertools.product(c.time_offsets, heights))
         filters = min(c.num_filters_in, c.num_filters_out)
         is_large = filters >= FEWEST_FILTERS and rows * c.height_out >= FEWEST_ROWS
-        may_tile = operands.tape.uses_tiles() and not self.store.has_exact_zeros
-        if not (may_tile and is_grid and is_large):
+        if not (self.store.takes_tiles(operands.tape) and is_grid and is_large):
             return None
         is_precise = isinstance(operands, Propagation) and self.store.forward_is_precise
         time_tiles = TimeTiles.around(operands.indexes, rows, dtype, is_precise=is_precise)

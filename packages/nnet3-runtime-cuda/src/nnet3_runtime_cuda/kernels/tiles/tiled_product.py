@@ -101,7 +101,7 @@ class TiledProduct:
             is_precise: See `TimeTiles.at`.
         """
         fewest_columns = min(len(linear), linear.shape[1] // len(offsets))
-        if not tape.uses_tiles() or store.has_exact_zeros or fewest_columns < FEWEST_COLUMNS:
+        if not store.takes_tiles(tape) or fewest_columns < FEWEST_COLUMNS:
             return None
         if rows < (FEWEST_ROWS if store.is_fixed else MANY_ROWS):
             return None
