@@ -41,7 +41,7 @@ from nnet3_runtime_cuda.lowering.plan.trace import Trace, is_end
 ROWS_AT_ONCE = 64
 """The number of rows of a product: enough for it to be fast, and few to keep."""
 
-MOST_ROWS = 2
+MOST_ROWS = 4
 """With more rows than this, a step's arithmetic takes longer than to read its parameters."""
 
 FEWEST_STEPS = 3
