@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from nnet3_graph.graph import ComputationGraph
     from nnet3_graph.request import ComputationRequest, IoSpecification
     from nnet3_graph.sets.index_set import IndexSet
+    from nnet3_graph.waiting import last_missing_time, longest_wait
 
 __version__ = "0.1.0"
 
@@ -39,6 +40,8 @@ __all__ = [
     "UnboundedComputationError",
     "build_computation_graph",
     "compute_context",
+    "last_missing_time",
+    "longest_wait",
 ]
 
 if not TYPE_CHECKING:  # else a type checker would take any name for one of this package
@@ -69,5 +72,6 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
                 "ComputationRequest",
                 "IoSpecification",
             ),
+            "nnet3_graph.waiting": ("last_missing_time", "longest_wait"),
         },
     )

@@ -20,17 +20,70 @@ from nnet3_compiler.errors import CompilationError
 from nnet3_compiler.looped.matrix_use import MatrixUse
 
 
-def close_loop(computation: NnetComputation, shift: int) -> NnetComputation | None:
+@attrs.frozen(kw_only=True, eq=False)
+class Repetition:
+    """Two segments of a computation after which the state is the same, but for a shift in time.
+
+    Attributes:
+        first: The earlier segment, from 0.
+        second: The later one; the segments after the first up to this one repeat.
+        partners: Pairs of matrices: one that is alive after the first segment, and the one in its
+            place after the second.
+    """
+
+    first: int
+    second: int
+    partners: list[tuple[int, int]]
+
+    @property
+    def length(self) -> int:
+        """The number of segments that repeat."""
+        return self.second - self.first
+
+
+def close_loop(
+    computation: NnetComputation, shift: int, *, begin: int = 0, unseen: int = 0, unit: int = 1
+) -> NnetComputation | None:
     """Closes a computation in several segments to a loop.
 
     Args:
         computation: Has debug info, no backward part, and matrices that are allocated only as long
             as they are used.
         shift: The number of frames from one segment to the next.
+        begin: See `find_repetition`, as for the other arguments.
+        unseen: The same.
+        unit: The same.
 
     Returns:
         The first segments, a label, the segments that repeat, and the way back to the label; None
         if nothing repeats.
+
+    Raises:
+        CompilationError: See `find_repetition`.
+    """
+    found = find_repetition(computation, shift, begin=begin, unseen=unseen, unit=unit)
+    if found is None:
+        return None
+    ends = computation.segment_ends
+    return _closed(computation, ends[found.first] + 1, ends[found.second] + 1, found.partners)
+
+
+def find_repetition(
+    computation: NnetComputation, shift: int, *, begin: int = 0, unseen: int = 0, unit: int = 1
+) -> Repetition | None:
+    """Finds the first segments that repeat.
+
+    Args:
+        computation: See `close_loop`.
+        shift: The number of frames from one segment to the next.
+        begin: The first segment after which states are compared. Before it a state may still grow,
+            though it looks the same.
+        unseen: The number of the last segments whose rows further segments might read: what is
+            alive after them is not known.
+        unit: The number of segments that repeat is a multiple of it.
+
+    Returns:
+        The repetition with the least first segment; None if nothing repeats.
 
     Raises:
         CompilationError: The computation has no debug info, or fewer than three segments; or the
@@ -46,18 +99,19 @@ def close_loop(computation: NnetComputation, shift: int) -> NnetComputation | No
     if not computation.matrix_debug_info:
         raise CompilationError("a loop is found by the rows of matrices: debug info is needed")
     boundaries = _Boundaries.of(computation, shift)
-    for first in range(len(ends)):
-        for second in range(first + 1, (len(ends) + first + 1) // 2):
-            pairs = boundaries.identified(first, second)
-            if pairs is None:
+    seen = len(ends) - unseen
+    for first in range(begin, seen):
+        for second in range(first + unit, (seen + first + 1) // 2, unit):
+            partners = boundaries.identified(first, second)
+            if partners is None:
                 continue
             length = second - first
             body, following = (
-                computation.command_table[ends[begin] + 1 : ends[begin + length] + 1]
-                for begin in (first, second)
+                computation.command_table[ends[start] + 1 : ends[start + length] + 1]
+                for start in (first, second)
             )
-            if _do_the_same(computation, body, following, pairs):
-                return _closed(computation, ends[first] + 1, ends[second] + 1, pairs)
+            if _do_the_same(computation, body, following, partners):
+                return Repetition(first=first, second=second, partners=partners)
     return None
 
 

@@ -22,8 +22,9 @@ from nnet3_graph.nodes import node_rules
 from nnet3_compiler.compiler import CompilerOptions, compile_segments
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.errors import CompilationError
-from nnet3_compiler.looped.closing import close_loop
+from nnet3_compiler.looped.closing import close_loop, find_repetition
 from nnet3_compiler.looped.matrix_use import with_tight_lifetimes
+from nnet3_compiler.looped.steady import Steadiness, find_steadiness
 
 FIRST_NUM_SEGMENTS = 5
 """The smallest number of segments that is tried."""
@@ -53,13 +54,12 @@ def compile_looped(
     """
     options = options or CompilerOptions()
     with_info = attrs.evolve(options, output_debug_info=True)
-    num_segments = first_num_segments(nnet, requests)
+    steady = steadiness_of(nnet, requests)
+    num_segments = first_num_segments(steady)
     while num_segments <= MAX_NUM_SEGMENTS:
         segments = extended_requests(requests, num_segments)
         computation = compile_segments(nnet, segments, with_info)
-        if optimize is not None:
-            computation = optimize(computation)
-        loop = close_loop(with_tight_lifetimes(computation), _shift(*segments[1:3]))
+        loop = _loop_of(computation, _shift(*segments[1:3]), steady, optimize)
         if loop is not None:
             return loop if options.output_debug_info else attrs.evolve(loop, matrix_debug_info=())
         num_segments *= 2
@@ -68,28 +68,61 @@ def compile_looped(
     )
 
 
-def first_num_segments(nnet: Nnet, requests: Sequence[ComputationRequest]) -> int:
-    """Returns the number of segments to try first.
+def _loop_of(
+    computation: NnetComputation,
+    shift: int,
+    steady: Steadiness,
+    optimize: Callable[[NnetComputation], NnetComputation] | None,
+) -> NnetComputation | None:
+    """Optimizes segments and closes them to a loop; None if no state is seen to repeat.
 
-    An optional term such as IfDefined(Offset(a, -8)) is left out while there are fewer than eight
-    frames. Segments before that look as if they repeated. So the number of segments is twice the
-    number after which the furthest term takes part: then all rows that it reads are known to be
-    needed.
+    Passes put rows of several kinds into one matrix, also rows that no segment reads before much
+    later. So they can hide that a state still grows, and the state repeats before they run, too.
+    """
+    begin, unseen = max(steady.first - 1, 0), steady.reach
+    tight = with_tight_lifetimes(computation)
+    if optimize is None:
+        return close_loop(tight, shift, begin=begin, unseen=unseen)
+    plain = find_repetition(tight, shift, begin=begin, unseen=unseen)
+    if plain is None:
+        return None
+    tight = with_tight_lifetimes(optimize(computation))
+    return close_loop(tight, shift, begin=plain.first, unseen=unseen, unit=plain.length)
+
+
+def steadiness_of(nnet: Nnet, requests: Sequence[ComputationRequest]) -> Steadiness:
+    """Returns from which segment on all are computed alike, and how far back they read.
 
     Raises:
-        CompilationError: The furthest term would not take part before the last segment.
+        CompilationError: The requests are not shifted against each other; or a node reads so far
+            away, directly or through others, that no state would be seen to repeat.
     """
     shift = shift_of(requests)
     furthest, _ = node_rules(nnet).moves
     reach = -(-furthest // shift)
     if reach + 3 > MAX_NUM_SEGMENTS:
-        raise CompilationError(
-            f"a node reads {furthest} frames away, which is {reach} chunks of {shift} frames: in "
-            f"{MAX_NUM_SEGMENTS} chunks its state would not be seen to repeat; larger chunks would "
-            "do"
-        )
-    wanted = 2 * reach + 3
-    return min(max(wanted, FIRST_NUM_SEGMENTS), MAX_NUM_SEGMENTS)
+        raise _too_far(f"a node reads {furthest} frames away", reach, shift)
+    steady = find_steadiness(nnet, requests, shift)
+    if first_num_segments(steady) > MAX_NUM_SEGMENTS:
+        furthest = max(steady.first, steady.reach)
+        raise _too_far(f"a node waits for others for {furthest * shift} frames", furthest, shift)
+    return steady
+
+
+def _too_far(what: str, chunks: int, shift: int) -> CompilationError:
+    return CompilationError(
+        f"{what}, which is {chunks} chunks of {shift} frames: in {MAX_NUM_SEGMENTS} chunks its "
+        "state would not be seen to repeat; larger chunks would do"
+    )
+
+
+def first_num_segments(steady: Steadiness) -> int:
+    """Returns the number of segments to try first.
+
+    All segments that repeat are computed alike, and all rows are known that further ones read of
+    them. Before, the state fills.
+    """
+    return max(max(steady.first, steady.reach) + steady.reach + 3, FIRST_NUM_SEGMENTS)
 
 
 def shift_of(requests: Sequence[ComputationRequest]) -> int:

@@ -45,6 +45,7 @@ from nnet3_compiler.looped.compilation import (
     extended_requests,
     first_num_segments,
     shift_of,
+    steadiness_of,
 )
 
 STATE_SUFFIX: Final = ".state"
@@ -130,7 +131,7 @@ def chunks_with_state(nnet: Nnet, requests: Sequence[ComputationRequest]) -> Chu
     _check(requests)
     nnet = _with_kept_inputs(nnet)
     shift = shift_of(requests)
-    num_segments = first_num_segments(nnet, requests)
+    num_segments = first_num_segments(steadiness_of(nnet, requests))
     while num_segments <= MAX_NUM_SEGMENTS:
         segments = _Segments.of(nnet, extended_requests(requests, num_segments), shift)
         chunks = segments.chunks_until_they_repeat()

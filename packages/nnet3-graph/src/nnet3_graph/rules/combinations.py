@@ -31,6 +31,10 @@ class _Combination(Rule):
     def has_alternatives(self) -> bool:
         return any(part.has_alternatives for part in self.parts)
 
+    @property
+    def has_optional_reads(self) -> bool:
+        return any(part.has_optional_reads for part in self.parts)
+
     def want(self, hull: Hull, want: Want) -> None:
         for part in self.parts:
             part.want(hull, want)
@@ -82,6 +86,10 @@ class First(_Combination):
     def has_alternatives(self) -> bool:
         return len(self.parts) > 1 or any(part.has_alternatives for part in self.parts)
 
+    @property
+    def has_optional_reads(self) -> bool:
+        return len(self.parts) > 1 or any(part.has_optional_reads for part in self.parts)
+
     def possible(self, hulls: Sequence[Hull]) -> Hull:
         return join_all(part.possible(hulls) for part in self.parts)
 
@@ -123,6 +131,10 @@ class Optional(Rule):
     def has_alternatives(self) -> bool:
         # An available source is left out too if another one of the same part is missing.
         return self.part.has_alternatives or isinstance(self.part, All)
+
+    @property
+    def has_optional_reads(self) -> bool:
+        return True
 
     def possible(self, hulls: Sequence[Hull]) -> Hull:
         return EVERYWHERE

@@ -147,6 +147,10 @@ class AnyOf(Rule):
     def moves(self) -> tuple[tuple[int, int], ...]:
         return ((self.offsets[0], 0), (self.offsets[-1], 0))
 
+    @property
+    def has_optional_reads(self) -> bool:
+        return True
+
     def possible(self, hulls: Sequence[Hull]) -> Hull:
         first_t, last_t, first_x, last_x = hulls[self.source]
         return Hull(first_t - self.offsets[-1], last_t - self.offsets[0], first_x, last_x)
@@ -194,6 +198,10 @@ class Asked(Rule):
 
     @property
     def has_alternatives(self) -> bool:
+        return True
+
+    @property
+    def has_optional_reads(self) -> bool:
         return True
 
     def same_rows(self, layout: BitLayout) -> Bits:

@@ -48,6 +48,11 @@ class Rule(ABC):
         """Whether a computable row may leave an available source unread."""
         return False
 
+    @property
+    def has_optional_reads(self) -> bool:
+        """Whether a row may be computable without some of the rows that it might read."""
+        return False
+
     @abstractmethod
     def possible(self, hulls: Sequence[Hull]) -> Hull:
         """Returns a hull of the rows that might be computable, given those of all nodes."""
