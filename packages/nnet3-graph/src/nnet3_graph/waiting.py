@@ -15,7 +15,8 @@ def longest_wait(nnet: Nnet) -> int:
     """Returns a number of frames after which every row that can ever be computed is computable.
 
     On the way from an output to an input, each node may read as far away as it ever does, and in a
-    recurrence twice: what a row waits for may have waited for others there.
+    recurrence twice: what a row waits for may have waited for others there. Rows at certain times
+    only, as with Round, may wait for the next such time at both ends.
 
     Returns:
         An upper bound; 0 if no row can be computed before all that it might read.
@@ -30,7 +31,7 @@ def longest_wait(nnet: Nnet) -> int:
         before = max((waits[source] for source in sources), default=0)
         for node in group:
             waits[node] = before + own * (2 if is_recurrent else 1)
-    return max(waits, default=0)
+    return max(waits, default=0) + 2 * (nnet.modulus - 1)
 
 
 def last_missing_time(nnet: Nnet, request: ComputationRequest, before: int) -> int | None:

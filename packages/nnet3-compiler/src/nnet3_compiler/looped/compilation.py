@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import attrs
-from nnet3_descriptors import NetworkError, Nnet
-from nnet3_descriptors.indexes import T, as_rows, moved_indexes
-from nnet3_graph import ComputationRequest, IoSpecification
+from nnet3_descriptors import Nnet
+from nnet3_graph import ComputationRequest
 from nnet3_graph.nodes import node_rules
 
 from nnet3_compiler.compiler import CompilerOptions, compile_segments
 from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.errors import CompilationError
+from nnet3_compiler.looped.chunk_requests import extended_requests, shift_of
 from nnet3_compiler.looped.closing import close_loop, find_repetition
 from nnet3_compiler.looped.matrix_use import with_tight_lifetimes
 from nnet3_compiler.looped.steady import Steadiness, find_steadiness
@@ -59,7 +59,7 @@ def compile_looped(
     while num_segments <= MAX_NUM_SEGMENTS:
         segments = extended_requests(requests, num_segments)
         computation = compile_segments(nnet, segments, with_info)
-        loop = _loop_of(computation, _shift(*segments[1:3]), steady, optimize)
+        loop = _loop_of(computation, shift_of(requests), steady, optimize)
         if loop is not None:
             return loop if options.output_debug_info else attrs.evolve(loop, matrix_debug_info=())
         num_segments *= 2
@@ -123,59 +123,3 @@ def first_num_segments(steady: Steadiness) -> int:
     them. Before, the state fills.
     """
     return max(max(steady.first, steady.reach) + steady.reach + 3, FIRST_NUM_SEGMENTS)
-
-
-def shift_of(requests: Sequence[ComputationRequest]) -> int:
-    """Returns the number of frames from one chunk to the next.
-
-    Raises:
-        CompilationError: There are not three requests, or the third is not the second one, shifted.
-    """
-    return _shift(*extended_requests(requests, 3)[1:])
-
-
-def extended_requests(
-    requests: Sequence[ComputationRequest], count: int
-) -> tuple[ComputationRequest, ...]:
-    """Returns `count` requests: the three given ones, and further ones like the third.
-
-    Raises:
-        CompilationError: The third request is not the second one, shifted in time, or a further
-            one has a t beyond 32 bits.
-    """
-    _check_three(requests)
-    second, third = requests[1:]
-    shift = _shift(second, third)
-    if shift <= 0 or _shifted(second, shift) != third:
-        raise CompilationError(
-            "the third request of a looped computation must be the second one, shifted in time"
-        )
-    further = (_shifted(third, shift * number) for number in range(1, count - 2))
-    return (*requests, *further)[:count]
-
-
-def _check_three(requests: object) -> None:
-    found = len(requests) if isinstance(requests, Sequence) else type(requests).__name__
-    if found != 3:
-        raise CompilationError(f"a looped computation needs three requests (got {found})")
-
-
-def _shift(second: ComputationRequest, third: ComputationRequest) -> int:
-    """Returns how many frames the third chunk comes after the second."""
-    return int(third.inputs[0].indexes[0, T]) - int(second.inputs[0].indexes[0, T])
-
-
-def _shifted(request: ComputationRequest, shift: int) -> ComputationRequest:
-    def moved(io: IoSpecification) -> IoSpecification:
-        reader = f"'{io.name}' of a further chunk of the looped computation"
-        try:
-            return attrs.evolve(io, indexes=as_rows(moved_indexes(io.indexes, shift, 0), reader))
-        except NetworkError as error:
-            raise CompilationError(str(error)) from error
-
-    return ComputationRequest(
-        inputs=tuple(map(moved, request.inputs)),
-        outputs=tuple(map(moved, request.outputs)),
-        need_model_derivative=request.need_model_derivative,
-        store_component_stats=request.store_component_stats,
-    )

@@ -40,11 +40,10 @@ from nnet3_graph import (
 from numpy.typing import NDArray
 
 from nnet3_compiler.errors import CompilationError
+from nnet3_compiler.looped.chunk_requests import extended_requests, shift_of
 from nnet3_compiler.looped.compilation import (
     MAX_NUM_SEGMENTS,
-    extended_requests,
     first_num_segments,
-    shift_of,
     steadiness_of,
 )
 

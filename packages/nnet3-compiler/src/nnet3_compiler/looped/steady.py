@@ -26,6 +26,8 @@ from nnet3_graph import (
 from nnet3_graph.nodes import node_rules
 from numpy.typing import NDArray
 
+from nnet3_compiler.looped.chunk_requests import moved_request
+
 _Table = NDArray[np.int64]
 
 _READER_T, _SOURCE_T = 2, 6
@@ -55,6 +57,9 @@ def find_steadiness(nnet: Nnet, requests: Sequence[ComputationRequest], shift: i
         nnet: The network.
         requests: The requests for the first three chunks; the third is the second, shifted in time.
         shift: The number of frames from one chunk to the next.
+
+    Raises:
+        CompilationError: A chunk that must be looked at has a t beyond 32 bits.
     """
     furthest, _ = node_rules(nnet).moves
     wait = longest_wait(nnet)
@@ -67,7 +72,10 @@ def find_steadiness(nnet: Nnet, requests: Sequence[ComputationRequest], shift: i
     reach = 0
     graph: ComputationGraph | None = None
     for number in range(-(-wait // shift) + 3):
-        graph = build_computation_graph(nnet, _chunk(requests, number, shift), graph)
+        request = (
+            requests[number] if number < 3 else moved_request(requests[2], (number - 2) * shift)
+        )
+        graph = build_computation_graph(nnet, request, graph)
         counts = np.diff(graph.dependency_splits)
         readers = len(cindexes) + np.repeat(np.arange(graph.num_cindexes), counts)
         cindexes = np.concatenate([cindexes, graph.cindexes])
@@ -109,22 +117,6 @@ def _settled_time(nnet: Nnet, requests: Sequence[ComputationRequest], shift: int
     )
     missing = last_missing_time(nnet, request, begin + wait)
     return begin - 1 if missing is None else missing
-
-
-def _chunk(requests: Sequence[ComputationRequest], number: int, shift: int) -> ComputationRequest:
-    """The request of a chunk: one of the three, or the third one, moved in time."""
-    if number < len(requests):
-        return requests[number]
-
-    def moved(io: IoSpecification) -> IoSpecification:
-        indexes = io.indexes.copy()
-        indexes[:, T] += (number - 2) * shift
-        return attrs.evolve(io, indexes=indexes)
-
-    third = requests[2]
-    return attrs.evolve(
-        third, inputs=list(map(moved, third.inputs)), outputs=list(map(moved, third.outputs))
-    )
 
 
 def _rows(table: _Table) -> NDArray[np.void]:
