@@ -339,3 +339,18 @@ class TestLifetimes:
             program[7],
             program[5],
         ]
+
+    def test_more_components_than_submatrices(self) -> None:
+        """Numbers of components are not taken for numbers of submatrices."""
+        program = [
+            commands.AllocMatrixZeroed(matrix=1),
+            commands.Propagate(component=7, output=1),
+            commands.DeallocMatrix(matrix=1),
+        ]
+        computation = NnetComputation(
+            matrices=[[0, 0], [1, 2]],
+            submatrices=[[0] * 5, [1, 0, 1, 0, 2]],
+            command_table=command_table(program),
+        )
+
+        assert list(with_tight_lifetimes(computation).commands) == program

@@ -64,9 +64,11 @@ def with_tight_lifetimes(computation: NnetComputation) -> NnetComputation:
     table = computation.command_table
     opcodes = table[:, OPCODE_COLUMN]
     use = MatrixUse.of(computation)
-    matrix = computation.submatrices[table[:, FIRST_OPERAND_COLUMN], MATRIX]
     place = np.arange(len(table)) * 2
     allocates, frees = np.isin(opcodes, ALLOCATIONS), opcodes == DeallocMatrix.OPCODE
+    # The first operand of other commands may be something else, such as a component.
+    whole = np.where(allocates | frees, table[:, FIRST_OPERAND_COLUMN], 0)
+    matrix = computation.submatrices[whole, MATRIX]
     place[allocates] = use.first[matrix[allocates]] * 2 - 1
     place[frees] = use.last[matrix[frees]] * 2 + 1
     kept = ~((allocates | frees) & (use.last[matrix] == NONE))
