@@ -297,6 +297,14 @@ class TestRepetition:
 
         assert len(computation.segment_ends) == 11
 
+    @pytest.mark.parametrize(("name", "number"), [("begin", -1), ("unseen", 0.5), ("unit", 0)])
+    def test_wrong_numbers_of_segments(self, name: str, number: Any) -> None:
+        """Numbers that name no segments are refused."""
+        computation = compile_looped(*self.statistics(4))
+
+        with pytest.raises(CompilationError, match=rf"{name} must be an integer from \d on"):
+            close_loop(computation, 4, **{name: number})
+
     def test_what_never_repeats(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A network that looks back to the first frame has a growing state, and no loop."""
         monkeypatch.setattr("nnet3_compiler.looped.compilation.MAX_NUM_SEGMENTS", 10)

@@ -87,10 +87,13 @@ def find_repetition(
 
     Raises:
         CompilationError: The computation has no debug info, or fewer than three segments; or the
-            shift is not a positive number of frames of 32 bits.
+            shift is not a positive number of frames of 32 bits, or another number is too small.
     """
     if not is_integer(shift) or not 0 < shift <= INT32_MAX:
         raise CompilationError(f"the shift must be a positive number of frames (got {shift!r})")
+    for what, number, least in (("begin", begin, 0), ("unseen", unseen, 0), ("unit", unit, 1)):
+        if not is_integer(number) or number < least:
+            raise CompilationError(f"{what} must be an integer from {least} on (got {number!r})")
     ends = computation.segment_ends
     if len(ends) < 3:
         raise CompilationError(
