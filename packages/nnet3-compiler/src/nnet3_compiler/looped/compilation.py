@@ -54,12 +54,12 @@ def compile_looped(
     """
     options = options or CompilerOptions()
     with_info = attrs.evolve(options, output_debug_info=True)
-    steady = steadiness_of(nnet, requests)
+    shift, steady = shift_of(requests), steadiness_of(nnet, requests)
     num_segments = first_num_segments(steady)
     while num_segments <= MAX_NUM_SEGMENTS:
         segments = extended_requests(requests, num_segments)
         computation = compile_segments(nnet, segments, with_info)
-        loop = _loop_of(computation, shift_of(requests), steady, optimize)
+        loop = _loop_of(computation, shift, steady, optimize)
         if loop is not None:
             return loop if options.output_debug_info else attrs.evolve(loop, matrix_debug_info=())
         num_segments *= 2
