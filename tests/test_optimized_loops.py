@@ -1,11 +1,19 @@
 """Loops, optimized or not, and chunks with a state give the results of segments."""
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import pytest
 from chunks_in_turn import chunks_in_turn
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_compiler import compile_looped, compile_segments, looped_requests
+from nnet3_compiler import (
+    CompilationError,
+    chunks_with_state,
+    compile_looped,
+    compile_segments,
+    looped_requests,
+)
 from nnet3_compiler.looped import extended_requests
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_graph import ComputationRequest, IoSpecification
@@ -62,7 +70,12 @@ def chunks(size: int) -> list[ComputationRequest]:
 
 
 def assert_like_segments(
-    nnet: Nnet, requests: list[ComputationRequest], rounds: int, is_optimized: bool = True
+    nnet: Nnet,
+    requests: list[ComputationRequest],
+    rounds: int,
+    is_optimized: bool = True,
+    *,
+    has_chunks: bool = True,
 ) -> None:
     """Runs a loop, chunks that hand on their state, and as many segments on the same inputs."""
     segments = extended_requests(requests, rounds)
@@ -77,10 +90,11 @@ def assert_like_segments(
     )
     looped = ReferenceComputer(nnet, loop)
     expected = ReferenceComputer(nnet, compile_segments(nnet, segments))
-    in_turn = chunks_in_turn(nnet, requests, inputs)
+    in_turn = chunks_in_turn(nnet, requests, inputs) if has_chunks else None
     for number, arrays in enumerate(inputs):
         wanted = expected.forward(arrays)["output"]
-        for what, outputs in (("loop", looped.forward(arrays)), ("chunk", in_turn[number])):
+        found = {"loop": looped.forward(arrays)} | ({"chunk": in_turn[number]} if in_turn else {})
+        for what, outputs in found.items():
             np.testing.assert_allclose(
                 outputs["output"], wanted, rtol=1e-12, atol=1e-12, err_msg=f"{what}, round {number}"
             )
@@ -125,6 +139,81 @@ def test_terms_that_wait_for_others(
     assert_like_segments(network("\n".join(lines)), chunks(size), MANY_ROUNDS, is_optimized)
 
 
+@pytest.mark.parametrize("is_optimized", [False, True])
+def test_recurrences_whose_rows_begin_late(is_optimized: bool) -> None:
+    """A term that waits for recurrences which begin at one frame in thirty takes part in the end.
+
+    Five nodes over each other, each of which takes over its source at another residue of t, keep
+    the term waiting for 144 frames, though no node reads further than one frame away.
+    """
+    modulus, lines, before = 30, ["input-node name=input dim=1"], "input"
+    for number in range(5):
+        name = f"n{number}"
+        sources = [f"Offset({name}, -1)"] * modulus
+        sources[modulus - 1 - number] = before
+        lines += [
+            f"component name={name} type=LinearComponent input-dim=1 output-dim=1",
+            f"component-node name={name} component={name} input=Switch({', '.join(sources)})",
+        ]
+        before = name
+    lines += [
+        "component name=last type=LinearComponent input-dim=1 output-dim=1",
+        f"component-node name=last component=last input=Failover(Offset({before}, -1), input)",
+        "output-node name=output input=last",
+    ]
+
+    assert_like_segments(network("\n".join(lines)), chunks(modulus), 12, is_optimized)
+
+
+FIXED = """
+input-node name=input dim=1
+component name=a type=LinearComponent input-dim=1 output-dim=1
+component-node name=a component=a input=Failover(ReplaceIndex(input, t, 30), input)
+output-node name=output input=a
+"""
+
+
+@pytest.mark.parametrize("is_optimized", [False, True])
+def test_fixed_frame_that_comes_later(is_optimized: bool) -> None:
+    """A loop begins after the chunk with the fixed frame that all later chunks read."""
+    assert_like_segments(network(FIXED), chunks(2), MANY_ROUNDS, is_optimized, has_chunks=False)
+
+
+def test_fixed_frame_that_comes_too_late() -> None:
+    """A loop that would begin to read a fixed frame after hundreds of chunks is refused."""
+    nnet = network(FIXED.replace("30", "300"))
+    with pytest.raises(
+        CompilationError,
+        match=r"in 100 chunks of 2 frames, node 'a_input' does not come to compute all chunks "
+        "alike: it waits for rows further back, or reads a fixed t; larger chunks may do",
+    ):
+        compile_looped(nnet, chunks(2))
+
+
+def test_fixed_frame_in_chunks_with_a_state() -> None:
+    """Chunks that count times from their own beginning do not read a fixed frame."""
+    with pytest.raises(
+        CompilationError,
+        match=r"'a_input' reads the same t for all frames, which would be another frame in each "
+        r"chunk: with_ivector_period replaces ReplaceIndex\(\.\., t, 0\)",
+    ):
+        chunks_with_state(network(FIXED), chunks(2))
+
+
+@pytest.mark.parametrize("compiled", [compile_looped, chunks_with_state])
+def test_chunks_between_multiples_of_the_modulus(
+    compiled: Callable[[Nnet, Sequence[ComputationRequest]], object],
+) -> None:
+    """Chunks that a Switch would make unlike each other are refused."""
+    nnet = network(FIXED.replace("Failover(ReplaceIndex(input, t, 30)", "Switch(Scale(2.0, input)"))
+    with pytest.raises(
+        CompilationError,
+        match=r"the modulus of the network is 2, so chunks of 3 frames are not computed alike: "
+        r"expected a multiple of 2 \(see looped_chunk_size\)",
+    ):
+        compiled(nnet, chunks(3))
+
+
 @st.composite
 def networks(draw: st.DrawFn) -> str:
     """Layers over earlier ones, from behind, with terms that are left out at first."""
@@ -134,9 +223,15 @@ def networks(draw: st.DrawFn) -> str:
         near = draw(st.sampled_from(names))
         far = draw(st.sampled_from([*names, name]))
         offset = f"Offset({far}, -{draw(st.integers(1, 6))})"
-        forms = [f"Sum({near}, IfDefined({offset}))", f"Failover({offset}, {near})"]
+        own = [f"Offset({name}, -{draw(st.integers(1, 3))})"]
+        forms = [
+            f"Sum({near}, IfDefined({offset}))",
+            f"Failover({offset}, {near})",
+            f"Sum({near}, IfDefined(Round({offset}, 2)))",
+            f"Switch({', '.join(draw(st.permutations([near, *own, *own])))})",
+        ]
         if far != name:
-            forms += [offset, f"Sum({near}, {offset})"]
+            forms += [offset, f"Sum({near}, {offset})", f"Sum({offset}, Offset({near}, -12))"]
         lines += [
             f"component name={name} type=LinearComponent input-dim=1 output-dim=1",
             f"component-node name={name} component={name} input={draw(st.sampled_from(forms))}",
@@ -147,7 +242,8 @@ def networks(draw: st.DrawFn) -> str:
 
 
 @settings(max_examples=40, deadline=None)
-@given(config=networks(), size=st.integers(1, 3), is_optimized=st.booleans())
-def test_random_terms_that_wait(config: str, size: int, is_optimized: bool) -> None:
+@given(config=networks(), factor=st.integers(1, 3), is_optimized=st.booleans())
+def test_random_terms_that_wait(config: str, factor: int, is_optimized: bool) -> None:
     """Networks whose layers wait for others give the outputs of their segments, round by round."""
-    assert_like_segments(network(config), chunks(size), MANY_ROUNDS, is_optimized)
+    nnet = network(config)
+    assert_like_segments(nnet, chunks(factor * nnet.modulus), MANY_ROUNDS, is_optimized)

@@ -12,6 +12,10 @@ LAYERS = {
     "time offsets": "TdnnComponent input-dim=2 output-dim=2 time-offsets=-2,0,3",
     "statistics": "StatisticsExtractionComponent input-dim=2 output-period=8",
 }
+SOURCES = {
+    "recurrence": "Sum(input, IfDefined(Offset(c, -3)))",
+    "terms that wait": "Offset(input, -9)",
+}
 OFFSETS = {
     "time offsets": "Offset(c, 0)",
     "statistics": "Round(c, 8)",
@@ -19,16 +23,17 @@ OFFSETS = {
     "Offset in x": "Sum(Offset(input, 0, -2), Offset(input, 0, 3))",
     "recurrence": "c",
 }
+OUTPUTS = {**OFFSETS, "terms that wait": "Failover(Offset(c, -9), input)"}
 
 
 def network(name: str) -> Nnet:
     """A network that reads 2 frames (or values of x) back and 3 ahead, or whole periods of 8."""
     layer = LAYERS.get(name, "NoOpComponent dim=2")
-    source = "Sum(input, IfDefined(Offset(c, -3)))" if name == "recurrence" else "input"
+    source = SOURCES.get(name, "input")
     return parse_config(
         f"input-node name=input dim=2\ncomponent name=c type={layer}\n"
         f"component-node name=c component=c input={source}\n"
-        f"output-node name=output input={OFFSETS[name]}\n",
+        f"output-node name=output input={OUTPUTS[name]}\n",
         rng=np.random.default_rng(0),
     )
 
@@ -110,9 +115,10 @@ def test_loops_that_leave_the_range() -> None:
     )
 
 
-def test_loops_that_begin_at_the_first_time() -> None:
-    """The computation of a loop is the same wherever it begins."""
-    nnet = network("recurrence")
+@pytest.mark.parametrize("name", ["recurrence", "terms that wait"])
+def test_loops_that_begin_at_the_first_time(name: str) -> None:
+    """The computation of a loop is the same wherever it begins, also if terms wait for others."""
+    nnet = network(name)
     early = tuple(
         request(range(start, start + 8), range(start, start + 8), 1)
         for start in range(-LAST, -LAST + 24, 8)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nnet3_graph.graph import ComputationGraph
     from nnet3_graph.request import ComputationRequest, IoSpecification
     from nnet3_graph.sets.index_set import IndexSet
-    from nnet3_graph.waiting import last_missing_time, longest_wait
+    from nnet3_graph.settling import unsettled_node
 
 __version__ = "0.1.0"
 
@@ -40,8 +40,7 @@ __all__ = [
     "UnboundedComputationError",
     "build_computation_graph",
     "compute_context",
-    "last_missing_time",
-    "longest_wait",
+    "unsettled_node",
 ]
 
 if not TYPE_CHECKING:  # else a type checker would take any name for one of this package
@@ -72,6 +71,6 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
                 "ComputationRequest",
                 "IoSpecification",
             ),
-            "nnet3_graph.waiting": ("last_missing_time", "longest_wait"),
+            "nnet3_graph.settling": ("unsettled_node",),
         },
     )

@@ -50,7 +50,8 @@ def compile_looped(
     Raises:
         NotComputableError: An output can't be computed from the inputs so far.
         CompilationError: The requests have derivatives, or are not shifted against each other, or
-            nothing repeats before a chunk has a t beyond 32 bits.
+            by a number of frames that is no multiple of the network's modulus; or nothing repeats
+            before a chunk has a t beyond 32 bits.
     """
     options = options or CompilerOptions()
     with_info = attrs.evolve(options, output_debug_info=True)
@@ -94,15 +95,21 @@ def steadiness_of(nnet: Nnet, requests: Sequence[ComputationRequest]) -> Steadin
     """Returns from which segment on all are computed alike, and how far back they read.
 
     Raises:
-        CompilationError: The requests are not shifted against each other; or a node reads so far
-            away, directly or through others, that no state would be seen to repeat.
+        CompilationError: The requests are not shifted against each other, or by a number of frames
+            that is no multiple of the network's modulus; or a node reads so far away, directly or
+            through others, that no state would be seen to repeat.
     """
     shift = shift_of(requests)
+    if shift % nnet.modulus:
+        raise CompilationError(
+            f"the modulus of the network is {nnet.modulus}, so chunks of {shift} frames are not "
+            f"computed alike: expected a multiple of {nnet.modulus} (see looped_chunk_size)"
+        )
     furthest, _ = node_rules(nnet).moves
     reach = -(-furthest // shift)
     if reach + 3 > MAX_NUM_SEGMENTS:
         raise _too_far(f"a node reads {furthest} frames away", reach, shift)
-    steady = find_steadiness(nnet, requests, shift)
+    steady = find_steadiness(nnet, requests, shift, MAX_NUM_SEGMENTS)
     if first_num_segments(steady) > MAX_NUM_SEGMENTS:
         furthest = max(steady.first, steady.reach)
         raise _too_far(f"a node waits for others for {furthest * shift} frames", furthest, shift)

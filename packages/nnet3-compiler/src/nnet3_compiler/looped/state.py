@@ -37,6 +37,7 @@ from nnet3_graph import (
     IoSpecification,
     build_computation_graph,
 )
+from nnet3_graph.nodes import node_rules
 from numpy.typing import NDArray
 
 from nnet3_compiler.errors import CompilationError
@@ -125,11 +126,14 @@ def chunks_with_state(nnet: Nnet, requests: Sequence[ComputationRequest]) -> Chu
     Raises:
         NotComputableError: An output can't be computed from the inputs so far.
         CompilationError: The requests have derivatives, several sequences, or are not shifted
-            against each other; or no repetition was found, before a chunk has a t beyond 32 bits.
+            against each other; or by a number of frames that is no multiple of the modulus of the
+            network; or a node reads a fixed t; or no repetition was found, before a chunk has a t
+            beyond 32 bits.
     """
     _check(requests)
-    nnet = _with_kept_inputs(nnet)
     shift = shift_of(requests)
+    _check_fixed_times(nnet, requests[0])
+    nnet = _with_kept_inputs(nnet)
     num_segments = first_num_segments(steadiness_of(nnet, requests))
     while num_segments <= MAX_NUM_SEGMENTS:
         segments = _Segments.of(nnet, extended_requests(requests, num_segments), shift)
@@ -151,6 +155,22 @@ def _check(requests: Sequence[ComputationRequest]) -> None:
             raise CompilationError(
                 f"chunks with a state are those of one sequence, n = 0 (request {number} has more)"
             )
+
+
+def _check_fixed_times(nnet: Nnet, request: ComputationRequest) -> None:
+    """Checks that no node reads a fixed t, which does not mean the same row in each chunk."""
+    rules = node_rules(nnet).rules
+    pending = [nnet.node_index(io.name) for io in request.outputs]
+    seen = {*pending}
+    while pending:
+        node = pending.pop()
+        if rules[node].has_fixed_t:
+            raise CompilationError(
+                f"'{nnet.node_names[node]}' reads the same t for all frames, which would be "
+                "another frame in each chunk: with_ivector_period replaces ReplaceIndex(.., t, 0)"
+            )
+        pending += {*rules[node].sources} - seen
+        seen |= {*rules[node].sources}
 
 
 # ---- sums of inputs that later chunks read are computed once ----

@@ -32,8 +32,8 @@ class _Combination(Rule):
         return any(part.has_alternatives for part in self.parts)
 
     @property
-    def has_optional_reads(self) -> bool:
-        return any(part.has_optional_reads for part in self.parts)
+    def has_fixed_t(self) -> bool:
+        return any(part.has_fixed_t for part in self.parts)
 
     def want(self, hull: Hull, want: Want) -> None:
         for part in self.parts:
@@ -86,10 +86,6 @@ class First(_Combination):
     def has_alternatives(self) -> bool:
         return len(self.parts) > 1 or any(part.has_alternatives for part in self.parts)
 
-    @property
-    def has_optional_reads(self) -> bool:
-        return len(self.parts) > 1 or any(part.has_optional_reads for part in self.parts)
-
     def possible(self, hulls: Sequence[Hull]) -> Hull:
         return join_all(part.possible(hulls) for part in self.parts)
 
@@ -133,8 +129,8 @@ class Optional(Rule):
         return self.part.has_alternatives or isinstance(self.part, All)
 
     @property
-    def has_optional_reads(self) -> bool:
-        return True
+    def has_fixed_t(self) -> bool:
+        return self.part.has_fixed_t
 
     def possible(self, hulls: Sequence[Hull]) -> Hull:
         return EVERYWHERE

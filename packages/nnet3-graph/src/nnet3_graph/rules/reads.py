@@ -85,6 +85,10 @@ class Fixed(Rule):
     def moves(self) -> tuple[tuple[int, int], ...]:
         return ((self.t, self.x),)
 
+    @property
+    def has_fixed_t(self) -> bool:
+        return self.fixed_t is not None
+
     def possible(self, hulls: Sequence[Hull]) -> Hull:
         source = meet(hulls[self.source], self._target(EVERYWHERE))
         if not source:
@@ -147,10 +151,6 @@ class AnyOf(Rule):
     def moves(self) -> tuple[tuple[int, int], ...]:
         return ((self.offsets[0], 0), (self.offsets[-1], 0))
 
-    @property
-    def has_optional_reads(self) -> bool:
-        return True
-
     def possible(self, hulls: Sequence[Hull]) -> Hull:
         first_t, last_t, first_x, last_x = hulls[self.source]
         return Hull(first_t - self.offsets[-1], last_t - self.offsets[0], first_x, last_x)
@@ -198,10 +198,6 @@ class Asked(Rule):
 
     @property
     def has_alternatives(self) -> bool:
-        return True
-
-    @property
-    def has_optional_reads(self) -> bool:
         return True
 
     def same_rows(self, layout: BitLayout) -> Bits:

@@ -49,8 +49,8 @@ class Rule(ABC):
         return False
 
     @property
-    def has_optional_reads(self) -> bool:
-        """Whether a row may be computable without some of the rows that it might read."""
+    def has_fixed_t(self) -> bool:
+        """Whether rows of all t might read one t, as with ReplaceIndex."""
         return False
 
     @abstractmethod

@@ -1,0 +1,189 @@
+"""unsettled_node: whether all later chunks of an endless input are computed alike."""
+
+import numpy as np
+import pytest
+from graph_strategies import networks
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from nnet3_descriptors import Nnet, parse_config
+from nnet3_graph import (
+    ComputationGraph,
+    ComputationRequest,
+    IoSpecification,
+    NotComputableError,
+    RequestError,
+    UnboundedComputationError,
+    build_computation_graph,
+    unsettled_node,
+)
+from nnet3_graph.nodes import node_rules
+
+T = 2
+LOOKED_AT = 30
+"""Chunks; more than any of the drawn networks takes to settle, unless it never does."""
+
+
+def chunk_request(nnet: Nnet, number: int, size: int, before: int = 0, ahead: int = 0):
+    """The request of a chunk: the first has inputs before it, all have some ahead."""
+    begin, end = number * size, (number + 1) * size
+    first = begin + ahead if number else -before
+    return ComputationRequest(
+        inputs=[
+            IoSpecification.from_range(node.name, first, end + ahead) for node in nnet.input_nodes
+        ],
+        outputs=[IoSpecification.from_range("output", begin, end)],
+    )
+
+
+def chunk_graphs(nnet: Nnet, count: int, size: int, before: int = 0, ahead: int = 0):
+    """The requests and the graphs of the first chunks."""
+    chunks, graphs = [], []
+    for number in range(count):
+        chunks.append(chunk_request(nnet, number, size, before, ahead))
+        previous = graphs[-1] if graphs else None
+        graphs.append(build_computation_graph(nnet, chunks[-1], previous))
+    return chunks, graphs
+
+
+def first_settled(chunks, graphs, size: int) -> int | None:
+    """The first settled chunk."""
+    for number in range(1, len(chunks)):
+        if unsettled_node(chunks[number], graphs[number], size) is None:
+            return number
+    return None
+
+
+def reads(graph: ComputationGraph, number: int, size: int) -> set[tuple[int, ...]]:
+    """Which rows (node, n, t, x) read which, with times counted from the chunk."""
+    segments = []
+    each: ComputationGraph | None = graph
+    while each is not None:
+        segments.insert(0, each.cindexes)
+        each = each.previous
+    cindexes = np.concatenate(segments)
+    cindexes[:, T] -= number * size
+    readers = np.repeat(graph.cindexes, np.diff(graph.dependency_splits), axis=0)
+    readers[:, T] -= number * size
+    return {*map(tuple, np.hstack([readers, cindexes[graph.dependencies]]).tolist())}
+
+
+def without_fixed(reads: set[tuple[int, ...]], nnet: Nnet) -> set[tuple[int, ...]]:
+    """The reads of nodes that read no fixed t."""
+    has_fixed_t = [rule.has_fixed_t for rule in node_rules(nnet).rules]
+    return {each for each in reads if not has_fixed_t[each[0]]}
+
+
+def network(*layers: str) -> Nnet:
+    """Layers n0, n1, ... over the input, and an output that is the last of them."""
+    lines = ["input-node name=input dim=1"]
+    for number, descriptor in enumerate(layers):
+        lines += [
+            f"component name=n{number} type=NoOpComponent dim=1",
+            f"component-node name=n{number} component=n{number} input={descriptor}",
+        ]
+    lines.append(f"output-node name=output input=n{len(layers) - 1}")
+    return parse_config("\n".join(lines))
+
+
+NEVER = "Sum(input, Offset(n0, -1))"
+IN_TURNS = (
+    "Switch(Offset(n0, -1), Offset(n0, -1), input, Offset(n0, -1))",
+    "Switch(Offset(n1, -1), n0, Offset(n1, -1), Offset(n1, -1))",
+)
+"""A node that begins at t = 2, and one over it that begins at t = 5."""
+
+
+@pytest.mark.parametrize(
+    ("layers", "before", "settled"),
+    [
+        (["input"], 0, 1),
+        (["Sum(input, Offset(input, -5))"], 5, 1),
+        (["Sum(input, IfDefined(Offset(n0, -3)))"], 0, 3),
+        (["Failover(Offset(input, -7), input)"], 0, 7),
+        (["Failover(input, Offset(input, -7))"], 0, 1),
+        (["Offset(input, -7)", "Failover(Offset(n0, -7), input)"], 0, 14),
+        (["Offset(input, -7)", "Offset(n0, -7)", "Sum(input, IfDefined(Offset(n1, -7)))"], 0, 21),
+        (["Failover(Sum(input, Offset(input, -9)), Offset(n0, -1))"], 9, 1),
+        ([NEVER, "Failover(n0, input)"], 0, 1),
+        ([*IN_TURNS, "Failover(Offset(n1, -3), input)"], 0, 2),
+        (["Sum(input, IfDefined(ReplaceIndex(input, t, -2)))"], 0, 1),
+        (["Sum(input, IfDefined(ReplaceIndex(input, t, 4)))"], 0, 5),
+        (["Sum(input, IfDefined(ReplaceIndex(input, t, 50)))"], 0, None),
+        (["Sum(input, ReplaceIndex(input, t, 0))"], 0, 1),
+    ],
+)
+def test_first_settled_chunk(layers: list[str], before: int, settled: int | None) -> None:
+    """Chunks settle once each row that they might read can be computed, and is."""
+    nnet = network(*layers)
+    chunks, graphs = chunk_graphs(nnet, 40, nnet.modulus, before)
+
+    assert first_settled(chunks, graphs, nnet.modulus) == settled
+
+
+def test_component_with_optional_context() -> None:
+    """Attention that reads frames only where they are settles when it reads all of them."""
+    nnet = parse_config(
+        "input-node name=input dim=8\n"
+        "component name=a type=RestrictedAttentionComponent key-dim=1 value-dim=1 "
+        "num-left-inputs=4 num-right-inputs=0 num-left-inputs-required=0 output-context=false "
+        "time-stride=3\n"
+        "component-node name=a component=a input=input\n"
+        "output-node name=output input=a\n"
+    )
+    chunks, graphs = chunk_graphs(nnet, 20, 1)
+
+    assert first_settled(chunks, graphs, 1) == 12
+
+
+def test_sequence_that_is_new() -> None:
+    """A chunk that begins another sequence is not settled, the one after it is."""
+    nnet = network("input")
+    graph = build_computation_graph(nnet, chunk_request(nnet, 0, 2))
+    nodes = []
+    for number in (1, 2):
+        rows = IoSpecification.from_range("input", 2 * number, 2 * number + 2, 2).indexes
+        request = ComputationRequest(
+            inputs=[IoSpecification(name="input", indexes=rows)],
+            outputs=[IoSpecification(name="output", indexes=rows)],
+        )
+        graph = build_computation_graph(nnet, request, graph)
+        nodes.append(unsettled_node(request, graph, 2))
+
+    assert nodes == ["output", None]
+
+
+def test_first_chunk() -> None:
+    """A chunk without others before it gives an error."""
+    nnet = network("input")
+    request = chunk_request(nnet, 0, 2)
+
+    with pytest.raises(RequestError, match="a chunk that comes after others"):
+        unsettled_node(request, build_computation_graph(nnet, request), 2)
+
+
+@st.composite
+def looped(draw: st.DrawFn) -> tuple[Nnet, int, int, int]:
+    """A network, the frames of a chunk, and how far its inputs reach before and after it."""
+    nnet = draw(networks())
+    size = nnet.modulus * draw(st.integers(1, 3))
+    return nnet, size, draw(st.integers(0, 5)), draw(st.integers(0, 5))
+
+
+@settings(max_examples=80, deadline=None)
+@given(example=looped())
+def test_all_chunks_after_a_settled_one_are_like_it(example) -> None:
+    """Each later chunk reads the same rows, with times counted from the chunk."""
+    nnet, size, before, ahead = example
+    try:
+        chunks, graphs = chunk_graphs(nnet, LOOKED_AT, size, before, ahead)
+    except (NotComputableError, UnboundedComputationError):
+        assume(False)
+    settled = first_settled(chunks, graphs, size)
+    assume(settled is not None)
+    _, graphs = chunk_graphs(nnet, 2 * LOOKED_AT, size, before, ahead)
+    first, *later = (
+        without_fixed(reads(graphs[number], number, size), nnet)
+        for number in range(settled, len(graphs))
+    )
+
+    assert all(each == first for each in later)
