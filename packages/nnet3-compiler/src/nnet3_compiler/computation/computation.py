@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar, Self, overload
 
@@ -42,6 +43,12 @@ _OWN_EQUALITY = frozenset({"matrix_debug_info", "memory_plan", "network", "reque
 """Fields whose classes define equality themselves."""
 
 
+@functools.lru_cache(maxsize=8192)
+def _command_of(row: tuple[int, ...]) -> Command:
+    """The command of a row. Many look at the same program, one after the other."""
+    return SCHEMA.command(row)
+
+
 class CommandSequence(Sequence[Command]):
     """The commands of a computation as objects, made from the table when they are asked for."""
 
@@ -60,10 +67,10 @@ class CommandSequence(Sequence[Command]):
     def __getitem__(self, index: int | slice) -> Command | CommandSequence:
         if isinstance(index, slice):
             return CommandSequence(self._table[index])
-        return SCHEMA.command(self._table[index].tolist())
+        return _command_of(tuple(self._table[index].tolist()))
 
     def __iter__(self) -> Iterator[Command]:
-        return map(SCHEMA.command, self._table.tolist())
+        return map(_command_of, map(tuple, self._table.tolist()))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
