@@ -131,9 +131,14 @@ def is_computable(nnet: Nnet, request: ComputationRequest) -> bool:
 
 
 def has_circle(graph: ComputationGraph) -> bool:
-    """Whether some cindex depends on itself: removes cindexes that depend on none left."""
-    splits, dependencies = graph.dependency_splits, graph.dependencies
-    user = np.repeat(np.arange(len(splits) - 1), np.diff(splits))
+    """Whether some cindex depends on itself: removes cindexes that depend on none left.
+
+    Those of earlier segments depend on none of this one.
+    """
+    splits = graph.dependency_splits
+    is_own = graph.dependencies >= graph.first_cindex_id
+    dependencies = graph.dependencies[is_own] - graph.first_cindex_id
+    user = np.repeat(np.arange(len(splits) - 1), np.diff(splits))[is_own]
     left = np.ones(len(splits) - 1, np.bool_)
     while left.any():
         blocked = np.zeros_like(left)

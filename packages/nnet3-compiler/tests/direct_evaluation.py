@@ -32,7 +32,7 @@ Cindex = tuple[int, int, int, int]
 
 
 class Evaluation:
-    """The values of the cindexes of a graph."""
+    """The values of the cindexes of a graph, and of the graphs of further segments."""
 
     def __init__(
         self,
@@ -42,16 +42,25 @@ class Evaluation:
         inputs: Mapping[str, np.ndarray],
     ) -> None:
         self.nnet = nnet
-        cindexes = [tuple(cindex) for cindex in graph.cindexes.tolist()]
-        self.available = set(cindexes)
-        splits = graph.dependency_splits.tolist()
-        self.used = {
-            cindex: [cindexes[each] for each in graph.dependencies[splits[row] : splits[row + 1]]]
-            for row, cindex in enumerate(cindexes)
-        }
+        self.cindexes: list[Cindex] = []
+        self.available: set[Cindex] = set()
+        self.used: dict[Cindex, list[Cindex]] = {}
         self.values: dict[Cindex, np.ndarray] = {}
+        self.extend(graph, request, inputs)
+
+    def extend(
+        self, graph: ComputationGraph, request: ComputationRequest, inputs: Mapping[str, np.ndarray]
+    ) -> None:
+        """Goes on with the next segment; what the one before did not compute is left alone."""
+        own = [tuple(cindex) for cindex in graph.cindexes.tolist()]
+        self.cindexes += own
+        self.available.update(own)
+        splits = graph.dependency_splits.tolist()
+        for row, cindex in enumerate(own):
+            reads = graph.dependencies[splits[row] : splits[row + 1]]
+            self.used[cindex] = [self.cindexes[each] for each in reads]
         for io in request.inputs:
-            node = nnet.node_index(io.name)
+            node = self.nnet.node_index(io.name)
             for index, row in zip(io.indexes.tolist(), inputs[io.name], strict=True):
                 self.values[(node, *index)] = row.astype(np.float64)
 

@@ -239,6 +239,41 @@ def examples(draw: st.DrawFn, derivatives: bool = True) -> tuple[Nnet, Computati
     return nnet, request
 
 
+@st.composite
+def segmented_examples(draw: st.DrawFn) -> tuple[Nnet, list[ComputationRequest]]:
+    """A network and the requests of some segments, one after the other, that it can compute."""
+    nnet = draw(networks())
+    sequences, size = draw(st.integers(1, 3)), draw(st.integers(1, 6))
+    before, ahead = draw(st.integers(0, 9)), draw(st.integers(0, 4))
+    requests = []
+    graph = None
+    for number in range(draw(st.integers(2, 4))):
+        begin, end = number * size, (number + 1) * size
+        first = begin + ahead if number else -before
+        kind = draw(st.sampled_from(["regular", "regular", "ragged"]))
+        requests.append(
+            ComputationRequest(
+                inputs=[
+                    IoSpecification.from_range(node.name, first, end + ahead, sequences)
+                    for node in nnet.input_nodes
+                ],
+                outputs=[
+                    IoSpecification(
+                        name=node.name, indexes=draw(io_indexes(sequences, begin, end - 1, kind))
+                    )
+                    for node in nnet.output_nodes
+                ],
+            )
+        )
+        try:
+            graph = build_computation_graph(nnet, requests[-1], graph)
+        except (NotComputableError, UnboundedComputationError):
+            reject()
+        if has_circle(graph):
+            reject()
+    return nnet, requests
+
+
 def random_arrays(
     nnet: Nnet, specifications: tuple[IoSpecification, ...], seed: int = 0
 ) -> dict[str, np.ndarray]:

@@ -10,6 +10,7 @@ from nnet3_compiler import (
     CompilerOptions,
     NnetComputation,
     compile_computation,
+    compile_segments,
     format_computation,
     parse_computation,
 )
@@ -17,7 +18,7 @@ from nnet3_compiler.assembly import backward
 from nnet3_compiler.shortcut import reduce_request
 from nnet3_descriptors import Nnet, parse_config, unvectorize, vectorize
 from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
-from random_networks import examples, random_arrays
+from random_networks import examples, random_arrays, segmented_examples
 from running_computations import Machine
 
 Example = tuple[Nnet, ComputationRequest]
@@ -57,6 +58,35 @@ def test_outputs_are_what_the_network_means(example: Example) -> None:
         assert expected.keys() == machine.provided.keys()
         for name, value in expected.items():
             np.testing.assert_allclose(machine.provided[name], value, rtol=1e-9, atol=1e-9)
+
+
+@many
+@given(segmented_examples())
+def test_segments_are_what_the_network_means(
+    example: tuple[Nnet, list[ComputationRequest]],
+) -> None:
+    """Outputs of several segments equal those of an evaluation of single cindexes."""
+    nnet, requests = example
+    evaluation, graph = None, None
+    expected = []
+    rounds = [random_arrays(nnet, each.inputs, seed) for seed, each in enumerate(requests)]
+    for request, inputs in zip(requests, rounds, strict=True):
+        graph = build_computation_graph(nnet, request, graph)
+        if evaluation is None:
+            evaluation = Evaluation(nnet, graph, request, inputs)
+        else:
+            evaluation.extend(graph, request, inputs)
+        expected.append({io.name: evaluation.output(io.name, io.indexes) for io in request.outputs})
+    for shortcut in (True, False):
+        machine = Machine(
+            nnet, compile_segments(nnet, requests, CompilerOptions(shortcut=shortcut))
+        )
+        for inputs, outputs in zip(rounds, expected, strict=True):
+            provided = machine.run_segment(inputs)
+
+            assert outputs.keys() == provided.keys()
+            for name, value in outputs.items():
+                np.testing.assert_allclose(provided[name], value, rtol=1e-9, atol=1e-9)
 
 
 @many
