@@ -90,6 +90,13 @@ class Case:
         return any(is_masked(component) for component in self.nnet.components)
 
     @cached_property
+    def segments(self) -> tuple[ComputationRequest, ...]:
+        """The request of each round."""
+        if self.form != LOOP:
+            return self.requests
+        return extended_requests(self.requests, max(self.rounds, 3))[: self.rounds]
+
+    @cached_property
     def has_backward_pass(self) -> bool:
         """Whether derivatives of outputs are given."""
         return any(io.has_deriv for io in self.request.outputs)
@@ -132,8 +139,7 @@ class Case:
         if self.form != LOOP:
             return compile_segments(self.nnet, self.requests, compiler_options)
         if options is None:  # whether the loop is the same as its segments is judged, too
-            segments = extended_requests(self.requests, max(self.rounds, 3))
-            return compile_segments(self.nnet, segments, compiler_options)
+            return compile_segments(self.nnet, self.segments, compiler_options)
         return compile_looped(
             self.nnet,
             self.requests,
@@ -144,13 +150,10 @@ class Case:
     def inputs(self) -> list[Arrays]:
         """Values of the inputs, for each round."""
         rng = np.random.default_rng(self.seed)
-        requests = self.requests
-        if self.form == LOOP:
-            requests = extended_requests(requests, max(self.rounds, 3))[: self.rounds]
-        rounds = [random_arrays(self.nnet, request.inputs, rng) for request in requests]
+        rounds = [random_arrays(self.nnet, request.inputs, rng) for request in self.segments]
         if self.has_silence:
             length = 2 + self.seed // SILENCE_EVERY % 5
-            for request, arrays in zip(requests, rounds, strict=True):
+            for request, arrays in zip(self.segments, rounds, strict=True):
                 for io in request.inputs:
                     arrays[io.name][io.indexes[:, 1] // length % 2 == 1] = 0.0
         return rounds
@@ -201,6 +204,8 @@ def _draw(rng: Random, seed: int) -> Case | None:
         rounds = 3
         if form == LOOP:
             rounds = rng.choice([6, 7, 8, 9, 9, MANY_ROUNDS])
+        elif rng.randrange(2):
+            requests = tuple(_ragged(rng, request) for request in requests)
     else:
         requests = (_draw_request(rng, nnet, writer),)
     case = Case(
@@ -334,6 +339,18 @@ def _draw_chunks(rng: Random, nnet: Nnet) -> tuple[Nnet, tuple[ComputationReques
         )
         for request in requests
     )
+
+
+def _ragged(rng: Random, request: ComputationRequest) -> ComputationRequest:
+    """The request without the last rows of some sequences, and of one in all rows."""
+    outputs = []
+    for io in request.outputs:
+        rows = io.indexes.tolist()
+        left_out = {n: rng.choice([0, 0, 1, 2, 99]) for n in {row[0] for row in rows}}
+        ends = {n: max(row[1] for row in rows if row[0] == n) - left_out[n] for n in left_out}
+        some = [row for row in rows if row[1] <= ends[row[0]]] or rows
+        outputs.append(attrs.evolve(io, indexes=np.array(some, np.int32)))
+    return attrs.evolve(request, outputs=outputs)
 
 
 def _compiles(case: Case) -> bool:

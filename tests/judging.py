@@ -36,6 +36,7 @@ from nnet3_runtime_cuda.kernels.elementwise.masks import (
 )
 from nnet3_runtime_reference import Draws, Formula, ReferenceComputer, commands, formula_of
 from nnet3_runtime_reference.formulas import Call, composite
+from segments_as_whole import outputs_of_one_request
 from small_thresholds import thresholds
 
 Results = dict[str, np.ndarray]
@@ -88,6 +89,9 @@ be left of its sums; then differences are relative to this share of the terms.""
 ILL_CONDITIONED = 0.1
 """A case is skipped if the definition itself differs by more than this share of the tolerance,
 between float32 and float64, or when the results of components are rounded at random."""
+
+EXACT = 1e-9
+"""The tolerance of outputs between two computations of the definition, in float64."""
 
 CHANGES = 3
 """How often the definition runs with random rounding."""
@@ -340,9 +344,14 @@ def judge(case: Case, precision: str = FP32, device: Device = "cpu") -> Verdict:
     problems = {name: _differences(each, expected, tolerances) for name, each in found.items()}
     on_parallel = device == "cpu" and case.seed % PARALLEL_EVERY == 0 and case.form == WHOLE
     if on_parallel and not case.is_random:
-        outputs = {name: array for name, array in expected.items() if name.startswith("output ")}
         found_outputs = run_parallel(case, several)
-        problems["ParallelComputer"] = _differences(found_outputs, outputs, tolerances)
+        problems["ParallelComputer"] = _differences(found_outputs, _outputs(expected), tolerances)
+    whole = outputs_of_one_request(case) if case.form != WHOLE else None
+    if whole is not None:
+        exact = attrs.evolve(tolerances, outputs=EXACT)
+        if different := _differences(whole, _outputs(expected), exact):
+            lines = [f"{line} (of one request for all segments)" for line in different.values()]
+            return Verdict("\n".join([*lines, "wrong is the compiled computation"]))
     if not any(problems.values()):
         return Verdict()
     names = {name for each in problems.values() for name in each}
@@ -352,6 +361,10 @@ def judge(case: Case, precision: str = FP32, device: Device = "cpu") -> Verdict:
     blamed = _differences(run_definition(case, case.optimized, masks), expected, tolerances)
     blame = "the optimized computation" if blamed else "what runs it"
     return Verdict("\n".join([*lines, f"wrong is {blame}"]))
+
+
+def _outputs(results: Results) -> Results:
+    return {name: array for name, array in results.items() if name.startswith("output ")}
 
 
 def is_lossy(case: Case) -> bool:

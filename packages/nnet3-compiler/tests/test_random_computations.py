@@ -60,13 +60,8 @@ def test_outputs_are_what_the_network_means(example: Example) -> None:
             np.testing.assert_allclose(machine.provided[name], value, rtol=1e-9, atol=1e-9)
 
 
-@many
-@given(segmented_examples())
-def test_segments_are_what_the_network_means(
-    example: tuple[Nnet, list[ComputationRequest]],
-) -> None:
-    """Outputs of several segments equal those of an evaluation of single cindexes."""
-    nnet, requests = example
+def assert_segments_are_evaluated(nnet: Nnet, requests: list[ComputationRequest]) -> None:
+    """Runs segments, and evaluates single cindexes of their graphs."""
     evaluation, graph = None, None
     expected = []
     rounds = [random_arrays(nnet, each.inputs, seed) for seed, each in enumerate(requests)]
@@ -78,15 +73,47 @@ def test_segments_are_what_the_network_means(
             evaluation.extend(graph, request, inputs)
         expected.append({io.name: evaluation.output(io.name, io.indexes) for io in request.outputs})
     for shortcut in (True, False):
-        machine = Machine(
-            nnet, compile_segments(nnet, requests, CompilerOptions(shortcut=shortcut))
-        )
+        computation = compile_segments(nnet, requests, CompilerOptions(shortcut=shortcut))
+        machine = Machine(nnet, computation)
         for inputs, outputs in zip(rounds, expected, strict=True):
             provided = machine.run_segment(inputs)
 
             assert outputs.keys() == provided.keys()
             for name, value in outputs.items():
                 np.testing.assert_allclose(provided[name], value, rtol=1e-9, atol=1e-9)
+
+
+@many
+@given(segmented_examples())
+def test_segments_are_what_the_network_means(
+    example: tuple[Nnet, list[ComputationRequest]],
+) -> None:
+    """Outputs of several segments equal those of an evaluation of single cindexes."""
+    assert_segments_are_evaluated(*example)
+
+
+@pytest.mark.parametrize("older", [0, 1])
+def test_older_rows_of_one_sequence_among_the_inputs(older: int) -> None:
+    """A component on a grid of times and sequences takes older rows at their places."""
+    nnet = parse_config(
+        "input-node name=input dim=2\n"
+        "component name=c type=TdnnComponent input-dim=2 output-dim=2 use-bias=false "
+        "time-offsets=-1,0\n"
+        "component-node name=c component=c input=input\n"
+        "output-node name=output input=c\n",
+        rng=np.random.default_rng(0),
+    )
+
+    def request(begin: int, end: int, outputs: list[tuple[int, int, int]]) -> ComputationRequest:
+        return ComputationRequest(
+            inputs=[IoSpecification.from_range("input", begin, end, 2)],
+            outputs=[IoSpecification(name="output", indexes=np.array(outputs, np.int32))],
+        )
+
+    first = [(n, t, 0) for n in (0, 1) for t in range(4 if n == older else 3)]
+    second = [(n, t, 0) for n in (0, 1) for t in range(4, 7)]
+
+    assert_segments_are_evaluated(nnet, [request(-1, 4, first), request(4, 7, second)])
 
 
 @many

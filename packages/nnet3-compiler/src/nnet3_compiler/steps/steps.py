@@ -22,7 +22,7 @@ from itertools import pairwise
 import attrs
 import numpy as np
 from nnet3_descriptors.components import ComponentProperties
-from nnet3_descriptors.indexes import distinct
+from nnet3_descriptors.indexes import distinct, index_order
 from nnet3_graph import ComputationRequest, IoSpecification
 from numpy.typing import NDArray
 
@@ -242,9 +242,19 @@ class StepsBuilder:
             return
         graph = self.graphs.segments[segment]
         inputs: Ids = graph.node_range(node - 1)
-        if graph.previous is not None:  # an earlier segment may have some of the input rows
-            inputs = distinct(graph.component_inputs(node)[1])
+        if graph.previous is not None:
+            inputs = self._ascending(graph.component_inputs(node)[1])
         self._add_pair(unordered, node, segment, self._first_phase(segment, node), inputs, outputs)
+
+    def _ascending(self, ids: IntArray) -> IntArray:
+        """Returns some rows of a node, each once, in the order of their indexes.
+
+        An earlier segment may have some of them, with smaller ids, but not smaller indexes.
+        """
+        ids = distinct(ids)
+        if len(self.graphs.segments) == 1:
+            return ids
+        return ids[index_order(self.graphs.cindexes[ids, 1:])]
 
     def _add_pair(
         self,
@@ -315,7 +325,7 @@ class StepsBuilder:
             ends = [*begins.tolist(), len(ids)]
             for phase, (begin, end) in zip(phases.tolist(), pairwise(ends), strict=True):
                 first, last = splits[rows[begin:end]], splits[rows[begin:end] + 1]
-                inputs = distinct(used[expand_ranges(first, last - first)])
+                inputs = self._ascending(used[expand_ranges(first, last - first)])
                 self._add_pair(unordered, node, segment, phase, inputs, ids[begin:end])
             return
         counts = np.diff(np.append(begins, len(ids)))

@@ -204,8 +204,9 @@ class Component:
         """Returns the same for a minibatch of equal sequences, from the rows of the first alone.
 
         Args:
-            input_indexes: (M, 3) int32 of one n, ascending.
-            output_indexes: (N, 3) int32 of that n, ascending.
+            input_indexes: (M, 3) int32 of one n, ascending by t and x. If sequences differ, they
+                are the minibatch, and these are the rows of all, ascending by t, x and n.
+            output_indexes: (N, 3) int32 of the same n, in the same order.
 
         Returns:
             Input and output indexes of the first sequence in the order of `reorder_indexes`, and
