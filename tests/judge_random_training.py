@@ -21,8 +21,7 @@ from random import Random
 
 import attrs
 import numpy as np
-from judged_cases import WHOLE, case_of_seed
-from judging import parameter_names
+from judged_cases import WHOLE, case_of_seed, parameter_names
 from nnet3_compiler import compile_computation
 from nnet3_descriptors import InputNode, Nnet
 from nnet3_descriptors.components import UpdatableComponent

@@ -169,6 +169,15 @@ def is_masked(component: Component) -> bool:
     return f"{component.type}".removesuffix("Component") in RANDOM and not component.test_mode
 
 
+def parameter_names(nnet: Nnet) -> list[str]:
+    """The names of parameters in the dictionaries of a network."""
+    return [
+        f"{name}.{key}"
+        for name, component in zip(nnet.component_names, nnet.components, strict=True)
+        for key in component.parameter_arrays()
+    ]
+
+
 def random_arrays(
     nnet: Nnet, specifications: Sequence[IoSpecification], rng: np.random.Generator
 ) -> Arrays:
