@@ -201,7 +201,8 @@ def run_runtime(
         trainable=precision == FP32 and (case.seed + threads) % 3 > 0,
     )
     with _deterministic(case.nnet, masks), thresholds(case.seed + threads):
-        check_plan(case.nnet, case.optimized, make_plan(device_nnet, case.optimized))
+        if threads == 1 or case.seed % 2:
+            check_plan(case.nnet, case.optimized, make_plan(device_nnet, case.optimized))
         computer = NnetComputer(device_nnet, case.optimized)
         remembers = case.request.store_component_stats or "self-repair" in case.kinds
         if case.seed % 2 and not case.is_random and not remembers:
@@ -302,7 +303,7 @@ def _mask(kernel: Kernel, p: Propagation, x: np.ndarray) -> np.ndarray:
 def judge(case: Case, precision: str = FP32, device: Device = "cpu") -> Verdict:
     """Optimizes, checks and runs a case, and compares the results with the definition.
 
-    It checks the plans of the run, and those of a machine on which every rewrite pays.
+    It checks plans of the run, and one of a machine on which every rewrite pays.
 
     Args:
         case: The case.
@@ -314,9 +315,9 @@ def judge(case: Case, precision: str = FP32, device: Device = "cpu") -> Verdict:
         return Verdict(is_skipped=True)
     options = case.options
     check_computation(case.nnet, case.optimized, check_unused=options.remove_dead_commands)
-    for computation in (case.compiled, case.optimized):
-        with thresholds(case.seed + len(computation.commands)):
-            checked_plan(case.nnet, computation, rows=1 + case.seed % 8)
+    planned = case.optimized if case.seed % 2 else case.compiled
+    with thresholds(case.seed + len(planned.commands)):
+        checked_plan(case.nnet, planned, rows=1 + case.seed % 8)
     masks: Masks = {}
     several = 2 + case.seed % 4
     if device == "cpu":

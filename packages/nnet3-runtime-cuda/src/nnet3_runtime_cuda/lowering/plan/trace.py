@@ -34,7 +34,7 @@ class Trace:
 
     Attributes:
         computation: The computation.
-        commands: All commands, made once; `computation.commands` makes them anew each time.
+        commands: All commands.
         areas: The areas of its submatrices.
         label: Position of the label that a loop goes back to; None without a loop.
     """
