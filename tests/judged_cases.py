@@ -351,7 +351,7 @@ def _draw_chunks(rng: Random, nnet: Nnet) -> tuple[Nnet, tuple[ComputationReques
 
 
 def _ragged(rng: Random, request: ComputationRequest) -> ComputationRequest:
-    """The request without the last rows of some sequences, and of one in all rows."""
+    """The request without the last rows of some sequences, or without all of their rows."""
     outputs = []
     for io in request.outputs:
         rows = io.indexes.tolist()

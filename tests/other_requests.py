@@ -112,19 +112,15 @@ def _part(
         for io in request.outputs
         if rows[io.name].any()
     ]
+    if not outputs:
+        return None
     has_derivs = any(io.has_deriv for io in outputs)
-    return (
-        attrs.evolve(
-            request,
-            inputs=[
-                attrs.evolve(io, has_deriv=io.has_deriv and has_derivs) for io in request.inputs
-            ],
-            outputs=outputs,
-            need_model_derivative=request.need_model_derivative and has_derivs,
-            store_component_stats=False,
-        )
-        if outputs
-        else None
+    return attrs.evolve(
+        request,
+        inputs=[attrs.evolve(io, has_deriv=io.has_deriv and has_derivs) for io in request.inputs],
+        outputs=outputs,
+        need_model_derivative=request.need_model_derivative and has_derivs,
+        store_component_stats=False,
     )
 
 
