@@ -165,6 +165,24 @@ def test_recurrences_whose_rows_begin_late(is_optimized: bool) -> None:
     assert_like_segments(network("\n".join(lines)), chunks(modulus), 12, is_optimized)
 
 
+@pytest.mark.parametrize("is_optimized", [False, True])
+def test_state_that_repeats_late(is_optimized: bool) -> None:
+    """The largest number of segments is tried, though it is not twice the one before."""
+    lines = ["input-node name=input dim=1"]
+    for name, source in (
+        ("a", "Sum(input, Offset(input, -3))"),
+        ("b", "Sum(a, Offset(a, -9))"),
+        ("c", "Failover(Offset(b, -14), input)"),
+    ):
+        lines += [
+            f"component name={name} type=LinearComponent input-dim=1 output-dim=1",
+            f"component-node name={name} component={name} input={source}",
+        ]
+    lines.append("output-node name=output input=c")
+
+    assert_like_segments(network("\n".join(lines)), chunks(1), MANY_ROUNDS, is_optimized)
+
+
 FIXED = """
 input-node name=input dim=1
 component name=a type=LinearComponent input-dim=1 output-dim=1

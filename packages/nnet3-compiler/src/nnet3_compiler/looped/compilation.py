@@ -11,7 +11,7 @@ compiler tries more and more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 from nnet3_descriptors import Nnet
@@ -56,16 +56,14 @@ def compile_looped(
     options = options or CompilerOptions()
     with_info = attrs.evolve(options, output_debug_info=True)
     shift, steady = shift_of(requests), steadiness_of(nnet, requests)
-    num_segments = first_num_segments(steady)
-    while num_segments <= MAX_NUM_SEGMENTS:
+    for num_segments in numbers_of_segments(steady):
         segments = extended_requests(requests, num_segments)
         computation = compile_segments(nnet, segments, with_info)
         loop = _loop_of(computation, shift, steady, optimize)
         if loop is not None:
             return loop if options.output_debug_info else attrs.evolve(loop, matrix_debug_info=())
-        num_segments *= 2
     raise CompilationError(
-        f"in {num_segments // 2} segments of the looped computation no state was found that repeats"
+        f"in {MAX_NUM_SEGMENTS} segments of the looped computation no state was found that repeats"
     )
 
 
@@ -110,7 +108,7 @@ def steadiness_of(nnet: Nnet, requests: Sequence[ComputationRequest]) -> Steadin
     if reach + 3 > MAX_NUM_SEGMENTS:
         raise _too_far(f"a node reads {furthest} frames away", reach, shift)
     steady = find_steadiness(nnet, requests, shift, MAX_NUM_SEGMENTS)
-    if first_num_segments(steady) > MAX_NUM_SEGMENTS:
+    if _first_number(steady) > MAX_NUM_SEGMENTS:
         furthest = max(steady.first, steady.reach)
         raise _too_far(f"a node waits for others for {furthest * shift} frames", furthest, shift)
     return steady
@@ -123,8 +121,17 @@ def _too_far(what: str, chunks: int, shift: int) -> CompilationError:
     )
 
 
-def first_num_segments(steady: Steadiness) -> int:
-    """Returns the number of segments to try first.
+def numbers_of_segments(steady: Steadiness) -> Iterator[int]:
+    """Yields the numbers of segments to try, one after the other."""
+    number = _first_number(steady)
+    while number < MAX_NUM_SEGMENTS:
+        yield number
+        number *= 2
+    yield MAX_NUM_SEGMENTS
+
+
+def _first_number(steady: Steadiness) -> int:
+    """Returns the first number of segments to try.
 
     All segments that repeat are computed alike, and all rows are known that further ones read of
     them. Before, the state fills.

@@ -44,7 +44,7 @@ from nnet3_compiler.errors import CompilationError
 from nnet3_compiler.looped.chunk_requests import extended_requests, shift_of
 from nnet3_compiler.looped.compilation import (
     MAX_NUM_SEGMENTS,
-    first_num_segments,
+    numbers_of_segments,
     steadiness_of,
 )
 
@@ -134,15 +134,13 @@ def chunks_with_state(nnet: Nnet, requests: Sequence[ComputationRequest]) -> Chu
     shift = shift_of(requests)
     _check_fixed_times(nnet, requests[0])
     nnet = _with_kept_inputs(nnet)
-    num_segments = first_num_segments(steadiness_of(nnet, requests))
-    while num_segments <= MAX_NUM_SEGMENTS:
+    for num_segments in numbers_of_segments(steadiness_of(nnet, requests)):
         segments = _Segments.of(nnet, extended_requests(requests, num_segments), shift)
         chunks = segments.chunks_until_they_repeat()
         if chunks is not None:
             return ChunksWithState(nnet=segments.nnet, chunks=chunks, shift=shift)
-        num_segments *= 2
     raise CompilationError(
-        f"in {num_segments // 2} chunks of {shift} frames no state was found that repeats"
+        f"in {MAX_NUM_SEGMENTS} chunks of {shift} frames no state was found that repeats"
     )
 
 
