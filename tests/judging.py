@@ -97,6 +97,10 @@ those of parts may cancel."""
 CHANGES = 3
 """How often the definition runs with random rounding."""
 
+LOSSY_ERRORS, LOSSY_CHANGES = 4.0, 20
+"""The size of the changes, and how often, with values that are compressed with loss. A value near
+the middle between two 16-bit values is rounded to either, as the last two bits of a tanh decide."""
+
 
 @attrs.frozen
 class Verdict:
@@ -382,13 +386,14 @@ def ill_conditioned(
     exact = run_definition(case, computation, masks)
     if precision == FP32:
         others = [run_definition(case, computation, masks, np.float32)]
-        rounding = _Rounding(case.seed)
+        rounding = _Rounding(case.seed, LOSSY_ERRORS if is_lossy(case) else 1.0)
+        changes = LOSSY_CHANGES if is_lossy(case) else CHANGES
         try:
             with (
                 mock.patch.object(commands, "formula_of", rounding.formula_of),
                 mock.patch.object(composite, "formula_of", rounding.formula_of),
             ):
-                others += [run_definition(case, computation, masks) for _ in range(CHANGES)]
+                others += [run_definition(case, computation, masks) for _ in range(changes)]
         except OverflowError:
             return exact.keys()
     else:
@@ -407,8 +412,9 @@ class _Rounding:
     so the sum then shows their size.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, errors: float = 1.0) -> None:
         self._rng = np.random.default_rng([seed, 2])
+        self._eps = errors * np.finfo(np.float32).eps
 
     def formula_of(self, component: Component) -> Formula:
         """The formula of a component, with its results changed."""
@@ -439,7 +445,7 @@ class _Rounding:
     def _changed(self, values: np.ndarray, terms: np.ndarray | float = 0.0) -> np.ndarray:
         if (np.abs(values) > np.finfo(np.float32).max).any():
             raise OverflowError
-        error = np.finfo(np.float32).eps * np.maximum(np.abs(values), np.abs(terms))
+        error = self._eps * np.maximum(np.abs(values), np.abs(terms))
         changed: np.ndarray = values + error * self._rng.uniform(-0.5, 0.5, values.shape)
         return changed
 
