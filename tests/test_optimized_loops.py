@@ -1,11 +1,11 @@
 """Loops, optimized or not, and chunks with a state give the results of segments."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pytest
 from chunks_in_turn import chunks_in_turn
-from hypothesis import given, settings
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from nnet3_compiler import (
     CompilationError,
@@ -56,6 +56,18 @@ IF_DEFINED = "Sum(input, IfDefined(Offset({last}, -{delay})))"
 def network(config: str) -> Nnet:
     """A network with random parameters."""
     return parse_config(config, rng=np.random.default_rng(0))
+
+
+def layered(layers: Mapping[str, str], dim: int = 1, output: str | None = None) -> Nnet:
+    """Linear layers, each with its input, and an output that is the last of them unless given."""
+    lines = [f"input-node name=input dim={dim}"]
+    for name, source in layers.items():
+        lines += [
+            f"component name={name} type=LinearComponent input-dim={dim} output-dim={dim}",
+            f"component-node name={name} component={name} input={source}",
+        ]
+    lines.append(f"output-node name=output input={output or list(layers)[-1]}")
+    return network("\n".join(lines))
 
 
 def chunks(size: int) -> list[ComputationRequest]:
@@ -123,20 +135,13 @@ def test_terms_that_wait_for_others(
     depth: int, delay: int, size: int, term: str, is_optimized: bool
 ) -> None:
     """A term that takes part only once a chain of layers can be computed is not left out later."""
-    names = ["input", *(f"b{number}" for number in range(depth))]
-    lines = ["input-node name=input dim=2"]
-    for number, before in enumerate(names[:-1]):
-        lines += [
-            f"component name=b{number} type=LinearComponent input-dim=2 output-dim=2",
-            f"component-node name=b{number} component=b{number} input=Offset({before}, -{delay})",
-        ]
-    lines += [
-        "component name=last type=LinearComponent input-dim=2 output-dim=2",
-        f"component-node name=last component=last input={term.format(last=names[-1], delay=delay)}",
-        "output-node name=output input=last",
-    ]
+    layers, before = {}, "input"
+    for number in range(depth):
+        layers[f"b{number}"] = f"Offset({before}, -{delay})"
+        before = f"b{number}"
+    layers["last"] = term.format(last=before, delay=delay)
 
-    assert_like_segments(network("\n".join(lines)), chunks(size), MANY_ROUNDS, is_optimized)
+    assert_like_segments(layered(layers, dim=2), chunks(size), MANY_ROUNDS, is_optimized)
 
 
 @pytest.mark.parametrize("is_optimized", [False, True])
@@ -146,41 +151,29 @@ def test_recurrences_whose_rows_begin_late(is_optimized: bool) -> None:
     Five nodes over each other, each of which takes over its source at another residue of t, keep
     the term waiting for 144 frames, though no node reads further than one frame away.
     """
-    modulus, lines, before = 30, ["input-node name=input dim=1"], "input"
+    modulus, before = 30, "input"
+    layers = {}
     for number in range(5):
         name = f"n{number}"
         sources = [f"Offset({name}, -1)"] * modulus
         sources[modulus - 1 - number] = before
-        lines += [
-            f"component name={name} type=LinearComponent input-dim=1 output-dim=1",
-            f"component-node name={name} component={name} input=Switch({', '.join(sources)})",
-        ]
+        layers[name] = f"Switch({', '.join(sources)})"
         before = name
-    lines += [
-        "component name=last type=LinearComponent input-dim=1 output-dim=1",
-        f"component-node name=last component=last input=Failover(Offset({before}, -1), input)",
-        "output-node name=output input=last",
-    ]
+    layers["last"] = f"Failover(Offset({before}, -1), input)"
 
-    assert_like_segments(network("\n".join(lines)), chunks(modulus), 12, is_optimized)
+    assert_like_segments(layered(layers), chunks(modulus), 12, is_optimized)
 
 
 @pytest.mark.parametrize("is_optimized", [False, True])
 def test_state_that_repeats_late(is_optimized: bool) -> None:
     """The largest number of segments is tried, though it is not twice the one before."""
-    lines = ["input-node name=input dim=1"]
-    for name, source in (
-        ("a", "Sum(input, Offset(input, -3))"),
-        ("b", "Sum(a, Offset(a, -9))"),
-        ("c", "Failover(Offset(b, -14), input)"),
-    ):
-        lines += [
-            f"component name={name} type=LinearComponent input-dim=1 output-dim=1",
-            f"component-node name={name} component={name} input={source}",
-        ]
-    lines.append("output-node name=output input=c")
+    layers = {
+        "a": "Sum(input, Offset(input, -3))",
+        "b": "Sum(a, Offset(a, -9))",
+        "c": "Failover(Offset(b, -14), input)",
+    }
 
-    assert_like_segments(network("\n".join(lines)), chunks(1), MANY_ROUNDS, is_optimized)
+    assert_like_segments(layered(layers), chunks(1), MANY_ROUNDS, is_optimized)
 
 
 FIXED = """
@@ -233,11 +226,12 @@ def test_chunks_between_multiples_of_the_modulus(
 
 
 @st.composite
-def networks(draw: st.DrawFn) -> str:
+def networks(draw: st.DrawFn) -> Nnet:
     """Layers over earlier ones, from behind, with terms that are left out at first."""
-    lines, names = ["input-node name=input dim=1"], ["input"]
+    layers: dict[str, str] = {}
     for number in range(draw(st.integers(1, 4))):
         name = f"n{number}"
+        names = ["input", *layers]
         near = draw(st.sampled_from(names))
         far = draw(st.sampled_from([*names, name]))
         offset = f"Offset({far}, -{draw(st.integers(1, 6))})"
@@ -250,18 +244,13 @@ def networks(draw: st.DrawFn) -> str:
         ]
         if far != name:
             forms += [offset, f"Sum({near}, {offset})", f"Sum({offset}, Offset({near}, -12))"]
-        lines += [
-            f"component name={name} type=LinearComponent input-dim=1 output-dim=1",
-            f"component-node name={name} component={name} input={draw(st.sampled_from(forms))}",
-        ]
-        names.append(name)
-    lines.append(f"output-node name=output input=Failover({names[-1]}, input)")
-    return "\n".join(lines)
+        layers[name] = draw(st.sampled_from(forms))
+    note(layers)
+    return layered(layers, output=f"Failover({name}, input)")
 
 
 @settings(max_examples=40, deadline=None)
-@given(config=networks(), factor=st.integers(1, 3), is_optimized=st.booleans())
-def test_random_terms_that_wait(config: str, factor: int, is_optimized: bool) -> None:
+@given(nnet=networks(), factor=st.integers(1, 3), is_optimized=st.booleans())
+def test_random_terms_that_wait(nnet: Nnet, factor: int, is_optimized: bool) -> None:
     """Networks whose layers wait for others give the outputs of their segments, round by round."""
-    nnet = network(config)
     assert_like_segments(nnet, chunks(factor * nnet.modulus), MANY_ROUNDS, is_optimized)

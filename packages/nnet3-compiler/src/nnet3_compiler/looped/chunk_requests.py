@@ -37,8 +37,18 @@ def extended_requests(
         raise CompilationError(
             "the third request of a looped computation must be the second one, shifted in time"
         )
-    further = (moved_request(third, shift * number) for number in range(1, count - 2))
-    return (*requests, *further)[:count]
+    return tuple(chunk_request(requests, shift, number) for number in range(count))
+
+
+def chunk_request(
+    requests: Sequence[ComputationRequest], shift: int, number: int
+) -> ComputationRequest:
+    """Returns the request of a chunk, from 0, without checking the first three.
+
+    Raises:
+        CompilationError: It has a t beyond 32 bits.
+    """
+    return requests[number] if number < 3 else moved_request(requests[2], (number - 2) * shift)
 
 
 def _check_three(requests: object) -> None:

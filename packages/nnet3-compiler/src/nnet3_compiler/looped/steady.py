@@ -24,7 +24,7 @@ from nnet3_graph import (
 from nnet3_graph.nodes import node_rules
 
 from nnet3_compiler.errors import CompilationError
-from nnet3_compiler.looped.chunk_requests import moved_request
+from nnet3_compiler.looped.chunk_requests import chunk_request, moved_request
 
 
 @attrs.frozen(kw_only=True)
@@ -64,9 +64,7 @@ def find_steadiness(
     node: str | None = None
     reach = 0
     for number in range(max_chunks):
-        request = (
-            requests[number] if number < 3 else moved_request(requests[2], (number - 2) * shift)
-        )
+        request = chunk_request(requests, shift, number)
         graph = build_computation_graph(nnet, request, graph)
         ends = graph.segment_ends
         furthest = int(graph.dependencies.min(initial=ends[-1]))
