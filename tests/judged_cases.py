@@ -111,24 +111,20 @@ class Case:
 
     @cached_property
     def compiled(self) -> NnetComputation:
-        """The computation of the requests, with the limits of times that define it."""
-        compiled = self._plain
-        limits = {name: getattr(self.options, name) for name in LIMITS}
-        if not any(limit is not None for limit in limits.values()):
-            return compiled
-        options = OptimizeOptions(optimize=False, memory_compression_level=0, **limits)
-        return optimize(self.nnet, compiled, options)
+        """The computation of the requests, without the limits of times."""
+        return self._compile(None)
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether derivatives are limited to a range of times."""
+        return any(getattr(self.options, name) is not None for name in LIMITS)
 
     @cached_property
     def optimized(self) -> NnetComputation:
         """The optimized computation."""
         if self.form == LOOP:
             return self._compile(self.options)
-        return optimize(self.nnet, self._plain, self.options)
-
-    @cached_property
-    def _plain(self) -> NnetComputation:
-        return self._compile(None)
+        return optimize(self.nnet, self.compiled, self.options)
 
     def _compile(self, options: OptimizeOptions | None) -> NnetComputation:
         with gathering(self.seed):

@@ -11,7 +11,7 @@ import copy
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -19,7 +19,8 @@ from unittest import mock
 import attrs
 import numpy as np
 from checked_plans import checked_plan
-from judged_cases import LIMITS, LOSSLESS, WHOLE, Case, parameter_names
+from judged_cases import LOSSLESS, WHOLE, Case, parameter_names
+from limited_times import limited_times
 from nnet3_compiler import NnetComputation, compile_computation
 from nnet3_descriptors import Component, Nnet
 from nnet3_descriptors.components import ComponentProperties
@@ -155,7 +156,7 @@ def run(computer: NnetComputer | ReferenceComputer, case: Case) -> Results:
             found |= {f"gradient of {name}": gradient[name] for name in parameters}
     if case.request.store_component_stats:
         found |= statistics(computer.nnet)
-    if any(getattr(case.options, name) is not None for name in LIMITS):
+    if case.has_limits:
         # A Backprop whose results are all zero may run or not.
         found = {name: array for name, array in found.items() if not OF_BACKPROP.search(name)}
     return found
@@ -176,8 +177,10 @@ def statistics(nnet: Nnet) -> Results:
 def run_definition(
     case: Case, computation: NnetComputation, masks: Masks, dtype: type = np.float64
 ) -> Results:
-    """The results of the definition."""
-    return run(ReferenceComputer(case.nnet, computation, dtype, draws=_SameDraws(masks)), case)
+    """The results of the definition; the limits of times are part of an optimized computation."""
+    is_limited = case.has_limits and computation is case.compiled
+    with limited_times(case) if is_limited else nullcontext():
+        return run(ReferenceComputer(case.nnet, computation, dtype, draws=_SameDraws(masks)), case)
 
 
 def run_runtime(

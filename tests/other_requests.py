@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 import numpy as np
-from judged_cases import LIMITS, LOOP, SEGMENTS, WHOLE, Case, parameter_names
+from judged_cases import LOOP, SEGMENTS, WHOLE, Case, parameter_names
 from nnet3_compiler import CompilerOptions, compile_computation
 from nnet3_descriptors import Component
 from nnet3_descriptors.components import BatchNormComponent
@@ -75,9 +75,7 @@ def results_of_parts(case: Case) -> Results:
     """Outputs, and sums of derivatives, of two requests for some rows of the outputs each."""
     nnet, request = case.nnet, case.request
     results: Results = {}
-    is_additive = not case.kinds & NOT_ADDITIVE and not any(
-        getattr(case.options, name) is not None for name in LIMITS
-    )
+    is_additive = not case.kinds & NOT_ADDITIVE and not case.has_limits
     rng = np.random.default_rng([case.seed, 3])
     share = rng.choice([0.1, 0.5])
     in_first = {io.name: rng.random(len(io.indexes)) < share for io in request.outputs}

@@ -262,6 +262,20 @@ def test_empty_range_of_times() -> None:
         optimize(RECURRENT, training(RECURRENT), options)
 
 
+def test_limits_hold_for_copies_alone() -> None:
+    """A derivative that reaches the input by copies, without a Backprop, is limited, too."""
+    nnet = parse_config("input-node name=input dim=2\noutput-node name=output input=input")
+    request = ComputationRequest(
+        inputs=[IoSpecification.from_range("input", 0, 4, has_deriv=True)],
+        outputs=[IoSpecification.from_range("output", 0, 4, has_deriv=True)],
+    )
+
+    limited = optimize(nnet, compile_computation(nnet, request), OptimizeOptions(min_deriv_time=2))
+
+    derivative = Machine(nnet, limited).run().provided[1, "input"]
+    assert derivative.any(axis=1).tolist() == [False, False, True, True]
+
+
 def test_limits_need_debug_info() -> None:
     """Without debug info, the times of rows are unknown, which is an error."""
     compiled = attrs.evolve(training(RECURRENT), matrix_debug_info=())

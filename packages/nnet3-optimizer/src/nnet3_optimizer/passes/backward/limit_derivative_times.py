@@ -12,6 +12,7 @@ from nnet3_compiler.arrays import Bools
 from nnet3_compiler.commands import (
     FIRST_OPERAND_COLUMN,
     SCHEMA,
+    AcceptInput,
     AddRowRanges,
     AddRows,
     AddRowsMulti,
@@ -110,7 +111,7 @@ def limit_derivative_times(
     low, high = _ALL_TIMES
     low = low if min_deriv_time is None else min_deriv_time
     high = high if max_deriv_time is None else max_deriv_time
-    if len(draft.positions(Backprop.OPCODE, BackpropNoModelUpdate.OPCODE)) == 0:
+    if not _has_backward_pass(draft):
         return draft
     if len(draft.debug_info) != len(draft.matrices):
         raise ComputationError("limiting the times of derivatives needs debug info")
@@ -119,6 +120,13 @@ def limit_derivative_times(
     if low > high:
         raise ComputationError(f"no derivative is left between t = {low} and t = {high}")
     return _Limiter(draft, low, high).run()
+
+
+def _has_backward_pass(draft: Draft) -> bool:
+    """Whether derivatives are accepted, which commands after the last segment do."""
+    ends = draft.positions(NoOperationMarker.OPCODE)
+    accepts = draft.positions(AcceptInput.OPCODE)
+    return len(ends) > 0 and bool((accepts > ends[-1]).any())
 
 
 def _last_output_time(draft: Draft) -> int:
