@@ -13,8 +13,14 @@ import attrs
 import numpy as np
 import pytest
 from computations import loop, request, single
-from nnet3_compiler import NnetComputation, compile_computation
+from nnet3_compiler import (
+    NnetComputation,
+    compile_computation,
+    compile_segments,
+    looped_requests,
+)
 from nnet3_compiler.commands import AllocMatrixUndefined, Command, Propagate
+from nnet3_compiler.looped import extended_requests
 from nnet3_descriptors import Nnet, parse_config, vectorize
 from nnet3_optimizer import CheckError, optimize
 from nnet3_runtime_cuda import DeviceError, DeviceNnet, NnetComputer, RunError
@@ -208,18 +214,45 @@ def test_interrupted_passes(interruption: Interruption) -> None:
     np.testing.assert_array_equal(vectorize(computer.gradient), vectorize(other.gradient))
 
 
-def test_interrupted_chunks(interruption: Interruption) -> None:
-    """After an interrupted chunk the state is lost: only reset() allows further chunks."""
+def looped(nnet: Nnet) -> NnetComputation:
+    """A loop over chunks of six frames."""
+    return loop(nnet, 6)
+
+
+def in_four_segments(nnet: Nnet) -> NnetComputation:
+    """Four segments of six frames."""
+    return compile_segments(nnet, extended_requests(looped_requests(nnet, 6), 4))
+
+
+@pytest.mark.parametrize("compiled", [looped, in_four_segments])
+def test_interrupted_segments(
+    interruption: Interruption, compiled: Callable[[Nnet], NnetComputation]
+) -> None:
+    """After an interrupted segment the state is lost: only reset() allows further segments."""
     nnet = parse_config(RECURRENT, rng=np.random.default_rng(0))
-    computer = NnetComputer(nnet, loop(nnet, 6))
+    computer = NnetComputer(nnet, compiled(nnet))
+    chunks = [{"input": chunk} for chunk in np.split(random(24, 3), 4)]
+    expected = [computer.forward(chunk)["output"] for chunk in chunks]
+    computer.forward(chunks[0])
+
+    interruption.of(lambda: computer.forward(chunks[1]))
+    with pytest.raises(RunError, match=r"segment was interrupted.*reset\(\) begins with the first"):
+        computer.forward(chunks[1])
+
+    computer.reset()
+    found = [computer.forward(chunk)["output"] for chunk in chunks]
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_interrupted_first_segment(interruption: Interruption) -> None:
+    """If the first segment was interrupted, the next pass begins with it again."""
+    nnet = parse_config(RECURRENT, rng=np.random.default_rng(0))
+    computer = NnetComputer(nnet, in_four_segments(nnet))
     chunks = [{"input": chunk} for chunk in np.split(random(24, 3), 4)]
     expected = [computer.forward(chunk)["output"] for chunk in chunks]
 
     interruption.of(lambda: computer.forward(chunks[0]))
-    with pytest.raises(RunError, match=r"interrupted.*reset"):
-        computer.forward(chunks[0])
 
-    computer.reset()
     found = [computer.forward(chunk)["output"] for chunk in chunks]
     np.testing.assert_array_equal(found, expected)
 

@@ -8,6 +8,7 @@ import pytest
 from nnet3_compiler import (
     AcceptInput,
     AllocMatrixZeroed,
+    Command,
     ComputationError,
     MatrixAdd,
     MatrixCopy,
@@ -27,6 +28,8 @@ from nnet3_runtime_reference import (
     UnsupportedComponentError,
     formula_of,
 )
+from nnet3_runtime_reference.commands import execute
+from nnet3_runtime_reference.state import State
 from numpy.typing import DTypeLike
 from programs import INPUT, OUTPUT, computation, identity
 
@@ -204,6 +207,36 @@ def test_segments() -> None:
     computer.forward({"input": [[1.0]]})
     computer.reset()
     assert computer.forward({"input": [[4.0]]})["output"] == 4.0
+
+
+@pytest.mark.parametrize(
+    ("position", "is_lost"), [(2, False), (5, False), (8, True)], ids=["first", "silent", "second"]
+)
+def test_interrupted_segments(
+    position: int, is_lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an interrupted segment, unless it is the first, only reset() allows further ones."""
+    computer = ReferenceComputer(identity(1), segments())
+    positions = iter(range(9))
+
+    def interrupt(command: Command, state: State) -> None:
+        if next(positions) == position:
+            raise KeyboardInterrupt
+        execute(command, state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("nnet3_runtime_reference.computer.execute", interrupt)
+        if is_lost:
+            computer.forward({"input": [[1.0]]})
+        with pytest.raises(KeyboardInterrupt):
+            computer.forward({"input": [[2.0]]})
+
+    if is_lost:
+        with pytest.raises(RunError, match=r"was interrupted.*reset\(\) begins with the first"):
+            computer.forward({"input": [[2.0]]})
+        computer.reset()
+    assert computer.forward({"input": [[1.0]]})["output"] == 1.0
+    assert computer.forward({"input": [[2.0]]})["output"] == 13.0
 
 
 @pytest.mark.parametrize(

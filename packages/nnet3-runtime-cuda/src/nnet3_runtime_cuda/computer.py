@@ -95,7 +95,7 @@ class NnetComputer:
             self._program = lower(self.device_nnet, computation, is_alone=threads == 1, watch=watch)
         self._next = 0
         self._ran_forward = False
-        self._was_interrupted = False
+        self._interrupted: int | None = None  # the segment that a pass did not finish
         self._one_thread = _OneThread()
         self.memory_bytes = self._program.memory_bytes
         self.num_calls = self._program.num_calls
@@ -112,7 +112,9 @@ class NnetComputer:
     def forward(
         self, inputs: Mapping[str, npt.ArrayLike], *, on_device: bool = False
     ) -> dict[str, FloatArray]:
-        """Runs the forward pass; of a looped computation, the next chunk.
+        """Runs the forward pass; of a computation in several segments or a loop, the next segment.
+
+        After the last segment of a computation without a loop it begins with the first again.
 
         Args:
             inputs: For each input node (rows, dim), rows in the order of the request: NumPy arrays,
@@ -129,7 +131,7 @@ class NnetComputer:
 
         Raises:
             RunError: an input is missing, unknown, of another shape, or not finite (values of
-                arrays on a device are not checked); or an earlier chunk was interrupted; or the
+                arrays on a device are not checked); or an earlier segment was interrupted; or the
                 computation has no commands; or another thread is running this computer.
         """
         with self._one_thread:
@@ -141,21 +143,21 @@ class NnetComputer:
         forward = self._program.forward
         if not forward:
             raise RunError("the computation has no commands")
-        if self._was_interrupted:
-            if self._program.loop_to is not None:
+        if self._interrupted is not None:
+            if self._interrupted > 0 or self._program.loop_to is not None:
                 raise RunError(
-                    "a chunk was interrupted, so the state for the next chunk is lost: "
-                    "reset() begins with the first chunk"
+                    "a segment was interrupted, so the state for the next segment is lost: "
+                    "reset() begins with the first segment"
                 )
             self.reset()
         if self._next == len(forward):
             self._next = self._program.loop_to or 0
         arrays = self._checked(forward[self._next], inputs, "input")
-        self._ran_forward, self._was_interrupted = False, True
+        self._ran_forward, self._interrupted = False, self._next
         outputs = self._run_next(arrays, on_device=on_device)
         while self._has_silent_segment():
             self._run_next([])
-        self._ran_forward, self._was_interrupted = True, False
+        self._ran_forward, self._interrupted = True, None
         return outputs
 
     def backward(self, output_derivatives: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
@@ -189,9 +191,9 @@ class NnetComputer:
         return self._run(segment, arrays)
 
     def reset(self) -> None:
-        """Starts a looped computation anew, from its first chunk."""
+        """Starts a computation in several segments, or a loop, anew from its first segment."""
         self._next = 0
-        self._ran_forward = self._was_interrupted = False
+        self._ran_forward, self._interrupted = False, None
 
     @property
     def gradient(self) -> Nnet:

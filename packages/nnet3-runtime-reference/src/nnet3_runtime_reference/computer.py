@@ -106,6 +106,7 @@ class ReferenceComputer:
         self._loops_to = self._loop_start()
         self._next = 0
         self._can_run_backward = False
+        self._interrupted: int | None = None  # the segment that a pass did not finish
 
     def __repr__(self) -> str:
         """The computation and the network."""
@@ -134,9 +135,16 @@ class ReferenceComputer:
 
         Raises:
             RunError: an input is missing, unknown, masked, of another shape, or not finite in the
-                dtype of the computer.
+                dtype of the computer; or an earlier segment was interrupted.
             ComputationError: a command cannot be run; the message names it.
         """
+        if self._interrupted is not None:
+            if self._interrupted > 0 or self._loops_to is not None:
+                raise RunError(
+                    "a segment was interrupted, so the state for the next segment is lost: "
+                    "reset() begins with the first segment"
+                )
+            self.reset()
         is_done = self._next == len(self._forward)
         segment = self._forward[(self._loops_to or 0) if is_done else self._next]
         given = _checked(segment, inputs, "input", self._state.dtype)
@@ -145,11 +153,11 @@ class ReferenceComputer:
                 self.reset()
             else:
                 self._next = self._loops_to
-        self._can_run_backward = False
+        self._can_run_backward, self._interrupted = False, self._next
         outputs = self._run_next(given)
         while self._next < len(self._forward) and self._forward[self._next].is_silent:
             self._run_next({})
-        self._can_run_backward = self._next == len(self._forward)
+        self._can_run_backward, self._interrupted = self._next == len(self._forward), None
         return outputs
 
     def backward(self, output_derivatives: Mapping[str, ArrayLike]) -> dict[str, Array]:
@@ -180,7 +188,7 @@ class ReferenceComputer:
         """Starts a computation in several segments, or a loop, anew from its first segment."""
         self._state.forget_matrices()
         self._next = 0
-        self._can_run_backward = False
+        self._can_run_backward, self._interrupted = False, None
 
     @property
     def gradient(self) -> Nnet:
