@@ -76,6 +76,9 @@ the choice of rectifiers that pass a derivative cannot be compared at all."""
 OF_BACKPROP = re.compile(r"\.(oderiv|num_dims)_")
 """Statistics that a Backprop stores: those of derivatives and of self-repair."""
 
+OF_REPAIR = re.compile(rf"{OF_BACKPROP.pattern}|^(derivative|gradient) ")
+"""These, and results that self-repair changes."""
+
 PARALLEL_EVERY = 8
 """One in this many cases is computed by ParallelComputer too."""
 
@@ -157,8 +160,9 @@ def run(computer: NnetComputer | ReferenceComputer, case: Case) -> Results:
     if case.request.store_component_stats:
         found |= statistics(computer.nnet)
     if case.has_limits:
-        # A Backprop whose results are all zero may run or not.
-        found = {name: array for name, array in found.items() if not OF_BACKPROP.search(name)}
+        # A Backprop may run for fewer rows, which self-repair and its statistics count.
+        left_out = OF_REPAIR if "self-repair" in case.kinds else OF_BACKPROP
+        found = {name: array for name, array in found.items() if not left_out.search(name)}
     return found
 
 

@@ -254,6 +254,48 @@ def test_docstring_of_the_pass() -> None:
     assert brief(limited) == brief(computation(after))
 
 
+TWO_SEQUENCES = """
+    m1 = 4 x 4, value of input: (0,0:1), (1,0:1)
+    m2 = 4 x 4, deriv of input: (0,0:1), (1,0:1)
+    m3 = 4 x 4, deriv of output: (0,0:1), (1,0:1)
+    m4 = 1 x 4, deriv of ivector: (0,0)
+    r0 = 0..4
+    m1 = accept input
+    m2 = zeros
+    m4 = zeros
+    provide output = m1
+    segment end
+    m3 = accept output
+    m2 += 0.5 * m3
+    m4 += sums(m3[r0])
+    provide input = m2
+    provide ivector = m4
+"""
+
+
+def test_rows_outside_between_rows_inside() -> None:
+    """Of sequences one after the other, each has only its rows inside of the range."""
+    limited = limit_derivative_times(draft(TWO_SEQUENCES), max_deriv_time=0)
+
+    assert brief(limited).splitlines()[4:] == [
+        "i0 = 0, -1, 2",
+        "r0 = 0..4",
+        "r1 = 0..1",
+        "r2 = 2..3",
+        "m1 = accept input",
+        "m2 = zeros",
+        "m4 = zeros",
+        "provide output = m1",
+        "segment end",
+        "m3 = accept output",
+        "m2(0:2, :) += 0.5 * m3(0:2, :)[i0]",
+        "m4 += sums(m3(0:2, :)[r1])",
+        "m4 += sums(m3(0:2, :)[r2])",
+        "provide input = m2",
+        "provide ivector = m4",
+    ]
+
+
 def test_empty_range_of_times() -> None:
     """An empty range is refused."""
     options = OptimizeOptions(min_deriv_time=5, max_deriv_time=2)

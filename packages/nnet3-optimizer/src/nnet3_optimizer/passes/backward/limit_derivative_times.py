@@ -27,6 +27,7 @@ from nnet3_compiler.commands import (
     MatrixCopy,
     NoOperationMarker,
     ProvideOutput,
+    Table,
     columns,
 )
 from nnet3_compiler.computation import T
@@ -56,7 +57,9 @@ def limit_derivative_times(
        info says which rows have which t, and which matrices hold derivatives.
     2. A derivative row outside of the range is neither read nor written, so it stays zero. A
        command is narrowed to the rows from its first to its last row inside the range; an entry of
-       a list becomes -1 if it names a row outside.
+       a list becomes -1 if it names a row outside. If there are rows outside between those (of
+       sequences one after the other), a copy or sum of matrices becomes one of rows, and a sum of
+       ranges several.
     3. A Backprop is narrowed like its output derivative if the component is simple and has no memo;
        without rows it is removed, and so is its memo unless StoreStats uses it. All others stay.
     4. Inputs, outputs and values keep their size; derivative matrices may then be made smaller by
@@ -143,8 +146,11 @@ class _Stretch:
     begin: int
     end: int
 
-    def __and__(self, other: _Stretch) -> _Stretch:
-        return _Stretch(max(self.begin, other.begin), min(self.end, other.end))
+    @classmethod
+    def around(cls, kept: Bools) -> _Stretch:
+        """Returns the rows from the first to the last of those that are true."""
+        at = np.flatnonzero(kept)
+        return cls(int(at[0]), int(at[-1]) + 1) if len(at) else cls(0, 0)
 
     def __len__(self) -> int:
         return max(0, self.end - self.begin)
@@ -200,8 +206,7 @@ class _Limiter:
 
     def _stretch(self, submatrix: int) -> _Stretch:
         """Returns the rows from the first to the last row inside the range."""
-        kept = np.flatnonzero(self._kept_rows(submatrix))
-        return _Stretch(int(kept[0]), int(kept[-1]) + 1) if len(kept) else _Stretch(0, 0)
+        return _Stretch.around(self._kept_rows(submatrix))
 
     def _part(self, submatrix: int, stretch: _Stretch) -> int:
         """Returns the submatrix of some rows of another one."""
@@ -230,12 +235,20 @@ class _Limiter:
             self._set(at, command, **parts)
 
     def _matrix(self, at: int, command: MatrixCopy | MatrixAdd) -> None:
-        stretch = self._stretch(command.output) & self._stretch(command.input)
+        kept = self._kept_rows(command.output) & self._kept_rows(command.input)
+        stretch = _Stretch.around(kept)
         if not len(stretch):
             self.edit.delete(at)
             return
+        kept = kept[stretch.begin : stretch.end]
         output, given = (self._part(each, stretch) for each in (command.output, command.input))
-        self._set(at, command, output=output, input=given)
+        if kept.all():
+            self._set(at, command, output=output, input=given)
+            return
+        by_rows = CopyRows if isinstance(command, MatrixCopy) else AddRows
+        indexes = self.edit.indexes(np.where(kept, np.arange(len(stretch)), -1))
+        by = by_rows(output=output, input=given, indexes=indexes, alpha=command.alpha)
+        self.edit.replace(at, by)
 
     def _rows(self, at: int, command: CopyRows | AddRows) -> None:
         own, source = self._stretch(command.output), self._stretch(command.input)
@@ -281,20 +294,25 @@ class _Limiter:
         own, source = self._stretch(command.output), self._stretch(command.input)
         ranges = self.draft.indexes_ranges[command.indexes_ranges]
         kept_source = self._kept_rows(command.input)
-        new = np.full_like(ranges, -1)
-        kept_output = self._kept_rows(command.output)
-        for row in np.flatnonzero(kept_output & (ranges[:, 1] > ranges[:, 0])).tolist():
-            begin, end = ranges[row].tolist()
-            used = np.flatnonzero(kept_source[begin:end])
-            if len(used):
-                new[row] = begin + used[0] - source.begin, begin + used[-1] + 1 - source.begin
-        if (new < 0).all():
+        # Sequences one after the other leave several pieces of a range: a command for each.
+        pieces: list[Table] = []
+        for row in np.flatnonzero(self._kept_rows(command.output)).tolist():
+            for number, piece in enumerate(_pieces(kept_source, *ranges[row].tolist())):
+                if number == len(pieces):
+                    pieces.append(np.full_like(ranges, -1))
+                pieces[number][row] = piece.begin - source.begin, piece.end - source.begin
+        if not pieces:
             self.edit.delete(at)
             return
-        self._set(
-            at,
-            command,
-            output=self._part(command.output, own),
-            input=self._part(command.input, source),
-            indexes_ranges=self.edit.indexes_ranges(new[own.begin : own.end]),
-        )
+        output, given = self._part(command.output, own), self._part(command.input, source)
+        lists = [self.edit.indexes_ranges(piece[own.begin : own.end]) for piece in pieces]
+        self._set(at, command, output=output, input=given, indexes_ranges=lists[0])
+        for each in lists[1:]:
+            added = attrs.evolve(command, output=output, input=given, indexes_ranges=each)
+            self.edit.insert(at + 1, np.array([added.row], np.int32))
+
+
+def _pieces(kept: Bools, begin: int, end: int) -> list[_Stretch]:
+    """Returns the runs of rows inside the time range, among the rows from begin to end - 1."""
+    edges = np.flatnonzero(np.diff(kept[begin:end].astype(np.int8), prepend=0, append=0))
+    return [_Stretch(begin + first, begin + last) for first, last in edges.reshape(-1, 2).tolist()]
