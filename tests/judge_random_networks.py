@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import gc
 import itertools
 import multiprocessing
 import sys
@@ -85,8 +86,14 @@ def outcomes(
         yield from map(outcome, seeds)
         return
     context = multiprocessing.get_context("spawn")
-    with context.Pool(processes, maxtasksperchild=5000) as pool:
+    with context.Pool(processes, _collect_seldom, maxtasksperchild=5000) as pool:
         yield from pool.imap_unordered(outcome, seeds, chunksize=20)
+
+
+def _collect_seldom() -> None:
+    """Lets the garbage collector pass over modules, and run less often, in a process of the pool."""
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)
 
 
 def main() -> int:
