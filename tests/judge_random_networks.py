@@ -91,7 +91,7 @@ def outcomes(
 
 
 def _collect_seldom() -> None:
-    """Lets the garbage collector pass over modules, and run less often, in a process of the pool."""
+    """Lets the garbage collector of a process pass over modules, and run less often."""
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
 
