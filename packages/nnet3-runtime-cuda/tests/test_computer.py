@@ -22,8 +22,10 @@ from nnet3_compiler import (
 from nnet3_compiler.commands import AllocMatrixUndefined, Command, Propagate
 from nnet3_compiler.looped import extended_requests
 from nnet3_descriptors import Nnet, parse_config, vectorize
+from nnet3_descriptors.editing import set_learning_rate
 from nnet3_optimizer import CheckError, optimize
 from nnet3_runtime_cuda import DeviceError, DeviceNnet, NnetComputer, RunError
+from nnet3_runtime_cuda.errors import TrainingError
 from nnet3_runtime_cuda.kernels.elementwise.nonlinear import TanhKernel
 
 TIMES = range(4)
@@ -666,3 +668,20 @@ def test_a_second_thread_is_refused(backward: bool) -> None:
     )
     for name, values in expected[backward].items():
         np.testing.assert_array_equal(found[name], values)
+
+
+def test_steps_follow_changed_learning_rates() -> None:
+    """A step has the learning rates that `change_options` gave last; it refuses infinite ones."""
+    nnet = set_learning_rate(single("type=LinearComponent input-dim=4 output-dim=3", dim=4), 0.5)
+    device = DeviceNnet(nnet, trainable=True)
+    device.direction[:] = 1.0
+    start = device.parameters.copy()
+
+    device.take_step()
+    device.change_options(set_learning_rate(nnet, 0.25))
+    device.take_step()
+
+    np.testing.assert_allclose(device.parameters, start + 0.75, rtol=1e-6)
+    infinite = nnet.with_components({"c": nnet.components[0].replace(learning_rate=np.inf)})
+    with pytest.raises(TrainingError, match=r"component 'c': the learning rate must be finite"):
+        device.change_options(infinite)

@@ -395,8 +395,14 @@ class DeviceNnet:
         Args:
             nnet: The same network, with components that differ in options but not in parameters,
                 such as the proportion of dropout.
+
+        Raises:
+            TrainingError: a learning rate is infinite, and the network is trainable.
         """
+        if self._parameters is not None:
+            _check_learning_rates(nnet)
         self.nnet = nnet
+        vars(self).pop("_step", None)  # it has the old learning rates
         for number, kernel in self._kernels.items():
             kernel.follow(nnet.components[number])
 
