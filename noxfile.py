@@ -182,6 +182,7 @@ def nightly(session: nox.Session) -> None:
     judge = "python", "tests/judge_random_networks.py", *options
     if shutil.which(os.environ.get("CXX", "g++")):
         session.run(*judge, "--device=strict")
+    session.run(*judge, "--precision=fp64")
     cpuinfo = Path("/proc/cpuinfo")
     flags = cpuinfo.read_text(encoding="utf-8") if cpuinfo.exists() else ""
     cores = [core for core, flag in CORES.items() if f" {flag} " in flags]

@@ -25,7 +25,7 @@ import attrs
 import threadpoolctl
 from emulated_device import HostPlatform
 from judged_cases import case_of_seed
-from judging import BF16, FP32, Device, judge
+from judging import BF16, FP32, FP64, Device, judge
 from nnet3_runtime_cuda.cpu import bf16
 from nnet3_runtime_cuda.cpu.products import blas
 
@@ -41,7 +41,7 @@ class Outcome:
     Attributes:
         kinds: The drawn kinds; see `judged_cases.Case`.
         problem: The results that disagree, with the network; "" if all agree.
-        is_skipped: Whether float32 has too few digits for this case.
+        is_skipped: Whether nothing is known of this case; see `judging.Verdict`.
         seconds: Processor time of this process.
     """
 
@@ -102,7 +102,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--first-seed", type=int, default=int(time.time()))
     parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--precision", choices=[FP32, BF16], default=FP32)
+    parser.add_argument("--precision", choices=[FP32, FP64, BF16], default=FP32)
     parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:<number>, host, strict")
     arguments = parser.parse_args()
     if arguments.precision == BF16 and bf16.missing():

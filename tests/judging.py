@@ -46,7 +46,7 @@ Masks = dict[str, list[np.ndarray]]
 
 MASKED = (DropoutKernel, DropoutMaskKernel, GeneralDropoutKernel, SpecAugmentTimeMaskKernel)
 
-FP32, BF16 = "fp32", "bf16"
+FP32, FP64, BF16 = "fp32", "fp64", "bf16"
 
 
 @attrs.frozen
@@ -69,9 +69,14 @@ class Tolerances:
         return Tolerances(factor * self.outputs, factor * self.derivatives, self.smallest)
 
 
-TOLERANCES = {FP32: Tolerances(1e-5, 1e-4, 1e-2), BF16: Tolerances(5e-2, np.inf, 1.0)}
-"""Tolerances by precision. With factors of 8 bits, only large errors in outputs can be detected;
-the choice of rectifiers that pass a derivative cannot be compared at all."""
+TOLERANCES = {
+    FP32: Tolerances(1e-5, 1e-4, 1e-2),
+    FP64: Tolerances(1e-8, 2e-6, 1e-2),
+    BF16: Tolerances(5e-2, np.inf, 1.0),
+}
+"""Tolerances by precision. Gradients are float32 also if values are float64. With factors of 8
+bits, only large errors in outputs can be detected; the choice of rectifiers that pass a derivative
+cannot be compared at all."""
 
 OF_BACKPROP = re.compile(r"\.(oderiv|num_dims)_")
 """Statistics that a Backprop stores: those of derivatives and of self-repair."""
@@ -91,8 +96,8 @@ SMALLEST_SHARE = 1e-3
 be left of its sums; then differences are relative to this share of the terms."""
 
 ILL_CONDITIONED = 0.1
-"""A case is skipped if the definition itself differs by more than this share of the tolerance,
-between float32 and float64, or when the results of components are rounded at random."""
+"""A case needs more digits if the definition itself differs by more than this share of the
+tolerance, between float32 and float64, or when the results of components are rounded at random."""
 
 EXACT = Tolerances(1e-9, 1e-4, 1e-2)
 """Tolerances between computations of the definition in float64. It gives gradients in float32, and
@@ -112,8 +117,8 @@ class Verdict:
 
     Attributes:
         problem: What disagrees, on lines; "" if nothing does.
-        is_skipped: Something disagrees, but float32 has too few digits for this case; or a device
-            draws masks that nobody knows.
+        is_skipped: Nothing is known: results disagree, but the device, or bfloat16, has too few
+            digits for this case; or the device draws masks that nobody knows.
     """
 
     problem: str = ""
@@ -200,7 +205,8 @@ def run_runtime(
         case: The case.
         threads: Number of threads.
         masks: Takes the drawn masks, by component; on the processor only.
-        precision: FP32, or BF16 for products with factors rounded to bfloat16.
+        precision: FP32, FP64 for values of double precision, or BF16 for products with factors
+            rounded to bfloat16.
         device: The device.
     """
     device_nnet = DeviceNnet(
@@ -208,8 +214,9 @@ def run_runtime(
         device=device,
         seed=case.seed,
         threads=threads,
-        precision=precision,
-        trainable=precision == FP32 and (case.seed + threads) % 3 > 0,
+        precision=BF16 if precision == BF16 else FP32,
+        dtype=np.float64 if precision == FP64 else np.float32,
+        trainable=precision != BF16 and (case.seed + threads) % 3 > 0,
     )
     with _deterministic(case.nnet, masks), thresholds(case.seed + threads):
         if threads == 1 or case.seed % 2:
@@ -318,7 +325,8 @@ def judge(case: Case, precision: str = FP32, device: Device = "cpu") -> Verdict:
 
     Args:
         case: The case.
-        precision: FP32; or BF16, which compares outputs only, and coarsely.
+        precision: FP32; FP64, which also judges cases for which float32 has too few digits; or
+            BF16, which compares outputs only, and coarsely.
         device: The device whose results are compared; on the processor, those of one thread and of
             several. A device draws masks of its own, so cases with masks are skipped there.
     """
@@ -351,14 +359,15 @@ def judge(case: Case, precision: str = FP32, device: Device = "cpu") -> Verdict:
         expected = {k: v if k.startswith("output ") else lossy[k] for k, v in expected.items()}
     problems = {name: _differences(each, expected, tolerances) for name, each in found.items()}
     on_parallel = device == "cpu" and case.seed % PARALLEL_EVERY == 0 and case.form == WHOLE
-    if on_parallel and not case.is_random:
+    if on_parallel and precision != FP64 and not case.is_random:
         found_outputs = run_parallel(case, several)
         problems["ParallelComputer"] = _differences(found_outputs, _outputs(expected), tolerances)
     if not any(problems.values()):
         return Verdict()
     names = {name for each in problems.values() for name in each}
-    if names <= ill_conditioned(case, masks, precision):
-        return Verdict(is_skipped=True)
+    if precision != FP64 and names <= ill_conditioned(case, masks, precision):
+        has_double = precision == FP32 and device == "cpu"
+        return judge(case, FP64) if has_double else Verdict(is_skipped=True)
     lines = [f"{line} ({of})" for of, each in problems.items() for line in each.values()]
     blamed = _differences(run_definition(case, case.optimized, masks), expected, tolerances)
     blame = "the optimized computation" if blamed else "what runs it"
