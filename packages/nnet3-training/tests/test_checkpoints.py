@@ -117,6 +117,39 @@ def test_resumed_run(component: str, tmp_path: Path) -> None:
     assert resumed.summary() == trainer.summary()
 
 
+ZERO_BIAS = """
+input-node name=input dim=64
+component name=a type=NaturalGradientAffineComponent input-dim=64 output-dim=64
+component-node name=a component=a input=input
+component name=b type=NaturalGradientAffineComponent input-dim=128 output-dim=64 bias-stddev=0
+component-node name=b component=b input=Append(Offset(a, -1), Offset(a, 1))
+component name=n type=NormalizeComponent dim=64
+component-node name=n component=n input=b
+output-node name=output input=n objective=quadratic
+"""
+"""A layer that is large enough for minimal filtering, unless its outputs need exact zeros."""
+
+
+def test_resumed_run_of_a_bias_that_was_zero(tmp_path: Path) -> None:
+    """A run goes on computing a layer in the way that its bias decided at the start."""
+    rng, path = np.random.default_rng(5), tmp_path / "checkpoint"
+    example = TrainingExample(
+        inputs=[ExampleInput.from_sequences("input", rng.standard_normal((3, 120, 64)), t_start=0)],
+        outputs=[
+            ExampleOutput.from_targets("output", rng.standard_normal((3, 118, 64)), t_start=1)
+        ],
+    )
+    trainer = Trainer(parse_config(ZERO_BIAS, rng=rng), OPTIONS)
+    trainer.train_minibatch(example)
+    saved(trainer, path)
+
+    resumed = Trainer.load(path)
+
+    for each in (trainer, resumed):
+        each.train_minibatch(example)
+    assert saved(resumed, tmp_path / "a") == saved(trainer, tmp_path / "b")
+
+
 def numbers(component: Component) -> Iterator[tuple[str, float]]:
     """The fields of a component that are numbers, and the sums of those that are arrays."""
     for part in getattr(component, "components", ()):

@@ -368,6 +368,7 @@ class DeviceNnet:
                 state_of(kernel, number, self.machine)
                 for number, kernel in sorted(self._kernels.items())
             ),
+            exact_zeros=tuple(sorted(self._with_exact_zeros)),
         )
 
     def resume(self, state: TrainingState) -> None:
@@ -376,12 +377,15 @@ class DeviceNnet:
         Raises:
             SerializationError: it is the state of another network.
         """
-        for each in state.kernels:
-            if not 0 <= each.component < len(self.nnet.components):
+        count = len(self.nnet.components)
+        for number in (*(state.exact_zeros or ()), *(each.component for each in state.kernels)):
+            if not 0 <= number < count:
                 raise SerializationError(
-                    f"expected one of {len(self.nnet.components)} components, found number "
-                    f"{each.component}"
+                    f"expected one of {count} components, found number {number}"
                 )
+        if state.exact_zeros is not None:
+            self._with_exact_zeros = frozenset(state.exact_zeros)
+        for each in state.kernels:
             resume(self.kernel(each.component), each, self.machine)
         self.random_state = state.random
 

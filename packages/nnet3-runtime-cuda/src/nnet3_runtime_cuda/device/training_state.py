@@ -40,10 +40,13 @@ class TrainingState:
     Attributes:
         random: The states of random generators.
         kernels: The states of components that have been used.
+        exact_zeros: The numbers of components that give exact zeros, as their biases were at the
+            start; see `with_exact_zeros`. None if a file of an earlier version does not say it.
     """
 
     random: RandomState
     kernels: tuple[KernelState, ...]
+    exact_zeros: tuple[int, ...] | None = None
 
 
 def state_of(kernel: Kernel, component: int, machine: Machine) -> KernelState:
