@@ -191,7 +191,7 @@ class Stream:
 
         A stream of the same model with the same options continues from it (`resume`), in any
         process; `sequences` and the options of scores may differ. Outputs are the same; on another
-        machine, up to rounding.
+        machine, or with other numbers of sequences computed together, up to rounding.
 
         Raises:
             RunError: there is no such sequence, or it has outputs that were not handed out because
