@@ -37,6 +37,7 @@ from nnet3_training import (
     TrainerOptions,
     TrainingExample,
 )
+from small_thresholds import thresholds
 
 LARGEST_DIFFERENCE = 1e-4
 """Of a parameter's change, relative to the largest change of any parameter."""
@@ -249,9 +250,14 @@ def problem_of_seed(seed: int) -> str | None:
     case = case_of(seed)
     if case is None:
         return None
+    with thresholds(seed):
+        return _problem(case, stop=seed % len(case.examples))
+
+
+def _problem(case: Case, stop: int) -> str | None:
+    """The same for a case; the second trainer is saved after minibatch number `stop`."""
     trainer = Trainer(case.nnet, case.options, objective=case.objective)
     other = Trainer(case.nnet, case.options, objective=case.objective)
-    stop = seed % len(case.examples)
     for number, example in enumerate(case.examples):
         try:
             trainer.train_minibatch(example)
