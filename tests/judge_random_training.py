@@ -142,26 +142,22 @@ def _example(
 
 
 def _with_rates(nnet: Nnet, rng: Random) -> Nnet:
-    """The network with rates, limits and l2 terms of its components."""
+    """The network with rates, limits and l2 terms of its components; some biases are zero."""
     changes = {
         "learning_rate": (0.01, 0.01, 0.002, 0.0),
         "max_change": (0.0, 0.75, 0.003),
         "l2_regularize": (0.0, 0.0, 0.05),
     }
-    components = [
-        attrs.evolve(
-            component,
-            **{name: rng.choice(choices) for name, choices in changes.items()},
-            **(
-                {"orthonormal_constraint": 0.0}
-                if hasattr(component, "orthonormal_constraint")
-                else {}
-            ),
-        )
-        if isinstance(component, UpdatableComponent)
-        else component
-        for component in nnet.components
-    ]
+    components = []
+    for component in nnet.components:
+        if isinstance(component, UpdatableComponent):
+            chosen: dict[str, object] = {name: rng.choice(of) for name, of in changes.items()}
+            if hasattr(component, "orthonormal_constraint"):
+                chosen["orthonormal_constraint"] = 0.0
+            if "bias_params" in component.parameter_arrays() and rng.randrange(3) == 0:
+                chosen["bias_params"] = np.zeros_like(component.bias_params)
+            component = attrs.evolve(component, **chosen)
+        components.append(component)
     return attrs.evolve(nnet, components=components)
 
 
