@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import gc
 import itertools
 import multiprocessing
 import sys
@@ -86,14 +85,8 @@ def outcomes(
         yield from map(outcome, seeds)
         return
     context = multiprocessing.get_context("spawn")
-    with context.Pool(processes, _collect_seldom, maxtasksperchild=5000) as pool:
+    with context.Pool(processes, maxtasksperchild=5000) as pool:
         yield from pool.imap_unordered(outcome, seeds, chunksize=20)
-
-
-def _collect_seldom() -> None:
-    """Lets the garbage collector of a process pass over modules, and run less often."""
-    gc.freeze()
-    gc.set_threshold(100_000, 20, 100)
 
 
 def main() -> int:

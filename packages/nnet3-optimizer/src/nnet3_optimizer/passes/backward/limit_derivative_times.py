@@ -153,7 +153,7 @@ class _Stretch:
         return cls(int(at[0]), int(at[-1]) + 1) if len(at) else cls(0, 0)
 
     def __len__(self) -> int:
-        return max(0, self.end - self.begin)
+        return self.end - self.begin
 
 
 class _Limiter:
