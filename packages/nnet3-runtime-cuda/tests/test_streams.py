@@ -398,6 +398,19 @@ class TestManySequences:
         assert_same(stream.push(good, sequence="good"), model.compute(np.concatenate([good, good])))
         assert_same(stream.finish("other"), model.compute(good))
 
+    def test_one_whose_scores_overflow(self) -> None:
+        """A sequence whose scores overflow is named and ended; the others keep their outputs."""
+        model = Model(network(TDNN))
+        stream = model.stream(frames_per_chunk=2, sequences=3, apply_exp=True)
+        good, bad = frames(8), frames(8) * np.float32(1e4)
+        expected = model.compute(good, apply_exp=True)
+        first = stream.push(good[:5], sequence="good")
+        with pytest.raises(RunError, match=r"of sequence 'bad' \(scale, exponential\) overflowed"):
+            stream.push_many({"good": good[5:], "bad": bad}, finished=["good"])
+
+        assert stream.open_sequences == ("good",)
+        assert_same(np.concatenate([first, stream.finish("good")]), expected)
+
     def test_a_state_that_overflows(self) -> None:
         """A sequence that hands on an infinite value ends at its next chunk, beside others."""
         nnet = network(OVERFLOWING)
@@ -541,6 +554,18 @@ numpy.save(f"{folder}/outputs.npy", numpy.concatenate(outputs))
                 stream.resume(changed(state, **change), "b")
         with pytest.raises(RunError, match="another form"):
             changed(state, num_frames=-1)
+
+    def test_of_a_sequence_that_has_ended(self) -> None:
+        """A sequence has no state if it has ended, and an error put off its last chunk."""
+        model = Model(network(GROWING))
+        stream = model.stream(frames_per_chunk=2)
+        good, bad = frames(3) * np.float32(1e-3), np.full((3, 4), 1e30, np.float32)
+        with pytest.raises(RunError, match="of sequence 'bad' overflowed"):
+            stream.push_many({"bad": bad, "good": good}, finished=["good"])
+
+        with pytest.raises(RunError, match=r"sequence 'good' has ended: finish\(\) gives the out"):
+            stream.state("good")
+        assert_same(stream.finish("good"), model.compute(good))
 
 
 def changed(state: StreamState, **changes: object) -> StreamState:

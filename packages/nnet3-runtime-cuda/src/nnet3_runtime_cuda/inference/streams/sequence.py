@@ -133,11 +133,6 @@ class Sequence:
             # I-vectors that no chunk has read serve frames that no chunk has read.
             self._ivectors.drop_before(start + given.ivector_times[0], start + given.begin)
 
-    def take_outputs(self) -> list[FloatArray]:
-        """Returns the outputs computed so far, and forgets them."""
-        outputs, self.outputs = self.outputs, []
-        return outputs
-
     # ---- between two pushes ----
 
     def state(self) -> StreamState:

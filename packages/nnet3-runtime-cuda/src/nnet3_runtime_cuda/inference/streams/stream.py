@@ -171,10 +171,13 @@ class Stream:
                 self._open[name].end()
         names = list(dict.fromkeys([*checked, *ended]))
         self._compute([name for name in names if name in self._open])
-        outputs = {name: self._taken(name) for name in names}
+        scores = {name: self._scores(name) for name in names}  # an error here loses no outputs
+        for name in names:
+            if name in self._open:
+                self._open[name].outputs.clear()
         for name in ended:
             self._open.pop(name, None)
-        return outputs
+        return scores
 
     def reset(self, sequence: Hashable = None) -> None:
         """Forgets a sequence without its last outputs; the next push begins it anew.
@@ -194,12 +197,16 @@ class Stream:
         machine, or with other numbers of sequences computed together, up to rounding.
 
         Raises:
-            RunError: there is no such sequence, or it has outputs that were not handed out because
-                a call of `push_many` failed.
+            RunError: there is no such sequence, or it has ended or has outputs that were not handed
+                out, because a call of `push_many` failed.
         """
         found = self._open.get(_hashable(sequence))
         if found is None:
             raise RunError(f"there is no sequence {sequence!r}")
+        if found.has_ended:
+            raise RunError(
+                f"sequence {sequence!r} has ended: finish() gives the outputs that are left"
+            )
         if found.outputs:
             raise RunError(f"outputs{_of(sequence)} wait for the next push: push no frames first")
         return found.state()
@@ -258,14 +265,12 @@ class Stream:
                 for node, rows in self._open[name].handed_on.items():
                     check_output(rows, f"the state of node '{node}'{_of(name)}")
 
-    def _taken(self, name: Hashable) -> FloatArray:
+    def _scores(self, name: Hashable) -> FloatArray:
         """The outputs of a sequence that have not been handed out, as scores."""
         found = self._open.get(name)
-        outputs = found.take_outputs() if found is not None else []
-        if not outputs:
+        if found is None or not found.outputs:
             return np.empty((0, self._program.output_dim), np.float32)
-        rows = outputs[0] if len(outputs) == 1 else np.concatenate(outputs)
-        scores = self._score_options.apply(rows, self._priors)
+        scores = self._score_options.apply(np.concatenate(found.outputs), self._priors)
         with self._ending(name):
             check_output(scores, f"what was made of the output{_of(name)} (scale, exponential)")
         return scores
