@@ -117,8 +117,8 @@ class Verdict:
 
     Attributes:
         problem: What disagrees, on lines; "" if nothing does.
-        is_skipped: Nothing is known: results disagree, but the device, or bfloat16, has too few
-            digits for this case; or the device draws masks that nobody knows.
+        is_skipped: Nothing is known: results disagree, but double precision, the device, or
+            bfloat16 has too few digits for this case; or the device draws masks that nobody knows.
     """
 
     problem: str = ""
@@ -325,8 +325,8 @@ def judge(case: Case, precision: str = FP32, device: Device = "cpu") -> Verdict:
 
     Args:
         case: The case.
-        precision: FP32; FP64, which also judges cases for which float32 has too few digits; or
-            BF16, which compares outputs only, and coarsely.
+        precision: FP32; FP64, which also judges almost all cases for which float32 has too few
+            digits; or BF16, which compares outputs only, and coarsely.
         device: The device whose results are compared; on the processor, those of one thread and of
             several. A device draws masks of its own, so cases with masks are skipped there.
     """
@@ -365,7 +365,7 @@ def judge(case: Case, precision: str = FP32, device: Device = "cpu") -> Verdict:
     if not any(problems.values()):
         return Verdict()
     names = {name for each in problems.values() for name in each}
-    if precision != FP64 and names <= ill_conditioned(case, masks, precision):
+    if names <= ill_conditioned(case, masks, precision):
         has_double = precision == FP32 and device == "cpu"
         return judge(case, FP64) if has_double else Verdict(is_skipped=True)
     lines = [f"{line} ({of})" for of, each in problems.items() for line in each.values()]
@@ -386,23 +386,25 @@ def is_lossy(case: Case) -> bool:
 def ill_conditioned(
     case: Case, masks: Masks, precision: str = FP32, tolerances: Tolerances | None = None
 ) -> Collection[str]:
-    """The results that a case has too few digits for in float32, by the definition itself.
+    """The results that a case has too few digits for in a precision, by the definition itself.
 
     The definition runs in float32. As its rounding errors can be small by chance, it also runs in
     float64 with random changes of the size of float32's rounding. If float32 would overflow, no
-    result can be judged.
+    result can be judged. For FP64 the changes have the size of float64's rounding: a loop can make
+    them as large as its outputs in thirty rounds.
 
     Args:
         case: The case.
         masks: The drawn masks, by component.
-        precision: FP32 or BF16.
+        precision: FP32, FP64 or BF16.
         tolerances: The tolerances of the comparison; None for those of the precision.
     """
     computation = case.optimized if is_lossy(case) else case.compiled
     exact = run_definition(case, computation, masks)
-    if precision == FP32:
-        others = [run_definition(case, computation, masks, np.float32)]
-        rounding = _Rounding(case.seed, LOSSY_ERRORS if is_lossy(case) else 1.0)
+    if precision != BF16:
+        dtype = np.float32 if precision == FP32 else np.float64
+        others = [run_definition(case, computation, masks, dtype)]
+        rounding = _Rounding(case.seed, dtype, LOSSY_ERRORS if is_lossy(case) else 1.0)
         changes = LOSSY_CHANGES if is_lossy(case) else CHANGES
         try:
             with (
@@ -419,7 +421,7 @@ def ill_conditioned(
 
 
 class _Rounding:
-    """Formulas whose results are changed at random, by the rounding error of float32.
+    """Formulas whose results are changed at random, by the rounding error of a dtype.
 
     Results are values, derivatives, and the part of a gradient that one command adds: such parts
     can cancel, and be rounded in different orders. Derivatives and gradients are sums of terms that
@@ -428,9 +430,9 @@ class _Rounding:
     so the sum then shows their size.
     """
 
-    def __init__(self, seed: int, errors: float = 1.0) -> None:
+    def __init__(self, seed: int, dtype: type, errors: float) -> None:
         self._rng = np.random.default_rng([seed, 2])
-        self._eps = errors * np.finfo(np.float32).eps
+        self._eps, self._largest = errors * np.finfo(dtype).eps, np.finfo(dtype).max
 
     def formula_of(self, component: Component) -> Formula:
         """The formula of a component, with its results changed."""
@@ -459,7 +461,7 @@ class _Rounding:
         return attrs.evolve(call, dy=call.dy * self._rng.choice([-1.0, 1.0], call.dy.shape))
 
     def _changed(self, values: np.ndarray, terms: np.ndarray | float = 0.0) -> np.ndarray:
-        if (np.abs(values) > np.finfo(np.float32).max).any():
+        if (np.abs(values) > self._largest).any():
             raise OverflowError
         error = self._eps * np.maximum(np.abs(values), np.abs(terms))
         changed: np.ndarray = values + error * self._rng.uniform(-0.5, 0.5, values.shape)
