@@ -1,0 +1,135 @@
+"""A trainer whose methods are called in any order."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from nnet3_descriptors import Nnet, Nnet3Error, parse_config
+from nnet3_training import (
+    ExampleInput,
+    ExampleOutput,
+    Trainer,
+    TrainerOptions,
+    TrainingExample,
+)
+
+NETWORK = """
+input-node name=input dim=4
+component name=a type=NaturalGradientAffineComponent input-dim=8 output-dim=6 l2-regularize=0.01 \
+max-change=0.2 bias-stddev=0
+component name=relu type=RectifiedLinearComponent dim=6 self-repair-scale=0.1
+component name=norm type=BatchNormComponent dim=6
+component name=dropout type=GeneralDropoutComponent dim=6 dropout-proportion=0.2
+component name=l type=TdnnComponent input-dim=6 output-dim=6 time-offsets=-1,0 use-bias=true
+component name=rms type=NormalizeComponent dim=6
+component name=b type=LinearComponent input-dim=6 output-dim=3 orthonormal-constraint=1.0
+component-node name=a component=a input=Append(Offset(input, -1), input)
+component-node name=relu component=relu input=a
+component-node name=norm component=norm input=relu
+component-node name=dropout component=dropout input=norm
+component-node name=l component=l input=dropout
+component-node name=rms component=rms input=l
+component-node name=b component=b input=rms
+output-node name=output input=b objective=quadratic
+"""
+
+
+def network() -> Nnet:
+    """A network whose components keep statistics, draw masks, and are constrained."""
+    return parse_config(NETWORK, rng=np.random.default_rng(3))
+
+
+def minibatch(number: int, dim: int = 4) -> TrainingExample:
+    """Frames of noise: one sequence or two, of two lengths."""
+    rng = np.random.default_rng(number)
+    frames, sequences = 8 + number % 2, 1 + number // 2 % 2
+    inputs = [rng.standard_normal((frames + 2, dim), dtype=np.float32) for _ in range(sequences)]
+    targets = [rng.standard_normal((frames, 3), dtype=np.float32) for _ in range(sequences)]
+    return TrainingExample(
+        inputs=[ExampleInput.from_sequences("input", inputs, t_start=-2)],
+        outputs=[ExampleOutput.from_targets("output", targets)],
+    )
+
+
+class TrainerCalls(RuleBasedStateMachine):
+    """What only looks at a trainer, or stores it, or is refused, changes no byte of what follows.
+
+    A second trainer gets only the calls that change something.
+    """
+
+    @initialize(
+        momentum=st.sampled_from([0.0, 0.5]),
+        backstitch=st.booleans(),
+        max_computations=st.sampled_from([1, 10]),
+    )
+    def begin(self, momentum: float, backstitch: bool, max_computations: int) -> None:
+        """Begins two trainers of the same network."""
+        options = TrainerOptions(
+            learning_rate=0.02,
+            momentum=momentum,
+            seed=11,
+            print_interval=3,
+            backstitch_training_scale=0.3 if backstitch and not momentum else 0.0,
+            backstitch_training_interval=2,
+            max_computations=max_computations,
+        )
+        self.trainer, self.other = (Trainer(network(), options) for _ in range(2))
+
+    @rule(numbers=st.lists(st.integers(0, 7), min_size=1, max_size=3))
+    def train(self, numbers: list[int]) -> None:
+        """Makes steps; parameters and statistics are the same bytes."""
+        for number in numbers:
+            for each in (self.trainer, self.other):
+                each.train_minibatch(minibatch(number))
+        assert self.trainer.nnet.to_bytes() == self.other.nnet.to_bytes()
+        assert self.trainer.summary() == self.other.summary()
+
+    @rule(rate=st.sampled_from([0.0, 0.01, 0.05]))
+    def set_learning_rate(self, rate: float) -> None:
+        """Sets the learning rate, twice in one of the two."""
+        for each in (self.trainer, self.trainer, self.other):
+            each.set_learning_rate(rate)
+
+    @rule(proportion=st.sampled_from([0.0, 0.1, 0.5]))
+    def set_dropout(self, proportion: float) -> None:
+        """Sets the proportion of dropout, twice in one of the two."""
+        for each in (self.trainer, self.trainer, self.other):
+            each.set_dropout(proportion)
+
+    @rule()
+    def store(self) -> None:
+        """Goes on from a checkpoint."""
+        with tempfile.TemporaryDirectory() as folder:
+            self.trainer.save(Path(folder, "checkpoint"))
+            self.trainer = Trainer.load(Path(folder, "checkpoint"))
+
+    @rule(number=st.integers(0, 7), test_mode=st.booleans())
+    def evaluate(self, number: int, test_mode: bool) -> None:
+        """Evaluates a minibatch."""
+        self.trainer.evaluate(minibatch(number), test_mode=test_mode)
+
+    @rule()
+    def look(self) -> None:
+        """Reads what a trainer shows."""
+        assert repr(self.trainer)
+        assert self.trainer.nnet.num_parameters
+
+    @rule(number=st.integers(0, 7))
+    def refuse(self, number: int) -> None:
+        """Offers an example that does not fit, and options that are out of range."""
+        with pytest.raises(Nnet3Error):
+            self.trainer.train_minibatch(minibatch(number, dim=5))
+        with pytest.raises(Nnet3Error):
+            self.trainer.set_learning_rate(-1.0)
+        with pytest.raises(Nnet3Error):
+            self.trainer.set_dropout(2.0)
+
+
+TrainerCalls.TestCase.settings = settings(stateful_step_count=15)
+TestTrainer = TrainerCalls.TestCase
