@@ -26,6 +26,8 @@ from nnet3_training import (
 )
 from nnet3_training.change.orthonormal import record_orthonormal_step
 from nnet3_training.change.update import limit_change
+from nnet3_training.evaluation import Evaluator
+from nnet3_training.latest_computers import MOST_COMPUTERS
 from nnet3_training.objectives import linear, quadratic
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
@@ -359,7 +361,19 @@ def test_computations_are_reused() -> None:
         trainer.train_minibatch(example(frames=frames))
 
     assert trainer.num_minibatches == 6
-    assert [len(request.inputs[0].indexes) // 2 for request in trainer._computers] == [5, 6]
+    requests = trainer._computers.requests
+    assert [len(request.inputs[0].indexes) // 2 for request in requests] == [5, 6]
+
+
+def test_computations_of_evaluations_are_few() -> None:
+    """An evaluation of examples of many shapes keeps the memory of the latest ones."""
+    evaluator = Evaluator(network())
+
+    for frames in range(5, 20):
+        evaluator.add(example(frames=frames))
+
+    assert evaluator.objectives["output"].minibatches == 15
+    assert len(evaluator._computers.requests) == MOST_COMPUTERS
 
 
 def test_batch_norm_forgets() -> None:

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.components import BatchNormComponent
-from nnet3_graph import ComputationRequest
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cuda.platform import Platform
 
 from nnet3_training.examples import DenseTargets, SparsePosteriors, TrainingExample
+from nnet3_training.latest_computers import MOST_COMPUTERS, LatestComputers
 from nnet3_training.objectives import (
     GivenObjective,
     Objective,
@@ -131,7 +131,7 @@ class Evaluator:
         self._objective = as_objective_function(objective, nnet)
         self._device_nnet = DeviceNnet(nnet, device=device, trainable=gradient)
         self._compiler = CachingCompiler(nnet)
-        self._computers: dict[ComputationRequest, NnetComputer] = {}
+        self._computers = LatestComputers(self._device_nnet, MOST_COMPUTERS)
 
     def __repr__(self) -> str:
         """The objective at each output so far."""
@@ -166,13 +166,13 @@ class Evaluator:
             for io in example.outputs
             if isinstance(io.supervision, DenseTargets | SparsePosteriors)
         }
-        outputs = self._computer(example).forward(
+        computer = self._computer(example)
+        outputs = computer.forward(
             {io.name: io.values for io in example.inputs},
             on_device=takes_device_arrays(self._objective) and not known,
         )
         found = objectives_at(self._objective, outputs, example)
         if self._wants_gradient:
-            computer = self._computer(example)
             computer.backward({name: each.derivative for name, each in found.items()})
             self.gradient += self._device_nnet.direction
         result = {}
@@ -190,7 +190,4 @@ class Evaluator:
         request = example.request(
             need_derivatives=self._wants_gradient, store_component_stats=self._component_stats
         )
-        if request not in self._computers:
-            computation = self._compiler.compile(request)
-            self._computers[request] = NnetComputer(self._device_nnet, computation)
-        return self._computers[request]
+        return self._computers.of(request, self._compiler.compile)

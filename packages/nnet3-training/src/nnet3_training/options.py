@@ -11,6 +11,8 @@ from nnet3_compiler import CompilerOptions
 from nnet3_optimizer import OptimizeOptions
 from nnet3_runtime_cuda import TrainingError
 
+from nnet3_training.latest_computers import MOST_COMPUTERS
+
 _LARGEST = float(np.finfo(np.float32).max)
 """Steps are computed in single precision, where larger numbers are infinite."""
 
@@ -114,7 +116,7 @@ class TrainerOptions:
     backstitch_training_interval: int = _integer(1, least=1)
     backstitch_phase: int = _integer(0, least=0)
     seed: int = _integer(0, least=0)
-    max_computations: int = _integer(8, least=1)
+    max_computations: int = _integer(MOST_COMPUTERS, least=1)
     compiler_options: CompilerOptions = attrs.field(factory=CompilerOptions)
     optimize_options: OptimizeOptions = attrs.field(factory=OptimizeOptions)
 

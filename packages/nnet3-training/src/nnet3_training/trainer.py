@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Self
 from nnet3_descriptors import Nnet, SerializationError, set_test_mode
 from nnet3_descriptors.editing import set_dropout_proportion, set_learning_rate
 from nnet3_descriptors.structure import NetworkFingerprint
-from nnet3_graph import ComputationRequest
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, TrainingError
 from nnet3_runtime_cuda.cuda.platform import Platform
@@ -23,6 +22,7 @@ from nnet3_training.change.update import LimitedChange, ParameterUpdate, limit_c
 from nnet3_training.checkpoint import Checkpoint, Progress
 from nnet3_training.evaluation import Evaluation, Evaluator
 from nnet3_training.examples import TrainingExample
+from nnet3_training.latest_computers import LatestComputers
 from nnet3_training.objectives import (
     GivenObjective,
     Objective,
@@ -144,14 +144,14 @@ class Trainer:
         )
         if trace is not None:
             self._device_nnet.check_traceable(trace)
-        self._trace = trace
         self._update = ParameterUpdate(self._device_nnet, momentum=self.options.momentum)
         self._orthonormal = OrthonormalConstraints(self._device_nnet)
         self._forgetting = self._device_nnet.tape()
         self._device_nnet.record_forgetting(self._forgetting, self.options.batchnorm_stats_scale)
         self._compiler = self._compiler_of(nnet)
-        # The latest is last. An OrderedDict would break if Ctrl-C came while it compares requests.
-        self._computers: dict[ComputationRequest, NnetComputer] = {}
+        self._computers = LatestComputers(
+            self._device_nnet, self.options.max_computations, trace=trace
+        )
 
     def _compiler_of(self, nnet: Nnet) -> CachingCompiler:
         return CachingCompiler(
@@ -429,14 +429,7 @@ class Trainer:
 
     def _computer(self, example: TrainingExample) -> NnetComputer:
         request = example.request(store_component_stats=self.options.store_component_stats)
-        computer = self._computers.pop(request, None)
-        if computer is None:
-            computation = self._compiler.compile(request)
-            if len(self._computers) >= self.options.max_computations:
-                del self._computers[next(iter(self._computers))]
-            computer = NnetComputer(self._device_nnet, computation, trace=self._trace)
-        self._computers[request] = computer
-        return computer
+        return self._computers.of(request, self._compiler.compile)
 
     def _forward_and_backward(
         self, computer: NnetComputer, example: TrainingExample, *, suffix: str = ""
