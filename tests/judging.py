@@ -402,8 +402,9 @@ def ill_conditioned(
     computation = case.optimized if is_lossy(case) else case.compiled
     exact = run_definition(case, computation, masks)
     if precision != BF16:
-        dtype = np.float32 if precision == FP32 else np.float64
-        others = [run_definition(case, computation, masks, dtype)]
+        dtype, others = np.float64, []
+        if precision == FP32:
+            dtype, others = np.float32, [run_definition(case, computation, masks, np.float32)]
         rounding = _Rounding(case.seed, dtype, LOSSY_ERRORS if is_lossy(case) else 1.0)
         changes = LOSSY_CHANGES if is_lossy(case) else CHANGES
         try:
