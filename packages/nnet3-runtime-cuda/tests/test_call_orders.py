@@ -271,6 +271,10 @@ class ComputerCalls(RuleBasedStateMachine):
             for kind, computation in computations.items()
         }
         self.rng = np.random.default_rng(1)
+        self.judges: dict[str, NnetComputer] = {}
+        self.is_lost: dict[str, bool] = {}
+        self.num_runs: dict[str, int] = {}
+        self.awaits_backward = False
         self.renew(self.computers)
 
     def teardown(self) -> None:
@@ -295,11 +299,6 @@ class ComputerCalls(RuleBasedStateMachine):
 
     def renew(self, kinds: Collection[str]) -> None:
         """New computers, with nothing behind them, take over the judging of some computations."""
-        if not hasattr(self, "judges"):
-            self.judges: dict[str, NnetComputer] = {}
-            self.is_lost: dict[str, bool] = {}
-            self.num_runs: dict[str, int] = {}
-            self.awaits_backward = False
         nnet, computations = self.device_nnet.current(), recurrent()[1]
         for kind in kinds:
             judge = DeviceNnet(nnet, trainable=self.trainable, threads=self.threads)
