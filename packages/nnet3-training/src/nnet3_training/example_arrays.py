@@ -70,7 +70,7 @@ def whole_numbers(
         ExampleError: they are something else.
     """
     array = array_of(values, what)
-    if array.dtype == dtype:  # as in files: a stream of examples has no time for limits
+    if array.dtype == dtype:  # nothing to check; arrays from files have this type
         return array
     if array.size and array.dtype.kind not in "iu":  # an empty list is an array of floats
         raise ExampleError(f"expected {what}, integers, found {array.dtype}")
