@@ -23,7 +23,7 @@ from judged_cases import LOSSLESS, WHOLE, Case, parameter_names
 from limited_times import limited_times
 from nnet3_compiler import NnetComputation, compile_computation
 from nnet3_descriptors import Component, Nnet
-from nnet3_descriptors.components import ComponentProperties
+from nnet3_descriptors.components import ComponentProperties, NormalizeComponent
 from nnet3_graph import ComputationRequest
 from nnet3_optimizer import check_computation, optimize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, ParallelComputer, check_plan, make_plan
@@ -441,7 +441,10 @@ class _Rounding:
         changed = copy.copy(exact)
 
         def backward(call: Call) -> np.ndarray:
-            return self._changed(exact.backward(call), exact.backward(self._with_signs(call)))
+            terms = exact.backward(self._with_signs(call))
+            if isinstance(component, NormalizeComponent):
+                terms = np.maximum(np.abs(terms), _terms_of_normalization(component, call))
+            return self._changed(exact.backward(call), terms)
 
         def gradient(call: Call) -> Results:
             terms = exact.gradient(self._with_signs(call))
@@ -467,6 +470,18 @@ class _Rounding:
         error = self._eps * np.maximum(np.abs(values), np.abs(terms))
         changed: np.ndarray = values + error * self._rng.uniform(-0.5, 0.5, values.shape)
         return changed
+
+
+def _terms_of_normalization(component: NormalizeComponent, call: Call) -> np.ndarray:
+    """The size of dy / r in dx = (dy - y (y . dy) / (D target_rms^2)) / r.
+
+    In a row whose x has one value other than zero, both terms cancel whatever the signs of dy.
+    """
+    x = call.x.reshape(-1, component.block_dim)
+    dy = call.dy.reshape(len(x), -1)[:, : component.block_dim]
+    rms = np.sqrt((x**2).mean(axis=1, keepdims=True))
+    terms: np.ndarray = np.abs(dy) / np.maximum(rms / component.target_rms, 2.0**-33)
+    return terms.reshape(call.x.shape)
 
 
 def _with_rounded_parameters(case: Case) -> Case:
