@@ -23,7 +23,7 @@ from judged_cases import LOSSLESS, WHOLE, Case, parameter_names
 from limited_times import limited_times
 from nnet3_compiler import NnetComputation, compile_computation
 from nnet3_descriptors import Component, Nnet
-from nnet3_descriptors.components import ComponentProperties, NormalizeComponent
+from nnet3_descriptors.components import ComponentProperties
 from nnet3_graph import ComputationRequest
 from nnet3_optimizer import check_computation, optimize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, ParallelComputer, check_plan, make_plan
@@ -37,6 +37,7 @@ from nnet3_runtime_cuda.kernels.elementwise.masks import (
 )
 from nnet3_runtime_reference import Draws, Formula, ReferenceComputer, commands, formula_of
 from nnet3_runtime_reference.formulas import Call, composite
+from nnet3_runtime_reference.formulas.rowwise.normalize import Normalize
 from other_requests import results_of_other_requests
 from small_thresholds import thresholds
 
@@ -442,8 +443,8 @@ class _Rounding:
 
         def backward(call: Call) -> np.ndarray:
             terms = exact.backward(self._with_signs(call))
-            if isinstance(component, NormalizeComponent):
-                terms = np.maximum(np.abs(terms), _terms_of_normalization(component, call))
+            if isinstance(exact, Normalize):
+                terms = np.maximum(np.abs(terms), _terms_of_normalization(exact, call))
             return self._changed(exact.backward(call), terms)
 
         def gradient(call: Call) -> Results:
@@ -472,15 +473,14 @@ class _Rounding:
         return changed
 
 
-def _terms_of_normalization(component: NormalizeComponent, call: Call) -> np.ndarray:
-    """The size of dy / r in dx = (dy - y (y . dy) / (D target_rms^2)) / r.
+def _terms_of_normalization(exact: Normalize, call: Call) -> np.ndarray:
+    """The size of the first term of dx = dy / r - y (y . dy) / (D target_rms^2 r).
 
     In a row whose x has one value other than zero, both terms cancel whatever the signs of dy.
     """
-    x = call.x.reshape(-1, component.block_dim)
-    dy = call.dy.reshape(len(x), -1)[:, : component.block_dim]
-    rms = np.sqrt((x**2).mean(axis=1, keepdims=True))
-    terms: np.ndarray = np.abs(dy) / np.maximum(rms / component.target_rms, 2.0**-33)
+    x, square = exact.ratios(call)
+    dy = call.dy.reshape(len(x), -1)[:, : x.shape[1]]
+    terms: np.ndarray = np.abs(dy) / np.sqrt(square)
     return terms.reshape(call.x.shape)
 
 

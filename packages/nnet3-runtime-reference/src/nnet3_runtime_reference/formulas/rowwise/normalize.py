@@ -24,7 +24,7 @@ class Normalize(Formula):
     without the second term if r has its least value; the logarithm adds x / (x . x) times its dy.
     """
 
-    def _ratios(self, call: Call) -> tuple[Array, Array]:
+    def ratios(self, call: Call) -> tuple[Array, Array]:
         """Returns x as (rows of blocks, D), and r^2, (rows of blocks, 1)."""
         c = call.component
         x = call.x.reshape(-1, c.block_dim)
@@ -34,7 +34,7 @@ class Normalize(Formula):
     def forward(self, call: Call) -> Array:
         """Returns the blocks of y, each with its logarithm if that is wanted."""
         c = call.component
-        x, square = self._ratios(call)
+        x, square = self.ratios(call)
         y = x / np.sqrt(square)
         if c.add_log_stddev:
             y = np.concatenate([y, np.log(c.target_rms) + 0.5 * np.log(square)], axis=1)
@@ -43,7 +43,7 @@ class Normalize(Formula):
     def backward(self, call: Call) -> Array:
         """Returns dx."""
         c = call.component
-        x, square = self._ratios(call)
+        x, square = self.ratios(call)
         dy = call.dy.reshape(len(x), -1)
         dy, d_log = dy[:, : c.block_dim], dy[:, c.block_dim :]
         y = x / np.sqrt(square)
