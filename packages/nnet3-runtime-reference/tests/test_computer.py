@@ -149,6 +149,25 @@ def test_statistics_of_several_runs() -> None:
     np.testing.assert_allclose(again.nnet.component("tanh").value_avg, weighted / 32, rtol=1e-5)
 
 
+def test_statistics_are_not_rounded_between_runs() -> None:
+    """A unit that is active in 19 of 20 rows is not above 0.95, however they were counted."""
+    nnet = network("""
+        input-node name=input dim=1
+        component name=relu type=RectifiedLinearComponent dim=1 self-repair-scale=0.1
+        component-node name=relu component=relu input=input
+        output-node name=output input=relu
+    """)
+    program = compile_computation(nnet, request(range(1), range(1), sequences=1))
+    computer = ReferenceComputer(nnet, program, draws=Always())
+    derivatives = []
+    for row in range(20):  # averages in single precision would end at 0.95000005
+        computer.forward({"input": [[-1.0 if row == 18 else 1.0]]})
+        derivatives.append(computer.backward({"output": [[1.0]]})["input"].item())
+
+    assert all(derivative < 1.0 for derivative in derivatives[:18])
+    assert derivatives[19] == 1.0
+
+
 def looped() -> tuple[Nnet, NnetComputation]:
     """A loop over chunks of three frames, for two sequences."""
     nnet = network(RECURRENT)

@@ -127,6 +127,7 @@ def _call(state: State, c: Any, **operands: int) -> Call:
 
     return Call(
         component=component,
+        statistics=state.statistics[c.component],
         name=state.nnet.component_names[c.component],
         x=given(x, rows_in, component.input_dim),
         y=given(y, rows_out, component.output_dim),
@@ -195,6 +196,7 @@ def _set_input_derivative(c: Backprop | BackpropNoModelUpdate, call: Call, state
 def _change(state: State, component: int, changes: Mapping[str, Any]) -> None:
     """Gives a component other statistics."""
     if changes:
+        state.statistics[component].update(changes)
         state.components[component] = state.components[component].replace(**changes)
 
 

@@ -22,6 +22,8 @@ class State:
         dtype: The precision of all arithmetic.
         draws: Source of masks and decisions.
         components: The components, with the statistics that were stored so far.
+        statistics: For each component by number, the same statistics by the names of fields, not
+            rounded to the single precision of its arrays.
         gradients: For each component by number, the plain gradient of each of its parameters.
         matrices: The matrices.
         memos: The memos that Propagate commands have made, by number.
@@ -38,6 +40,7 @@ class State:
         self.dtype = dtype
         self.draws = draws
         self.components: list[Component] = list(nnet.components)
+        self.statistics: list[dict[str, Any]] = [{} for _ in nnet.components]
         self.forget_matrices()
         self.forget_gradients()
         self.exchange({})

@@ -22,6 +22,8 @@ class Call:
 
     Attributes:
         component: The component, with its parameters and the statistics stored so far.
+        statistics: The statistics stored by this computer, not rounded to single precision as those
+            of the component are, by the names of fields.
         name: Its name in the network.
         x: (rows_in, input_dim), the value at the input.
         y: (rows_out, output_dim), the value at the output; not given to forward.
@@ -39,6 +41,7 @@ class Call:
     """
 
     component: Any
+    statistics: Mapping[str, Any] = attrs.field(factory=dict)
     name: str
     x: Array
     y: Array
@@ -54,7 +57,8 @@ class Call:
 
     def parameter(self, name: str) -> Array:
         """Returns an array of the component, by the name of its field, in `dtype`."""
-        return np.array(getattr(self.component, name), dtype=self.dtype)
+        values = self.statistics.get(name, getattr(self.component, name))
+        return np.array(values, dtype=self.dtype)
 
     def zeros_in(self) -> Array:
         """Returns zeros in the shape of the input."""

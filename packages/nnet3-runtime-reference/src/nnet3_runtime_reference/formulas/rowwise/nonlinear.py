@@ -112,7 +112,7 @@ class Saturating(Nonlinear):
         if not self.can_repair(call) or not call.chance(REPAIR_PROBABILITY):
             return None
         threshold = _threshold(c.self_repair_lower_threshold, self.DEFAULT_THRESHOLD)
-        return (np.float32(c.deriv_avg) < threshold).astype(call.dtype)
+        return (call.parameter("deriv_avg").astype(np.float32) < threshold).astype(call.dtype)
 
     def centred(self, y: Array) -> Array:
         """Returns y, shifted and scaled to the range from -1 to 1."""
