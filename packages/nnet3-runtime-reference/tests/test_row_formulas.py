@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import attrs
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from formula_calls import (
     assert_input_derivative,
     simple,
 )
+from nnet3_runtime_reference.formulas.rowwise.nonlinear import sigmoid
 
 ROWS = 6
 
@@ -462,3 +465,16 @@ def test_no_thresholds() -> None:
     dy = 1e6 * setting.random_dy(np.random.default_rng(0))
 
     np.testing.assert_array_equal(setting.backpropagated(np.zeros((ROWS, 3)), dy).dx, dy)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-6), (np.float64, 1e-15)])
+def test_sigmoid_of_any_size(dtype: type[np.floating], tolerance: float) -> None:
+    """A gate that is nearly closed has all digits, and none overflows."""
+    x = np.array([-1e4, -80.0, -35.0, -1.0, 0.0, 1.0, 80.0, 1e4], dtype=dtype)
+    wanted = [0.0, *(math.exp(-a) / (1 + math.exp(-a)) for a in (80.0, 35.0, 1.0))]
+    wanted += [0.5, 1 / (1 + math.exp(-1.0)), 1.0, 1.0]
+
+    values = sigmoid(x)
+
+    assert values.dtype == dtype
+    np.testing.assert_allclose(values, wanted, rtol=tolerance)

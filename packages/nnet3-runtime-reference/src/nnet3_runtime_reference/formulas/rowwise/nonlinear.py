@@ -141,6 +141,13 @@ def _threshold(value: float, default: float) -> np.float32:
     return np.float32(default if value == UNSET_THRESHOLD else value)
 
 
+def sigmoid(x: Array) -> Array:
+    """Returns 1 / (1 + exp(-x)), without overflow, and with all digits where it is nearly 0."""
+    power = np.exp(-np.abs(x))
+    value: Array = np.where(x < 0, power, 1.0) / (1.0 + power)
+    return value
+
+
 @formula(SigmoidComponent)
 class Sigmoid(Saturating):
     """y = 1 / (1 + exp(-x)).
@@ -152,8 +159,8 @@ class Sigmoid(Saturating):
     DEFAULT_THRESHOLD = 0.05
 
     def forward(self, call: Call) -> Array:
-        """Returns the sigmoid, without overflow for large negative x."""
-        return 0.5 * (1.0 + np.tanh(0.5 * call.x))
+        """Returns the sigmoid."""
+        return sigmoid(call.x)
 
     def slope(self, y: Array) -> Array:
         """Returns y (1 - y)."""

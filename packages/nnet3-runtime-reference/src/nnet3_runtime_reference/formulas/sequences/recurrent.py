@@ -19,13 +19,9 @@ from nnet3_descriptors.components import (
 
 from nnet3_runtime_reference.draws import Array
 from nnet3_runtime_reference.formulas.formula import Call, Formula, formula
+from nnet3_runtime_reference.formulas.rowwise.nonlinear import sigmoid
 
 _REPAIR_PROBABILITY = 0.5  # GRUs: part of the minibatches; the strength is divided by it
-
-
-def _sigmoid(x: Array) -> Array:
-    value: Array = 0.5 * (1.0 + np.tanh(0.5 * x))  # does not overflow
-    return value
 
 
 @attrs.frozen(eq=False)
@@ -62,9 +58,9 @@ class _Lstm:
         )
         s_i, s_f, s_o = np.split(scales, 3, axis=1)
         w_ic, w_fc, w_oc = call.parameter("params")
-        i, f, g = _sigmoid(a_i + w_ic * c_prev), _sigmoid(a_f + w_fc * c_prev), np.tanh(a_g)
+        i, f, g = sigmoid(a_i + w_ic * c_prev), sigmoid(a_f + w_fc * c_prev), np.tanh(a_g)
         c = s_f * f * c_prev + s_i * i * g
-        o = _sigmoid(a_o + w_oc * c)
+        o = sigmoid(a_o + w_oc * c)
         return cls(c_prev, i, f, g, o, c, np.tanh(c), (s_i, s_f, s_o))
 
     @property
