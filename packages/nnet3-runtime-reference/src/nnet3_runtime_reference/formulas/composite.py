@@ -80,7 +80,9 @@ def _forward(call: Call) -> list[Call]:
     x = call.x
     for number, part in enumerate(call.component.components):
         f, name = formula_of(part), f"{call.name}.{number}"
-        this = attrs.evolve(call, component=part, name=name, x=x, memo=None, decision=None)
+        this = attrs.evolve(
+            call, component=part, statistics={}, name=name, x=x, memo=None, decision=None
+        )
         this = attrs.evolve(this, memo=f.memo(this))
         this = attrs.evolve(this, y=f.forward(this))
         calls.append(this)
