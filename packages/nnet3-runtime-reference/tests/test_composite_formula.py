@@ -102,6 +102,16 @@ def test_statistics_decide_on_repair() -> None:
     np.testing.assert_allclose(dx, np.full((5, 2), [-0.5 * np.tanh(9.0), 0.0]), atol=1e-12)
 
 
+def test_statistics_are_not_rounded_between_pieces() -> None:
+    """A unit that is active in 19 of 20 pieces is not above 0.95, so the last row is unchanged."""
+    relu = "type=RectifiedLinearComponent dim=1 self-repair-scale=0.1"
+    x = np.where(np.arange(20) == 18, -1.0, 1.0)[:, None]
+
+    dx = composite(relu, max_rows=1, rows=20, decision=True).backpropagated(x, np.ones((20, 1))).dx
+    assert (dx[:18] < 1.0).all()
+    assert dx[19] == 1.0  # averages in single precision would end at 0.95000005
+
+
 @pytest.mark.parametrize(
     ("max_rows", "expected"), [(1, [0, 0, 0, 0]), (2, [-1, 1, -1, 1]), (3, [-1, 0, 1, 0])]
 )

@@ -149,11 +149,13 @@ def test_statistics_of_several_runs() -> None:
     np.testing.assert_allclose(again.nnet.component("tanh").value_avg, weighted / 32, rtol=1e-5)
 
 
-def test_statistics_are_not_rounded_between_runs() -> None:
+@pytest.mark.parametrize("kind", ["{}", "type=CompositeComponent num-components=1 component1='{}'"])
+def test_statistics_are_not_rounded_between_runs(kind: str) -> None:
     """A unit that is active in 19 of 20 rows is not above 0.95, however they were counted."""
-    nnet = network("""
+    relu = kind.format("type=RectifiedLinearComponent dim=1 self-repair-scale=0.1")
+    nnet = network(f"""
         input-node name=input dim=1
-        component name=relu type=RectifiedLinearComponent dim=1 self-repair-scale=0.1
+        component name=relu {relu}
         component-node name=relu component=relu input=input
         output-node name=output input=relu
     """)

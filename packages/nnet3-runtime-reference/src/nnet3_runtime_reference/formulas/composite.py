@@ -80,9 +80,8 @@ def _forward(call: Call) -> list[Call]:
     x = call.x
     for number, part in enumerate(call.component.components):
         f, name = formula_of(part), f"{call.name}.{number}"
-        this = attrs.evolve(
-            call, component=part, statistics={}, name=name, x=x, memo=None, decision=None
-        )
+        this = attrs.evolve(call, component=part, name=name, x=x, memo=None, decision=None)
+        this = attrs.evolve(this, statistics=_statistics_of_part(call, number))
         this = attrs.evolve(this, memo=f.memo(this))
         this = attrs.evolve(this, y=f.forward(this))
         calls.append(this)
@@ -90,13 +89,20 @@ def _forward(call: Call) -> list[Call]:
     return calls
 
 
+def _statistics_of_part(call: Call, number: int) -> dict[str, Any]:
+    prefix, all_parts = f"{number}.", call.statistics
+    return {
+        name.removeprefix(prefix): all_parts[name] for name in all_parts if name.startswith(prefix)
+    }
+
+
 def _backward(call: Call) -> list[_Run]:
     """Runs all pieces backward; each piece sees the statistics of the piece before."""
     runs = []
-    component = call.component
+    changed: dict[str, Any] = {}
     for piece in _pieces(call):
-        runs.append(_backward_of_piece(attrs.evolve(piece, component=component)))
-        component = component.replace(**runs[-1].statistics)
+        runs.append(_backward_of_piece(piece.with_statistics(changed)))
+        changed |= runs[-1].statistics
     return runs
 
 
@@ -109,7 +115,7 @@ def _backward_of_piece(call: Call) -> _Run:
         changed: dict[str, Any] = {}
         if call.updates and this.has(ComponentProperties.STORES_STATS):
             changed |= f.statistics(this)
-            this = attrs.evolve(this, component=this.component.replace(**changed))
+            this = this.with_statistics(changed)
         if call.updates:
             this = attrs.evolve(this, decision=f.decide(this))
         dx = f.backward(this)

@@ -60,6 +60,11 @@ class Call:
         values = self.statistics.get(name, getattr(self.component, name))
         return np.array(values, dtype=self.dtype)
 
+    def with_statistics(self, changed: Mapping[str, Any]) -> Call:
+        """Returns the call of the same component with other values of some statistics."""
+        component = self.component.replace(**changed)
+        return attrs.evolve(self, component=component, statistics={**self.statistics, **changed})
+
     def zeros_in(self) -> Array:
         """Returns zeros in the shape of the input."""
         return np.zeros((self.rows_in, self.component.input_dim), dtype=self.dtype)
