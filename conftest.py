@@ -1,7 +1,7 @@
 """What all tests share.
 
 Properties are tried with a hundred examples, or so many times a hundred as a test says; with
-`--hypothesis-profile=few` with a fifth of them.
+`--hypothesis-profile=few` with a fifth of them. A test that says at most 20 keeps to that.
 """
 
 from hypothesis import HealthCheck, settings

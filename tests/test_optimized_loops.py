@@ -249,7 +249,7 @@ def networks(draw: st.DrawFn) -> Nnet:
     return layered(layers, output=f"Failover({name}, input)")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(nnet=networks(), factor=st.integers(1, 3), is_optimized=st.booleans())
 def test_random_terms_that_wait(nnet: Nnet, factor: int, is_optimized: bool) -> None:
     """Networks whose layers wait for others give the outputs of their segments, round by round."""

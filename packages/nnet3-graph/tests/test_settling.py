@@ -1,5 +1,7 @@
 """unsettled_node: whether all later chunks of an endless input are computed alike."""
 
+import itertools
+
 import numpy as np
 import pytest
 from graph_strategies import networks
@@ -35,20 +37,19 @@ def chunk_request(nnet: Nnet, number: int, size: int, before: int = 0, ahead: in
     )
 
 
-def chunk_graphs(nnet: Nnet, count: int, size: int, before: int = 0, ahead: int = 0):
-    """The requests and the graphs of the first chunks."""
-    chunks, graphs = [], []
-    for number in range(count):
-        chunks.append(chunk_request(nnet, number, size, before, ahead))
-        previous = graphs[-1] if graphs else None
-        graphs.append(build_computation_graph(nnet, chunks[-1], previous))
-    return chunks, graphs
+def endless_chunks(nnet: Nnet, size: int, before: int = 0, ahead: int = 0):
+    """Yields the request and the graph of one chunk after the other."""
+    graph = None
+    for number in itertools.count():
+        chunk = chunk_request(nnet, number, size, before, ahead)
+        graph = build_computation_graph(nnet, chunk, graph)
+        yield chunk, graph
 
 
-def first_settled(chunks, graphs, size: int) -> int | None:
-    """The first settled chunk."""
-    for number in range(1, len(chunks)):
-        if unsettled_node(chunks[number], graphs[number], size) is None:
+def first_settled(chunks, size: int) -> int | None:
+    """The number of the first settled chunk."""
+    for number, (chunk, graph) in enumerate(chunks):
+        if number > 0 and unsettled_node(chunk, graph, size) is None:
             return number
     return None
 
@@ -115,9 +116,9 @@ IN_TURNS = (
 def test_first_settled_chunk(layers: list[str], before: int, settled: int | None) -> None:
     """Chunks settle once each row that they might read can be computed, and is."""
     nnet = network(*layers)
-    chunks, graphs = chunk_graphs(nnet, 40, nnet.modulus, before)
+    chunks = itertools.islice(endless_chunks(nnet, nnet.modulus, before), 40)
 
-    assert first_settled(chunks, graphs, nnet.modulus) == settled
+    assert first_settled(chunks, nnet.modulus) == settled
 
 
 def test_component_with_optional_context() -> None:
@@ -130,9 +131,7 @@ def test_component_with_optional_context() -> None:
         "component-node name=a component=a input=input\n"
         "output-node name=output input=a\n"
     )
-    chunks, graphs = chunk_graphs(nnet, 20, 1)
-
-    assert first_settled(chunks, graphs, 1) == 12
+    assert first_settled(itertools.islice(endless_chunks(nnet, 1), 20), 1) == 12
 
 
 def test_sequence_that_is_new() -> None:
@@ -169,21 +168,23 @@ def looped(draw: st.DrawFn) -> tuple[Nnet, int, int, int]:
     return nnet, size, draw(st.integers(0, 5)), draw(st.integers(0, 5))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=4 * settings.default.max_examples // 5)
 @given(example=looped())
 def test_all_chunks_after_a_settled_one_are_like_it(example) -> None:
     """Each later chunk reads the same rows, with times counted from the chunk."""
     nnet, size, before, ahead = example
+    endless = endless_chunks(nnet, size, before, ahead)
     try:
-        chunks, graphs = chunk_graphs(nnet, LOOKED_AT, size, before, ahead)
+        chunks = list(itertools.islice(endless, LOOKED_AT))
     except (NotComputableError, UnboundedComputationError):
         assume(False)
-    settled = first_settled(chunks, graphs, size)
+    settled = first_settled(chunks, size)
     assume(settled is not None)
-    _, graphs = chunk_graphs(nnet, 2 * LOOKED_AT, size, before, ahead)
+    chunks += itertools.islice(endless, LOOKED_AT)
     first, *later = (
-        without_fixed(reads(graphs[number], number, size), nnet)
-        for number in range(settled, len(graphs))
+        without_fixed(reads(graph, number, size), nnet)
+        for number, (_, graph) in enumerate(chunks)
+        if number >= settled
     )
 
     assert all(each == first for each in later)

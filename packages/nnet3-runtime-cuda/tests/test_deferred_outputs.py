@@ -72,7 +72,7 @@ def test_columns_outside_of_the_recurrence(*, derivatives: bool) -> None:
     rows_at_once=st.integers(1, 100),
     fewest=st.integers(1, 3),
 )
-@settings(max_examples=50)
+@settings(max_examples=settings.default.max_examples // 2)
 def test_values_are_the_same(
     columns: tuple[int, int], delay: int, start: int, rows_at_once: int, fewest: int
 ) -> None:

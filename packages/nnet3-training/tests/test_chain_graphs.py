@@ -32,7 +32,7 @@ from nnet3_training.chain.graphs.context import in_context
 from nnet3_training.hmm.tree import ContextDependency, Leaf
 
 LONGEST = 4
-FEW = settings(max_examples=40, deadline=None)
+FEW = settings(max_examples=2 * settings.default.max_examples // 5)
 
 
 def accepted(graph: Graph, longest: int = LONGEST) -> dict[tuple[int, ...], float]:

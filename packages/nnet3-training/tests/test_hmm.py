@@ -57,7 +57,7 @@ def answer(node: EventMap | None, event: dict[int, int]) -> int | None:
     return answer(node.yes if event[node.key] in node.yes_values else node.no, event)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples // 5)
 @given(TREES, st.tuples(*[st.integers(0, 5)] * 3), st.integers(0, 3))
 def test_answers_of_trees(tree: ContextDependency, window: tuple[int, ...], state: int) -> None:
     """A tree answers by its nodes; if it has no answer, an error names the phones."""
@@ -75,7 +75,7 @@ def test_answers_of_trees(tree: ContextDependency, window: tuple[int, ...], stat
 def test_trees_are_read_as_they_were_written(binary: bool, tmp_path: Path) -> None:
     """Each kind of node, and a missing branch, is written and read as binary and text."""
 
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=settings.default.max_examples // 4)
     @given(TREES)
     def check(tree: ContextDependency) -> None:
         write_tree(tree, tmp_path / "tree", binary=binary)

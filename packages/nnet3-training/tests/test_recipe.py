@@ -116,7 +116,7 @@ def final_bytes(run: TrainingRun) -> bytes:
 # ---- the schedule ----
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=3 * settings.default.max_examples // 5)
 @given(
     epochs=st.floats(0.1, 20),
     first=st.integers(1, 6),
