@@ -104,16 +104,18 @@ def find_repetition(
     boundaries = _Boundaries.of(computation, shift)
     seen = len(ends) - unseen
     for first in range(begin, seen):
-        for second in range(first + unit, (seen + first + 1) // 2, unit):
+        for second in range(first + unit, seen, unit):
             partners = boundaries.identified(first, second)
             if partners is None:
                 continue
-            length = second - first
-            body, following = (
-                computation.command_table[ends[start] + 1 : ends[start + length] + 1]
+            alike = max(second - first, boundaries.num_readers(first, second, partners))
+            if second + alike >= len(ends):
+                continue
+            after_first, after_second = (
+                computation.command_table[ends[start] + 1 : ends[start + alike] + 1]
                 for start in (first, second)
             )
-            if _do_the_same(computation, body, following, partners):
+            if _do_the_same(computation, after_first, after_second, partners):
                 return Repetition(first=first, second=second, partners=partners)
     return None
 
@@ -126,11 +128,13 @@ class _Boundaries:
         computation: The computation.
         shift: The distance in time from one segment to the next.
         alive: For each segment the matrices that are used before its end and after it.
+        last_readers: (M,), for each matrix the last segment that uses it.
     """
 
     computation: NnetComputation
     shift: int
     alive: tuple[tuple[int, ...], ...]
+    last_readers: NDArray[np.int64]
 
     @classmethod
     def of(cls, computation: NnetComputation, shift: int) -> _Boundaries:
@@ -143,6 +147,7 @@ class _Boundaries:
                 tuple(np.flatnonzero((use.first < end) & (use.last > end)).tolist())
                 for end in computation.segment_ends
             ),
+            last_readers=np.searchsorted(computation.segment_ends, use.last),
         )
 
     def identified(self, first: int, second: int) -> list[tuple[int, int]] | None:
@@ -166,6 +171,16 @@ class _Boundaries:
         if stays != {matrix for kind, matrix in after.items() if kind not in before}:
             return None
         return [(matrix, after.get(kind, matrix)) for kind, matrix in before.items()]
+
+    def num_readers(self, first: int, second: int, partners: list[tuple[int, int]]) -> int:
+        """Returns how many segments after one, or after another, use matrices of its state.
+
+        A pass may put a value into other columns of a matrix than in the segment before. Such
+        states look alike until the last of these segments.
+        """
+        moving = np.array([pair for pair in partners if pair[0] != pair[1]], np.int64)
+        last = self.last_readers[moving.reshape(-1, 2)]
+        return int((last - [first, second]).max(initial=0))
 
     def _kind(self, matrix: int, segment: int) -> tuple[object, ...]:
         """Returns a key that tells matrices apart, with times counted from the segment."""

@@ -28,7 +28,7 @@ from nnet3_compiler.looped.steady import Steadiness, find_steadiness
 
 FIRST_NUM_SEGMENTS = 5
 """The smallest number of segments that is tried."""
-MAX_NUM_SEGMENTS = 100
+MAX_NUM_SEGMENTS = 200
 
 
 def compile_looped(
@@ -78,7 +78,7 @@ def _loop_of(
     Passes put rows of several kinds into one matrix, also rows that no segment reads before much
     later. So they can hide that a state still grows, and the state repeats before they run, too.
     """
-    begin, unseen = max(steady.first - 1, 0), steady.reach
+    begin, unseen = max(steady.first - 1, 0), steady.memory
     tight = with_tight_lifetimes(computation)
     if optimize is None:
         return close_loop(tight, shift, begin=begin, unseen=unseen)
@@ -109,8 +109,8 @@ def steadiness_of(nnet: Nnet, requests: Sequence[ComputationRequest]) -> Steadin
         raise _too_far(f"a node reads {furthest} frames away", reach, shift)
     steady = find_steadiness(nnet, requests, shift, MAX_NUM_SEGMENTS)
     if _first_number(steady) > MAX_NUM_SEGMENTS:
-        furthest = max(steady.first, steady.reach)
-        raise _too_far(f"a node waits for others for {furthest * shift} frames", furthest, shift)
+        frames = steady.memory * shift
+        raise _too_far(f"a node waits for others for {frames} frames", steady.memory, shift)
     return steady
 
 
@@ -133,7 +133,7 @@ def numbers_of_segments(steady: Steadiness) -> Iterator[int]:
 def _first_number(steady: Steadiness) -> int:
     """Returns the first number of segments to try.
 
-    All segments that repeat are computed alike, and all rows are known that further ones read of
-    them. Before, the state fills.
+    Before the segments that repeat, the state fills. After them come as many as their state may
+    last, and then those that nothing reads, which passes may therefore change.
     """
-    return max(max(steady.first, steady.reach) + steady.reach + 3, FIRST_NUM_SEGMENTS)
+    return max(2 * steady.memory + steady.reach + 2, FIRST_NUM_SEGMENTS)

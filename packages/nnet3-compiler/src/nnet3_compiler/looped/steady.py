@@ -39,6 +39,11 @@ class Steadiness:
     first: int
     reach: int
 
+    @property
+    def memory(self) -> int:
+        """The number of chunks that a row may last, directly or in rows that wait for it."""
+        return max(self.first, self.reach)
+
 
 def find_steadiness(
     nnet: Nnet, requests: Sequence[ComputationRequest], shift: int, max_chunks: int
