@@ -294,6 +294,19 @@ def _offsets(rng: Random) -> str:
     return ",".join(map(str, sorted(chosen)))
 
 
+def add_late_term(writer: NetworkWriter) -> Source:
+    """An affine component on a source twice, once with a term that takes part some chunks later."""
+    rng, source = writer.rng, writer.source(writer.width())
+    near, later = source.text, rng.choice([source, writer.source(source.dim)])
+    far = f"Offset({later.text}, -{rng.choice([2, 4, 6, 8, 12])})"
+    term = rng.choice([f"Sum({near}, IfDefined({far}))", f"Failover({far}, {near})"])
+    parts = [term, near] if rng.randrange(4) else [near, term]
+    kind = rng.choice(["Affine", "Linear", "NaturalGradientAffine"])
+    options = f"input-dim={2 * source.dim} output-dim={writer.width()}"
+    writer.kinds.add("late term")
+    return writer.layer(kind, options, f"Append({', '.join(parts)})")
+
+
 def add_tdnn(writer: NetworkWriter) -> Source:
     """A component that splices several times itself."""
     rng, dim = writer.rng, writer.width()
@@ -488,6 +501,7 @@ LAYERS: dict[str, Callable[[NetworkWriter], Source]] = {
     "attention": add_attention,
     "convolution": add_convolution,
     "distribution": add_distribution,
+    "late-term": add_late_term,
     "lstm": add_lstm,
     "projected-recurrence": add_projected_recurrence,
     "recurrence": add_recurrence,
@@ -503,10 +517,13 @@ RECURRENT = ("affine-recurrence", "projected-recurrence")
 
 OFTEN = ("rows",) * 10 + ("affine", *RECURRENT, "splice", "tdnn", "convolution")
 
-OFTEN_LOOPED = RECURRENT * 4 + ("affine-recurrence",) * 4 + ("lstm",) * 3 + OFTEN[5:]
-"""The kinds of layers with a recurrence."""
+OFTEN_LOOPED = (
+    RECURRENT * 4 + ("affine-recurrence",) * 4 + ("late-term",) * 4 + ("lstm",) * 3 + OFTEN[5:]
+)
+"""The kinds of layers with a recurrence, and with terms that the first chunks lack."""
 
 NOT_LOOPED = ("distribution",)
+LOOPED = ("late-term",)
 
 
 def write_network(rng: Random, *, is_looped: bool = False, has_x: bool = False) -> NetworkWriter:
@@ -527,7 +544,7 @@ def write_network(rng: Random, *, is_looped: bool = False, has_x: bool = False) 
             writer.kinds.add("i-vector")
         else:
             writer.add_input("side")
-    kinds = sorted({*LAYERS} - {*NOT_LOOPED} if is_looped else LAYERS)
+    kinds = sorted({*LAYERS} - {*(NOT_LOOPED if is_looped else LOOPED)})
     for _ in range(rng.randint(1, MOST_LAYERS)):
         kind = rng.choice([*kinds, *(OFTEN_LOOPED if is_looped else OFTEN)])
         writer.sources.append(LAYERS[kind](writer))

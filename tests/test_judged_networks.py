@@ -98,6 +98,7 @@ def test_the_networks_are_of_all_kinds() -> None:
     drawn = {
         "frozen",
         "i-vector",
+        "late term",
         "one column",
         "range",
         "recurrence",
