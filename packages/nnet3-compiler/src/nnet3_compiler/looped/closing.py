@@ -104,7 +104,7 @@ def find_repetition(
     boundaries = _Boundaries.of(computation, shift)
     seen = len(ends) - unseen
     for first in range(begin, seen):
-        for second in range(first + unit, seen, unit):
+        for second in range(first + unit, (seen + first + 1) // 2, unit):
             partners = boundaries.identified(first, second)
             if partners is None:
                 continue
