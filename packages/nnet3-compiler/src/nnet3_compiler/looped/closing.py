@@ -73,6 +73,9 @@ def find_repetition(
 ) -> Repetition | None:
     """Finds the first segments that repeat.
 
+    Two states are the same if they have the same matrices, and if all segments that use them do the
+    same.
+
     Args:
         computation: See `close_loop`.
         shift: The number of frames from one segment to the next.
@@ -175,8 +178,8 @@ class _Boundaries:
     def num_readers(self, first: int, second: int, partners: list[tuple[int, int]]) -> int:
         """Returns how many segments after one, or after another, use matrices of its state.
 
-        A pass may put a value into other columns of a matrix than in the segment before. Such
-        states look alike until the last of these segments.
+        A pass may put a value into other columns of a matrix than in the segment before. Two states
+        with such a matrix look alike until the last of these segments.
         """
         moving = np.array([pair for pair in partners if pair[0] != pair[1]], np.int64)
         last = self.last_readers[moving.reshape(-1, 2)]
