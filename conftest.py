@@ -1,7 +1,7 @@
 """What all tests share.
 
 Properties are tried with a hundred examples, or so many times a hundred as a test says; with
-`--hypothesis-profile=few` with a fifth of them. A test that says at most 20 keeps to that.
+`--hypothesis-profile=few` with a fifth of them. A test that names a number keeps to it.
 """
 
 from hypothesis import HealthCheck, settings

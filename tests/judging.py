@@ -26,7 +26,6 @@ from nnet3_descriptors import Component, Nnet
 from nnet3_descriptors.components import (
     AffineComponent,
     ComponentProperties,
-    LinearComponent,
     NaturalGradientAffineComponent,
     NormalizeComponent,
     TdnnComponent,
@@ -118,7 +117,6 @@ silent unit, is the same in all of them in one case of a thousand."""
 
 JOINING_FRAMES = (
     AffineComponent,
-    LinearComponent,
     NaturalGradientAffineComponent,
     TdnnComponent,
     TimeHeightConvolutionComponent,

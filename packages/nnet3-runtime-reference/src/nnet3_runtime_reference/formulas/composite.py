@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -80,8 +80,10 @@ def _forward(call: Call) -> list[Call]:
     x = call.x
     for number, part in enumerate(call.component.components):
         f, name = formula_of(part), f"{call.name}.{number}"
-        this = attrs.evolve(call, component=part, name=name, x=x, memo=None, decision=None)
-        this = attrs.evolve(this, statistics=_statistics_of_part(call, number))
+        statistics = _of_part(call.statistics, number)
+        this = attrs.evolve(
+            call, component=part, statistics=statistics, name=name, x=x, memo=None, decision=None
+        )
         this = attrs.evolve(this, memo=f.memo(this))
         this = attrs.evolve(this, y=f.forward(this))
         calls.append(this)
@@ -89,10 +91,12 @@ def _forward(call: Call) -> list[Call]:
     return calls
 
 
-def _statistics_of_part(call: Call, number: int) -> dict[str, Any]:
-    prefix, all_parts = f"{number}.", call.statistics
+def _of_part(fields: Mapping[str, Any], number: int) -> dict[str, Any]:
+    prefix = f"{number}."
     return {
-        name.removeprefix(prefix): all_parts[name] for name in all_parts if name.startswith(prefix)
+        name.removeprefix(prefix): value
+        for name, value in fields.items()
+        if name.startswith(prefix)
     }
 
 
