@@ -25,10 +25,8 @@ from nnet3_descriptors.editing import rename_node
 from nnet3_descriptors.serialization import from_json, to_json
 from nnet3_descriptors.structure import NetworkFingerprint
 from nnet3_graph import (
-    ComputationGraph,
     ComputationRequest,
     IoSpecification,
-    StoredGraphError,
     build_computation_graph,
 )
 from nnet3_optimizer import (
@@ -123,18 +121,6 @@ def test_version_2_says_more_of_the_same_commands(name: str) -> None:
     old, new = (NnetComputation.load(FILES / version / name) for version in VERSIONS)
 
     assert attrs.evolve(new, network=None, requests=(), memory_plan=None) == old
-
-
-def test_a_graph_of_today_is_read_as_it_was_written() -> None:
-    """The stored graph equals the built graph, and gives its own bytes again."""
-    folder = FILES / VERSIONS[-1]
-    nnet = Nnet.load(folder / "network")
-    wanted = ComputationRequest.load(folder / "request")
-
-    graph = ComputationGraph.load(folder / "graph", nnet)
-
-    assert graph.to_bytes() == (folder / "graph").read_bytes()
-    np.testing.assert_array_equal(graph.cindexes, build_computation_graph(nnet, wanted).cindexes)
 
 
 def test_versions_to_come_are_refused_by_name() -> None:
@@ -324,43 +310,17 @@ def test_a_memory_plan_that_does_not_fit_is_refused() -> None:
 # -- graphs ----------------------------------------------------------------------------------------
 
 
-def test_a_stored_graph_compiles_to_the_same_program() -> None:
-    """`Compiler` goes on from a graph that another process has made."""
-    nnet = network()
-    data = build_computation_graph(nnet, request()).to_bytes()
-
-    graph = ComputationGraph.from_bytes(data, nnet)
-
-    assert graph.to_bytes() == data
-    one = Compiler(nnet, request(), graph).create_computation()
-    assert one == Compiler(nnet, request()).create_computation()
-
-
-def test_a_graph_of_several_segments_comes_back() -> None:
-    """The segments before it are stored with a graph."""
-    folder = FILES / VERSIONS[-1]
-    nnet = Nnet.load(folder / "recurrent")
-    graph = None
-    for each in looped_requests(nnet, chunk_size=4):
-        graph = build_computation_graph(nnet, each, graph)
-    assert graph is not None
-
-    read = ComputationGraph.from_bytes(graph.to_bytes(), nnet)
-
-    assert read.segment_ends == graph.segment_ends
-    np.testing.assert_array_equal(read.dependencies, graph.dependencies)
-    np.testing.assert_array_equal(read.dependency_splits, graph.dependency_splits)
-
-
 def test_a_graph_of_another_network_or_request_is_refused() -> None:
-    """The message names the node."""
+    """The compiler goes on from the graph that it is given, if that is of its request."""
     nnet = network()
     graph = build_computation_graph(nnet, request())
 
+    one = Compiler(nnet, request(), graph).create_computation()
+    assert one == Compiler(nnet, request()).create_computation()
     with pytest.raises(
-        StoredGraphError, match=r"another network: .* node 3; here that is 'output'"
+        CompilationError, match=r"another network: .* node 3; here that is 'output'"
     ):
-        ComputationGraph.from_bytes(graph.to_bytes(), network("Scale(-1, input)"))
+        Compiler(network("Scale(-1, input)"), request(), graph)
     with pytest.raises(CompilationError, match="rows that are given of 'input' differ"):
         Compiler(nnet, request(5), graph)
 

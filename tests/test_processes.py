@@ -18,7 +18,7 @@ from reference_cases import ROOT, ReferenceCase, assert_close, load_case
 STAGES = Path(__file__).parent / "stages"
 MODULES = ("descriptors", "graph", "compiler", "optimizer", "runtime_cuda")
 """The packages of the stages, in order, as modules without "nnet3_"."""
-VALUES = ("network", "request", "graph", "compiled", "optimized")
+VALUES = ("network", "request", "compiled", "optimized")
 
 CASES = ["network/tdnn-ivector", "network/tdnnf-inference", "network/lstmp"]
 
@@ -37,7 +37,6 @@ def stages(case: ReferenceCase) -> tuple[Stage, ...]:
     return (
         Stage("read_network", "nnet3-descriptors", (str(case.network_path),)),
         Stage("make_request", "nnet3-graph", (str(case.folder / "case.json"),)),
-        Stage("make_graph", "nnet3-graph"),
         Stage("compile", "nnet3-compiler"),
         Stage("optimize", "nnet3-optimizer"),
         Stage("run", "nnet3-runtime-cuda", (str(case.folder / "arrays.npz"),)),

@@ -1,6 +1,6 @@
 """Write the golden files of the newest version: python tests/interchange_files/write.py FOLDER.
 
-Version 1 was written by the same lines, without graph and memory plan, by the code of that time.
+Version 1 was written by the same lines, without a memory plan, by the code of that time.
 """
 
 import sys
@@ -17,7 +17,7 @@ from nnet3_compiler import (
 from nnet3_compiler.memory import with_memory_plan
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_descriptors.serialization import to_json
-from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
+from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import OptimizeOptions, optimize
 
 CONFIG = """
@@ -64,7 +64,7 @@ def write(folder: Path, name: str, computation: NnetComputation, nnet: Nnet) -> 
 
 
 def main(folder: Path) -> None:
-    """Write networks, a request, a graph and computations."""
+    """Write networks, a request and computations."""
     rng = np.random.default_rng(7)
     nnet = parse_config(CONFIG, rng=rng)
     request = ComputationRequest(
@@ -80,7 +80,6 @@ def main(folder: Path) -> None:
     (folder / "network.json").write_text(to_json(nnet) + "\n")
     request.save(folder / "request")
     (folder / "request.json").write_text(to_json(request) + "\n")
-    build_computation_graph(nnet, request).save(folder / "graph")
     compiled = compile_computation(nnet, request)
     write(folder, "compiled", compiled, nnet)
     optimized = optimize(nnet, compiled, OptimizeOptions(memory_compression_level=2))

@@ -1,4 +1,4 @@
-"""Stage 5, with nnet3-optimizer: the computation is checked, improved and serialized again."""
+"""Stage 4, with nnet3-optimizer: the computation is checked, improved and serialized again."""
 
 import sys
 from pathlib import Path

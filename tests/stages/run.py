@@ -1,4 +1,4 @@
-"""Stage 6, with nnet3-runtime-cuda: the computation runs on the inputs of a case."""
+"""Stage 5, with nnet3-runtime-cuda: the computation runs on the inputs of a case."""
 
 import sys
 from pathlib import Path

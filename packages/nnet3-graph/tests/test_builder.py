@@ -578,3 +578,29 @@ def test_short_repr() -> None:
 
     assert repr(graph) == "<ComputationGraph: 12 cindexes of 2 nodes>"
     assert repr(graph.index_set(1)) == "<IndexSet: 4 indexes, t 1 to 2>"
+
+
+def test_graphs_compare_by_content():
+    """Graphs of equal networks and requests are equal; other rows, a state or a past are not."""
+    wanted = request({"input": (0, 4, 1)}, {"output": (0, 4, 1)})
+    later = request({"input": (4, 8, 1)}, {"output": (4, 8, 1)})
+    nnet = rnn("IfDefined(Offset(tanh, -1))")
+    graph = build_computation_graph(nnet, wanted)
+    same = build_computation_graph(rnn("IfDefined(Offset(tanh, -1))"), wanted)
+    builder = ComputationGraphBuilder(nnet, wanted)
+    builder.compute()
+
+    assert graph == same
+    assert hash(graph) == hash(same)
+    following, alike = (build_computation_graph(nnet, later, each) for each in (graph, same))
+    assert following == alike
+    others = [
+        builder.graph,
+        following,
+        build_computation_graph(nnet, later),
+        build_computation_graph(rnn("IfDefined(Offset(tanh, -2))"), wanted),
+        build_computation_graph(
+            nnet, request({"input": (0, 4, 1), "tanh": (0, 1, 1)}, {"output": (0, 4, 1)})
+        ),
+    ]
+    assert graph not in others

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
         MissingFrames,
         NotComputableError,
         RequestError,
-        StoredGraphError,
         UnboundedComputationError,
     )
     from nnet3_graph.examination import BreadthFirstExamination, ComputableInfo, Examined
@@ -36,7 +35,6 @@ __all__ = [
     "MissingFrames",
     "NotComputableError",
     "RequestError",
-    "StoredGraphError",
     "UnboundedComputationError",
     "build_computation_graph",
     "compute_context",
@@ -57,7 +55,6 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
                 "MissingFrames",
                 "NotComputableError",
                 "RequestError",
-                "StoredGraphError",
                 "UnboundedComputationError",
             ),
             "nnet3_graph.examination": (

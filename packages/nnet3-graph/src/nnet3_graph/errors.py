@@ -20,10 +20,6 @@ class RequestError(Nnet3Error):
     """A computation request is malformed, or does not fit the network it is made for."""
 
 
-class StoredGraphError(Nnet3Error):
-    """A stored computation graph contradicts itself, or is of another network."""
-
-
 class ContextError(Nnet3Error):
     """The left and right context of a network is not defined, or could not be found."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import operator
-import os
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -21,19 +20,11 @@ from nnet3_descriptors import (
     OutputNode,
 )
 from nnet3_descriptors.descriptors import ForwardingDescriptor, IfDefined, Sum, SumDescriptor
-from nnet3_descriptors.files import read_file, write_atomically
 from nnet3_descriptors.indexes import AnyIndexes, IndexArray, T, distinct, moved_indexes
-from nnet3_descriptors.structure import NetworkFingerprint
 from nnet3_descriptors.values import frozen
 
-from nnet3_graph.errors import RequestError, StoredGraphError
+from nnet3_graph.errors import RequestError
 from nnet3_graph.indexes import BoolArray, IdArray
-from nnet3_graph.interchange.stored_graph import (
-    SegmentRows,
-    StoredGraph,
-    restored_segment,
-    stored_segment,
-)
 from nnet3_graph.nodes.rules import node_rules
 from nnet3_graph.rules import All, Optional, Shift
 from nnet3_graph.sets.bit_layout import Bits
@@ -52,6 +43,9 @@ class ComputationGraph:
     Large arrays are made on first use. Asking by node (`index_set`, `leaf_ids`, `component_inputs`)
     costs less than `cindexes` and `dependencies`. Nodes with the same rows share one `IndexSet`: if
     `graph.index_set(a) is graph.index_set(b)`, then results for the rows of node a hold for node b.
+
+    Graphs are equal if they have equal networks, the same cindexes and given rows, and equal
+    earlier segments; equal graphs have equal hashes.
 
     Attributes:
         nnet: the network.
@@ -76,6 +70,21 @@ class ComputationGraph:
     previous: ComputationGraph | None = None
     is_pruned: bool = True
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ComputationGraph):
+            return NotImplemented
+        return self is other or (
+            self.is_pruned == other.is_pruned
+            and self._starts == other._starts
+            and self.nnet == other.nnet
+            and self.previous == other.previous
+            and np.array_equal(self.cindexes, other.cindexes)
+            and np.array_equal(self.is_input, other.is_input)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.is_pruned, self._starts))
+
     def __repr__(self) -> str:
         """The numbers of rows and nodes."""
         nodes = sum(map(bool, map(len, self.index_sets)))
@@ -93,85 +102,6 @@ class ComputationGraph:
             if len(rows) and len(times := rows.indexes[:, T])
         ]
         return html_table(("node", "cindexes", "given", "t"), rows)
-
-    # -- files ---------------------------------------------------------------------------------
-
-    def to_bytes(self) -> bytes:
-        """Returns the graph without the network, with its fingerprint, as a container."""
-        fingerprint = NetworkFingerprint.of(self.nnet)
-        segments: list[ComputationGraph] = []
-        graph: ComputationGraph | None = self
-        while graph is not None:
-            segments.insert(0, graph)
-            graph = graph.previous
-        return StoredGraph(
-            network_nodes=fingerprint.nodes,
-            network_components=fingerprint.components,
-            segments=tuple(
-                stored_segment(
-                    SegmentRows(
-                        grid=segment.grid,
-                        rows=tuple(each.bits for each in segment.index_sets),
-                        given=tuple(each.bits for each in segment.given_sets),
-                        rows_so_far=segment.rows_so_far,
-                        is_pruned=segment.is_pruned,
-                    )
-                )
-                for segment in segments
-            ),
-        ).to_bytes()
-
-    @staticmethod
-    def from_bytes(data: bytes, nnet: Nnet) -> ComputationGraph:
-        """Returns the inverse of `to_bytes`.
-
-        Args:
-            data: The bytes.
-            nnet: The network, which the graph does not hold.
-
-        Raises:
-            SerializationError: The bytes are no such container.
-            StoredGraphError: The graph is of another network, or contradicts itself.
-        """
-        stored = StoredGraph.from_bytes(data)
-        network = NetworkFingerprint.from_digests(stored.network_nodes, stored.network_components)
-        difference = network.difference(nnet)
-        if difference is not None:
-            raise StoredGraphError(f"the graph is of another network: {difference}")
-        graph: ComputationGraph | None = None
-        for stored_part in stored.segments:
-            part = restored_segment(stored_part, len(nnet.nodes))
-            graph = make_graph(
-                nnet,
-                part.grid,
-                rows=part.rows,
-                given=part.given,
-                earlier=part.rows_so_far,
-                previous=graph,
-                is_pruned=part.is_pruned,
-            )
-        if graph is None:
-            raise StoredGraphError("no valid computation graph: it has no segments")
-        return graph
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes `to_bytes()` to a file, which is replaced at once or not at all.
-
-        Raises:
-            FileError: The file cannot be written.
-        """
-        write_atomically(path, [self.to_bytes()])
-
-    @staticmethod
-    def load(path: str | os.PathLike[str], nnet: Nnet) -> ComputationGraph:
-        """Reads a file that `save` has written.
-
-        Raises:
-            FileError: The file cannot be read.
-            SerializationError: As by `from_bytes`.
-            StoredGraphError: As by `from_bytes`.
-        """
-        return ComputationGraph.from_bytes(read_file(path), nnet)
 
     # -- cindexes ------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The forms of requests and graphs for other stages: fingerprints, and stored graphs."""
+"""Fingerprints of requests, for other stages."""
 
 from nnet3_graph.interchange.request_fingerprint import IoFingerprint, RequestFingerprint
 
