@@ -4,7 +4,12 @@ import pkgutil
 from importlib import import_module
 
 import attrs
-from nnet3_optimizer import OptimizeOptions, passes
+import numpy as np
+from nnet3_compiler import compile_computation
+from nnet3_compiler.commands import CompressMatrix
+from nnet3_descriptors import parse_config
+from nnet3_graph import ComputationRequest, IoSpecification
+from nnet3_optimizer import OptimizeOptions, optimize, passes
 from nnet3_optimizer.pipeline import PIPELINE
 
 FAMILIES = {"backward", "matrices", "rows", "sums"}
@@ -55,13 +60,37 @@ def test_a_pass_is_called_like_its_option() -> None:
 
 
 def test_what_runs_without_optimization() -> None:
-    """`optimize=False` keeps only moving inputs and outputs, and what other options request."""
-    options = OptimizeOptions(optimize=False, memory_compression_level=1, max_deriv_time=3)
+    """`optimize=False` keeps the limits of times and moving inputs and outputs; none compresses."""
+    options = OptimizeOptions(optimize=False, memory_compression_level=2, max_deriv_time=3)
 
     assert [each.name for each in PIPELINE if each.wanted(options)] == [
         "limit_derivative_times",
         "trim_matrices",
         "consolidate_io",
-        "memory_compression",
         "renumber",
     ]
+
+
+def test_nothing_is_compressed_without_optimization() -> None:
+    """A program of training keeps its matrices whole at each level of compression."""
+    nnet = parse_config(
+        "input-node name=input dim=2\n"
+        "component name=affine type=AffineComponent input-dim=2 output-dim=2\n"
+        "component name=relu type=RectifiedLinearComponent dim=2\n"
+        "component-node name=affine component=affine input=input\n"
+        "component-node name=relu component=relu input=affine\n"
+        "output-node name=output input=Sum(relu, Scale(2, relu))\n",
+        rng=np.random.default_rng(0),
+    )
+    request = ComputationRequest(
+        inputs=[IoSpecification.from_range("input", 0, 4)],
+        outputs=[IoSpecification.from_range("output", 0, 4, has_deriv=True)],
+        need_model_derivative=True,
+    )
+    compiled = compile_computation(nnet, request)
+
+    for level in (0, 1, 2):
+        options = OptimizeOptions(memory_compression_level=level)
+        for each in (options, attrs.evolve(options, optimize=False)):
+            kinds = list(map(type, optimize(nnet, compiled, each).commands))
+            assert (CompressMatrix in kinds) == (each.optimize and level > 0), each

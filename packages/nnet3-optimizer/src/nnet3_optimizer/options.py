@@ -19,8 +19,8 @@ class OptimizeOptions:
     segments, which the compiler closes to loops, need no option.
 
     Attributes:
-        optimize: False turns off all passes except limits of derivative times and memory
-            compression.
+        optimize: False turns off all passes except limits of derivative times and what brings
+            inputs and outputs to the ends of a segment; nothing is compressed.
         convert_addition: The pass of that name, and `order_additions` before it.
         remove_assignments, propagate_in_place, backprop_in_place: The kinds of merges that
             `merge_variables` makes.

@@ -139,7 +139,6 @@ PIPELINE: tuple[Pass, ...] = (
         memory_compression,
         lambda o: o.memory_compression_level > 0,
         arguments=lambda o: {"level": o.memory_compression_level},
-        is_optimization=False,
         preserves=lambda o: o.memory_compression_level < 2,
     ),
     Pass(renumber, _always, is_optimization=False),
