@@ -334,3 +334,19 @@ def test_verified_passes_keep_the_fingerprint() -> None:
 
     assert optimized.network is compiled_once.network
     assert optimized.requests == compiled_once.requests
+
+
+def test_the_values_have_public_fields_only() -> None:
+    """`attrs.asdict` of network, request and computation gives what their READMEs describe."""
+    nnet, wanted = network(), request()
+    read = NnetComputation.load(FILES / VERSIONS[-1] / "optimized")
+
+    for value in (nnet, wanted, compiled(nnet), with_memory_plan(compiled(nnet)), read):
+        pending: list[object] = [attrs.asdict(value)]
+        while pending:
+            part = pending.pop()
+            if isinstance(part, dict):
+                assert not [name for name in part if str(name).startswith("_")], type(value)
+                pending += part.values()
+            elif isinstance(part, list | tuple):
+                pending += part

@@ -15,7 +15,7 @@ from nnet3_graph.errors import RequestError
 from nnet3_graph.indexes import first_duplicate, read_only_indexes
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
+@attrs.frozen(kw_only=True, cache_hash=True, repr=False)
 class IoSpecification:
     """The rows of one input or output: the name of the node, and an Index for each row.
 
@@ -35,9 +35,8 @@ class IoSpecification:
     """
 
     name: str
-    indexes: IndexArray
+    indexes: IndexArray = attrs.field(eq=np.ndarray.tobytes)
     has_deriv: bool = False
-    _hash: int = attrs.field(init=False, default=0)
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name or not self.name.isprintable():
@@ -49,7 +48,6 @@ class IoSpecification:
             raise RequestError(f"'{self.name}': {error}") from error
         _check_rows(self.name, indexes)
         object.__setattr__(self, "indexes", indexes)
-        object.__setattr__(self, "_hash", hash((self.name, self.has_deriv, indexes.tobytes())))
 
     @classmethod
     def from_range(
@@ -91,19 +89,6 @@ class IoSpecification:
         indexes[:, :, N] = np.arange(n)[:, None]
         indexes[:, :, T] = times
         return cls(name=name, indexes=indexes.reshape(-1, 3), has_deriv=has_deriv)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, IoSpecification):
-            return NotImplemented
-        return self is other or (
-            self._hash == other._hash
-            and self.name == other.name
-            and self.has_deriv == other.has_deriv
-            and np.array_equal(self.indexes, other.indexes)
-        )
-
-    def __hash__(self) -> int:
-        return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Each process has its own hashes, and unpickled arrays are not read-only.

@@ -207,7 +207,7 @@ class CachingCompiler:
             FileError: The file could not be read.
         """
         saved = SavedCache.load(path)
-        network = NetworkFingerprint.from_digests(saved.network_nodes, saved.network_components)
+        network = NetworkFingerprint(nodes=saved.network_nodes, components=saved.network_components)
         difference = network.difference(self.nnet)
         if difference is not None:
             raise CacheError(f"{os.fspath(path)}: the cache is of another network: {difference}")

@@ -138,7 +138,7 @@ def _network(stored: StoredComputation) -> NetworkFingerprint | None:
         return None
     if nodes is None or components is None:
         raise ComputationError("network_nodes and network_components go together")
-    return NetworkFingerprint.from_digests(nodes, components)
+    return NetworkFingerprint(nodes=nodes, components=components)
 
 
 def _split(values: IntArray, splits: IntArray, name: str) -> tuple[IntArray, ...]:

@@ -217,11 +217,14 @@ class _Reader:
         """Returns the fingerprint of the network, if there are lines about it."""
         if not self.digests:
             return None
-        tables = (
-            np.frombuffer(bytes(self.digests.get(what, b"")), np.uint8).reshape(-1, DIGEST_BYTES)
-            for what in ("nodes", "components")
+        return NetworkFingerprint(
+            **{
+                what: np.frombuffer(bytes(self.digests.get(what, b"")), np.uint8).reshape(
+                    -1, DIGEST_BYTES
+                )
+                for what in ("nodes", "components")
+            }
         )
-        return NetworkFingerprint.from_digests(*tables)
 
     def _node(self, name: str) -> int:
         if name not in self.nodes:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from nnet3_descriptors.components.declaration.kinds import (
     Boolean,
@@ -38,7 +37,7 @@ DIGEST_BYTES: Final = 8
 """Number of bytes kept of a SHA-256 digest: enough against accidental equality."""
 
 Digests = NDArray[np.uint8]
-"""Digests of 16 bytes: (count, 16) uint8."""
+"""Digests of 8 bytes: (count, 8) uint8."""
 
 _STRUCTURAL_KINDS: Final = (Boolean, Integer, IntegerPairs, Integers)
 _OF_TRAINING: Final = frozenset(
@@ -122,7 +121,7 @@ class _Outline:
         return json.dumps([cls.type, *numbers, settings], separators=(",", ":"))
 
 
-@attrs.frozen(eq=False, slots=False)
+@attrs.frozen(kw_only=True, eq=False, repr=False, slots=False)
 class NetworkFingerprint:
     """Digests of the structure that decides a network's programs: eight bytes for each part.
 
@@ -132,55 +131,45 @@ class NetworkFingerprint:
     statistics and names are not part of a digest: networks that differ only in these have equal
     fingerprints.
 
-    The text of each part, whose SHA-256 is cut to eight bytes, is in docs/interchange.md.
+    The text of each part, whose SHA-256 is cut to eight bytes, is in docs/interchange.md. `of`
+    returns a fingerprint that computes its digests on first use.
+
+    Attributes:
+        nodes: The digest of each node, (nodes, 8) uint8, read-only.
+        components: The digest of each component, (components, 8) uint8, read-only.
+
+    Raises:
+        NetworkError: The arrays do not have this form.
     """
 
-    _outline: _Outline | None = attrs.field(default=None, repr=False)
-    _digests: tuple[Digests, Digests] | None = attrs.field(default=None, repr=False)
+    nodes: Digests
+    components: Digests
+
+    def __attrs_post_init__(self) -> None:
+        for what in ("nodes", "components"):
+            vars(self)[what] = _as_digests(what, vars(self)[what])
 
     @classmethod
     def of(cls, nnet: Nnet) -> NetworkFingerprint:
         """Returns the fingerprint of a network; the same object each time."""
         return _fingerprint(nnet)
 
-    @classmethod
-    def from_digests(cls, nodes: ArrayLike, components: ArrayLike) -> NetworkFingerprint:
-        """Returns a fingerprint that was stored.
-
-        Args:
-            nodes: (nodes, 8) uint8.
-            components: (components, 8) uint8.
-
-        Raises:
-            NetworkError: The arrays do not have this form.
-        """
-        return cls(None, (_as_digests("nodes", nodes), _as_digests("components", components)))
-
-    @cached_property
-    def _both(self) -> tuple[Digests, Digests]:
-        if self._digests is not None:
-            return self._digests
-        outline = self._outline
-        assert outline is not None
-        return (
-            _digests_of(outline.node_text(number) for number in range(len(outline.nodes))),
-            _digests_of(outline.component_text(each) for each in range(len(outline.components))),
-        )
-
-    @property
-    def nodes(self) -> Digests:
-        """The digest of each node, (nodes, 8) uint8, read-only."""
-        return self._both[0]
-
-    @property
-    def components(self) -> Digests:
-        """The digest of each component, (components, 8) uint8, read-only."""
-        return self._both[1]
+    def __getattr__(self, name: str) -> Any:
+        """Computes the digests, the only fields that may be missing."""
+        outline: _Outline | None = vars(self).get("_outline")
+        if outline is None or name not in ("nodes", "components"):
+            raise AttributeError(f"'{type(self).__name__}' has no attribute '{name}'")
+        text = outline.node_text if name == "nodes" else outline.component_text
+        digests = vars(self)[name] = _digests_of(map(text, range(len(getattr(outline, name)))))
+        return digests
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, NetworkFingerprint):
             return NotImplemented
-        return self is other or all(map(np.array_equal, self._both, other._both))
+        return self is other or (
+            np.array_equal(self.nodes, other.nodes)
+            and np.array_equal(self.components, other.components)
+        )
 
     def __hash__(self) -> int:
         return hash((self.nodes.tobytes(), self.components.tobytes()))
@@ -191,7 +180,6 @@ class NetworkFingerprint:
         if self is found:
             return None
         outline = found._outline
-        assert outline is not None
         for what, names, text, expected, here in (
             (
                 "component",
@@ -216,7 +204,9 @@ class NetworkFingerprint:
 
 @remembered
 def _fingerprint(nnet: Nnet) -> NetworkFingerprint:
-    return NetworkFingerprint(_Outline.of(nnet))
+    fingerprint = NetworkFingerprint.__new__(NetworkFingerprint)
+    vars(fingerprint)["_outline"] = _Outline.of(nnet)
+    return fingerprint
 
 
 _SETTINGS: dict[type[Component], tuple[str, ...]] = {}
@@ -257,7 +247,7 @@ def _digests_of(texts: Iterable[str]) -> Digests:
     return np.frombuffer(data, np.uint8).reshape(-1, DIGEST_BYTES)
 
 
-def _as_digests(what: str, values: ArrayLike) -> Digests:
+def _as_digests(what: str, values: object) -> Digests:
     array = np.asarray(values)
     if array.dtype != np.uint8 or array.ndim != 2 or array.shape[1] != DIGEST_BYTES:
         raise NetworkError(
