@@ -1,6 +1,8 @@
 """The borders of packages: a package imports only names that other packages export."""
 
 import ast
+import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -87,3 +89,15 @@ def test_imports_of_private_modules_are_found(tmp_path: Path) -> None:
         "owner.inner: hidden",
     ]
     assert violations("owner", text, modules) == []
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.parent.name)
+def test_sources_are_those_of_dependencies(source: Path) -> None:
+    """A package names as its sources in the workspace the packages that it depends on."""
+    described = tomllib.loads((source.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    project = described["project"]
+    needed = [*project["dependencies"], *sum(project.get("optional-dependencies", {}).values(), [])]
+    names = {re.split(r"[^\w-]", each)[0] for each in needed}
+
+    sources = described["tool"].get("uv", {}).get("sources", {})
+    assert set(sources) == {name for name in names if name.startswith("nnet3-")}
