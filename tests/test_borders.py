@@ -1,6 +1,7 @@
 """The borders of packages: a package imports only names that other packages export."""
 
 import ast
+import itertools
 import re
 import tomllib
 from collections.abc import Iterator
@@ -96,7 +97,8 @@ def test_sources_are_those_of_dependencies(source: Path) -> None:
     """A package names as its sources in the workspace the packages that it depends on."""
     described = tomllib.loads((source.parent / "pyproject.toml").read_text(encoding="utf-8"))
     project = described["project"]
-    needed = [*project["dependencies"], *sum(project.get("optional-dependencies", {}).values(), [])]
+    extras = project.get("optional-dependencies", {}).values()
+    needed = itertools.chain(project["dependencies"], *extras)
     names = {re.split(r"[^\w-]", each)[0] for each in needed}
 
     sources = described["tool"].get("uv", {}).get("sources", {})
