@@ -7,7 +7,6 @@ from nnet3_conformance import Case, judge_class, read_cases, reference_cases, wr
 from nnet3_runtime_cuda import NnetComputer
 from nnet3_runtime_onnx import ExportError, OnnxComputer
 from nnet3_runtime_reference import ReferenceComputer
-from reference_cases import REFERENCE
 
 NAMES = (
     "component/tdnn",
@@ -22,7 +21,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> list[Case]:
     """Some cases, written and read again."""
     folder = tmp_path_factory.mktemp("cases")
     for name in NAMES:
-        for case in reference_cases(REFERENCE, name):
+        for case in reference_cases(only=name):
             write_case(Path(folder), case)
     return list(read_cases(Path(folder)))
 

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 
 import attrs
@@ -229,7 +230,7 @@ def test_the_command_makes_and_judges(reference: Path, tmp_path: Path) -> None:
     folder = str(tmp_path / "made")
     runner = CliRunner()
 
-    made = runner.invoke(cli, ["make", str(reference), folder])
+    made = runner.invoke(cli, ["make", folder, "--references", str(reference)])
     judged = runner.invoke(cli, ["judge", folder, "--program", "false", "--quiet"])
     both = runner.invoke(cli, ["judge", folder])
     for command, message in (("'a", "No closing quotation"), ("", "expected a program")):
@@ -240,3 +241,14 @@ def test_the_command_makes_and_judges(reference: Path, tmp_path: Path) -> None:
     assert judged.exit_code == 1
     assert judged.output.splitlines()[-1] == "2 failed"
     assert "give one of --class and --program" in both.output
+
+
+def test_the_package_brings_its_cases(tmp_path: Path) -> None:
+    """The command makes all 89 cases from what is installed, without the repository."""
+    folder = tmp_path / "made"
+
+    made = CliRunner().invoke(cli, ["make", str(folder)])
+
+    assert made.output == f"89 cases in {folder}\n"
+    kinds = Counter(each.entry.name.partition("/")[0] for each in read_cases(folder))
+    assert kinds == {"component": 59, "network": 30}

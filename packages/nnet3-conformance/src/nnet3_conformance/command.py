@@ -30,13 +30,13 @@ def cli() -> None:
 
 
 @cli.command()
-@click.argument("reference", type=_FOLDER)
 @click.argument("folder", type=_FOLDER)
 @_ONLY
-def make(reference: Path, folder: Path, only: str) -> None:
-    """Write cases to FOLDER from a REFERENCE such as this project's tests/reference."""
+@click.option("--references", type=_FOLDER, help="other references than those of this package")
+def make(folder: Path, only: str, references: Path | None) -> None:
+    """Write cases with Kaldi's results to FOLDER."""
     count = 0
-    for case in nnet3_conformance.reference_cases(reference, only):
+    for case in nnet3_conformance.reference_cases(references, only):
         nnet3_conformance.write_case(folder, case)
         count += 1
     click.echo(f"{count} cases in {folder}")

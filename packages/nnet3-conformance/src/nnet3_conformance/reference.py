@@ -1,4 +1,4 @@
-"""Cases made from this repository's references: networks with results that Kaldi computed."""
+"""Cases made from references: networks with results that Kaldi computed."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ TOLERANCES = {"output": 1e-4, "input_deriv": 1e-3, "gradient": 1e-3}
 
 KINDS = ("component", "network")
 
+REFERENCES = Path(__file__).with_name("references")
+"""The references of this package, which are those of the repository's tests."""
 
-def reference_cases(folder: Path, only: str = "") -> Iterator[Case]:
-    """Yields the cases of a folder like tests/reference, whose names contain a text.
+
+def reference_cases(folder: Path | None = None, only: str = "") -> Iterator[Case]:
+    """Yields the cases of a folder of references, whose names contain a text.
 
     Each has case.json (about, test_mode, request), the network as nnet.raw, and arrays.npz:
     "input/NODE", "output/NODE", "output_deriv/NODE", "input_deriv/NODE", and "gradient", all
@@ -32,13 +35,14 @@ def reference_cases(folder: Path, only: str = "") -> Iterator[Case]:
     nnet.raw, the network is read from nnet.txt.
 
     Args:
-        folder: The folder.
+        folder: The folder; None for the 89 references that come with this package.
         only: The text.
 
     Raises:
         ConformanceError: There are no such cases.
         Nnet3Error: A network or request is not valid.
     """
+    folder = folder or REFERENCES
     found = sorted(path.parent for kind in KINDS for path in (folder / kind).glob("*/case.json"))
     found = [path for path in found if only in str(path.relative_to(folder))]
     if not found:
