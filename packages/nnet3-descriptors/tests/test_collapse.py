@@ -294,6 +294,72 @@ def test_components_that_others_use_stay() -> None:
     )
 
 
+TAKEN = """
+input-node name=input dim=4
+component name=bn type=BatchNormComponent dim=4 block-dim=2
+component name=aff type=AffineComponent input-dim=4 output-dim=4
+component name=bn.aff type=AffineComponent input-dim=4 output-dim=4
+component name=bn.aff.2 type=SigmoidComponent dim=4
+component-node name=bn component=bn input=input
+component-node name=aff component=aff input=bn
+component-node name=again component=aff input=bn
+component-node name=other component=bn.aff input=Sum(aff, again)
+component-node name=last component=bn.aff.2 input=other
+output-node name=output input=last
+"""
+
+
+def test_names_that_exist_are_not_taken() -> None:
+    """A combined component gets a name that no other has, the same for all pairs like it."""
+    rng = np.random.default_rng(0)
+    nnet = parse_config(TAKEN, rng=rng)
+    statistics = {"bn.stats_mean": rng.normal(size=2), "bn.stats_var": rng.random(2)}
+    nnet = set_test_mode(nnet.with_state_dict(statistics))
+
+    collapsed = collapse_model(nnet)
+
+    assert collapsed.component_names == ("bn.aff", "bn.aff.2", "bn.aff.3")
+    assert collapsed.component("bn.aff") == nnet.component("bn.aff")
+    assert collapsed.component_of(collapsed.node("aff")) == collapsed.component("bn.aff.3")
+    assert collapsed.component_of(collapsed.node("again")) == collapsed.component("bn.aff.3")
+    np.testing.assert_allclose(
+        evaluate(collapsed, "other", 0), evaluate(nnet, "other", 0), rtol=1e-5, atol=1e-5
+    )
+
+
+def test_parameters_that_overflow_are_not_combined() -> None:
+    """Two components stay if single precision cannot hold the product of their parameters."""
+    nnet = network(
+        """
+        component-node name=fixed component=fixed input=affine
+        output-node name=output input=fixed
+        """
+    )
+    large = {
+        f"{name}.linear_params": np.full(nnet.component(name).linear_params.shape, 1e25)
+        for name in ("affine", "fixed")
+    }
+    nnet = nnet.with_state_dict(large)
+
+    collapsed = collapse_model(nnet)
+
+    assert collapsed.node("fixed") == nnet.node("fixed")
+    assert collapsed.node("affine") == nnet.node("affine")
+
+
+def test_a_cycle_of_many_affine_components_is_small() -> None:
+    """Each node of a cycle takes in each other one at most once."""
+    lines = [
+        f"component-node name=n{node} component=fixed input=Offset(n{(node - 1) % 200}, -1)"
+        for node in range(200)
+    ]
+    nnet = network("\n".join([*lines, "output-node name=output input=n0"]))
+
+    collapsed = collapse_model(nnet)
+
+    assert sum(map(len, collapsed.component_names)) < 10_000
+
+
 def test_a_loop_of_affine_components_ends() -> None:
     """Collapsing stops after finitely many rounds at a recurrent pair that could go on forever."""
     nnet = network(

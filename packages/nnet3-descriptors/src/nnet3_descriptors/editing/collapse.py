@@ -11,7 +11,12 @@ offsets, these pairs are collapsed:
 
 "b" then applies the combined component to the input of "a", shifted by its own offsets. Nodes and
 components that are no longer needed are removed. The outputs do not change, except for rounding.
+
+The component that combines "a" and "b" is named "a.b", with a number behind it if there is another
+component of that name.
 """
+
+from itertools import chain, count
 
 import attrs
 
@@ -37,9 +42,8 @@ def collapse_model(nnet: Nnet, options: CollapseOptions | None = None) -> Nnet:
         NetworkError: A component that is to be collapsed is not in test mode.
     """
     collapser = _Collapser(nnet, CollapseOptions() if options is None else options)
-    for _ in nnet.nodes:  # a chain of nodes is no longer than that, unless it is a cycle
-        if not collapser.collapse_once():
-            break
+    while collapser.collapse_once():
+        pass
     return remove_orphans(collapser.network())
 
 
@@ -49,6 +53,8 @@ class _Collapser:
     def __init__(self, nnet: Nnet, options: CollapseOptions) -> None:
         self._options = options
         self._components = dict(zip(nnet.component_names, nnet.components, strict=True))
+        self._combined_names: dict[tuple[str, str], str] = {}
+        self._collapsed: set[tuple[str, str]] = set()  # nodes with their sources
         self._nodes: dict[str, Node] = {node.name: node for node in nnet.nodes}
 
     def network(self) -> Nnet:
@@ -68,7 +74,7 @@ class _Collapser:
     def _collapse_node(self, name: str) -> bool:
         node, input_node = self._component_node(name), self._input_node(name)
         source_name = _only_source(input_node.descriptor)
-        if source_name is None or source_name == name:
+        if source_name is None or (name, source_name) in self._collapsed:  # as in a cycle
             return False
         source = self._nodes[source_name]
         if not isinstance(source, ComponentNode):
@@ -81,6 +87,7 @@ class _Collapser:
         )
         self._nodes[input_node.name] = attrs.evolve(input_node, descriptor=descriptor)
         self._nodes[name] = attrs.evolve(node, component=combined)
+        self._collapsed.add((name, source_name))
         return True
 
     def _component_node(self, name: str) -> ComponentNode:
@@ -95,19 +102,24 @@ class _Collapser:
 
     def _combined(self, first_name: str, second_name: str) -> str | None:
         """Returns the name of a component that does the work of two, if there can be one."""
+        names = first_name, second_name
+        if names in self._combined_names:
+            return self._combined_names[names]
         first, second = self._components[first_name], self._components[second_name]
         try:
             combined = combine(first, second, self._options)
         except NetworkError as error:
             raise NetworkError(f"component '{first_name}': {error}") from error
-        if combined is None:
-            return None
-        if combined is second:
-            return second_name
-        name = f"{first_name}.{second_name}"
-        if self._components.setdefault(name, combined) != combined:
-            raise NetworkError(f"there is a component '{name}' already")
+        if combined is None or combined is second:
+            return None if combined is None else second_name
+        name = self._combined_names[names] = self._free_name(f"{first_name}.{second_name}")
+        self._components[name] = combined
         return name
+
+    def _free_name(self, wanted: str) -> str:
+        """Returns a name that no component has: the wanted one, or with a number behind it."""
+        names = chain([wanted], (f"{wanted}.{number}" for number in count(2)))
+        return next(name for name in names if name not in self._components)
 
 
 def _only_source(descriptor: Descriptor) -> str | None:

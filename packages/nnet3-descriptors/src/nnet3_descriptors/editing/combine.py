@@ -47,11 +47,20 @@ def combine(first: Component, second: Component, options: CollapseOptions) -> Co
 
     Returns:
         The component; `second` itself where `first` does nothing; None if the classes of the two,
-        or the options, do not allow it.
+        or the options, do not allow it, or if single precision cannot hold its parameters.
 
     Raises:
         NetworkError: `first` is not in test mode.
     """
+    with np.errstate(all="ignore"):
+        combined = _combined(first, second, options)
+    if combined is None or combined is second:
+        return combined
+    arrays = combined.parameter_arrays().values()
+    return combined if all(np.isfinite(array).all() for array in arrays) else None
+
+
+def _combined(first: Component, second: Component, options: CollapseOptions) -> Component | None:
     if options.dropout and isinstance(first, DropoutComponent | GeneralDropoutComponent):
         return _after_dropout(first, second)
     if options.batchnorm and isinstance(first, BatchNormComponent):
