@@ -211,6 +211,18 @@ def pooling_below_a_recurrence(frames: int) -> str:
     )
 
 
+def pooled_sums(period: int, frames: int) -> str:
+    """A network that pools, over a window of so many frames, the sums of periods."""
+    return (
+        f"{INPUT}component name=e type=StatisticsExtractionComponent input-dim=4 "
+        f"output-period={period} include-variance=false\n"
+        "component name=p type=StatisticsPoolingComponent input-dim=5 "
+        f"left-context={frames // 2} right-context={frames // 2}\n"
+        "component-node name=e component=e input=input\n"
+        "component-node name=p component=p input=e\noutput-node name=output input=p\n"
+    )
+
+
 def lstm() -> str:
     """A network with an LSTM above a component that is asked for what it reads."""
     return (
@@ -249,6 +261,7 @@ def container_with_text() -> None:
     Nnet.from_bytes(len(text).to_bytes(8, "little") + text + data[8 + size :])
 
 
+FRAMES_8000 = [(0, t, 0) for t in range(8000)]
 SPLICED = affine("Sum(Offset(input, -1), input, Offset(input, 1))")
 
 REFUSED: dict[str, Callable[[], object]] = {
@@ -304,6 +317,10 @@ REFUSED: dict[str, Callable[[], object]] = {
     ),
     "100,000 nodes": lambda: use(chain(100_000)),
     "container with 100,000 letters for nodes": container_with_text,
+    "5,000 parts of a descriptor at each of 8,000 frames": lambda: use(
+        output_of(f"Append({', '.join(['input'] * 5000)})"),
+        request(FRAMES_8000, FRAMES_8000),
+    ),
     "output of an LSTM at t = 200,000": lambda: use(lstm(), far_request(200_000)),
     "output at t = 200,000 of a recurrence without a first value": lambda: use(
         recurrence("Sum(Offset(r, -1), ReplaceIndex(input, t, 0))"), far_request(200_000)
@@ -333,6 +350,9 @@ DONE: dict[str, Callable[[], object]] = {
     ),
     "pooling over 32,768 frames below a recurrence": lambda: find_context(
         pooling_below_a_recurrence(32_768)
+    ),
+    "pooling over 99,998 frames of periods of 100,000, info": lambda: print_info(
+        pooled_sums(100_000, 99_998)
     ),
     "Failover nested 150 deep, looped": lambda: use_looped(nested("Failover", 150)),
     "10,000 nodes, all stages": lambda: use(chain(10_000)),

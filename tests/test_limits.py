@@ -55,6 +55,9 @@ MESSAGES = {
     "container with 100,000 letters for nodes": (
         "SerializationError: not a valid 'nnet3.nnet': expected a list, got 'aaaa"
     ),
+    "5,000 parts of a descriptor at each of 8,000 frames": (
+        "RequestError: node 'output': the rows that its 8000 rows read: 40000000 is above the limit"
+    ),
     "output of an LSTM at t = 200,000": "NotComputableError: cannot compute 1 of 2 rows of",
     "output at t = 200,000 of a recurrence without a first value": (
         "NotComputableError: cannot compute 2 of 2 rows of"

@@ -1,5 +1,7 @@
 """The context of networks: how many frames of input they need."""
 
+import tracemalloc
+
 import pytest
 from nnet3_descriptors import NetworkError, compute_context, parse_config
 
@@ -160,13 +162,43 @@ def test_an_input_that_has_no_window_cannot_be_computed() -> None:
 
 
 def test_a_component_that_reads_too_many_rows() -> None:
-    """A window of too many rows at many positions is refused, not followed row by row."""
-    wide = (
-        "input-node name=input dim=2\ncomponent name=c type=StatisticsPoolingComponent input-dim=2 "
-        "left-context=65536 right-context=0\ncomponent-node name=c component=c input=input\n"
-        "output-node name=output input=Sum({}, ReplaceIndex(c, t, 0))\n"
+    """Too many rows at many positions are refused, not followed row by row."""
+    nnet = parse_config(
+        "input-node name=input dim=65540\ncomponent name=c type=RestrictedAttentionComponent "
+        "key-dim=1 value-dim=1 num-left-inputs=65535 num-right-inputs=1\n"
+        "component-node name=c component=c input=input\n"
+        "output-node name=output input=Sum(Round(c, 30), ReplaceIndex(c, t, 0))\n"
     )
 
-    with pytest.raises(NetworkError, match="reads 65537 rows for one, at 30 positions, above 4194"):
-        compute_context(parse_config(wide.format("Round(c, 30)")))
-    assert "left-context" not in parse_config(wide.format("Round(c, 30)")).info()
+    with pytest.raises(NetworkError) as caught:
+        compute_context(nnet)
+
+    assert str(caught.value) == (
+        "the context is not looked for in a window of 40 frames: node 'c' reads 65537 rows for "
+        "each of 3, at 1 of 30 positions, above 4194304 rows at all positions"
+    )
+    assert "left-context" not in nnet.info()
+
+
+@pytest.mark.parametrize(
+    ("period", "window", "expected"),
+    [(100_000, 99_998, "left-context: 0\nright-context: 0\n"), (1000, 10_000, "left-context: 0\n")],
+)
+def test_windows_over_windows(period: int, window: int, expected: str) -> None:
+    """Sums of long periods, pooled over long windows, have a context that takes little memory."""
+    nnet = parse_config(
+        "input-node name=input dim=4\ncomponent name=e type=StatisticsExtractionComponent "
+        f"input-dim=4 output-period={period} include-variance=false\n"
+        "component name=p type=StatisticsPoolingComponent input-dim=5 "
+        f"left-context={window // 2} right-context={window // 2}\n"
+        "component-node name=e component=e input=input\n"
+        "component-node name=p component=p input=e\noutput-node name=output input=p\n"
+    )
+
+    tracemalloc.start()
+    info = nnet.info()
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert info.startswith(expected)
+    assert most < 100_000_000  # bytes; one list of all reads would take a hundred times as much

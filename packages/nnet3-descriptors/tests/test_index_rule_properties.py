@@ -27,8 +27,9 @@ from nnet3_descriptors.components import (
     TimeHeightConvolutionComponent,
     TimeOffsetPrecomputedIndexes,
 )
+from nnet3_descriptors.components.index_rules import Windows
 from nnet3_descriptors.components.index_rules.time_grid import TimeGrid, sequences
-from nnet3_descriptors.errors import NetworkError, Nnet3Error
+from nnet3_descriptors.errors import LimitError, NetworkError, Nnet3Error
 from nnet3_descriptors.indexes import (
     INT32_MAX,
     LEAST_TIME,
@@ -38,6 +39,7 @@ from nnet3_descriptors.indexes import (
     index_order,
     make_indexes,
 )
+from nnet3_descriptors.limits import Limits, use_limits
 from nnet3_descriptors.serialization import from_container, to_container
 
 Index = tuple[int, int, int]
@@ -500,3 +502,66 @@ class TestTimeGrid:
         found = sequences(indexes).tolist()
 
         assert found == sorted({(n << 32) + x for n, x in pairs})
+
+
+WINDOW_LISTS = st.integers(1, 4).flatmap(
+    lambda step: st.lists(
+        st.none() | st.builds(range, st.integers(-9, 9), st.integers(10, 20), st.just(step)),
+        min_size=1,
+        max_size=5,
+    ).filter(any)
+)
+
+
+@given(WINDOW_LISTS, INDEX_SETS, INDEX_SETS)
+def test_rows_within_windows(windows, existing: set[Index], readers: set[Index]) -> None:
+    """Rows in windows, and the union of windows, are those that a list of all of them has."""
+    rows, asking = as_indexes(sorted(existing)), as_indexes(sorted(readers))
+    expected = [
+        [(n, t + offset, x) for offset in windows[t % len(windows)] or ()]
+        for n, t, x in sorted(readers)
+    ]
+
+    found = Windows.of(windows)
+    assert found is not None
+    order, first, end = found.rows_within(rows, asking)
+
+    assert [rows_of(rows[order[a:b]]) for a, b in zip(first, end, strict=True)] == [
+        [row for row in wanted if row in existing] for wanted in expected
+    ]
+    union = rows_of(found.union(asking, "a reader"))
+    assert len(union) == len(set(union))
+    assert set(union) == {row for wanted in expected for row in wanted}
+
+
+@pytest.mark.parametrize("windows", [[None], [range(0, 4, 1), range(0, 4, 2)]])
+def test_no_windows(windows) -> None:
+    """Without a window, or with windows of several steps, there are none to look in."""
+    assert Windows.of(windows) is None
+
+
+@pytest.mark.parametrize(
+    ("component", "message"),
+    [
+        (
+            StatisticsExtractionComponent(input_dim=1, output_period=10),
+            "StatisticsExtractionComponent with periods of 10 frames: ",
+        ),
+        (
+            StatisticsPoolingComponent(input_dim=3, left_context=4, right_context=5),
+            "StatisticsPoolingComponent with a window from -4 to 5: ",
+        ),
+    ],
+)
+def test_listed_rows_are_held_against_the_limit(component: Component, message: str) -> None:
+    """Rows that index rules multiply out are counted before they are listed."""
+    rows = make_indexes(0, np.arange(7))
+
+    with use_limits(Limits(reads=70)):
+        assert len(component.input_dependencies(rows)[1]) == 70
+    with use_limits(Limits(reads=69)), pytest.raises(LimitError) as caught:
+        component.input_dependencies(rows)
+
+    assert str(caught.value) == (
+        f"{message}the input rows of 7 output rows: 70 is above the limit of 69 (Limits.reads)"
+    )

@@ -5,7 +5,7 @@ import pickle
 import attrs
 import numpy as np
 import pytest
-from nnet3_descriptors import parse_config
+from nnet3_descriptors import Limits, parse_config, use_limits
 from nnet3_graph import (
     ComputationGraphBuilder,
     ComputationRequest,
@@ -188,7 +188,7 @@ class TestRequests:
         assert graph.dependencies.tolist() == [0]
 
     def test_statistics_of_a_period_that_ends_beyond_32_bits(self):
-        """A component that reads at an impossible time is an error that names the node."""
+        """Impossible times are frames that do not exist, and are left out of the sum."""
         nnet = network(
             "input-node name=input dim=4\ncomponent name=c type=StatisticsExtractionComponent "
             "input-dim=4 output-period=10\ncomponent-node name=c component=c input=input\n"
@@ -196,12 +196,33 @@ class TestRequests:
         )
         graph = build_computation_graph(nnet, one_row(2**31 - 1, 0))
 
-        with pytest.raises(RequestError) as caught:
-            graph.component_inputs(nnet.node_index("c"))
+        splits, inputs = graph.component_inputs(nnet.node_index("c"))
 
+        assert splits.tolist() == [0, 1]
+        assert graph.cindexes[inputs].tolist() == [[1, 0, 2**31 - 1, 0]]
+
+    def test_refuses_to_list_too_many_rows(self):
+        """The rows that a node reads are counted before they are listed; the error names it."""
+        nnet = network(
+            "input-node name=input dim=4\ncomponent name=c type=StatisticsExtractionComponent "
+            "input-dim=4 output-period=10\ncomponent-node name=c component=c "
+            "input=Sum(input, Offset(input, 1))\noutput-node name=output input=Round(c, 10)\n"
+        )
+        graph = build_computation_graph(nnet, request({"input": (0, 101)}, {"output": (0, 100)}))
+
+        with use_limits(Limits(reads=199)):
+            assert len(graph.component_inputs(nnet.node_index("c"))[1]) == 100
+            with pytest.raises(RequestError) as caught:
+                graph.leaf_ids(nnet.node_index("c_input"))
         assert str(caught.value) == (
-            "node 'c': StatisticsExtractionComponent with periods of 10 frames reads "
-            "t = 2147483649; expected t from -2147483647 to 2147483647"
+            "node 'c_input': the rows that its 100 rows read: 200 is above the limit of 199 "
+            "(Limits.reads)"
+        )
+
+        with use_limits(Limits(reads=99)), pytest.raises(RequestError) as caught:
+            graph.component_inputs(nnet.node_index("c"))
+        assert str(caught.value) == (
+            "node 'c': the rows that its 10 rows read: 100 is above the limit of 99 (Limits.reads)"
         )
 
     def test_order_of_calls(self):

@@ -11,12 +11,18 @@ from __future__ import annotations
 import functools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_descriptors.components import ComponentProperties
+from nnet3_descriptors.components import Component, ComponentProperties
+from nnet3_descriptors.components.index_rules import (
+    AnyWithin,
+    AtOffsets,
+    Windows,
+    has_closed_form,
+)
 from nnet3_descriptors.descriptors import ForwardingDescriptor, IfDefined, Sum, SumDescriptor
 from nnet3_descriptors.endless import endless_recurrence
 from nnet3_descriptors.errors import NetworkError
@@ -136,28 +142,38 @@ def _edges(computable: BoolArray) -> tuple[int, int] | None:
 
 def _computable_outputs(nnet: NetworkStructure, window: int) -> BoolArray:
     """Returns which outputs can be computed from windows of input: (modulus, window)."""
-    modulus, reads = nnet.modulus, _most_reads(nnet)
-    if reads * modulus * window > _MOST_READS:
-        raise NetworkError(
-            f"the context is not looked for in a window of {window} frames: a component reads "
-            f"{reads} rows for one, at {modulus} positions, above {_MOST_READS} rows in all"
-        )
-    at_once = max(1, _ROWS_AT_ONCE // (window * reads))
+    modulus, reads = nnet.modulus, _reads_of_components(nnet)
+    most_reads = max((each for each in reads.values() if isinstance(each, int)), default=1)
+    at_once = max(1, _ROWS_AT_ONCE // (window * most_reads))
     deciding = _deciding_nodes(nnet)
     order = _consumers_first(nnet, deciding)
     max_rounds = _MAX_ROUNDS if _has_cycle(nnet, deciding, order) else 1
     return np.concatenate(
         [
-            _Computability(nnet, deciding, order, starts, window, modulus).of_output(max_rounds)
+            _Computability(nnet, deciding, order, starts, window, reads).of_output(max_rounds)
             for starts in np.split(np.arange(modulus), range(at_once, modulus, at_once))
         ]
     )
 
 
-def _most_reads(nnet: NetworkStructure) -> int:
-    """Returns how many input rows a row of a component's output reads at most."""
+def _reads_of_components(nnet: NetworkStructure) -> dict[str, Windows | int]:
+    """Returns the windows that a component reads, or how many rows for one, at least 1."""
     row = make_indexes(0, 0)
-    return max((len(part.input_dependencies(row)[1]) for part in nnet.components), default=1) or 1
+    return {
+        name: _windows(component) or len(component.input_dependencies(row)[1]) or 1
+        for name, component in zip(nnet.component_names, nnet.components, strict=True)
+    }
+
+
+def _windows(component: Component) -> Windows | None:
+    """Returns the windows that a component reads, if it reads nothing else."""
+    component_type: Any = type(component)
+    form = component.closed_form() if has_closed_form(component_type) else None
+    if form is None or not any(isinstance(reads, AnyWithin) for reads in form):
+        return None
+    if any(isinstance(reads, AtOffsets) for reads in form):
+        return None
+    return Windows.of([reads.offsets if isinstance(reads, AnyWithin) else None for reads in form])
 
 
 class _Keys:
@@ -228,12 +244,13 @@ class _Computability:
         order: Sequence[str],
         starts: npt.NDArray[np.int64],
         window: int,
-        modulus: int,
+        reads: Mapping[str, Windows | int],
     ) -> None:
         self._nnet = nnet
+        self._reads = reads
         self._deciding = deciding
         self._order = order
-        self._first_frames = {_INPUT: starts, _IVECTOR: starts - modulus}
+        self._first_frames = {_INPUT: starts, _IVECTOR: starts - nnet.modulus}
         self._end_frames = starts + window
         self._window = window
         self._keys = _Keys()
@@ -286,13 +303,30 @@ class _Computability:
             case DimRangeNode(source=source):
                 yield source, self._keys.of(indexes)
             case ComponentNode() as node:
-                _, inputs = nnet.component_of(node).input_dependencies(indexes)
+                windows = self._reads[node.component]
+                if isinstance(windows, Windows):
+                    inputs = windows.union(indexes, f"node '{name}'")
+                else:
+                    _, inputs = self._inputs(node, indexes, windows)
                 yield nnet.nodes[nnet.node_index(name) - 1].name, self._keys.of(inputs)
             case ComponentInputNode(descriptor=descriptor) | OutputNode(descriptor=descriptor):
                 for part in descriptor.parts:
                     for leaf, is_required in _required_leaves(part):
                         if is_required:
                             yield from self._leaf_sources(leaf, indexes)
+
+    def _inputs(
+        self, node: ComponentNode, indexes: IndexArray, reads: int
+    ) -> tuple[npt.NDArray[np.int64], IndexArray]:
+        """Returns the `input_dependencies` of a component, if they are not too many."""
+        windows, modulus = len(self._end_frames), self._nnet.modulus
+        if len(indexes) * reads * modulus > _MOST_READS * windows:
+            raise NetworkError(
+                f"the context is not looked for in a window of {self._window} frames: node "
+                f"'{node.name}' reads {reads} rows for each of {len(indexes)}, at {windows} of "
+                f"{modulus} positions, above {_MOST_READS} rows at all positions"
+            )
+        return self._nnet.component_of(node).input_dependencies(indexes)
 
     def _leaf_sources(
         self, leaf: ForwardingDescriptor, indexes: IndexArray
@@ -317,10 +351,14 @@ class _Computability:
             case DimRangeNode(source=source):
                 return self._look_up(source, self._keys.of(indexes))
             case ComponentNode() as node:
-                component = nnet.component_of(node)
-                splits, inputs = component.input_dependencies(indexes)
                 source = nnet.nodes[nnet.node_index(name) - 1].name
+                windows = self._reads[node.component]
+                if isinstance(windows, Windows):
+                    _, first, end = windows.rows_within(self._computable_rows(source), indexes)
+                    return np.less(first, end)
+                splits, inputs = self._inputs(node, indexes, windows)
                 available = self._look_up(source, self._keys.of(inputs))
+                component = nnet.component_of(node)
                 return component.is_computable(indexes, splits, inputs, available)[0]
             case ComponentInputNode(descriptor=descriptor) | OutputNode(descriptor=descriptor):
                 computable = np.ones(len(indexes), dtype=np.bool_)
@@ -341,6 +379,13 @@ class _Computability:
                 rows = cindexes[:, 0] == source
                 available[number, rows] = self._look_up(self._nnet.nodes[source].name, keys[rows])
         return available
+
+    def _computable_rows(self, name: str) -> IndexArray:
+        """Returns the rows of a node, among those asked for, that are known to be computable."""
+        decider, frames = self._deciding[name]
+        asked = self._asked[decider]
+        keys = asked[self._available.get(decider, np.zeros(len(asked), dtype=np.bool_))]
+        return as_rows(moved_indexes(self._keys.indexes(keys), -frames, 0), name)
 
     def _look_up(self, name: str, keys: Keys) -> BoolArray:
         """Returns which rows of a node are known to be computable."""

@@ -31,6 +31,8 @@ class Limits:
         dim: Columns of a node or component, or of a constant in a descriptor.
         parameters: Values that config lines may initialize, in all components of a network.
         offsets: Input rows that one row of a component's output may read.
+        reads: Input rows that all rows of a node read together, or that a component's index rules
+            list at a time.
         modulus: Frames after which the pattern of a node's reads repeats: the modulus of Round(),
             the number of inputs of Switch(), the period of statistics. A rule is made for each
             frame.
@@ -47,6 +49,7 @@ class Limits:
     dim: int = attrs.field(default=10_000_000, validator=_check_size)
     parameters: int = attrs.field(default=1_000_000_000, validator=_check_size)
     offsets: int = attrs.field(default=100_000, validator=_check_size)
+    reads: int = attrs.field(default=20_000_000, validator=_check_size)
     modulus: int = attrs.field(default=10_000, validator=_check_size)
     rows: int = attrs.field(default=100_000_000, validator=_check_size)
     cindexes: int = attrs.field(default=1_000_000_000, validator=_check_size)

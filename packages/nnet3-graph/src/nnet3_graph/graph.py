@@ -18,7 +18,9 @@ from nnet3_descriptors import (
     NetworkError,
     Nnet,
     OutputNode,
+    check_limit,
 )
+from nnet3_descriptors.components.index_rules import Windows
 from nnet3_descriptors.descriptors import ForwardingDescriptor, IfDefined, Sum, SumDescriptor
 from nnet3_descriptors.indexes import AnyIndexes, IndexArray, T, distinct, moved_indexes
 from nnet3_descriptors.values import frozen
@@ -26,7 +28,7 @@ from nnet3_descriptors.values import frozen
 from nnet3_graph.errors import RequestError
 from nnet3_graph.indexes import BoolArray, IdArray
 from nnet3_graph.nodes.rules import node_rules
-from nnet3_graph.rules import All, Optional, Shift
+from nnet3_graph.rules import NEVER, All, AnyOf, ByTime, Optional, Rule, Shift
 from nnet3_graph.sets.bit_layout import Bits
 from nnet3_graph.sets.index_set import Grid, IndexSet
 
@@ -328,9 +330,13 @@ class ComputationGraph:
             cindex that leaf l of the part reads, for each row of the node. The value is -1 where
             the leaf does not enter the sum: IfDefined leaves it out, or Failover takes the other
             branch. The arrays may be read-only.
+
+        Raises:
+            RequestError: the leaves read more rows than `Limits.reads`.
         """
         definition = self.nnet.nodes[node]
         assert isinstance(definition, ComponentInputNode | OutputNode)
+        self._check_reads(node, len(definition.descriptor.leaves) * len(self.index_sets[node]))
         parts = []
         for part in definition.descriptor.parts:
             if isinstance(part, ForwardingDescriptor):
@@ -364,18 +370,49 @@ class ComputationGraph:
             splits (rows + 1,) int64 and ids (M,) int32: row i reads ids[splits[i]:splits[i + 1]],
             in the order of the component's index rules. Rows that the request supplies read
             nothing.
+
+        Raises:
+            RequestError: the rows read more rows than `Limits.reads`.
         """
         rule = node_rules(self.nnet).rules[node]
         is_given = self.is_given(node) if self.given_sets[node].bits else None
+        windows = _windows(rule)
+        if windows is not None and self.previous is None:
+            return self._inputs_within(windows, node, is_given)
         parts = rule.parts if isinstance(rule, All) else (rule,)
         reads = [part.part if isinstance(part, Optional) else part for part in parts]
         moves = [read for read in reads if isinstance(read, Shift)]
         if len(moves) < len(reads) or not moves:
             return self._asked_inputs(node, is_given)
+        self._check_reads(node, len(moves) * len(self.index_sets[node]))
         ids = np.stack([self.moved_ids(node - 1, node, move.t, move.x) for move in moves], axis=1)
         if is_given is not None:
             ids[is_given] = -1
         return _present(ids)
+
+    def _check_reads(self, node: int, count: int) -> None:
+        """Raises RequestError if the rows of a node read too many rows to list them."""
+        rows = len(self.index_sets[node])
+        what = f"node '{self.nnet.nodes[node].name}': the rows that its {rows} rows read"
+        check_limit("reads", count, what, RequestError)
+
+    def _inputs_within(
+        self, windows: Windows, node: int, is_given: BoolArray | None
+    ) -> tuple[Splits, IdArray]:
+        """The existing inputs of a component that reads windows; listed once their number is known.
+
+        The length of a window makes no difference.
+        """
+        inputs, rows = self.index_sets[node - 1].indexes, self.index_sets[node].indexes
+        order, first, end = windows.rows_within(inputs, rows)
+        counts = end - first
+        if is_given is not None:
+            counts[is_given] = 0
+        splits = np.concatenate([[0], np.cumsum(counts)])
+        self._check_reads(node, int(splits[-1]))
+        places = np.repeat(first - splits[:-1], counts)
+        places += np.arange(len(places))
+        return splits, self._as_ids(node - 1, order.astype(np.int32)[places])
 
     def _asked_inputs(self, node: int, is_given: BoolArray | None) -> tuple[Splits, IdArray]:
         """The inputs of a component whose index rules have to be asked."""
@@ -396,6 +433,13 @@ class ComputationGraph:
         counts = np.zeros(len(rows), dtype=np.int64)
         counts[asking] = totals[splits[1:]] - totals[splits[:-1]]
         return np.concatenate([[0], np.cumsum(counts)]), ids[used]
+
+
+def _windows(rule: Rule) -> Windows | None:
+    """Returns the windows that rows read, if a rule has nothing else."""
+    parts = rule.parts if isinstance(rule, ByTime) else (rule,)
+    windows = [part.offsets if isinstance(part, AnyOf) else None for part in parts]
+    return Windows.of(windows) if windows.count(None) == parts.count(NEVER) else None
 
 
 def _check_integers(indexes: AnyIndexes, columns: int) -> None:

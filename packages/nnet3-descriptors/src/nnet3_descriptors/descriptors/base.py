@@ -17,6 +17,7 @@ import numpy.typing as npt
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.indexes.arrays import AnyIndexes, IndexArray, as_rows
 from nnet3_descriptors.indexes.integers import require_int32
+from nnet3_descriptors.limits import check_limit
 from nnet3_descriptors.text import format_float
 
 Scales = float | npt.NDArray[np.float32]
@@ -56,6 +57,8 @@ def dependencies_of(
     leaves: Sequence[ForwardingDescriptor], indexes: AnyIndexes, node_index: Mapping[str, int]
 ) -> npt.NDArray[np.int64]:
     """Returns the source of each row for each leaf: (L, N, 4) int64, columns node, n, t, x."""
+    what = f"the rows that {len(leaves)} terms of a descriptor read for {len(indexes)} rows"
+    check_limit("reads", len(leaves) * len(indexes), what)
     cindexes = np.empty((len(leaves), len(indexes), 4), dtype=np.int64)
     for number, leaf in enumerate(leaves):
         cindexes[number] = leaf.map_unbounded(indexes, node_index)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from nnet3_descriptors.errors import NetworkError, Nnet3Error
 from nnet3_descriptors.indexes.integers import INT32_MAX, INT32_MIN
+from nnet3_descriptors.limits import check_limit
 
 IndexArray = npt.NDArray[np.int32]
 """Indexes (n, t, x): (rows, 3) int32."""
@@ -91,6 +92,44 @@ def moved_indexes(indexes: AnyIndexes, t: int, x: int) -> npt.NDArray[np.int64]:
     return indexes.astype(np.int64) + np.array([0, t, x], dtype=np.int64)
 
 
+def rows_around(
+    indexes: IndexArray, times: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], reader: str
+) -> tuple[npt.NDArray[np.int64], IndexArray]:
+    """Returns the rows that lie at some offsets in t from each of some rows, as CSR.
+
+    All index rules that read several rows for one list them here.
+
+    Args:
+        indexes: (N, 3), the n and x of the rows.
+        times: (N,), the t from which the offsets of each row count.
+        offsets: (K,), the offsets in t.
+        reader: The reader of these rows, for errors.
+
+    Returns:
+        splits (N + 1,) int64 and rows (N * K, 3) int32, those of index 0 first.
+
+    Raises:
+        LimitError: There are more rows than `Limits.reads`.
+        NetworkError: A t is beyond 32 bits, or is the value that marks padding.
+    """
+    shape = len(times), len(offsets)
+    check_limit("reads", math.prod(shape), f"{reader}: the input rows of {shape[0]} output rows")
+    if 0 not in shape:
+        for end in (np.min, np.max):
+            _check_rows_exist("t", int(end(times)) + int(end(offsets)), reader)
+    rows = np.empty((*shape, 3), dtype=np.int32)
+    rows[...] = indexes[:, None]
+    np.add(times[:, None], offsets, out=rows[..., T], casting="unsafe")
+    return np.arange(len(times) + 1, dtype=np.int64) * len(offsets), rows.reshape(-1, 3)
+
+
+def _check_rows_exist(name: str, value: int, reader: object) -> None:
+    if not LEAST_TIME <= value <= INT32_MAX:
+        raise NetworkError(
+            f"{reader} reads {name} = {value}; expected {name} from {LEAST_TIME} to {INT32_MAX}"
+        )
+
+
 def as_rows(indexes: npt.NDArray[np.int64], reader: object) -> IndexArray:
     """Returns indexes as int32.
 
@@ -103,11 +142,8 @@ def as_rows(indexes: npt.NDArray[np.int64], reader: object) -> IndexArray:
     """
     for column, name in ((-2, "t"), (-1, "x")):
         values = indexes[:, column]
-        if len(values) and not (values.min() >= LEAST_TIME and values.max() <= INT32_MAX):
-            far = int(values.min() if values.min() < LEAST_TIME else values.max())
-            raise NetworkError(
-                f"{reader} reads {name} = {far}; expected {name} from {LEAST_TIME} to {INT32_MAX}"
-            )
+        for end in (values.min, values.max) if len(values) else ():
+            _check_rows_exist(name, int(end()), reader)
     return indexes.astype(np.int32)
 
 

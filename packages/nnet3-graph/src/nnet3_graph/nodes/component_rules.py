@@ -7,12 +7,11 @@ each row. The index rules of any other type are called with arrays of indexes.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from nnet3_descriptors import check_limit
 from nnet3_descriptors.components import Component
-from nnet3_descriptors.components.index_rules import AnyWithin, AtOffsets
+from nnet3_descriptors.components.index_rules import AnyWithin, AtOffsets, has_closed_form
 
 from nnet3_graph.errors import RequestError
 from nnet3_graph.rules import ALWAYS, NEVER, All, AnyOf, Asked, ByTime, Optional, Rule, Shift
@@ -30,7 +29,7 @@ def component_rule(component: Component, source: int) -> Rule:
             that do not divide it.
     """
     component_type: Any = type(component)
-    if not _has_closed_form(component_type):
+    if not has_closed_form(component_type):
         return Asked(source, component)
     if component_type.closed_form is Component.closed_form:  # most components: the same row
         return Shift(source, 0, 0)
@@ -47,17 +46,6 @@ def component_rule(component: Component, source: int) -> Rule:
         )
     rules = tuple(_rule(reads, source) for reads in form)
     return rules[0] if len(rules) == 1 else ByTime(rules)
-
-
-@functools.cache
-def _has_closed_form(component_type: type[Any]) -> bool:
-    """Returns whether no class overrides index rules below the one that says the closed form."""
-    names = ("closed_form", "input_dependencies", "is_computable")
-    definers = [
-        next(place for place, each in enumerate(component_type.__mro__) if name in vars(each))
-        for name in names
-    ]
-    return definers[0] == min(definers)
 
 
 def _rule(reads: AtOffsets | AnyWithin | None, source: int) -> Rule:

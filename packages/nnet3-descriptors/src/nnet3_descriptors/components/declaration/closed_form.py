@@ -7,7 +7,9 @@ requests then cost no more than small ones. Closed form and index rules must giv
 
 from __future__ import annotations
 
+import functools
 import operator
+from typing import Any
 
 import attrs
 
@@ -65,3 +67,14 @@ class AnyWithin:
 ClosedForm = tuple[AtOffsets | AnyWithin | None, ...]
 """Element r is the rule for rows with t modulo the length of the tuple equal to r; None for rows
 that cannot be computed. The length divides the modulus of the component."""
+
+
+@functools.cache
+def has_closed_form(component_type: type[Any]) -> bool:
+    """Tells whether no class overrides index rules below the one that says the closed form."""
+    names = ("closed_form", "input_dependencies", "is_computable")
+    definers = [
+        next(place for place, each in enumerate(component_type.__mro__) if name in vars(each))
+        for name in names
+    ]
+    return definers[0] == min(definers)

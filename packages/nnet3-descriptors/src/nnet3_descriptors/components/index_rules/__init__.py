@@ -1,6 +1,11 @@
 """The input rows on which an output row depends: rules that component types share."""
 
-from nnet3_descriptors.components.declaration.closed_form import AnyWithin, AtOffsets, ClosedForm
+from nnet3_descriptors.components.declaration.closed_form import (
+    AnyWithin,
+    AtOffsets,
+    ClosedForm,
+    has_closed_form,
+)
 from nnet3_descriptors.components.index_rules.no_input import NoInputRules
 from nnet3_descriptors.components.index_rules.precomputed import (
     RowArray,
@@ -14,6 +19,7 @@ from nnet3_descriptors.components.index_rules.precomputed import (
     wrong_count,
 )
 from nnet3_descriptors.components.index_rules.time_offsets import TimeOffsetRules
+from nnet3_descriptors.components.index_rules.windows import Windows
 
 __all__ = [
     "AnyWithin",
@@ -22,7 +28,9 @@ __all__ = [
     "NoInputRules",
     "RowArray",
     "TimeOffsetRules",
+    "Windows",
     "find_rows",
+    "has_closed_form",
     "no_such_range",
     "no_such_row",
     "precomputed",

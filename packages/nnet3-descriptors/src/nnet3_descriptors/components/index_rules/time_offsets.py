@@ -14,11 +14,12 @@ from nnet3_descriptors.components.declaration.closed_form import AtOffsets, Clos
 from nnet3_descriptors.components.index_rules.precomputed import (
     no_such_row,
     precomputed,
+    times,
     wrong_count,
 )
 from nnet3_descriptors.components.index_rules.time_grid import TimeGrid, grid_indexes, sequences
 from nnet3_descriptors.errors import Nnet3Error
-from nnet3_descriptors.indexes.arrays import IndexArray, T, as_rows
+from nnet3_descriptors.indexes.arrays import IndexArray, rows_around
 from nnet3_descriptors.indexes.integers import INT32_MAX
 
 
@@ -118,14 +119,12 @@ class TimeOffsetRules:
         """Returns the index at each time offset, for each output index in turn.
 
         Raises:
+            LimitError: there are more input rows than `Limits.reads`.
             NetworkError: an input would be at a t beyond 32 bits.
         """
         offsets = np.array(self.time_offsets, dtype=np.int64)
-        needed = np.repeat(output_indexes.astype(np.int64), len(offsets), axis=0)
-        needed[:, T] += np.tile(offsets, len(output_indexes))
         reader = f"{type(self).__name__} with time offsets {offsets.min()} to {offsets.max()}"
-        splits = np.arange(len(output_indexes) + 1, dtype=np.int64) * len(offsets)
-        return splits, as_rows(needed, reader)
+        return rows_around(output_indexes, times(output_indexes), offsets, reader)
 
     def is_computable(
         self,

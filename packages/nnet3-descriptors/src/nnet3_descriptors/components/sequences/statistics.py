@@ -30,7 +30,7 @@ from nnet3_descriptors.components.index_rules.precomputed import (
     times,
     wrong_count,
 )
-from nnet3_descriptors.indexes.arrays import IndexArray, T, as_rows
+from nnet3_descriptors.indexes.arrays import IndexArray, T, rows_around
 from nnet3_descriptors.limits import check_limit
 
 
@@ -206,14 +206,12 @@ class StatisticsExtractionComponent(StatisticsFamily):
         """Returns all times of each output's period.
 
         Raises:
+            LimitError: there are more input rows than `Limits.reads`.
             NetworkError: a period has a t beyond 32 bits.
         """
         offsets = np.arange(0, self.output_period, self.input_period)
-        needed = np.repeat(output_indexes.astype(np.int64), len(offsets), axis=0)
-        needed[:, T] = np.add.outer(self._period_starts(output_indexes), offsets).ravel()
         reader = f"{self.type} with periods of {self.output_period} frames"
-        splits = np.arange(len(output_indexes) + 1, dtype=np.int64) * len(offsets)
-        return splits, as_rows(needed, reader)
+        return rows_around(output_indexes, self._period_starts(output_indexes), offsets, reader)
 
     def closed_form(self) -> ClosedForm:
         """Returns, for each place of a row in its period, the offsets of the whole period."""
@@ -322,15 +320,15 @@ class StatisticsPoolingComponent(StatisticsFamily):
         Outputs at other times than multiples of input_period have no input and cannot be computed.
 
         Raises:
+            LimitError: there are more input rows than `Limits.reads`.
             NetworkError: a window has a t beyond 32 bits.
         """
         offsets = np.arange(-self.left_context, self.right_context + 1, self.input_period)
         on_grid = output_indexes[:, T] % self.input_period == 0
-        needed = np.repeat(output_indexes[on_grid].astype(np.int64), len(offsets), axis=0)
-        needed[:, T] = np.add.outer(times(output_indexes[on_grid]), offsets).ravel()
         reader = f"{self.type} with a window from {-self.left_context} to {self.right_context}"
-        splits = np.concatenate([[0], np.cumsum(on_grid)]) * len(offsets)
-        return splits.astype(np.int64), as_rows(needed, reader)
+        rows = output_indexes[on_grid]
+        splits, needed = rows_around(rows, times(rows), offsets, reader)
+        return splits[np.concatenate([[0], np.cumsum(on_grid)])], needed
 
     def closed_form(self) -> ClosedForm:
         """Returns the window, of rows at multiples of input_period."""
