@@ -21,7 +21,7 @@ from nnet3_tools.report.training_page import MOST_TICKS, round_iterations
 from nnet3_tools.training import nnet3_train_recipe
 from nnet3_tools.training.nnet3_train_recipe import write_report
 from nnet3_training import ChainOptions
-from nnet3_training.recipes import RecipeOptions, TrainingRun
+from nnet3_training.recipes import IterationRecord, RecipeOptions, TrainingRun
 from tool_runs import run_tool
 
 CONFIG = """
@@ -151,6 +151,25 @@ def test_options_on_the_page(tmp_path: Path) -> None:
 
     assert len(names) == len(options.values)
     assert [name for name in names if name not in known] == ["apply_deriv_weights"]
+
+
+def test_iterations_with_other_patterns_of_dropout(tmp_path: Path) -> None:
+    """Each pattern has a curve, over the iterations that have it."""
+    records = tuple(
+        IterationRecord(
+            number=number, learning_rate=0.1, jobs=(), changes={}, saturation={}, seconds=1.0,
+            dropout=dropout,
+        )
+        for number, dropout in enumerate(({"a*": 0.25}, {"b*": 0.5, "a*": 0.75}, {}))
+    )  # fmt: skip
+    run = TrainingRun(
+        folder=tmp_path, options=RecipeOptions(), archives=None, iterations=records,
+        diagnostics={}, final=None,
+    )  # fmt: skip
+    drawing = training_page("run", run).partition("Part of values that dropout drops</h3>")[2]
+
+    curves = re.findall(r'd="M ([^H"]*)"/>\n<text class="legend[^>]*>([^<]*)<', drawing)
+    assert curves == [("70.0 145.2 L 530.0 27.8", "a*"), ("530.0 86.5", "b*")]
 
 
 @given(st.integers(0, 1), st.integers(0, 5000))

@@ -603,6 +603,7 @@ def test_too_few_utterances(tmp_path: Path) -> None:
     [
         ("recipe.json", "{", "this is no RunRecord of a training run"),
         ("recipe.json", '{"format": "x", "version": 1, "options": {}}', "found 'x' of version 1"),
+        pytest.param("recipe.json", "[" * 100_000, "recursion depth exceeded", id="deep"),
         ("iterations/0.json", '{"number": 0}', "this is no IterationRecord of a training run"),
         ("final.json", "[]", "this is no FinalRecord"),
     ],

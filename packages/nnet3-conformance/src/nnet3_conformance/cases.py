@@ -146,7 +146,9 @@ def read_entries(folder: Path) -> tuple[Entry, ...]:
         return tuple(cattrs.structure(listing["cases"], list[Entry]))
     except ConformanceError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, cattrs.BaseValidationError) as error:
+    except (
+        OSError, ValueError, KeyError, TypeError, RecursionError, cattrs.BaseValidationError,
+    ) as error:  # fmt: skip
         raise ConformanceError(f"{path}: no list of cases: {error}") from error
 
 

@@ -121,13 +121,15 @@ def _drawings(run: TrainingRun) -> list[tuple[str, str]]:
         values = {_iteration(record): value(record) for record in records}
         if title != JOBS or len({*values.values()}) > 1:
             drawings.append((title, _drawn(title, {"": _series(values)}, y_start=0.0)))
-    if records[0].dropout:
+    dropout = {
+        pattern: _series(
+            {_iteration(each): each.dropout[pattern] for each in records if pattern in each.dropout}
+        )
+        for pattern in dict.fromkeys(pattern for each in records for pattern in each.dropout)
+    }
+    if dropout:
         title = "Part of values that dropout drops"
-        found = {
-            pattern: _series({_iteration(record): record.dropout[pattern] for record in records})
-            for pattern in records[0].dropout
-        }
-        drawings.append((title, _drawn(title, found, y_start=0.0)))
+        drawings.append((title, _drawn(title, dropout, y_start=0.0)))
     return drawings
 
 

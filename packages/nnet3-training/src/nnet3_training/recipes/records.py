@@ -178,7 +178,7 @@ def read_record(kind: type[T], path: Path) -> T:
         return cattrs.structure(json.loads(path.read_text(encoding="utf-8")), kind)
     except OSError as error:
         raise RecipeError(f"{path}: cannot read the file: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, cattrs.BaseValidationError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, cattrs.BaseValidationError) as error:
         raise RecipeError(
             f"{path}: this is no {kind.__name__} of a training run: {_first_line(error)}"
         ) from error
