@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import click
 import nnet3_tables
 import numpy as np
 import pytest
@@ -20,6 +21,9 @@ TRAINING = REFERENCE / "training"
 COMMANDS = dict(
     line.split(": ", 1) for line in (TRAINING / "commands.txt").read_text().strip().splitlines()
 )
+
+TOLERANCE = "--targets-length-tolerance=1000 "
+"""An option of the command get.input3."""
 
 Run = Callable[[str], str]
 
@@ -123,6 +127,25 @@ def test_posteriors_of_input_frames(run: Run) -> None:
             assert one.classes[one.rows == row] == other.classes[other.rows == row]
             compared += 1
     assert compared > 100
+
+
+def test_posteriors_of_input_frames_are_too_long(
+    run: Run, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With subsampling, posteriors need about a row for each output frame; Kaldi has 2 as limit."""
+    monkeypatch.setitem(COMMANDS, "refused", COMMANDS["get.input3"].replace(TOLERANCE, ""))
+
+    with pytest.raises(click.ClickException, match="no example was made"):
+        run("refused")
+
+    lines = [line for line in capfd.readouterr().err.splitlines() if "WARNING" in line]
+    lengths = {key: len(values) for key, values in nnet3_tables.read_table("ark:feats8.ark")}
+    assert lines == [
+        "WARNING (nnet3-get-egs) Supervision does not have expected length for utterance "
+        f"{key}: expected length = {-(-length // 3)}, {length} / --frame-subsampling-factor=3, "
+        f"got {length}"
+        for key, length in lengths.items()
+    ] + ["WARNING (nnet3-get-egs) 8 utterances had errors and could not be processed."]
 
 
 @pytest.mark.parametrize("name", ["subset", "merge", "get", "get.several", "dense"])

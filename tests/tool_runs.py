@@ -19,7 +19,7 @@ def run_tool(module: str, *arguments: str | Path) -> CompletedProcess[str]:
     """
     name = module.rpartition(".")[2].replace("_", "-")
     command, status = [name, *map(str, arguments)], None
-    out, err = io.StringIO(), io.StringIO()
+    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
     main = importlib.import_module(f"nnet3_tools.{module}").main
     with (
         warnings.catch_warnings(),
@@ -32,4 +32,5 @@ def run_tool(module: str, *arguments: str | Path) -> CompletedProcess[str]:
             main()
         except SystemExit as end:
             status = end.code
-    return CompletedProcess(command, int(status or 0), out.getvalue(), err.getvalue())
+    out.seek(0)
+    return CompletedProcess(command, int(status or 0), out.read(), err.getvalue())

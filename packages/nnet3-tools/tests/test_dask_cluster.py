@@ -173,6 +173,6 @@ def test_no_scheduler_for_dask() -> None:
         env={**os.environ, "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "300ms"},
     )
 
-    assert done.returncode == 1
+    assert done.returncode == 255
     assert "--dask: cannot reach a scheduler at 'tcp://127.0.0.1:9'" in done.stderr
     assert "Traceback" not in done.stderr

@@ -91,7 +91,7 @@ class TestInit:
 
         status, _, errors = run("nnet3-init", "nnet.config", "new.raw")
 
-        assert status == 1
+        assert status == 255
         assert errors.startswith("nnet3-init: nnet.config, line 8, column")
         assert "there is no node 'fixd'; did you mean 'fixed'?" in errors
         assert errors.endswith("component-node name=norm component=norm input=fixd\n")
@@ -121,7 +121,7 @@ class TestInfo:
 
         status, output, errors = run("nnet3-info", "foreign")
 
-        assert (status, output) == (1, "")
+        assert (status, output) == (255, "")
         assert errors.startswith("nnet3-info: foreign")
         assert errors.count("\n") == 1
 
@@ -140,7 +140,7 @@ class TestInfo:
         """A failed command is an error, even if it has written a network."""
         status, _, errors = run("nnet3-info", "cat nnet.raw; exit 3 |")
 
-        assert status == 1
+        assert status == 255
         assert errors == "nnet3-info: the command 'cat nnet.raw; exit 3' failed with status 3\n"
 
     def test_a_command_that_gives_no_model(self, run: Run) -> None:
@@ -214,7 +214,7 @@ class TestInfo:
         monkeypatch.setattr(sys, "stdout", None)  # as in Python with a closed descriptor
 
         assert run(tool, "final.mdl") == (
-            1,
+            255,
             "",
             f"{tool}: cannot use '-': standard output is closed\n",
         )
@@ -226,12 +226,12 @@ class TestCopy:
     def test_what_cannot_be_written_is_named(self, run: Run) -> None:
         """The error names only the file, or the command and its exit status."""
         assert run("nnet3-copy", "nnet.raw", "none/new.raw") == (
-            1,
+            255,
             "",
             "nnet3-copy: cannot write 'none/new.raw': No such file or directory\n",
         )
         assert run("nnet3-copy", "nnet.raw", "| exit 3") == (
-            1,
+            255,
             "",
             "nnet3-copy: the command 'exit 3' failed with status 3\n",
         )
@@ -242,7 +242,7 @@ class TestCopy:
         write_nnet(parse_config(wide), "wide.raw")  # more than a pipe holds
 
         assert run("nnet3-copy", "wide.raw", "| head -c 10 > new.raw") == (
-            1,
+            255,
             "",
             "nnet3-copy: the command 'head -c 10 > new.raw' ended before it had read everything\n",
         )
@@ -282,15 +282,15 @@ class TestCopy:
         status, _, errors = run("nnet3-copy", f"--learning-rate={rate}", "nnet.raw", "new.raw")
 
         expected = f"the learning rate must be finite in single precision (got {float(rate)})"
-        assert (status, errors) == (1, f"nnet3-copy: {expected}\n")
+        assert (status, errors) == (255, f"nnet3-copy: {expected}\n")
 
     def test_a_scale_that_is_no_number(self, run: Run) -> None:
         """A network is not multiplied by NaN, nor by a factor that makes parameters infinite."""
         status, _, errors = run("nnet3-copy", "--scale=nan", "nnet.raw", "new.raw")
 
-        assert (status, errors) == (1, "nnet3-copy: the weights must be finite (got [nan])\n")
+        assert (status, errors) == (255, "nnet3-copy: the weights must be finite (got [nan])\n")
         status, _, errors = run("nnet3-copy", "--scale=1e60", "nnet.raw", "new.raw")
-        assert status == 1
+        assert status == 255
         assert "'affine': the sum has a number that is too large for single precision" in errors
 
     @pytest.mark.filterwarnings("default")
@@ -346,7 +346,7 @@ class TestCopy:
 
         status, _, errors = run("nnet3-copy", "--edits=shuffle", "nnet.raw", "new.raw")
 
-        assert status == 1
+        assert status == 255
         assert "'shuffle' is no edit directive" in errors
         assert Path("new.raw").read_bytes() == b"precious"
 
@@ -355,13 +355,13 @@ class TestCopy:
         with monkeypatch.context() as patch:
             patch.setattr(sys, "stdin", None)  # as in Python with a closed descriptor
             status, _, errors = run("nnet3-copy", "-", "new.raw")
-        assert status == 1
+        assert status == 255
         assert errors == "nnet3-copy: cannot use '-': standard input is closed\n"
 
         with monkeypatch.context() as patch:
             patch.setattr(sys, "stdout", None)
             status, _, errors = run("nnet3-copy", "nnet.raw", "-")
-        assert status == 1
+        assert status == 255
         assert errors == "nnet3-copy: cannot use '-': standard output is closed\n"
 
     def test_help(self, run: Run) -> None:
@@ -405,7 +405,7 @@ class TestAverage:
             "nnet3-average", f"--weights={weights}", "nnet.raw", "nnet.raw", "new.raw"
         )
 
-        assert status == 1
+        assert status == 255
         assert message in errors
 
 
@@ -449,7 +449,7 @@ class TestAcousticModels:
         """A .raw file is refused by name."""
         status, _, errors = run("nnet3-am-info", "nnet.raw")
 
-        assert status == 1
+        assert status == 255
         assert errors.startswith("nnet3-am-info: nnet.raw")
 
     def test_copy(self, run: Run, model: AcousticModel) -> None:

@@ -246,7 +246,7 @@ def test_a_run_that_was_broken_off(folder: Path, monkeypatch: pytest.MonkeyPatch
         folder / "whole" / "final.raw"
     ).read_bytes()
     refused = recipe("--seed=4", "part")
-    assert refused.returncode == 1
+    assert refused.returncode == 255
     assert "part: the run there has seed = 3, expected 4" in refused.stderr
 
 
@@ -255,11 +255,11 @@ def test_a_run_without_its_examples(folder: Path) -> None:
     """A run that was killed before its examples were made needs the data again, and says so."""
     options = ("--num-epochs=1", "--seed=3")
     broken = recipe(*DATA[:2], "--alignments=ark:none.txt", *OPTIONS, *options, "early")
-    assert broken.returncode == 1
+    assert broken.returncode == 255
     assert (folder / "early" / "recipe.json").exists()
 
     alone = recipe("early")
-    assert alone.returncode == 1
+    assert alone.returncode == 255
     assert "the run in 'early' has not made its examples: give --features or" in alone.stderr
     again = recipe(*DATA, *OPTIONS, *options, "early")
     assert again.returncode == 0, again.stderr
@@ -288,7 +288,7 @@ def test_mistakes(folder: Path, arguments: list[str], message: str) -> None:
     """Each mistake is reported in one line or as wrong usage, without a traceback."""
     done = recipe(*arguments)
 
-    assert done.returncode == 1
+    assert done.returncode == 255
     assert message in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -313,7 +313,7 @@ def test_targets(folder: Path) -> None:
     assert again.returncode == 0, again.stderr
     assert TrainingRun.read("egs").archives.utterances == 10
     refused = recipe(*arguments, "--targets=ark:wide.ark", "no")
-    assert refused.returncode == 1
+    assert refused.returncode == 255
     assert "--targets: expected 3 columns, as the output has, found 4 for 'u0'" in refused.stderr
 
 
@@ -322,5 +322,5 @@ def test_without_dask(folder: Path) -> None:
     """Without the extra, an error says what to install."""
     done = recipe(*DATA, *OPTIONS, "--dask=local", "--jobs=2", "run")
 
-    assert done.returncode == 1
+    assert done.returncode == 255
     assert "--dask needs the extra dask: pip install 'nnet3-training[dask]'" in done.stderr

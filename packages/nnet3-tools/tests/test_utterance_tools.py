@@ -196,7 +196,7 @@ def test_failures_are_counted(folder: Path) -> None:
 
     done = compute(folder, "--num-threads=2", "--print-args=false", features="wrong.ark")
 
-    assert done.return_value == 1
+    assert done.return_value == 255
     lines = done.stderr.splitlines()
     assert [line for line in lines if "expected dimension 4, found 3" in line] == lines[:2]
     assert "'u02'" in lines[0]
@@ -296,9 +296,9 @@ def test_unknown_switches(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
     ("tables", "closed", "status", "message"),
     [
         ("ark:feats.ark ark:output.ark", "2>&-", 0, ""),
-        ("ark:feats.ark ark:-", ">&-", 1, "cannot write '-': standard output is closed"),
-        ("ark:- ark:output.ark", "<&-", 1, "cannot read '-': standard input is closed"),
-        ("scp:- ark:output.ark", "<&-", 1, "cannot read '-': standard input is closed"),
+        ("ark:feats.ark ark:-", ">&-", 255, "cannot write '-': standard output is closed"),
+        ("ark:- ark:output.ark", "<&-", 255, "cannot read '-': standard input is closed"),
+        ("scp:- ark:output.ark", "<&-", 255, "cannot read '-': standard input is closed"),
     ],
 )
 def test_closed_streams(folder: Path, tables: str, closed: str, status: int, message: str) -> None:
@@ -452,7 +452,7 @@ def test_profile_names_the_first_overflow(folder: Path) -> None:
         f"ark:{folder}/output.ark",
     )
 
-    assert result.return_value == 1
+    assert result.return_value == 255
     assert "all values are finite: no" in result.stderr
     assert "in node 'affine' at n=" in result.stderr
 
@@ -622,7 +622,7 @@ def test_the_bar_ends_at_its_total(
         nnet3_compute.command, f"--num-threads={threads}", "final.raw", table, "ark:output.ark"
     )
 
-    assert done.return_value == 1  # u03 has 3 columns instead of 4
+    assert done.return_value == 255  # u03 has 3 columns instead of 4
     assert len(advances) == len(features())
     assert sum(advances) == (total or len(features()))
     assert unit == (BYTES if table == "ark:feats.ark" else UTTERANCES)

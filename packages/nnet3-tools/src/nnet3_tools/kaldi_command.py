@@ -19,6 +19,17 @@ from nnet3_tools.interruptions import heard
 _GIVEN = "nnet3_tools.arguments"
 """The key under which the context of click has the original arguments."""
 
+NOTHING_DONE, FATAL = 1, 255
+"""Kaldi's exit statuses; see `_status_after`."""
+
+
+class NothingDoneError(click.ClickException):
+    """A tool went through all its input, and none of it succeeded."""
+
+
+class ArgumentCountError(click.UsageError):
+    """There are too few or too many arguments."""
+
 
 class KaldiCommand(click.Command):
     """A command with options `--name=value`; names may have `_` in place of `-`.
@@ -34,12 +45,24 @@ class KaldiCommand(click.Command):
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         super().__init__(*args, **attributes)
+        for parameter in self.params:
+            # Like Kaldi's tools, counts the arguments before it looks for options.
+            parameter.is_eager = parameter.is_eager or isinstance(parameter, click.Argument)
         click.version_option(__version__, message="%(prog)s (nnet3-tools) %(version)s")(self)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Puts the arguments into the form that click expects, and parses them."""
         ctx.meta[_GIVEN] = list(args)
-        return super().parse_args(ctx, self._normalized(self._with_configs(args)))
+        normalized = self._normalized(self._with_configs(args))
+        try:
+            return super().parse_args(ctx, normalized)
+        except click.UsageError as error:
+            is_of_argument = isinstance(error, click.MissingParameter) and isinstance(
+                error.param, click.Argument
+            )
+            if not is_of_argument and type(error) is not click.UsageError:
+                raise
+            raise ArgumentCountError(error.format_message(), ctx) from error
 
     def _with_configs(self, args: list[str]) -> list[str]:
         """The arguments with those of config files in front, so that later ones win."""
@@ -172,26 +195,31 @@ def _warnings_as_lines(tool: str) -> Iterator[None]:
         yield
 
 
+def _status_after(error: Exception) -> int:
+    """The exit status of a tool that an error ends, as in Kaldi.
+
+    Kaldi's tools return 1 if nothing succeeded, or if the number of arguments is wrong, and -1,
+    which is 255, after any exception. If some of the input failed, and some succeeded, they
+    return 0.
+    """
+    return NOTHING_DONE if isinstance(error, NothingDoneError | ArgumentCountError) else FATAL
+
+
 def run_tool(command: click.Command, name: str) -> NoReturn:
-    """Runs a command as a program: any failure is one line on standard error and exit status 1."""
+    """Runs a command as a program: a failure is one line on standard error, and an exit status."""
     try:
         with heard(), _warnings_as_lines(name):
             status = command.main(prog_name=name, standalone_mode=False)
-    except click.UsageError as error:
-        # Shows the usage line too, as Kaldi's tools do.
-        error.show()
-        status = 1
-    except click.ClickException as error:
-        click.echo(f"{name}: {one_line(error)}", err=True)
-        status = 1
-    except (Nnet3Error, OSError, MemoryError) as error:
-        click.echo(f"{name}: {one_line(error)}", err=True)
-        status = 1
     except (KeyboardInterrupt, click.Abort):
         status = INTERRUPTED
     except Exception as error:
-        click.echo(f"{name}: internal error: {type(error).__name__}: {one_line(error)}", err=True)
-        status = 1
+        status = _status_after(error)
+        if isinstance(error, click.UsageError):
+            error.show()  # with the usage line, as Kaldi's tools do
+        else:
+            known = isinstance(error, click.ClickException | Nnet3Error | OSError | MemoryError)
+            what = "" if known else f"internal error: {type(error).__name__}: "
+            click.echo(f"{name}: {what}{one_line(error)}", err=True)
     if status == INTERRUPTED:
         # Here the exception is released, and with it contexts that may have replaced standard
         # error.

@@ -9,14 +9,19 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
+from nnet3_descriptors import Nnet3Error
 
-from nnet3_tools.kaldi_command import log
+from nnet3_tools.kaldi_command import FATAL, NOTHING_DONE, log, one_line
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda import Model
 
 UTTERANCES, BYTES = " utterances", "B"
 """The units of a bar."""
+
+
+class LackingError(Nnet3Error):
+    """An utterance has no i-vector, or too few frames; Kaldi's tools leave it out and succeed."""
 
 
 class Progress:
@@ -32,6 +37,7 @@ class Progress:
         self.done = 0
         self.failed = 0
         self.frames = 0
+        self._is_broken = False
         self._tool = tool
         self._bar: Any = None
         self._begin = time.perf_counter()
@@ -47,7 +53,7 @@ class Progress:
         self.frames += frames
         self._go_on(size)
 
-    def fail(self, utterance: str, reason: str, size: int = 1) -> None:
+    def fail(self, utterance: str, reason: Nnet3Error | str, size: int = 1) -> None:
         """Counts an utterance that could not be computed, and logs the reason.
 
         Args:
@@ -56,8 +62,16 @@ class Progress:
             size: Progress of the bar, in its unit.
         """
         self.failed += 1
+        self._is_broken = self._is_broken or not isinstance(reason, LackingError)
         self._go_on(size)
-        self.warn(f"utterance '{utterance}': {reason}")
+        text = reason if isinstance(reason, str) else one_line(reason)
+        self.warn(f"utterance '{utterance}': {text}")
+
+    def break_off(self, error: Nnet3Error) -> None:
+        """Counts and logs the damage at which the table of features ends."""
+        self.failed += 1
+        self._is_broken = True
+        self.warn(one_line(error))
 
     def _go_on(self, size: int) -> None:
         if self._bar is not None:
@@ -109,8 +123,10 @@ class Progress:
 
     @property
     def status(self) -> int:
-        """The exit status: 0 if no utterance failed and at least one succeeded."""
-        return 0 if self.done and not self.failed else 1
+        """The exit status, as in Kaldi, which leaves out utterances only if they lack something."""
+        if self._is_broken:
+            return FATAL
+        return 0 if self.done else NOTHING_DONE
 
     def _summarise(self, seconds: float, compile_seconds: float) -> None:
         rate = self.frames / seconds if seconds > 0 else 0.0

@@ -11,6 +11,7 @@ import nnet3_training
 
 from nnet3_tools.chain.options import chain_options, read_den_fst, taken
 from nnet3_tools.kaldi_command import (
+    ArgumentCountError,
     boolean_option,
     chosen_device,
     common_options,
@@ -62,7 +63,7 @@ def command(
     from nnet3_tools.objectives.objective_log import say_combination, say_combined
 
     if len(names) < 3:
-        raise click.UsageError(f"expected four arguments at least, got {len(names) + 1}")
+        raise ArgumentCountError(f"expected four arguments at least, got {len(names) + 1}")
     *inputs, egs_in, nnet_out = names
     settings = Combination(
         max_objective_evaluations=max_objective_evaluations,

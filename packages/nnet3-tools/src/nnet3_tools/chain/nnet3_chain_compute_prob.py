@@ -9,7 +9,13 @@ import nnet3_descriptors
 import nnet3_training
 
 from nnet3_tools.chain.options import chain_options, read_den_fst, taken
-from nnet3_tools.kaldi_command import boolean_option, common_options, log, run_tool
+from nnet3_tools.kaldi_command import (
+    NothingDoneError,
+    boolean_option,
+    common_options,
+    log,
+    run_tool,
+)
 from nnet3_tools.objectives.objective_command import ObjectiveCommand
 from nnet3_tools.streams import readable
 
@@ -53,8 +59,8 @@ def command(
     for name, total in totals.items():
         line = value(total).replace(" over ", " per frame, over ")
         log(_PLACE, f"Overall log-probability for '{name}' {line}")
-    if not totals:
-        raise click.ClickException(f"'{egs_in}' has no examples")
+    if not any(total.weight > 0.0 for total in totals.values()):
+        raise NothingDoneError(f"'{egs_in}' has no examples with weight")
 
 
 def main() -> None:

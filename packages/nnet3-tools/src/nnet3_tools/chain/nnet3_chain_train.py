@@ -12,6 +12,7 @@ import nnet3_training
 
 from nnet3_tools.chain.options import chain_options, read_den_fst, taken
 from nnet3_tools.kaldi_command import (
+    NothingDoneError,
     boolean_option,
     chosen_device,
     common_options,
@@ -87,8 +88,8 @@ def command(
             progress.add(number, trainer.train_minibatch(entry.value))
     _say_all(trainer, training)
     _write(trainer.nnet, nnet_out, binary=binary)
-    if not trainer.num_minibatches:
-        raise click.ClickException(f"'{egs_in}' has no examples")
+    if not any(total.weight for total in trainer.objectives.values()):
+        raise NothingDoneError(f"'{egs_in}' has no examples with weight")
 
 
 def _say_all(trainer: Trainer, training: ChainTraining) -> None:

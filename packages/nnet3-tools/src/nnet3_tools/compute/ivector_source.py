@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import attrs
-import nnet3_runtime_cuda
 import nnet3_tables
+
+from nnet3_tools.progress import LackingError
 
 if TYPE_CHECKING:
     from nnet3_tables import FloatArray, MatrixLookup, VectorLookup
@@ -47,14 +48,14 @@ class IvectorSource:
         """The i-vector of an utterance and its online i-vectors; None for each that it lacks.
 
         Raises:
-            RunError: the utterance has no i-vector, or no speaker.
+            LackingError: the utterance has no i-vector, or no speaker.
             TableError: the i-vector cannot be read.
         """
         if self.vectors is not None:
             key = utterance
             if self.speakers is not None:
                 if utterance not in self.speakers:
-                    raise nnet3_runtime_cuda.RunError("--utt2spk names no speaker for it")
+                    raise LackingError("--utt2spk names no speaker for it")
                 key = self.speakers[utterance]
             return _present(self.vectors.get(key), f"no i-vector for '{key}'"), None
         if self.matrices is not None:
@@ -65,5 +66,5 @@ class IvectorSource:
 
 def _present(array: FloatArray | None, message: str) -> FloatArray:
     if array is None:
-        raise nnet3_runtime_cuda.RunError(message)
+        raise LackingError(message)
     return array

@@ -93,8 +93,6 @@ def _work(
     outputs: list[FloatArray] = []
 
     def compute() -> None:
-        if not len(frames):
-            raise nnet3_runtime_cuda.RunError("expected at least 1 frame, found 0")
         stream = model.stream(**options)
         if online is None:
             outputs.extend([stream.push(frames, ivector), stream.finish()])

@@ -16,6 +16,7 @@ from nnet3_tools.compute.utterance_tool import (
     UtteranceRun,
     utterance_tool,
 )
+from nnet3_tools.compute.utterances import with_frames
 from nnet3_tools.kaldi_command import boolean_option, log, run_tool
 
 if TYPE_CHECKING:
@@ -110,17 +111,21 @@ def command(
         "pad_input": pad_input,
     }
     options = nnet3_runtime_cuda.SegmentOptions(**given)
+    least_frames = 1 if pad_input else min_chunk_size
     if jobs or dask:
         from nnet3_tools.compute.shards import xvector_of
 
         run.check_shards()
         compute = functools.partial(xvector_of, options=given)
         model = run.load_model()
-        return run.write_by_workers(model, nnet3_tables.VectorWriter, compute, jobs, dask)
+        return run.write_by_workers(
+            model, nnet3_tables.VectorWriter, compute, jobs, dask, least_frames=least_frames
+        )
     model = run.load_model(capacity=cache_capacity)
 
     def prepare(utterance: str, frames: FloatArray) -> Work:
-        if 0 < len(frames) < chunk_size:
+        with_frames(frames, least_frames)
+        if len(frames) < chunk_size:
             log(
                 NAME,
                 f"Chunk size of {chunk_size} is greater than the number of rows in utterance: "

@@ -18,7 +18,7 @@ import nnet3_descriptors
 import nnet3_runtime_cuda
 import nnet3_tables
 
-from nnet3_tools.compute.utterances import until_damaged
+from nnet3_tools.compute.utterances import until_damaged, with_frames
 from nnet3_tools.kaldi_command import one_line
 
 if TYPE_CHECKING:
@@ -103,6 +103,8 @@ def compute_in_shards(
     compute: Compute,
     progress: Progress,
     workers: Workers,
+    *,
+    least_frames: int = 1,
 ) -> None:
     """Writes a result for each utterance of a table, in the order of the table.
 
@@ -116,6 +118,7 @@ def compute_in_shards(
         compute: Computes an utterance; it can be sent to a process.
         progress: Receives the result of each utterance.
         workers: The workers.
+        least_frames: Utterances with fewer frames are left out.
 
     Raises:
         TableError: the features cannot be opened or the output cannot be written.
@@ -133,9 +136,9 @@ def compute_in_shards(
         held: list[tuple[str, FloatArray, Ivectors]] = []
         for key, read in itertools.chain(first, until_damaged(table, progress)):
             try:
-                held.append((key, read(), ivectors(key)))
+                held.append((key, with_frames(read(), least_frames), ivectors(key)))
             except nnet3_descriptors.Nnet3Error as error:
-                progress.fail(key, one_line(error))
+                progress.fail(key, error)
                 continue
             num_frames = sum(len(frames) for _, frames, _ in held)
             if len(held) == MOST_UTTERANCES or num_frames >= MOST_FRAMES:

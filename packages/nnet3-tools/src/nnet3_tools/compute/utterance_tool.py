@@ -72,7 +72,8 @@ change nothing.{ignored}
 --config=FILE reads options from a file.
 
 An utterance that cannot be computed, or whose output is not finite, is reported and left out; the
-others are written. The exit status is 0 if all could be computed, else 1. Until an archive is
+others are written. The exit status is 255 if that was for another reason than missing frames or
+i-vectors, or if a table is damaged; else 0, or 1 if no utterance was computed. Until an archive is
 complete its file is called FILE.incomplete (with f and ark,scp: it has its name at once); that is
 what an interruption leaves."""
 
@@ -242,6 +243,7 @@ class UtteranceRun:
         dask: str | None,
         *,
         ivectors: Callable[[str], Ivectors] = lambda _: (None, None),
+        least_frames: int = 1,
     ) -> int:
         """Has processes compute shards of the table, and writes the results; see `check_shards`.
 
@@ -252,6 +254,7 @@ class UtteranceRun:
             jobs: Number of processes.
             dask: The scheduler of a Dask cluster; None for processes of this machine.
             ivectors: Gives the i-vectors of an utterance.
+            least_frames: Utterances with fewer frames are left out.
 
         Returns:
             The exit status.
@@ -275,6 +278,7 @@ class UtteranceRun:
                 compute,
                 self.progress,
                 workers,
+                least_frames=least_frames,
             )
         return self.progress.status
 

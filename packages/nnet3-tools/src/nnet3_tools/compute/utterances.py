@@ -17,8 +17,7 @@ import nnet3_descriptors
 import nnet3_runtime_cuda
 import nnet3_tables
 
-from nnet3_tools.kaldi_command import one_line
-from nnet3_tools.progress import BYTES, UTTERANCES, Progress
+from nnet3_tools.progress import BYTES, UTTERANCES, LackingError, Progress
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda import UtteranceQueue, Work
@@ -66,10 +65,10 @@ def compute_all(
         for key, read in itertools.chain(first, until_damaged(table, progress)):
             size = sizes.of_last()
             try:
-                frames = read()
+                frames = with_frames(read())
                 queue.add(key, len(frames), prepare(key, frames))
             except nnet3_descriptors.Nnet3Error as error:
-                progress.fail(key, one_line(error), size)
+                progress.fail(key, error, size)
                 continue
             sizes.waiting.append(size)
             while queue.is_full or queue.has_result or (queue and writer.is_prompt):
@@ -77,6 +76,19 @@ def compute_all(
         queue.flush()
         while queue:
             _finish(queue, writer, progress, sizes.waiting.popleft())
+
+
+def with_frames(features: FloatArray, least: int = 1) -> FloatArray:
+    """The features, (frames, dim).
+
+    Raises:
+        LackingError: there are fewer frames than `least`.
+    """
+    if len(features) < least:
+        raise LackingError(
+            f"the utterance has {len(features)} frames, fewer than the least of {least}"
+        )
+    return features
 
 
 class _Sizes:
@@ -119,7 +131,7 @@ def _finish(queue: UtteranceQueue, writer: TableWriter, progress: Progress, size
     try:
         array = queue.next_result()
     except nnet3_descriptors.Nnet3Error as error:
-        progress.fail(utterance.key, one_line(error), size)
+        progress.fail(utterance.key, error, size)
     else:
         writer.write(utterance.key, array)
         progress.succeed(utterance.num_frames, size)
@@ -150,5 +162,4 @@ def until_damaged(table: Iterator[_Entry], progress: Progress) -> Iterator[_Entr
     try:
         yield from table
     except nnet3_tables.TableError as error:
-        progress.failed += 1
-        progress.warn(one_line(error))
+        progress.break_off(error)

@@ -11,7 +11,11 @@ import attrs
 import click
 import nnet3_tables
 
-from nnet3_tools.kaldi_command import boolean_option, log
+from nnet3_tools.kaldi_command import (
+    NothingDoneError,
+    boolean_option,
+    log,
+)
 
 if TYPE_CHECKING:
     from nnet3_tables import ObjectWriter
@@ -182,7 +186,6 @@ class Copying:
             The numbers of examples read, written, and left out because the tables lacked data.
 
         Raises:
-            click.ClickException: none was written.
             TableError, ModelFileError: a table cannot be read or written.
         """
         from nnet3_training.egs import CRandom
@@ -227,8 +230,8 @@ class Copying:
         """Logs the counts.
 
         Raises:
-            click.ClickException: no example was written.
+            NothingDoneError: no example was written.
         """
         log(self.tool, line)
         if not num_written:
-            raise click.ClickException("no example was written")
+            raise NothingDoneError("no example was written")

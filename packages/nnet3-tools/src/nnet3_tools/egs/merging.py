@@ -9,7 +9,11 @@ import click
 import nnet3_tables
 import nnet3_training
 
-from nnet3_tools.kaldi_command import boolean_option, log
+from nnet3_tools.kaldi_command import (
+    NothingDoneError,
+    boolean_option,
+    log,
+)
 
 if TYPE_CHECKING:
     from nnet3_training import TrainingExample
@@ -65,7 +69,7 @@ def merge(
         after: Changes a minibatch before it is written.
 
     Raises:
-        click.ClickException: no minibatch was made.
+        NothingDoneError: no minibatch was made.
         TableError, ModelFileError: a table cannot be read or written.
         ExampleError: the rules are not valid, or examples do not fit each other.
     """
@@ -84,4 +88,4 @@ def merge(
     for line in merger.lines():
         log(tool, line)
     if not merger.num_written:
-        raise click.ClickException(f"no minibatch was made of the examples of '{egs_in}'")
+        raise NothingDoneError(f"no minibatch was made of the examples of '{egs_in}'")

@@ -11,7 +11,7 @@ NAME = "nnet3-merge-egs"
 @click.command(cls=KaldiCommand)
 @click.argument("egs_in", metavar="EGS-RSPECIFIER")
 @click.argument("egs_out", metavar="EGS-WSPECIFIER")
-@merge_options(minibatch_size="512")
+@merge_options(minibatch_size="256")
 @boolean_option("--multilingual-eg", hidden=True, expose_value=False)
 @common_options
 def command(egs_in: str, egs_out: str, minibatch_size: str, compress: bool) -> None:

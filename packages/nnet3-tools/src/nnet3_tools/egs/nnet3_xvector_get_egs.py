@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 import click
 import nnet3_tables
 
-from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, common_options, log, run_tool
+from nnet3_tools.kaldi_command import (
+    KaldiCommand,
+    NothingDoneError,
+    boolean_option,
+    common_options,
+    log,
+    run_tool,
+)
 from nnet3_tools.streams import read_text
 
 if TYPE_CHECKING:
@@ -68,7 +75,7 @@ def command(
         f"{num_written} examples; {num_failed} files had errors.",
     )
     if not num_written or num_failed > num_done:
-        raise click.ClickException(
+        raise NothingDoneError(
             f"expected more utterances with examples than failed ones, found {num_done} and "
             f"{num_failed}, with {num_written} examples"
         )

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 import click
 import nnet3_tables
 
-from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, common_options, log
+from nnet3_tools.kaldi_command import (
+    KaldiCommand,
+    NothingDoneError,
+    boolean_option,
+    common_options,
+    log,
+)
 
 if TYPE_CHECKING:
     from nnet3_tools.egs.forms import Entry, ExampleForm
@@ -50,7 +56,7 @@ def shuffle_command(tool: str, form: Callable[[], ExampleForm]) -> click.Command
         partly = "using a buffer (partial randomization)" if buffer_size else ""
         log(tool, f"Shuffled order of {count} neural-network training examples {partly}")
         if not count:
-            raise click.ClickException(f"'{egs_in}' has no examples")
+            raise NothingDoneError(f"'{egs_in}' has no examples")
 
     return command
 
@@ -100,6 +106,6 @@ def subset_command(tool: str, form: Callable[[], ExampleForm]) -> click.Command:
                 examples.write_entry(writer, entry)
         log(tool, f"Selected a subset of {len(chosen)} out of {count} {examples.name} ")
         if not count:
-            raise click.ClickException(f"'{egs_in}' has no examples")
+            raise NothingDoneError(f"'{egs_in}' has no examples")
 
     return command

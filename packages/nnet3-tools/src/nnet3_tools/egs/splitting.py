@@ -10,7 +10,11 @@ import click
 import nnet3_tables
 import nnet3_training
 
-from nnet3_tools.kaldi_command import boolean_option, log
+from nnet3_tools.kaldi_command import (
+    NothingDoneError,
+    boolean_option,
+    log,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -160,18 +164,21 @@ class ExampleMaker:
         what: Name of the labels in messages.
         supervision: Returns the supervision of an utterance; None if it has none.
         options: The options of the tool.
+        takes_input_rows: Whether posteriors may also have a row for each input frame. Kaldi's tools
+            want one for each output frame.
     """
 
     tool: str
     what: str
     supervision: Callable[[str], Known | None]
     options: dict[str, Any]
+    takes_input_rows: bool = False
 
     def run(self, features_in: str, egs_out: str, labels_in: str) -> None:
         """Writes the examples.
 
         Raises:
-            click.ClickException: no example was made.
+            NothingDoneError: no example was made.
             TableError, ModelFileError: a table cannot be read or written.
             ExampleError: an option is not valid.
         """
@@ -196,7 +203,7 @@ class ExampleMaker:
         for line in splitter.lines():
             log(self.tool, line)
         if not splitter.num_chunks:
-            raise click.ClickException(f"no example was made of the utterances of '{features_in}'")
+            raise NothingDoneError(f"no example was made of the utterances of '{features_in}'")
 
     def utterances(self, features_in: str) -> Iterator[Utterance]:
         """The utterances of a table of features; warns of utterances with missing data.
@@ -249,14 +256,17 @@ class ExampleMaker:
                 return None
         step = self.options["frame_subsampling_factor"]
         expected = -(-frames // step)
-        if isinstance(known, nnet3_training.SparsePosteriors) and has_input_rows(
-            known, frames, step
+        if (
+            self.takes_input_rows
+            and isinstance(known, nnet3_training.SparsePosteriors)
+            and has_input_rows(known, frames, step)
         ):
             expected = frames
         if abs(known.shape[0] - expected) > self.options["targets_length_tolerance"]:
+            given = f", {frames} / --frame-subsampling-factor={step}" if step > 1 else ""
             self._warn(
                 f"Supervision does not have expected length for utterance {key}: expected length = "
-                f"{expected}, got {known.shape[0]}"
+                f"{expected}{given}, got {known.shape[0]}"
             )
             return None
         return Utterance(

@@ -10,6 +10,7 @@ import nnet3_descriptors
 from nnet3_descriptors import editing
 
 from nnet3_tools.kaldi_command import (
+    ArgumentCountError,
     KaldiCommand,
     boolean_option,
     common_options,
@@ -60,7 +61,7 @@ def command(names: tuple[str, ...], binary: bool, weights: str) -> None:
     A file may be "-", "command |" or "| command".
     """
     if len(names) < 2:
-        raise click.UsageError(f"expected two files at least, got {len(names)}")
+        raise ArgumentCountError(f"expected two files at least, got {len(names)}")
     *input_names, output_name = names
     total: Nnet | None = None
     for name, weight in zip(

@@ -4,6 +4,7 @@ import click
 import nnet3_descriptors
 
 from nnet3_tools.kaldi_command import (
+    ArgumentCountError,
     KaldiCommand,
     boolean_option,
     common_options,
@@ -30,7 +31,7 @@ def command(names: tuple[str, ...], binary: bool, srand: int) -> None:
     import numpy as np
 
     if len(names) not in (2, 3):
-        raise click.UsageError(f"expected two or three files, got {len(names)}")
+        raise ArgumentCountError(f"expected two or three files, got {len(names)}")
     *base_names, config_name, output_name = names
     base = None
     for base_name in base_names:

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 import click
 import nnet3_descriptors
 
-from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, common_options, log, run_tool
+from nnet3_tools.kaldi_command import (
+    ArgumentCountError,
+    KaldiCommand,
+    boolean_option,
+    common_options,
+    log,
+    run_tool,
+)
 from nnet3_tools.streams import readable, writable
 
 if TYPE_CHECKING:
@@ -28,7 +35,7 @@ def command(names: tuple[str, ...], binary: bool) -> None:
     be "-", "command |" or "| command".
     """
     if len(names) not in (3, 4):
-        raise click.UsageError(f"expected three or four files, got {len(names)}")
+        raise ArgumentCountError(f"expected three or four files, got {len(names)}")
     *origin, nnet_in, model_out = names
     transition_model = _transition_model(origin)
     with readable(nnet_in) as source:

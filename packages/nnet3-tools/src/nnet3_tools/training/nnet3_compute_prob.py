@@ -6,7 +6,13 @@ import click
 import nnet3_descriptors
 import nnet3_training
 
-from nnet3_tools.kaldi_command import boolean_option, common_options, log, run_tool
+from nnet3_tools.kaldi_command import (
+    NothingDoneError,
+    boolean_option,
+    common_options,
+    log,
+    run_tool,
+)
 from nnet3_tools.objectives.objective_command import ObjectiveCommand
 from nnet3_tools.streams import readable
 
@@ -50,7 +56,7 @@ def command(
         evaluator, nnet, lambda line: log(_PLACE, line), per_column=compute_per_dim_accuracy
     )
     if not any(total.weight > 0.0 for total in evaluator.objectives.values()):
-        raise click.ClickException(f"'{egs_in}' has no examples with weight")
+        raise NothingDoneError(f"'{egs_in}' has no examples with weight")
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ import nnet3_tables
 import nnet3_training
 
 from nnet3_tools.kaldi_command import (
+    NothingDoneError,
     chosen_device,
     common_options,
     gpu_option,
@@ -79,7 +80,7 @@ def command(
         nnet3_descriptors.write_nnet(trainer.nnet, target, binary=binary)
     _say(f"Wrote model to {nnet_out}")
     if not any(total.weight for total in trainer.objectives.values()):
-        raise click.ClickException(f"'{egs_in}' has no examples with weight")
+        raise NothingDoneError(f"'{egs_in}' has no examples with weight")
 
 
 def main() -> None:

@@ -136,7 +136,11 @@ class DataOptions:
             yield from self._chain_utterances(options)
             return
         maker = ExampleMaker(
-            tool=self.tool, what="label", supervision=self._labels(dim), options=options
+            tool=self.tool,
+            what="label",
+            supervision=self._labels(dim),
+            options=options,
+            takes_input_rows=True,
         )
         yield from maker.utterances(self.features)
 

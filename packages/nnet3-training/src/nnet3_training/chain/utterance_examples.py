@@ -18,6 +18,9 @@ from nnet3_training.hmm import Transitions
 
 Array = npt.NDArray[np.float32]
 
+_LEAST_FRAMES = 2
+"""The fewest output frames of an example."""
+
 
 @attrs.frozen(kw_only=True, eq=False)
 class ChainUtterance:
@@ -56,6 +59,10 @@ class ChainExampleMaker:
         length_tolerance: Number of output frames by which the length of the supervision may differ
             from the lengths of features and derivative weights.
         has_long_keys: Whether the key of an example also says its length and context.
+
+    Raises:
+        ExampleError: the splitter's options list a length of chunks with one output frame. Kaldi
+            neither writes nor reads such examples.
     """
 
     splitter: UtteranceSplitter
@@ -64,6 +71,16 @@ class ChainExampleMaker:
     transitions: Transitions | None = None
     length_tolerance: int = 1
     has_long_keys: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        options = self.splitter.options
+        for length in options.num_frames:
+            if length // options.frame_subsampling_factor < _LEAST_FRAMES:
+                raise ExampleError(
+                    f"num_frames: expected chunks of at least {_LEAST_FRAMES} output frames, "
+                    f"{_LEAST_FRAMES * options.frame_subsampling_factor} frames of the input, "
+                    f"found {length}"
+                )
 
     def examples(self, utterance: ChainUtterance) -> list[TrainingExample | None]:
         """The examples of an utterance, one for each chunk.
@@ -76,13 +93,11 @@ class ChainExampleMaker:
             without a path in the normalization FST. Empty if the utterance is too short.
 
         Raises:
-            ExampleError: lengths do not fit each other, there are no i-vectors, or the labels are
-                not those of the transition model.
+            ExampleError: the utterance cannot be used, see `usable_frames`, or the labels are not
+                those of the transition model.
         """
         step = self.splitter.options.frame_subsampling_factor
-        if not utterance.features.shape[0]:
-            raise ExampleError(f"utterance '{utterance.key}' has no frames")
-        length = self._length(utterance, step)
+        length = self.usable_frames(utterance)
         parts = SupervisionSplitter(utterance.supervision)
         result: list[TrainingExample | None] = []
         for chunk in self.splitter.chunks(length):
@@ -115,10 +130,18 @@ class ChainExampleMaker:
         except ExampleError as error:
             raise ExampleError(f"utterance '{utterance.key}': {error}") from error
 
-    def _length(self, utterance: ChainUtterance, step: int) -> int:
-        """Frames of the input that can be used."""
+    def usable_frames(self, utterance: ChainUtterance) -> int:
+        """The number of frames of the input, without those beyond the end of the supervision.
+
+        Raises:
+            ExampleError: lengths do not fit each other, or there are no i-vectors, or too few
+                frames for an example.
+        """
+        step = self.splitter.options.frame_subsampling_factor
         length: int = utterance.features.shape[0]
         known = utterance.supervision.frames_per_sequence
+        if utterance.ivectors is not None and not len(utterance.ivectors):
+            raise ExampleError(f"utterance '{utterance.key}' has no i-vectors")
         if abs(known - -(-length // step)) > self.length_tolerance:
             raise ExampleError(
                 f"utterance '{utterance.key}': expected a supervision of {-(-length // step)} "
@@ -130,7 +153,13 @@ class ChainExampleMaker:
                 f"utterance '{utterance.key}': expected {known} weights of derivatives, as frames "
                 f"of the supervision, found {len(weights)}"
             )
-        return min(length, known * step)
+        usable = min(length, known * step)
+        if usable // step < _LEAST_FRAMES:
+            raise ExampleError(
+                f"Not producing egs for utterance {utterance.key} because it is too short: "
+                f"{usable} frames."
+            )
+        return usable
 
     def _key(self, utterance: ChainUtterance, chunk: UtteranceChunk) -> str:
         key = f"{utterance.key}-{chunk.first_frame}"
@@ -143,8 +172,7 @@ class ChainExampleMaker:
     ) -> ExampleInput:
         """The i-vector of a random frame, from the chunk's first input frame on."""
         ivectors = utterance.ivectors
-        if ivectors is None or not len(ivectors):
-            raise ExampleError(f"utterance '{utterance.key}' has no i-vectors")
+        assert ivectors is not None
         first = chunk.first_frame - chunk.left_context
         frame = int(self.rng.integers(first, first + length))
         number = min(max(frame // utterance.ivector_period, 0), len(ivectors) - 1)

@@ -93,7 +93,7 @@ def get_examples(
         Examples in the order of the utterances; see `make_examples`.
 
     Raises:
-        ExampleError: an utterance has no frames, or numbers to be compressed are not finite.
+        ExampleError: numbers to be compressed are not finite.
     """
     rng = CRandom(seed)
     splitter = UtteranceSplitter(options, rng)
@@ -125,11 +125,11 @@ def make_examples(
         is too short.
 
     Raises:
-        ExampleError: there are no frames, or numbers to compress are not finite.
+        ExampleError: numbers to compress are not finite.
     """
+    examples: list[TrainingExample] = []
     if not utterance.features.shape[0]:
-        raise ExampleError(f"utterance '{utterance.key}' has no frames")
-    examples = []
+        return examples
     for chunk in splitter.chunks(utterance.features.shape[0]):
         inputs = [
             ExampleInput(

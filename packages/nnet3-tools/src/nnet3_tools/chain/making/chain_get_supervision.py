@@ -12,6 +12,7 @@ import nnet3_training
 
 from nnet3_tools.kaldi_command import (
     KaldiCommand,
+    NothingDoneError,
     boolean_option,
     common_options,
     log,
@@ -115,7 +116,7 @@ def command(
         f"Generated chain supervision information for {done} utterances, errors on {failed}",
     )
     if done <= failed:
-        raise click.ClickException(f"{failed} of {done + failed} utterances failed")
+        raise NothingDoneError(f"{failed} of {done + failed} utterances failed")
 
 
 def _from_alignments(rspecifier: str, options: SupervisionOptions) -> Made:

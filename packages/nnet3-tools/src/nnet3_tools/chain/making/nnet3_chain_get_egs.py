@@ -10,7 +10,9 @@ import nnet3_training
 
 from nnet3_tools.egs.splitting import parse_split_options, split_options
 from nnet3_tools.kaldi_command import (
+    ArgumentCountError,
     KaldiCommand,
+    NothingDoneError,
     boolean_option,
     common_options,
     log,
@@ -72,7 +74,7 @@ def command(
     from nnet3_tools.egs.forms import check_files
 
     if len(names) not in (3, 4):
-        raise click.UsageError(f"expected three or four arguments, got {len(names)}")
+        raise ArgumentCountError(f"expected three or four arguments, got {len(names)}")
     *first, features_in, supervisions_in, egs_out = names
     normalization = None
     if first:
@@ -100,16 +102,20 @@ def command(
             assert not isinstance(entry.value, nnet3_training.SparsePosteriors)
             try:
                 utterance = tables.utterance(entry.key, entry.value)
-                written += _write(writer, maker, utterance, compress=options["compress"])
+                maker.usable_frames(utterance)
             except nnet3_training.ExampleError as error:
                 _warn(one_line(error))
                 failed += 1
+                continue
+            count = _write(writer, maker, utterance, compress=options["compress"])
+            written += count
+            failed += not count
     if failed:
         _warn(f"{failed} utterances had errors and could not be processed.")
     for line in maker.splitter.lines():
         log(NAME, line)
     if not written:
-        raise click.ClickException(f"no example was made of the utterances of '{features_in}'")
+        raise NothingDoneError(f"no example was made of the utterances of '{features_in}'")
 
 
 def _multiples(options: SplitOptions) -> SplitOptions:
@@ -139,7 +145,7 @@ def _write(
 
     examples = maker.examples(utterance)
     if not examples:
-        raise nnet3_training.ExampleError(
+        _warn(
             f"Not producing egs for utterance {utterance.key} because it is too short: "
             f"{utterance.features.shape[0]} frames."
         )

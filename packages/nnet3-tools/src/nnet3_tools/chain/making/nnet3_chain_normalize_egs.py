@@ -7,7 +7,13 @@ import click
 import nnet3_tables
 import nnet3_training
 
-from nnet3_tools.kaldi_command import KaldiCommand, common_options, log, run_tool
+from nnet3_tools.kaldi_command import (
+    KaldiCommand,
+    NothingDoneError,
+    common_options,
+    log,
+    run_tool,
+)
 from nnet3_tools.streams import readable
 
 NAME = "nnet3-chain-normalize-egs"
@@ -58,7 +64,7 @@ def command(fst_in: str, egs_in: str, egs_out: str, normalization_fst_scale: flo
             written += 1
     log(NAME, f"Added normalization to {written} egs; had errors on {failed}")
     if not written:
-        raise click.ClickException("no example was written")
+        raise NothingDoneError("no example was written")
 
 
 def main() -> None:
