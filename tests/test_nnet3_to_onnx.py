@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import kaldi_native_io
@@ -13,9 +13,16 @@ import numpy as np
 import onnxruntime
 import pytest
 from kaldi_tables import assert_same_archive, read_archive
+from nnet3_descriptors import parse_config, write_nnet
+from nnet3_runtime_cuda import Model
 from nnet3_tools.models import nnet3_to_onnx
 from reference_cases import DIGITS_EXAMPLE, DIGITS_REFERENCE, TOOLS_REFERENCE
 from tool_runs import run_tool
+
+DRIVER = runpy.run_path(str(DIGITS_EXAMPLE / "recognise_onnx.py"))
+"""The code that users copy, which knows the model alone."""
+
+about, compute, compute_stream = (DRIVER[name] for name in ("numbers", "compute", "compute_stream"))
 
 TOOL = Path(sys.executable).with_name("nnet3-to-onnx")
 
@@ -38,32 +45,9 @@ def session_of(path: Path) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
 
-def about(session: onnxruntime.InferenceSession) -> dict[str, int]:
-    """The numbers in the metadata of a model."""
-    pairs = session.get_modelmeta().custom_metadata_map.items()
-    return {key.removeprefix("nnet3."): int(value) for key, value in pairs if value.isdigit()}
-
-
-def chunks(session: onnxruntime.InferenceSession, features: np.ndarray) -> np.ndarray:
-    """The input of all chunks of an utterance with repeated edges, (chunks, frames, dim)."""
-    numbers = about(session)
-    size, left, right = (
-        numbers[name] for name in ("frames_per_chunk", "left_context", "right_context")
-    )
-    begins = range(0, len(features), size)
-    times = np.array([np.arange(begin - left, begin + size + right) for begin in begins])
-    return features[times.clip(0, len(features) - 1)]
-
-
-def compute(
-    session: onnxruntime.InferenceSession, features: np.ndarray, **others: np.ndarray
-) -> np.ndarray:
-    """The outputs of an utterance, all chunks together, (frames, dim)."""
-    given = chunks(session, features)
-    more = {name: np.repeat(rows[None, None], len(given), 0) for name, rows in others.items()}
-    [outputs] = session.run(["output"], {"input": given, **more})
-    rows = -(-len(features) // about(session)["frame_subsampling_factor"])
-    return outputs.reshape(-1, outputs.shape[2])[:rows]
+def stream_of(path: Path) -> list[onnxruntime.InferenceSession]:
+    """The models of a stream, ready to run."""
+    return [session_of(nnet3_to_onnx.start_path(path)), session_of(path)]
 
 
 def test_digits(tmp_path: Path) -> None:
@@ -106,24 +90,60 @@ def test_ivectors(tmp_path: Path) -> None:
     ) as reader:
         ivectors = {key: np.array(vector) for key, vector in reader}
 
-    found = {key: compute(session, rows, ivector=ivectors[key]) for key, rows in features.items()}
+    found = {key: compute(session, rows, ivectors[key][None]) for key, rows in features.items()}
 
     assert_same_archive(found, read_archive(TOOLS_REFERENCE / "tdnn-ivector.utt.ark"), TOLERANCE)
 
 
-def test_subsampling(tmp_path: Path) -> None:
-    """A model with subsampling computes every third frame."""
-    arguments = ["--frames=24", "--frame-subsampling-factor=3"]
-    written(TOOLS_REFERENCE / "tdnnf-chain.raw", tmp_path / "net.onnx", *arguments)
+@pytest.mark.parametrize(("frames", "chunk"), [(24, 24), (50, 51)])
+def test_subsampling(frames: int, chunk: int, tmp_path: Path) -> None:
+    """A model computes every third frame, in chunks of a multiple of three frames."""
+    arguments = [f"--frames={frames}", "--frame-subsampling-factor=3"]
+    done = run(TOOLS_REFERENCE / "tdnnf-chain.raw", tmp_path / "net.onnx", *arguments)
     session = session_of(tmp_path / "net.onnx")
     features = read_archive(TOOLS_REFERENCE / "feats6.ark")
 
     found = {key: compute(session, rows) for key, rows in features.items()}
 
+    assert about(session)["frames_per_chunk"] == chunk
+    assert (f"Chunks have {chunk} frames" in done.stderr) == (chunk != frames)
     expected = read_archive(TOOLS_REFERENCE / "tdnnf-chain.sub3.ark")
     scale = max(np.abs(rows).max() for rows in expected.values())
     relative = [{key: rows / scale for key, rows in each.items()} for each in (found, expected)]
     assert_same_archive(*relative, TOLERANCE)
+
+
+def saved(lines: str, path: Path) -> Model:
+    """Writes the network of config lines, and makes it ready to run."""
+    nnet = parse_config(lines, rng=np.random.default_rng(0))
+    write_nnet(nnet, path)
+    return Model(nnet)
+
+
+@pytest.mark.parametrize(
+    ("descriptor", "step", "frames", "chunk"),
+    [
+        ("Sum(Round(input, 3), input)", 1, 50, 51),
+        ("Sum(Round(input, 3), input)", 2, 50, 54),
+        ("Failover(Offset(input, 1), input)", 3, 12, 12),
+    ],
+    ids=["modulus", "modulus and subsampling", "optional context"],
+)
+def test_chunks_are_those_of_compute(
+    descriptor: str, step: int, frames: int, chunk: int, tmp_path: Path
+) -> None:
+    """Chunks begin where patterns repeat, and end at the last frame that an output needs."""
+    lines = f"input-node name=input dim=2\noutput-node name=output input={descriptor}"
+    model = saved(lines, tmp_path / "net.raw")
+    features = np.random.default_rng(1).standard_normal((2 * chunk, 2), np.float32)
+
+    arguments = [f"--frames={frames}", f"--frame-subsampling-factor={step}"]
+    written(tmp_path / "net.raw", tmp_path / "net.onnx", *arguments)
+    session = session_of(tmp_path / "net.onnx")
+
+    assert about(session)["frames_per_chunk"] == chunk
+    expected = model.compute(features, frames_per_chunk=frames, frame_subsampling_factor=step)
+    np.testing.assert_allclose(compute(session, features), expected, atol=TOLERANCE)
 
 
 def test_xvectors(tmp_path: Path) -> None:
@@ -144,60 +164,51 @@ def test_xvectors(tmp_path: Path) -> None:
         np.testing.assert_allclose(found[1, 0] / scale, expected[key] / scale, atol=TOLERANCE)
 
 
-class Stream:
-    """A stream in ONNX Runtime, of some utterances at a time."""
-
-    def __init__(self, path: Path) -> None:
-        """Loads both models."""
-        self._start, self._again = session_of(nnet3_to_onnx.start_path(path)), session_of(path)
-
-    def frames(self) -> Iterator[int]:
-        """The number of frames for each call."""
-        for session in (self._start, *[self._again] * 1000):
-            [shape] = [each.shape for each in session.get_inputs() if each.name == "input"]
-            yield shape[1]
-
-    def run(self, features: np.ndarray, rows: int) -> np.ndarray:
-        """The first rows of the outputs of utterances, (utterances, rows, dim).
-
-        Args:
-            features: (utterances, frames, dim).
-            rows: The number of rows.
-        """
-        left = about(self._start)["left_context"]
-        last = features.shape[1] - 1
-        outputs: list[np.ndarray] = []
-        state: dict[str, np.ndarray] = {}
-        begin = -left
-        for number, count in enumerate(self.frames()):
-            session = self._again if number else self._start
-            given = features[:, np.arange(begin, begin + count).clip(0, last)]
-            names = [each.name for each in session.get_outputs()]
-            found = dict(zip(names, session.run(names, {"input": given, **state}), strict=True))
-            outputs.append(found.pop("output"))
-            state = {name.removeprefix("next_"): value for name, value in found.items()}
-            begin += count
-            if sum(each.shape[1] for each in outputs) >= rows:
-                return np.concatenate(outputs, axis=1)[:, :rows]
-        raise AssertionError("no end")
-
-
 @pytest.mark.parametrize(
     ("name", "chunk", "subsampling"), [("lstmp", 10, 1), ("lstmp", 21, 1), ("tdnnf-chain", 21, 3)]
 )
 def test_streams(name: str, chunk: int, subsampling: int, tmp_path: Path) -> None:
-    """A stream of two utterances at a time computes, chunk by chunk, Kaldi's outputs."""
+    """A stream computes, chunk by chunk, Kaldi's outputs."""
     arguments = [f"--frames={chunk}", f"--frame-subsampling-factor={subsampling}", "--stream"]
     written(TOOLS_REFERENCE / f"{name}.raw", tmp_path / "net.onnx", *arguments)
-    stream = Stream(tmp_path / "net.onnx")
     sampled = f"s{subsampling}" if subsampling > 1 else ""
     expected = read_archive(TOOLS_REFERENCE / f"looped.{name}.c{chunk}{sampled}.ark")
     scale = max(np.abs(rows).max() for rows in expected.values())
 
     for key, frames in read_archive(TOOLS_REFERENCE / "feats6.ark").items():
-        found = stream.run(np.stack([frames, frames]), len(expected[key]))
-        for rows in found:
-            np.testing.assert_allclose(rows / scale, expected[key] / scale, atol=TOLERANCE)
+        rows = compute_stream(*stream_of(tmp_path / "net.onnx"), frames)
+        np.testing.assert_allclose(rows / scale, expected[key] / scale, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("sequences", [0, 2])
+def test_streams_with_ivectors(sequences: int, tmp_path: Path) -> None:
+    """Each call takes one i-vector, which also serves the context of a layer of i-vectors."""
+    ivectors = "ReplaceIndex(ivector, t, 0)"
+    lines = f"""
+        input-node name=input dim=4
+        input-node name=ivector dim=2
+        component name=a type=AffineComponent input-dim=10 output-dim=3
+        component name=b type=AffineComponent input-dim=11 output-dim=3
+        component-node name=a component=a input=Append(input, Offset(input, 2), {ivectors})
+        component-node name=b component=b input=Append(a, Offset(a, -3), a, Offset({ivectors}, -11))
+        output-node name=output input=b
+    """
+    model, path = saved(lines, tmp_path / "net.raw"), tmp_path / "net.onnx"
+    written(tmp_path / "net.raw", path, "--frames=6", "--stream", f"--sequences={sequences}")
+    start, again = stream_of(path)
+    rng = np.random.default_rng(1)
+    features, ivector = (rng.standard_normal(shape, np.float32) for shape in ((61, 4), 2))
+
+    found = compute_stream(start, again, features, ivector[None])
+
+    for session in (start, again):
+        shapes = {each.name: each.shape for each in session.get_inputs()}
+        assert shapes["ivector"] == [sequences or "sequences", 1, 2]
+        assert about(session)["left_context"] == 10
+        assert about(session)["ivector_period"] == 6
+    stream = model.stream(frames_per_chunk=6)
+    expected = np.concatenate([stream.push(features, ivector), stream.finish()])
+    np.testing.assert_allclose(found, expected, atol=TOLERANCE)
 
 
 def test_chunks_of_streams_fit_the_network(tmp_path: Path) -> None:

@@ -396,6 +396,35 @@ def test_sequences_of_other_kinds(sequences: object) -> None:
         to_onnx(nnet, compile_computation(nnet, request(3)), sequences=sequences)
 
 
+def test_one_row_for_many() -> None:
+    """An input whose rows are all the same has one row in the model, for each sequence."""
+    nnet = parse_config(
+        """
+        input-node name=input dim=2
+        input-node name=ivector dim=2
+        output-node name=output input=Append(input, Sum(ivector, Scale(0.5, Offset(ivector, 1))))
+        """
+    )
+    request = ComputationRequest(
+        inputs=[
+            IoSpecification.from_range("input", 0, 3),
+            IoSpecification.from_range("ivector", 0, 4),
+        ],
+        outputs=[IoSpecification.from_range("output", 0, 3)],
+    )
+    computation = compile_computation(nnet, request)
+    rows, ivectors = np.ones((2, 3, 2), np.float32), np.float32([[[1, 2]], [[3, 4]]])
+
+    model = to_onnx(nnet, computation, sequences="n", one_row=["ivector"])
+
+    [found] = session_of(model).run(["output"], {"input": rows, "ivector": ivectors})
+    assert found.tolist() == [[[1, 1, 1.5, 3]] * 3, [[1, 1, 4.5, 6]] * 3]
+    [described] = [each.value for each in model.metadata_props if each.key == "nnet3.inputs"]
+    assert json.loads(described)["ivector"] == {"rows": 1, "dim": 2}
+    with pytest.raises(ExportError, match=r"'one_row' must name input nodes; there is no 'a'"):
+        to_onnx(nnet, computation, one_row=["a"])
+
+
 @pytest.mark.parametrize("metadata", [5, {"a": 5}, {5: "a"}, {"a": "\udc80"}])
 def test_metadata_of_other_kinds(metadata: object) -> None:
     """Properties are texts by name."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 import onnx
@@ -34,6 +34,7 @@ def to_onnx(
     *,
     part: PartName = "whole",
     sequences: int | str | None = None,
+    one_row: Collection[str] = (),
     metadata: Mapping[str, str] | None = None,
 ) -> onnx.ModelProto:
     """Returns the forward pass of a computation as a model of standard operators.
@@ -54,6 +55,8 @@ def to_onnx(
             all values have a leading axis, and the model runs the computation for each of its
             entries: a number, or a name, such as "sequences", for any number. The entries are
             sequences if the request has one sequence.
+        one_row: Input nodes, such as "ivector", whose rows are all the same: the input of the
+            model has one row for them.
         metadata: Properties of the model, beside "model_author" and those that describe its inputs
             and outputs.
 
@@ -61,12 +64,15 @@ def to_onnx(
         ExportError: standard operators cannot express it; the message names the components and
             commands that prevent it. Or there is no such part, or it is too large for one file; or
             the name of an input or output node begins with "state." or "next_state."; or
-            `sequences` or `metadata` is of another kind.
+            `sequences` or `metadata` is of another kind; or `one_row` names no input node.
         ComputationError: the network lacks a node or component of the computation.
     """
     parts = parts_of(nnet, computation)
     _check_form(sequences, metadata)
-    return export(nnet, computation, _chosen(parts, part), sequences, metadata or {})
+    for name in one_row:
+        if name not in {node.name for node in nnet.input_nodes}:
+            raise ExportError(f"'one_row' must name input nodes; there is no '{name}'")
+    return export(nnet, computation, _chosen(parts, part), sequences, metadata or {}, one_row)
 
 
 def _check_form(sequences: object, metadata: object) -> None:
@@ -151,20 +157,25 @@ def export(
     part: Part,
     sequences: int | str | None,
     metadata: Mapping[str, str],
+    one_row: Collection[str] = (),
 ) -> onnx.ModelProto:
     """Returns a part of a computation as a model; see `to_onnx` and `parts_of`."""
-    translator, ports = _begun(nnet, computation, part, sequences)
+    translator, ports = _begun(nnet, computation, part, sequences, one_row)
     translator.run(part.commands)
     ports.hand_on(translator.matrices)
     return translator.graph.model("nnet3", {**description(nnet, ports), **metadata})
 
 
 def _begun(
-    nnet: Nnet, computation: NnetComputation, part: Part, sequences: int | str | None
+    nnet: Nnet,
+    computation: NnetComputation,
+    part: Part,
+    sequences: int | str | None,
+    one_row: Collection[str] = (),
 ) -> tuple[Translator, Ports]:
     """Returns a translator that is ready to run the commands of a part, and its graph's ports."""
     graph = GraphBuilder(sequences)
-    ports = Ports(nnet, computation, graph, part)
+    ports = Ports(nnet, computation, graph, part, one_row)
     translator = Translator(nnet, computation, graph, ports)
     ports.take_state(translator.matrices)
     return translator, ports

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
+import numpy as np
 from nnet3_compiler import AcceptInput, NnetComputation, ProvideOutput
 from nnet3_descriptors import Nnet
 
@@ -21,14 +22,26 @@ class Ports:
     """The inputs and outputs of one part of a computation.
 
     Attributes:
-        input_sizes: (rows, columns) by node.
+        input_sizes: (rows, columns) by node, as the model takes them.
         output_sizes: (rows, columns) by node.
     """
 
     def __init__(
-        self, nnet: Nnet, computation: NnetComputation, graph: GraphBuilder, part: Part
+        self,
+        nnet: Nnet,
+        computation: NnetComputation,
+        graph: GraphBuilder,
+        part: Part,
+        one_row: Collection[str] = (),
     ) -> None:
         """Adds the inputs to the graph, and keeps the names of the outputs.
+
+        Args:
+            nnet: The network.
+            computation: One of its computations.
+            graph: The graph of the part.
+            part: Of the computation.
+            one_row: Input nodes whose rows are all the same: the model takes one.
 
         Raises:
             ExportError: an input or output has a name like those of state.
@@ -46,7 +59,10 @@ class Ports:
                     found[name] = (found.get(name, (0, 0))[0] + rows, columns)
             return found
 
-        self.input_sizes: Mapping[str, tuple[int, int]] = sizes(AcceptInput)
+        self.input_sizes: Mapping[str, tuple[int, int]] = {
+            name: (1 if name in one_row else rows, columns)
+            for name, (rows, columns) in sizes(AcceptInput).items()
+        }
         self.output_sizes: Mapping[str, tuple[int, int]] = sizes(ProvideOutput)
         for name in (*self.input_sizes, *self.output_sizes):
             if name.startswith((f"{STATE}.", f"{NEXT_STATE}.")):
@@ -60,6 +76,7 @@ class Ports:
         )
         self._columns = computation.matrices[:, 1].tolist()
         self._inputs = {name: self._input(name, size) for name, size in self.input_sizes.items()}
+        self._one_row = one_row
         self._rows_taken: dict[str, int] = defaultdict(int)
         self._provided: dict[str, list[Tensor]] = defaultdict(list)
         graph.reserve([*self.output_sizes, *self._handed_on.values()])
@@ -71,6 +88,8 @@ class Ports:
 
     def accept(self, node: str, shape: tuple[int, int]) -> Tensor:
         """Returns the next rows of an input."""
+        if node in self._one_row:
+            return self._inputs[node].take(np.zeros(shape[0], np.int64), axis=-2)
         begin = self._rows_taken[node]
         self._rows_taken[node] = end = begin + shape[0]
         return self._inputs[node].slice(range(begin, end), range(shape[1]))

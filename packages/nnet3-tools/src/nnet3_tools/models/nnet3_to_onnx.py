@@ -7,6 +7,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,8 @@ class Export:
 
     Attributes:
         nnet: The network, in test mode.
-        frames: Frames of a chunk; for x-vectors the number of input frames.
+        frames: Frames of a chunk, a multiple of the subsampling and of the modulus of the network;
+            for x-vectors the number of input frames.
         sequences: The size of the leading axis, or its name.
         subsampling: Number of frames from one output to the next.
         left: Extra frames before the ones that the network needs.
@@ -60,32 +62,16 @@ class Export:
         """Whether the network takes an i-vector."""
         return any(node.name == IVECTOR for node in self.nnet.input_nodes)
 
-    def metadata(self) -> dict[str, str]:
-        """The metadata of the model, which says how to use it."""
-        left, right = nnet3_graph.compute_context(self.nnet)
-        numbers = {
-            "left_context": left + self.left,
-            "right_context": right + self.right,
-            "frames_per_chunk": self.frames,
-            "frame_subsampling_factor": self.subsampling,
-            "input_dim": self.nnet.node_dim(INPUT),
-            "ivector_dim": self.nnet.node_dim(IVECTOR) if self.has_ivector else 0,
-            "output_dim": self.nnet.node_dim(OUTPUT),
-        }
-        return {f"nnet3.{name}": str(number) for name, number in numbers.items()}
-
     def chunk(self) -> Any:
         """Returns the model of a chunk: inputs with context, outputs of all its frames."""
         left, right = nnet3_graph.compute_context(self.nnet)
-        times = -left - self.left, self.frames + right + self.right
-        request = self._request(times, (0, self.frames))
-        return self._model(request, self.metadata())
+        last = self.frames - self.subsampling  # as in nnet3-compute, nothing after it is computed
+        times = -left - self.left, last + right + self.right + 1
+        return self._model(self._request(times, (0, self.frames)))
 
     def xvector(self) -> Any:
         """Returns the model that computes one vector for a stretch of an utterance."""
-        request = self._request((0, self.frames), (0, 1))
-        metadata = self.metadata() | {"nnet3.left_context": "0", "nnet3.right_context": "0"}
-        return self._model(request, metadata)
+        return self._model(self._request((0, self.frames), (0, 1)))
 
     def _request(self, given: tuple[int, int], wanted: tuple[int, int]) -> ComputationRequest:
         inputs = [nnet3_graph.IoSpecification.from_range(INPUT, *given)]
@@ -94,12 +80,12 @@ class Export:
         output = nnet3_graph.IoSpecification.from_range(OUTPUT, *wanted, t_step=self.subsampling)
         return nnet3_graph.ComputationRequest(inputs=inputs, outputs=[output])
 
-    def _model(self, request: ComputationRequest, metadata: dict[str, str]) -> Any:
+    def _model(self, request: ComputationRequest) -> Any:
         computation = nnet3_optimizer.optimize(
             self.nnet, nnet3_compiler.compile_computation(self.nnet, request)
         )
         return _exporter().to_onnx(
-            self.nnet, computation, sequences=self.sequences, metadata=metadata
+            self.nnet, computation, sequences=self.sequences, metadata=self._metadata(request)
         )
 
     def stream(self) -> tuple[Any, Any]:
@@ -118,17 +104,32 @@ class Export:
             nnet3_compiler.CompilerOptions(output_debug_info=True),
             optimize=lambda compiled: nnet3_optimizer.optimize(nnet, compiled),
         )
-        metadata = self.metadata()
+        metadata = self._metadata(requests[0])
         if self.has_ivector:
             metadata["nnet3.ivector_period"] = str(self.frames)
-        exporter = _exporter()
-        start, again = (
-            exporter.to_onnx(
-                nnet, computation, part=part, sequences=self.sequences, metadata=metadata
-            )
-            for part in ("start", "round")
+        to_onnx = partial(
+            _exporter().to_onnx,
+            nnet,
+            computation,
+            sequences=self.sequences,
+            one_row=[IVECTOR] if self.has_ivector else [],
+            metadata=metadata,
         )
-        return start, again
+        return to_onnx(part="start"), to_onnx(part="round")
+
+    def _metadata(self, request: ComputationRequest) -> dict[str, str]:
+        """The metadata, which says how to use a model, from the request of its first chunk."""
+        [times] = [io.indexes[:, 1].tolist() for io in request.inputs if io.name == INPUT]
+        numbers = {
+            "left_context": -times[0],
+            "right_context": times[-1] + 1 - self.frames,
+            "frames_per_chunk": self.frames,
+            "frame_subsampling_factor": self.subsampling,
+            "input_dim": self.nnet.node_dim(INPUT),
+            "ivector_dim": self.nnet.node_dim(IVECTOR) if self.has_ivector else 0,
+            "output_dim": self.nnet.node_dim(OUTPUT),
+        }
+        return {f"nnet3.{name}": str(number) for name, number in numbers.items()}
 
 
 def _exporter() -> Any:
@@ -174,7 +175,11 @@ def _number_option(
 @click.command(cls=KaldiCommand)
 @click.argument("nnet_in", metavar="NNET-IN")
 @click.argument("onnx_out", metavar="ONNX-OUT")
-@_number_option("--frames", "Frames of a chunk, before subsampling and without context.")
+@_number_option(
+    "--frames",
+    "Frames of a chunk, before subsampling and without context; rounded up to a multiple of "
+    "--frame-subsampling-factor and of the network's modulus.",
+)
 @_number_option(
     "--sequences",
     "Number of sequences of the model; 0 for any number.",
@@ -240,13 +245,16 @@ def command(
     has_ivector = any(node.name == IVECTOR for node in nnet.input_nodes)
     if ivector and not has_ivector:
         raise click.ClickException(f"--ivector: {nnet_in} has no input node '{IVECTOR}'")
-    if stream:
-        wanted, frames = (
-            frames,
-            nnet3_compiler.looped_chunk_size(nnet, frames, frame_subsampling_factor),
-        )
+    if not xvector:
+        wanted = frames
+        frames = nnet3_compiler.looped_chunk_size(nnet, wanted, frame_subsampling_factor)
         if frames != wanted:
-            log(NAME, f"Chunks have {frames} frames, the least from {wanted} on that fits")
+            log(
+                NAME,
+                f"Chunks have {frames} frames: --frames={wanted} is no multiple of "
+                f"--frame-subsampling-factor={frame_subsampling_factor} and of the network's "
+                f"modulus, {nnet.modulus}",
+            )
     export = Export(
         nnet=nnet,
         frames=frames,
