@@ -40,9 +40,21 @@ def test_every_option_is_known(tool: str) -> None:
     command = command_of(tool)
     declared = {name for parameter in command.params for name in parameter.opts}
 
-    unknown = {f"--{name}" for name in OPTIONS[tool]} - declared - command.ignored
+    unknown = {f"--{name}" for name in OPTIONS[tool]} - declared - command.ignored.keys()
 
     assert unknown == set()
+
+
+@pytest.mark.parametrize("tool", OPTIONS)
+def test_help_tells_which_options_change_nothing(tool: str) -> None:
+    """The help lists each option that is taken without effect, in a list of its own."""
+    command = command_of(tool)
+    text = command.get_help(click.Context(command, info_name=tool))
+    _, listed = text.split("Kaldi's options that change nothing here:\n")
+
+    rows = [line.split(maxsplit=1) for line in listed.partition("\n\n")[0].splitlines()]
+    assert dict(rows) == command.ignored != {}
+    assert not any(getattr(parameter, "hidden", False) for parameter in command.params)
 
 
 @pytest.mark.parametrize("tool", OPTIONS)

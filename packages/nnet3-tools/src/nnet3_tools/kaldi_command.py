@@ -6,14 +6,15 @@ import contextlib
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, NoReturn
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
 
 import click
 from nnet3_descriptors import Nnet3Error
 
 from nnet3_tools import __version__
 from nnet3_tools.entry_points import INTERRUPTED
+from nnet3_tools.ignored_options import OF_ALL_TOOLS
 from nnet3_tools.interruptions import heard
 
 _GIVEN = "nnet3_tools.arguments"
@@ -37,18 +38,29 @@ class KaldiCommand(click.Command):
     A boolean option without a value is true; `--config=FILE` reads options from a file, one on each
     line, and options on the command line override them. `--version` is that of nnet3-tools.
 
-    Attributes:
-        ignored: Options that are accepted without effect, unless the command has them.
+    Args:
+        ignored: Options that are accepted without effect, unless the command has them, and what
+            each is about.
     """
 
-    ignored: ClassVar[frozenset[str]] = frozenset()
-
-    def __init__(self, *args: Any, **attributes: Any) -> None:
+    def __init__(
+        self, *args: Any, ignored: Mapping[str, str] | None = None, **attributes: Any
+    ) -> None:
         super().__init__(*args, **attributes)
+        declared = {option for parameter in self.params for option in parameter.opts}
+        everywhere = {**OF_ALL_TOOLS, **(ignored or {})}
+        self.ignored = {name: about for name, about in everywhere.items() if name not in declared}
         for parameter in self.params:
             # Like Kaldi's tools, counts the arguments before it looks for options.
             parameter.is_eager = parameter.is_eager or isinstance(parameter, click.Argument)
         click.version_option(__version__, message="%(prog)s (nnet3-tools) %(version)s")(self)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the options that are accepted without effect, and the epilog."""
+        with formatter.section("Kaldi's options that change nothing here"):
+            longest = max(map(len, self.ignored), default=0)
+            formatter.write_dl(sorted(self.ignored.items()), col_max=longest)
+        super().format_epilog(ctx, formatter)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Puts the arguments into the form that click expects, and parses them."""
@@ -76,7 +88,6 @@ class KaldiCommand(click.Command):
         return [*from_files, *given]
 
     def _normalized(self, args: list[str]) -> list[str]:
-        known = {option for parameter in self.params for option in parameter.opts}
         booleans = {
             name
             for parameter in self.params
@@ -91,7 +102,7 @@ class KaldiCommand(click.Command):
             if arg.startswith("--"):
                 name, equals, value = arg.partition("=")
                 name = name.replace("_", "-")
-                if name in self.ignored and name not in known:
+                if name in self.ignored:
                     continue
                 if not equals and name in booleans:
                     equals, value = "=", "true"
@@ -140,25 +151,11 @@ def chosen_device(use_gpu: str) -> str:
     return "cuda" if use_gpu in ("yes", "wait") else "cpu"
 
 
-def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Accepts the options that all of Kaldi's tools have; they change nothing here."""
-    function = click.option("--verbose", default=0, hidden=True, expose_value=False)(function)
-    return click.option("--print-args", default="true", hidden=True, expose_value=False)(function)
-
-
 PRINT_ARGS = boolean_option(
     "--print-args",
     default=True,
     show_default=True,
     help="Write the command line to standard error first.",
-)
-
-VERBOSE = click.option(
-    "--verbose",
-    default=0,
-    metavar="LEVEL",
-    expose_value=False,
-    help="Kaldi's level of messages; changes nothing here.",
 )
 
 

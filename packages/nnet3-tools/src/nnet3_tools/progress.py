@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -130,7 +131,7 @@ class Progress:
 
     def _summarise(self, seconds: float, compile_seconds: float) -> None:
         rate = self.frames / seconds if seconds > 0 else 0.0
-        factor = 100.0 * seconds / max(1, self.frames)
+        factor = 100.0 * seconds / self.frames if self.frames else math.inf
         log(
             self._tool,
             f"Time taken {seconds:.4g}s: real-time factor assuming 100 frames/sec is {factor:.4g}",

@@ -10,16 +10,16 @@ import nnet3_descriptors
 import nnet3_training
 
 from nnet3_tools.chain.options import chain_options, read_den_fst, taken
+from nnet3_tools.ignored_options import OF_OBJECTIVES
 from nnet3_tools.kaldi_command import (
     ArgumentCountError,
+    KaldiCommand,
     boolean_option,
     chosen_device,
-    common_options,
     gpu_option,
     log,
     run_tool,
 )
-from nnet3_tools.objectives.objective_command import ObjectiveCommand
 from nnet3_tools.streams import readable, writable
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ NAME = "nnet3-chain-combine"
 _ANY_XENT = 0.1
 
 
-@click.command(cls=ObjectiveCommand)
+@click.command(cls=KaldiCommand, ignored=OF_OBJECTIVES)
 @click.argument("den_fst", metavar="DEN-FST")
 @click.argument("names", metavar="NNET-IN... EGS-RSPECIFIER NNET-OUT", nargs=-1)
 @chain_options
@@ -41,7 +41,6 @@ _ANY_XENT = 0.1
 @boolean_option("--dropout-test-mode", default=True, help="Use dropout in test mode: drop nothing.")
 @boolean_option("--binary", default=True, help="Write the network in binary form.")
 @gpu_option()
-@common_options
 def command(
     den_fst: str,
     names: tuple[str, ...],

@@ -9,14 +9,8 @@ import nnet3_descriptors
 import nnet3_training
 
 from nnet3_tools.chain.options import chain_options, read_den_fst, taken
-from nnet3_tools.kaldi_command import (
-    NothingDoneError,
-    boolean_option,
-    common_options,
-    log,
-    run_tool,
-)
-from nnet3_tools.objectives.objective_command import ObjectiveCommand
+from nnet3_tools.ignored_options import OF_OBJECTIVES, unused
+from nnet3_tools.kaldi_command import KaldiCommand, NothingDoneError, boolean_option, log, run_tool
 from nnet3_tools.streams import readable
 
 NAME = "nnet3-chain-compute-prob"
@@ -24,16 +18,16 @@ _PLACE = f"{NAME}:PrintTotalStats():nnet-chain-diagnostics.cc:0"
 """The place in Kaldi's source that its scripts expect in log lines with objectives."""
 
 
-@click.command(cls=ObjectiveCommand)
+@click.command(
+    cls=KaldiCommand,
+    ignored=OF_OBJECTIVES | unused("--compute-accuracy", "--compute-per-dim-accuracy"),
+)
 @click.argument("nnet_in", metavar="NNET-IN")
 @click.argument("den_fst", metavar="DEN-FST")
 @click.argument("egs_in", metavar="EGS-RSPECIFIER")
 @chain_options
 @boolean_option("--batchnorm-test-mode", default=True, help="Use batch-norm with its statistics.")
 @boolean_option("--dropout-test-mode", default=True, help="Use dropout in test mode: drop nothing.")
-@click.option("--compute-accuracy", hidden=True, expose_value=False)
-@click.option("--compute-per-dim-accuracy", hidden=True, expose_value=False)
-@common_options
 def command(
     nnet_in: str,
     den_fst: str,

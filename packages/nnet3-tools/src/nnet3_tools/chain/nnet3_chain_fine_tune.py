@@ -10,15 +10,15 @@ import nnet3_descriptors
 import nnet3_training
 
 from nnet3_tools.chain.options import chain_options, read_den_fst, taken
+from nnet3_tools.ignored_options import OF_OBJECTIVES
 from nnet3_tools.kaldi_command import (
+    KaldiCommand,
     boolean_option,
     chosen_device,
-    common_options,
     gpu_option,
     log,
     run_tool,
 )
-from nnet3_tools.objectives.objective_command import ObjectiveCommand
 from nnet3_tools.streams import readable, writable
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ NAME = "nnet3-chain-fine-tune"
 _DEFAULTS = nnet3_training.FineTuning()
 
 
-@click.command(cls=ObjectiveCommand)
+@click.command(cls=KaldiCommand, ignored=OF_OBJECTIVES)
 @click.argument("model_in", metavar="MODEL-IN")
 @click.argument("den_fst", metavar="DEN-FST")
 @click.argument("egs_in", metavar="EGS-RSPECIFIER")
@@ -83,7 +83,6 @@ _DEFAULTS = nnet3_training.FineTuning()
 )
 @boolean_option("--binary", default=True, help="Write the model in binary form.")
 @gpu_option()
-@common_options
 def command(
     model_in: str,
     den_fst: str,

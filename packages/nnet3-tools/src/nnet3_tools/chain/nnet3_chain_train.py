@@ -11,16 +11,16 @@ import nnet3_tables
 import nnet3_training
 
 from nnet3_tools.chain.options import chain_options, read_den_fst, taken
+from nnet3_tools.ignored_options import OF_OBJECTIVES
 from nnet3_tools.kaldi_command import (
+    KaldiCommand,
     NothingDoneError,
     boolean_option,
     chosen_device,
-    common_options,
     gpu_option,
     log,
     run_tool,
 )
-from nnet3_tools.objectives.objective_command import ObjectiveCommand
 from nnet3_tools.objectives.step_options import trainer_options, training_options
 from nnet3_tools.profiles import PROFILE, check_overwrites_none, profiled
 from nnet3_tools.streams import readable, writable
@@ -40,7 +40,7 @@ def _warn(line: str) -> None:
     click.echo(f"WARNING ({NAME}) {line}", err=True)
 
 
-@click.command(cls=ObjectiveCommand)
+@click.command(cls=KaldiCommand, ignored=OF_OBJECTIVES)
 @click.argument("nnet_in", metavar="NNET-IN")
 @click.argument("den_fst", metavar="DEN-FST")
 @click.argument("egs_in", metavar="EGS-RSPECIFIER")
@@ -50,7 +50,6 @@ def _warn(line: str) -> None:
 @training_options
 @gpu_option()
 @PROFILE
-@common_options
 def command(
     nnet_in: str,
     den_fst: str,

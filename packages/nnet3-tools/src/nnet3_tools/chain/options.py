@@ -46,7 +46,11 @@ def chain_options(function: Callable[..., Any]) -> Callable[..., Any]:
             )(function)
     for name in ("--lwf-scale", "--lwf-den-scale"):
         function = click.option(
-            name, default=0.0, hidden=True, expose_value=False, callback=_only_zero
+            name,
+            default=0.0,
+            expose_value=False,
+            callback=_only_zero,
+            help="0: learning without forgetting is not supported.",
         )(function)
     return function
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import click
 import nnet3_runtime_cuda
 import nnet3_tables
 
 from nnet3_tools.chosen_workers import DASK, JOBS
-from nnet3_tools.compute.utterance_tool import (
-    MEMORY,
-    UtteranceCommand,
-    UtteranceRun,
-    utterance_tool,
-)
+from nnet3_tools.compute.utterance_tool import MEMORY, UtteranceRun, utterance_tool
 from nnet3_tools.compute.utterances import with_frames
+from nnet3_tools.ignored_options import OF_UTTERANCES, unused
 from nnet3_tools.kaldi_command import boolean_option, log, run_tool
 
 if TYPE_CHECKING:
@@ -67,26 +63,19 @@ OPTIONS = (
 )
 
 
-class XvectorCommand(UtteranceCommand):
-    """A command that takes the options for chunks of frames, as Kaldi's tool does."""
-
-    ignored: ClassVar[frozenset[str]] = UtteranceCommand.ignored | {
-        "--acoustic-scale",
-        "--extra-left-context",
-        "--extra-left-context-initial",
-        "--extra-right-context",
-        "--extra-right-context-final",
-        "--frame-subsampling-factor",
-        "--frames-per-chunk",
-    }
-    ignored_in_help = (
-        "So are --acoustic-scale,\n--extra-left-context*, --extra-right-context*, "
-        "--frame-subsampling-factor and --frames-per-chunk,\nwhich do nothing in Kaldi's tool."
-    )
+IGNORED = OF_UTTERANCES | unused(
+    "--acoustic-scale",
+    "--extra-left-context",
+    "--extra-left-context-initial",
+    "--extra-right-context",
+    "--extra-right-context-final",
+    "--frame-subsampling-factor",
+    "--frames-per-chunk",
+)
 
 
 @utterance_tool(
-    NAME, output="VECTOR-WSPECIFIER", examples=EXAMPLES, options=OPTIONS, cls=XvectorCommand
+    NAME, output="VECTOR-WSPECIFIER", examples=EXAMPLES, options=OPTIONS, ignored=IGNORED
 )
 def command(
     run: UtteranceRun,

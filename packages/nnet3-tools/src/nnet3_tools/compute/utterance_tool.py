@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
@@ -21,13 +21,7 @@ from nnet3_runtime_cuda.device import MOST_THREADS
 from nnet3_tools.chosen_workers import chosen_workers
 from nnet3_tools.compute.utterances import compute_all, num_utterances, total_of
 from nnet3_tools.ignored_options import OF_UTTERANCES
-from nnet3_tools.kaldi_command import (
-    PRINT_ARGS,
-    VERBOSE,
-    KaldiCommand,
-    gpu_option,
-    print_arguments,
-)
+from nnet3_tools.kaldi_command import PRINT_ARGS, KaldiCommand, gpu_option, print_arguments
 from nnet3_tools.profiles import PROFILE, check_overwrites_none, profiled
 from nnet3_tools.progress import Progress
 from nnet3_tools.streams import readable
@@ -42,20 +36,6 @@ if TYPE_CHECKING:
     """Makes the work for an utterance, from its key and features."""
 
 
-class UtteranceCommand(KaldiCommand):
-    """A command that takes Kaldi's options for its optimizer, compiler, debugging and GPU.
-
-    These change Kaldi's speed and memory, not its results.
-
-    Attributes:
-        ignored_in_help: Further options that are accepted without effect, for the help.
-    """
-
-    ignored_in_help: ClassVar[str] = ""
-
-    ignored: ClassVar[frozenset[str]] = OF_UTTERANCES
-
-
 Option = Callable[[Any], Any]
 EPILOG = """\b
 Examples:
@@ -66,9 +46,6 @@ output, 'ark:COMMAND |' and 'scp:COMMAND |' for the output of a command. Command
 files are not run. With the option p (scp,p:FILE), entries that cannot be read are left out; with f
 (ark,f:-), each result is handed on before the next utterance is read.
 
-Of Kaldi's options, --optimization.*, --computation.debug, --debug-computation, --use-shortcut,
---cached-compiler-in, --cached-compiler-out and --cuda-* say how Kaldi computes: they are taken and
-change nothing.{ignored}
 --config=FILE reads options from a file.
 
 An utterance that cannot be computed, or whose output is not finite, is reported and left out; the
@@ -289,7 +266,7 @@ def utterance_tool(
     output: str,
     examples: str,
     options: Sequence[Option],
-    cls: type[UtteranceCommand] = UtteranceCommand,
+    ignored: Mapping[str, str] = OF_UTTERANCES,
 ) -> Callable[[Callable[..., int]], click.Command]:
     """Makes a command of a function that is called with an UtteranceRun and its own options.
 
@@ -298,7 +275,7 @@ def utterance_tool(
         output: Name of the written table in the tool's help.
         examples: Command lines for the help.
         options: The tool's own options; they come before the common ones.
-        cls: The class of the command.
+        ignored: Options that the tool takes without effect.
     """
 
     def decorate(function: Callable[..., int]) -> click.Command:
@@ -337,16 +314,15 @@ def utterance_tool(
             click.argument("features", metavar="FEATURES-RSPECIFIER"),
             click.argument("output", metavar=output),
             *options,
-            *(_THREADS, gpu_option(), PROFILE, PRINT_ARGS, VERBOSE),
+            *(_THREADS, gpu_option(), PROFILE, PRINT_ARGS),
         )
         for parameter in reversed(parameters):
             command = parameter(command)
-        ignored = cls.ignored_in_help and f" {cls.ignored_in_help}"
-        epilog = EPILOG.format(examples=examples, ignored=ignored)
-        settings = {"max_content_width": 100}
-        made: click.Command = click.command(cls=cls, epilog=epilog, context_settings=settings)(
-            command
-        )
-        return made
+        return click.command(
+            cls=KaldiCommand,
+            ignored=ignored,
+            epilog=EPILOG.format(examples=examples),
+            context_settings={"max_content_width": 100},
+        )(command)
 
     return decorate

@@ -11,11 +11,7 @@ import attrs
 import click
 import nnet3_tables
 
-from nnet3_tools.kaldi_command import (
-    NothingDoneError,
-    boolean_option,
-    log,
-)
+from nnet3_tools.kaldi_command import NothingDoneError, boolean_option, log
 
 if TYPE_CHECKING:
     from nnet3_tables import ObjectWriter

@@ -9,11 +9,8 @@ import click
 import nnet3_tables
 import nnet3_training
 
-from nnet3_tools.kaldi_command import (
-    NothingDoneError,
-    boolean_option,
-    log,
-)
+from nnet3_tools.ignored_options import unused
+from nnet3_tools.kaldi_command import NothingDoneError, boolean_option, log
 
 if TYPE_CHECKING:
     from nnet3_training import TrainingExample
@@ -21,6 +18,9 @@ if TYPE_CHECKING:
     from nnet3_tools.egs.forms import ExampleForm
 
     Change = Callable[[TrainingExample], TrainingExample]
+
+
+IGNORED = unused("--measure-output-frames", "--discard-partial-minibatches")
 
 
 def merge_options(minibatch_size: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -33,8 +33,6 @@ def merge_options(minibatch_size: str) -> Callable[[Callable[..., Any]], Callabl
             help="Sizes of minibatches: 64, or 32:64,128, or 128=64/256=16:32 by size of examples.",
         ),
         boolean_option("--compress", help="Compress the features of minibatches."),
-        click.option("--measure-output-frames", hidden=True, expose_value=False),
-        click.option("--discard-partial-minibatches", hidden=True, expose_value=False),
     )
 
     def add(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nnet3_tools.egs.copying import Copying, CopyOptions, copy_options
-from nnet3_tools.kaldi_command import KaldiCommand, common_options, run_tool
+from nnet3_tools.kaldi_command import KaldiCommand, run_tool
 
 if TYPE_CHECKING:
     from nnet3_training import TrainingExample
@@ -21,7 +21,6 @@ NAME = "nnet3-copy-egs"
 @click.argument("egs_out", metavar="EGS-WSPECIFIER...", nargs=-1, required=True)
 @copy_options
 @click.option("--frame", default="", help="Keep the output of one frame: its t, or 'random'.")
-@common_options
 def command(
     egs_in: str,
     egs_out: tuple[str, ...],

@@ -13,7 +13,7 @@ from nnet3_tools.egs.splitting import (
     posteriors_of,
     split_options,
 )
-from nnet3_tools.kaldi_command import KaldiCommand, common_options, run_tool
+from nnet3_tools.kaldi_command import KaldiCommand, run_tool
 
 if TYPE_CHECKING:
     from nnet3_training import SparsePosteriors
@@ -28,7 +28,6 @@ NAME = "nnet3-get-egs"
 @click.option("--num-pdfs", type=click.IntRange(min=1), required=True, help="Number of classes.")
 @split_options
 @labels_option
-@common_options
 def command(
     features_in: str, posteriors_in: str, egs_out: str, num_pdfs: int, **options: Any
 ) -> None:

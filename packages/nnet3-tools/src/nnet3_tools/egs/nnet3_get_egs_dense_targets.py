@@ -13,7 +13,7 @@ from nnet3_tools.egs.splitting import (
     labels_option,
     split_options,
 )
-from nnet3_tools.kaldi_command import KaldiCommand, common_options, run_tool
+from nnet3_tools.kaldi_command import KaldiCommand, run_tool
 
 if TYPE_CHECKING:
     from nnet3_tools.egs.splitting import Known
@@ -28,7 +28,6 @@ NAME = "nnet3-get-egs-dense-targets"
 @click.option("--num-targets", default=-1, help="Columns that targets must have; -1 for any.")
 @split_options
 @labels_option
-@common_options
 def command(
     features_in: str, targets_in: str, egs_out: str, num_targets: int, **options: Any
 ) -> None:

@@ -2,18 +2,17 @@
 
 import click
 
-from nnet3_tools.egs.merging import merge, merge_options
-from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, common_options, run_tool
+from nnet3_tools.egs.merging import IGNORED, merge, merge_options
+from nnet3_tools.ignored_options import unused
+from nnet3_tools.kaldi_command import KaldiCommand, run_tool
 
 NAME = "nnet3-merge-egs"
 
 
-@click.command(cls=KaldiCommand)
+@click.command(cls=KaldiCommand, ignored=IGNORED | unused("--multilingual-eg"))
 @click.argument("egs_in", metavar="EGS-RSPECIFIER")
 @click.argument("egs_out", metavar="EGS-WSPECIFIER")
 @merge_options(minibatch_size="256")
-@boolean_option("--multilingual-eg", hidden=True, expose_value=False)
-@common_options
 def command(egs_in: str, egs_out: str, minibatch_size: str, compress: bool) -> None:
     """Merge the examples of EGS-RSPECIFIER into minibatches, and write them to EGS-WSPECIFIER."""
     from nnet3_tools.egs.forms import NNET3

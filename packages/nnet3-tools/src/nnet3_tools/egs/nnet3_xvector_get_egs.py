@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING
 import click
 import nnet3_tables
 
-from nnet3_tools.kaldi_command import (
-    KaldiCommand,
-    NothingDoneError,
-    boolean_option,
-    common_options,
-    log,
-    run_tool,
-)
+from nnet3_tools.kaldi_command import KaldiCommand, NothingDoneError, boolean_option, log, run_tool
 from nnet3_tools.streams import read_text
 
 if TYPE_CHECKING:
@@ -31,7 +24,6 @@ NAME = "nnet3-xvector-get-egs"
 @click.argument("egs_out", metavar="EGS-WSPECIFIER...", nargs=-1, required=True)
 @boolean_option("--compress", default=True, help="Compress features.")
 @click.option("--num-pdfs", type=click.IntRange(min=1), required=True, help="Number of speakers.")
-@common_options
 def command(
     ranges_in: str, features_in: str, egs_out: tuple[str, ...], compress: bool, num_pdfs: int
 ) -> None:

@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING
 import click
 import nnet3_tables
 
-from nnet3_tools.kaldi_command import (
-    KaldiCommand,
-    NothingDoneError,
-    boolean_option,
-    common_options,
-    log,
-)
+from nnet3_tools.kaldi_command import KaldiCommand, NothingDoneError, boolean_option, log
 
 if TYPE_CHECKING:
     from nnet3_tools.egs.forms import Entry, ExampleForm
@@ -38,7 +32,6 @@ def shuffle_command(tool: str, form: Callable[[], ExampleForm]) -> click.Command
         default=0,
         help="Examples in memory, one of which is drawn next; 0 for all.",
     )
-    @common_options
     def command(egs_in: str, egs_out: str, srand: int, buffer_size: int) -> None:
         """Write the examples of EGS-RSPECIFIER to EGS-WSPECIFIER in random order."""
         from nnet3_training.egs import CRandom, shuffled
@@ -75,7 +68,6 @@ def subset_command(tool: str, form: Callable[[], ExampleForm]) -> click.Command:
     @click.option("--n", type=click.IntRange(min=1), default=1000, help="Number of examples.")
     @click.option("--srand", default=0, help="Seed of the order.")
     @boolean_option("--randomize-order", default=True, help="Write the examples in random order.")
-    @common_options
     def command(egs_in: str, egs_out: str, n: int, srand: int, randomize_order: bool) -> None:
         """Write a random choice of the examples of EGS-RSPECIFIER to EGS-WSPECIFIER.
 

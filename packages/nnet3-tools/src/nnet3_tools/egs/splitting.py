@@ -10,11 +10,7 @@ import click
 import nnet3_tables
 import nnet3_training
 
-from nnet3_tools.kaldi_command import (
-    NothingDoneError,
-    boolean_option,
-    log,
-)
+from nnet3_tools.kaldi_command import NothingDoneError, boolean_option, log
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,13 +6,7 @@ import click
 import nnet3_descriptors
 from nnet3_descriptors import editing
 
-from nnet3_tools.kaldi_command import (
-    KaldiCommand,
-    boolean_option,
-    common_options,
-    log,
-    run_tool,
-)
+from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, log, run_tool
 from nnet3_tools.models.model_changes import ModelChanges, model_change_options
 from nnet3_tools.streams import readable, writable
 
@@ -31,7 +25,6 @@ NAME = "nnet3-am-copy"
     "--convert-repeated-to-block", help="Make repeated affine components block-affine ones."
 )
 @model_change_options
-@common_options
 def command(
     model_in: str,
     model_out: str,

@@ -3,7 +3,7 @@
 import click
 import nnet3_descriptors
 
-from nnet3_tools.kaldi_command import KaldiCommand, common_options, run_tool
+from nnet3_tools.kaldi_command import KaldiCommand, run_tool
 from nnet3_tools.streams import print_text, readable
 
 NAME = "nnet3-am-info"
@@ -11,7 +11,6 @@ NAME = "nnet3-am-info"
 
 @click.command(cls=KaldiCommand)
 @click.argument("model_in", metavar="MODEL-IN")
-@common_options
 def command(model_in: str) -> None:
     """Print dimensions, priors and the network of the acoustic model MODEL-IN, a .mdl file."""
     with readable(model_in) as source:

@@ -13,7 +13,6 @@ from nnet3_tools.kaldi_command import (
     ArgumentCountError,
     KaldiCommand,
     boolean_option,
-    common_options,
     log,
     run_tool,
 )
@@ -44,7 +43,7 @@ def _normalized_weights(text: str, count: int) -> list[float]:
     return [weight / total for weight in weights]
 
 
-@click.command(cls=KaldiCommand)
+@click.command(cls=KaldiCommand, ignored={"--num-threads": "threads"})
 @click.argument("names", metavar="NNET-IN... NNET-OUT", nargs=-1)
 @boolean_option("--binary", default=True, help="Write the network in binary form.")
 @click.option(
@@ -53,8 +52,6 @@ def _normalized_weights(text: str, count: int) -> list[float]:
     metavar="W1:W2:...",
     help="A weight for each network; by default equal.",
 )
-@click.option("--num-threads", default=-1, hidden=True, expose_value=False)
-@common_options
 def command(names: tuple[str, ...], binary: bool, weights: str) -> None:
     """Average the networks in the files NNET-IN... and write the result to NNET-OUT.
 

@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import nnet3_descriptors
 
-from nnet3_tools.kaldi_command import (
-    KaldiCommand,
-    boolean_option,
-    common_options,
-    log,
-    run_tool,
-)
+from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, log, run_tool
 from nnet3_tools.models.model_changes import ModelChanges, model_change_options
 from nnet3_tools.streams import readable, writable
 
@@ -44,7 +38,6 @@ def _with_batchnorm_test_mode(nnet: Nnet, on: bool) -> Nnet:
     "--batchnorm-test-mode",
     help="Test mode of batch-norm components, unless --prepare-for-test sets it.",
 )
-@common_options
 def command(
     nnet_in: str, nnet_out: str, binary: bool, batchnorm_test_mode: bool, **options: Any
 ) -> None:

@@ -5,7 +5,7 @@ import nnet3_descriptors
 from nnet3_descriptors import drawing
 
 from nnet3_tools.colours import is_coloured, paint
-from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, common_options, run_tool
+from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, run_tool
 from nnet3_tools.streams import print_text, readable, terminal_width
 
 NAME = "nnet3-info"
@@ -18,7 +18,6 @@ NAME = "nnet3-info"
     help="Print the layers and their nodes as a tree instead. (-3?): a layer reads the frame 3 "
     "before its own, but also works without it.",
 )
-@common_options
 def command(nnet_in: str, tree: bool) -> None:
     """Print the context, nodes and components of the network in NNET-IN, .raw or .mdl.
 

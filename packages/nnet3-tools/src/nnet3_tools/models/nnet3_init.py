@@ -7,7 +7,6 @@ from nnet3_tools.kaldi_command import (
     ArgumentCountError,
     KaldiCommand,
     boolean_option,
-    common_options,
     log,
     run_tool,
 )
@@ -22,7 +21,6 @@ _SEEDS = 2**32
 @click.argument("names", metavar="[NNET-IN] CONFIG NNET-OUT", nargs=-1)
 @boolean_option("--binary", default=True, help="Write the network in binary form.")
 @click.option("--srand", default=0, metavar="SEED", help="Seed of the initial parameters.")
-@common_options
 def command(names: tuple[str, ...], binary: bool, srand: int) -> None:
     """Make a network from the lines of CONFIG, or add them to NNET-IN.
 

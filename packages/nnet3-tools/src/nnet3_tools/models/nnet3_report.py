@@ -9,7 +9,7 @@ import click
 import nnet3_descriptors
 import nnet3_graph
 
-from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, common_options, log, run_tool
+from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, log, run_tool
 from nnet3_tools.streams import readable
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ USUAL_FRAMES, USUAL_UTTERANCE = 50, 200
 @boolean_option(
     "--time", default=True, show_default=True, help="Run the request, and show where time goes."
 )
-@common_options
 def command(
     model_in: str,
     page_out: str,

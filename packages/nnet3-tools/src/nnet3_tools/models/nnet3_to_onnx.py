@@ -19,7 +19,7 @@ import nnet3_graph
 import nnet3_optimizer
 import nnet3_runtime_cuda
 
-from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, common_options, log, run_tool
+from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, log, run_tool
 from nnet3_tools.streams import readable
 
 if TYPE_CHECKING:
@@ -205,7 +205,6 @@ def _number_option(
 @boolean_option("--ivector", help="Require that the network takes an i-vector.")
 @boolean_option("--stream", help="Write two models: for the first chunks, and for all later ones.")
 @boolean_option("--xvector", help="Compute one vector for all frames, the output at t = 0.")
-@common_options
 def command(
     *,
     nnet_in: str,

@@ -8,8 +8,8 @@ import click
 import nnet3_descriptors
 import nnet3_training
 
-from nnet3_tools.kaldi_command import boolean_option, common_options, log, run_tool
-from nnet3_tools.objectives.objective_command import ObjectiveCommand
+from nnet3_tools.ignored_options import OF_OBJECTIVES
+from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, log, run_tool
 from nnet3_tools.streams import readable, writable
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 NAME = "nnet3-acc-lda-stats"
 
 
-@click.command(cls=ObjectiveCommand)
+@click.command(cls=KaldiCommand, ignored=OF_OBJECTIVES)
 @click.argument("nnet_in", metavar="NNET-IN")
 @click.argument("egs_in", metavar="EGS-RSPECIFIER")
 @click.argument("stats_out", metavar="STATS-OUT")
@@ -26,7 +26,6 @@ NAME = "nnet3-acc-lda-stats"
 @click.option(
     "--rand-prune", type=click.FloatRange(min=0.0), default=0.0, help="Prune weights below this."
 )
-@common_options
 def command(nnet_in: str, egs_in: str, stats_out: str, binary: bool, rand_prune: float) -> None:
     """Sum up the outputs of the network NNET-IN on examples, by the classes of their labels."""
     import numpy as np

@@ -8,7 +8,8 @@ import attrs
 import click
 import nnet3_descriptors
 
-from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, common_options, log, run_tool
+from nnet3_tools.ignored_options import unused
+from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, log, run_tool
 from nnet3_tools.streams import readable, writable
 
 if TYPE_CHECKING:
@@ -17,13 +18,11 @@ if TYPE_CHECKING:
 NAME = "nnet3-am-adjust-priors"
 
 
-@click.command(cls=KaldiCommand)
+@click.command(cls=KaldiCommand, ignored=unused("--prior-floor"))
 @click.argument("model_in", metavar="MODEL-IN")
 @click.argument("posteriors_in", metavar="SUMMED-POSTERIORS-IN")
 @click.argument("model_out", metavar="MODEL-OUT")
 @boolean_option("--binary", default=True, help="Write the model in binary form.")
-@click.option("--prior-floor", type=float, hidden=True, expose_value=False)
-@common_options
 def command(model_in: str, posteriors_in: str, model_out: str, binary: bool) -> None:
     """Give the acoustic model MODEL-IN priors in proportion to SUMMED-POSTERIORS-IN, a vector."""
     import numpy as np

@@ -11,7 +11,6 @@ from nnet3_tools.kaldi_command import (
     ArgumentCountError,
     KaldiCommand,
     boolean_option,
-    common_options,
     log,
     run_tool,
 )
@@ -26,7 +25,6 @@ NAME = "nnet3-am-init"
 @click.command(cls=KaldiCommand)
 @click.argument("names", metavar="TREE TOPOLOGY NNET-IN MODEL-OUT", nargs=-1)
 @boolean_option("--binary", default=True, help="Write the model in binary form.")
-@common_options
 def command(names: tuple[str, ...], binary: bool) -> None:
     """Make the acoustic model MODEL-OUT, a .mdl file, from the network NNET-IN, a .raw file.
 

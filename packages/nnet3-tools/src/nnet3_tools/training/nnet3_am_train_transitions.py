@@ -9,7 +9,7 @@ import click
 import nnet3_descriptors
 import nnet3_tables
 
-from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, common_options, log, run_tool
+from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, log, run_tool
 from nnet3_tools.streams import readable, writable
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ NAME = "nnet3-am-train-transitions"
 @click.option("--transition-floor", default=0.01, help="Smallest transition probability.")
 @click.option("--transition-min-count", default=5.0, help="Do not change states with fewer counts.")
 @boolean_option("--share-for-pdfs", help="Give states with the same pdf the same probabilities.")
-@common_options
 def command(
     model_in: str,
     alignments_in: str,

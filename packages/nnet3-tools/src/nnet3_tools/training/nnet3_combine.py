@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import click
 import nnet3_descriptors
 
+from nnet3_tools.ignored_options import OF_OBJECTIVES
 from nnet3_tools.kaldi_command import (
+    KaldiCommand,
     boolean_option,
     chosen_device,
-    common_options,
     gpu_option,
     log,
     run_tool,
 )
-from nnet3_tools.objectives.objective_command import ObjectiveCommand
 from nnet3_tools.streams import readable, writable
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def _say(line: str) -> None:
     log(NAME, line)
 
 
-@click.command(cls=ObjectiveCommand)
+@click.command(cls=KaldiCommand, ignored=OF_OBJECTIVES)
 @click.argument("nnets_in", metavar="NNET-IN...", nargs=-1, required=True)
 @click.argument("egs_in", metavar="EGS-RSPECIFIER")
 @click.argument("nnet_out", metavar="NNET-OUT")
@@ -42,7 +42,6 @@ def _say(line: str) -> None:
 @boolean_option("--batchnorm-test-mode", help="Use batch-norm with its statistics.")
 @boolean_option("--dropout-test-mode", default=True, help="Use dropout in test mode: drop nothing.")
 @gpu_option()
-@common_options
 def command(
     nnets_in: tuple[str, ...],
     egs_in: str,

@@ -15,15 +15,15 @@ import nnet3_tables
 import nnet3_training
 
 from nnet3_tools.chosen_workers import DASK, JOBS, chosen_workers
+from nnet3_tools.ignored_options import OF_OBJECTIVES, unused
 from nnet3_tools.kaldi_command import (
+    KaldiCommand,
     boolean_option,
     chosen_device,
-    common_options,
     gpu_option,
     log,
     run_tool,
 )
-from nnet3_tools.objectives.objective_command import ObjectiveCommand
 from nnet3_tools.streams import readable
 
 if TYPE_CHECKING:
@@ -76,17 +76,15 @@ def _output(evaluator: Evaluator, example: TrainingExample, name: str) -> FloatA
     return outputs[name]
 
 
-@click.command(cls=ObjectiveCommand)
+@click.command(cls=KaldiCommand, ignored=OF_OBJECTIVES | unused("--binary"))
 @click.argument("nnet_in", metavar="NNET-IN")
 @click.argument("egs_in", metavar="EGS-RSPECIFIER")
 @click.argument("matrices_out", metavar="MATRICES-WSPECIFIER")
-@boolean_option("--binary", default=True, hidden=True, expose_value=False)
 @boolean_option("--apply-exp", help="Write the exponentials of outputs.")
 @click.option("--output-name", default="output", show_default=True, help="The output to write.")
 @JOBS
 @DASK
 @gpu_option()
-@common_options
 def command(
     nnet_in: str,
     egs_in: str,

@@ -6,14 +6,8 @@ import click
 import nnet3_descriptors
 import nnet3_training
 
-from nnet3_tools.kaldi_command import (
-    NothingDoneError,
-    boolean_option,
-    common_options,
-    log,
-    run_tool,
-)
-from nnet3_tools.objectives.objective_command import ObjectiveCommand
+from nnet3_tools.ignored_options import OF_OBJECTIVES
+from nnet3_tools.kaldi_command import KaldiCommand, NothingDoneError, boolean_option, log, run_tool
 from nnet3_tools.streams import readable
 
 NAME = "nnet3-compute-prob"
@@ -21,15 +15,13 @@ _PLACE = f"{NAME}:PrintTotalStats():nnet-diagnostics.cc:0"
 """The place in Kaldi's source that its scripts expect in log lines with objectives."""
 
 
-@click.command(cls=ObjectiveCommand)
+@click.command(cls=KaldiCommand, ignored=OF_OBJECTIVES | {"--collapse-model": "the optimizer"})
 @click.argument("nnet_in", metavar="NNET-IN")
 @click.argument("egs_in", metavar="EGS-RSPECIFIER")
 @boolean_option("--batchnorm-test-mode", default=True, help="Use batch-norm with its statistics.")
 @boolean_option("--dropout-test-mode", default=True, help="Use dropout in test mode: drop nothing.")
-@boolean_option("--collapse-model", default=True, hidden=True, expose_value=False)
 @boolean_option("--compute-accuracy", default=True, help="Print the accuracy, too.")
 @boolean_option("--compute-per-dim-accuracy", help="Print the accuracy of each class, too.")
-@common_options
 def command(
     nnet_in: str,
     egs_in: str,

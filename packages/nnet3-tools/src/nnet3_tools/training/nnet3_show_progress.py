@@ -9,15 +9,15 @@ import click
 import nnet3_descriptors
 import nnet3_training
 
+from nnet3_tools.ignored_options import OF_OBJECTIVES
 from nnet3_tools.kaldi_command import (
+    KaldiCommand,
     boolean_option,
     chosen_device,
-    common_options,
     gpu_option,
     log,
     run_tool,
 )
-from nnet3_tools.objectives.objective_command import ObjectiveCommand
 from nnet3_tools.streams import readable
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def _say(line: str) -> None:
     log(NAME, line)
 
 
-@click.command(cls=ObjectiveCommand)
+@click.command(cls=KaldiCommand, ignored=OF_OBJECTIVES)
 @click.argument("old_in", metavar="OLD-NNET-IN")
 @click.argument("new_in", metavar="NEW-NNET-IN")
 @click.argument("egs_in", metavar="[EGS-RSPECIFIER]", default="")
@@ -44,7 +44,6 @@ def _say(line: str) -> None:
 @boolean_option("--compute-accuracy", default=True, help="Print the accuracy, too.")
 @boolean_option("--compute-per-dim-accuracy", help="Print the accuracy of each class, too.")
 @gpu_option()
-@common_options
 def command(
     old_in: str,
     new_in: str,

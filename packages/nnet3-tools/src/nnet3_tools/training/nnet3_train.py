@@ -9,15 +9,15 @@ import nnet3_descriptors
 import nnet3_tables
 import nnet3_training
 
+from nnet3_tools.ignored_options import OF_OBJECTIVES
 from nnet3_tools.kaldi_command import (
+    KaldiCommand,
     NothingDoneError,
     chosen_device,
-    common_options,
     gpu_option,
     log,
     run_tool,
 )
-from nnet3_tools.objectives.objective_command import ObjectiveCommand
 from nnet3_tools.objectives.step_options import trainer_options, training_options
 from nnet3_tools.profiles import PROFILE, check_overwrites_none, profiled
 from nnet3_tools.streams import readable, writable
@@ -29,14 +29,13 @@ def _say(line: str) -> None:
     log(NAME, line)
 
 
-@click.command(cls=ObjectiveCommand)
+@click.command(cls=KaldiCommand, ignored=OF_OBJECTIVES)
 @click.argument("nnet_in", metavar="NNET-IN")
 @click.argument("egs_in", metavar="EGS-RSPECIFIER")
 @click.argument("nnet_out", metavar="NNET-OUT")
 @training_options
 @gpu_option()
 @PROFILE
-@common_options
 def command(
     nnet_in: str,
     egs_in: str,

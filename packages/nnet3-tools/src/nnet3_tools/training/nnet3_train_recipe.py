@@ -14,7 +14,7 @@ import nnet3_training
 
 from nnet3_tools.chain.options import CHAIN_NUMBERS, read_den_fst
 from nnet3_tools.chosen_workers import DASK, chosen_workers
-from nnet3_tools.kaldi_command import KaldiCommand, common_options, log, run_tool
+from nnet3_tools.kaldi_command import KaldiCommand, log, run_tool
 from nnet3_tools.streams import read_text, readable, understanding
 from nnet3_tools.training.recipe_data import DataOptions, data_options
 
@@ -132,7 +132,6 @@ def _wanted(folder: Path, *, has_den_fst: bool, given: dict[str, Any]) -> Recipe
 )
 @DASK
 @click.option("--report", metavar="FILE", help="Write a page about the run after each iteration.")
-@common_options
 def command(
     folder: str,
     nnet_config: str | None,

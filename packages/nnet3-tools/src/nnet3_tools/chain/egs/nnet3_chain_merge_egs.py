@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from nnet3_tools.egs.merging import merge, merge_options
-from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, common_options, run_tool
+from nnet3_tools.egs.merging import IGNORED, merge, merge_options
+from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, run_tool
 
 if TYPE_CHECKING:
     from nnet3_training import TrainingExample
@@ -16,12 +16,11 @@ if TYPE_CHECKING:
 NAME = "nnet3-chain-merge-egs"
 
 
-@click.command(cls=KaldiCommand)
+@click.command(cls=KaldiCommand, ignored=IGNORED)
 @click.argument("egs_in", metavar="EGS-RSPECIFIER")
 @click.argument("egs_out", metavar="EGS-WSPECIFIER")
 @merge_options(minibatch_size="64")
 @boolean_option("--multilingual-eg", help="Name outputs output-LANG, from ?lang=LANG in the keys.")
-@common_options
 def command(
     egs_in: str, egs_out: str, minibatch_size: str, multilingual_eg: bool, compress: bool
 ) -> None:

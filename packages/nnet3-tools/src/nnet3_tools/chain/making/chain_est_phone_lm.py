@@ -8,13 +8,14 @@ import click
 import nnet3_tables
 import nnet3_training
 
-from nnet3_tools.kaldi_command import KaldiCommand, common_options, log, run_tool
+from nnet3_tools.ignored_options import unused
+from nnet3_tools.kaldi_command import KaldiCommand, log, run_tool
 from nnet3_tools.streams import writable
 
 NAME = "chain-est-phone-lm"
 
 
-@click.command(cls=KaldiCommand)
+@click.command(cls=KaldiCommand, ignored=unused("--binary"))
 @click.argument("phones_in", metavar="PHONES-RSPECIFIER")
 @click.argument("fst_out", metavar="FST-OUT")
 @click.option("--ngram-order", default=4, show_default=True, help="Longest n-gram.")
@@ -30,8 +31,6 @@ NAME = "chain-est-phone-lm"
     show_default=True,
     help="Never prune n-grams of this order.",
 )
-@click.option("--binary", hidden=True, expose_value=False)
-@common_options
 def command(phones_in: str, fst_out: str, **options: Any) -> None:
     """Make a language model of the phone sequences of PHONES-RSPECIFIER, and write it to FST-OUT.
 

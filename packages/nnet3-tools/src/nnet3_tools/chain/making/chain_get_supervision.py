@@ -10,11 +10,11 @@ import click
 import nnet3_tables
 import nnet3_training
 
+from nnet3_tools.ignored_options import unused
 from nnet3_tools.kaldi_command import (
     KaldiCommand,
     NothingDoneError,
     boolean_option,
-    common_options,
     log,
     one_line,
     run_tool,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 NAME = "chain-get-supervision"
 
 
-@click.command(cls=KaldiCommand)
+@click.command(cls=KaldiCommand, ignored=unused("--weight"))
 @click.argument("tree_in", metavar="TREE")
 @click.argument("model_in", metavar="TRANSITION-MODEL")
 @click.argument("phones_in", metavar="PHONES-RSPECIFIER")
@@ -62,8 +62,6 @@ NAME = "chain-get-supervision"
     show_default=True,
     help="Factor for the graph costs of lattices, below 1.",
 )
-@click.option("--weight", default=1.0, hidden=True, expose_value=False)
-@common_options
 def command(
     tree_in: str,
     model_in: str,

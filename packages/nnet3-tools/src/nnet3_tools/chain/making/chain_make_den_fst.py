@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import nnet3_training
 
-from nnet3_tools.kaldi_command import KaldiCommand, common_options, log, run_tool
+from nnet3_tools.kaldi_command import KaldiCommand, log, run_tool
 from nnet3_tools.streams import readable, writable
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ NAME = "chain-make-den-fst"
 @click.argument("phone_lm_in", metavar="PHONE-LM-FST")
 @click.argument("den_fst_out", metavar="DEN-FST-OUT")
 @click.argument("normalization_fst_out", metavar="NORMALIZATION-FST-OUT")
-@common_options
 def command(
     tree_in: str, model_in: str, phone_lm_in: str, den_fst_out: str, normalization_fst_out: str
 ) -> None:

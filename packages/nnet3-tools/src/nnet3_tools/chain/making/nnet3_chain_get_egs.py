@@ -14,7 +14,6 @@ from nnet3_tools.kaldi_command import (
     KaldiCommand,
     NothingDoneError,
     boolean_option,
-    common_options,
     log,
     one_line,
     run_tool,
@@ -50,7 +49,6 @@ NAME = "nnet3-chain-get-egs"
     help="File of a transition model, for examples that do not say when phones are. SUPERVISIONS "
     "are of chain-get-supervision --convert-to-pdfs=false.",
 )
-@common_options
 def command(
     names: tuple[str, ...],
     supervision_length_tolerance: int,

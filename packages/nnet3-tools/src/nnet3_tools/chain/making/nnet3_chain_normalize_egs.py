@@ -7,13 +7,7 @@ import click
 import nnet3_tables
 import nnet3_training
 
-from nnet3_tools.kaldi_command import (
-    KaldiCommand,
-    NothingDoneError,
-    common_options,
-    log,
-    run_tool,
-)
+from nnet3_tools.kaldi_command import KaldiCommand, NothingDoneError, log, run_tool
 from nnet3_tools.streams import readable
 
 NAME = "nnet3-chain-normalize-egs"
@@ -26,7 +20,6 @@ NAME = "nnet3-chain-normalize-egs"
 @click.option(
     "--normalization-fst-scale", default=1.0, help="Multiplies the costs of the FST.", type=float
 )
-@common_options
 def command(fst_in: str, egs_in: str, egs_out: str, normalization_fst_scale: float) -> None:
     """Give the paths of the examples of EGS-RSPECIFIER the weights of NORMALIZATION-FST.
 
