@@ -23,22 +23,6 @@ if TYPE_CHECKING:
     from nnet3_runtime_cuda.tracing import Tracer
 
 
-class _OneThread:
-    """Lets one thread in at a time, and refuses others: they would write to the same memory."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            raise RunError(
-                "another thread is running this computer: make a NnetComputer for each thread"
-            )
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-
 class NnetComputer:
     """A computation bound to a network and to memory, to be run any number of times.
 
@@ -96,7 +80,7 @@ class NnetComputer:
         self._next = 0
         self._ran_forward = False
         self._interrupted: int | None = None  # the segment that a pass did not finish
-        self._one_thread = _OneThread()
+        self._lock = threading.Lock()
         self.memory_bytes = self._program.memory_bytes
         self.num_calls = self._program.num_calls
 
@@ -134,7 +118,8 @@ class NnetComputer:
                 arrays on a device are not checked); or an earlier segment was interrupted; or the
                 computation has no commands; or another thread is running this computer.
         """
-        with self._one_thread:
+        self._refuse_threads()
+        with self._lock:
             return self._forward(inputs, on_device=on_device)
 
     def _forward(
@@ -175,7 +160,8 @@ class NnetComputer:
                 is missing, unknown, of another shape, or not finite; or another thread is running
                 this computer.
         """
-        with self._one_thread:
+        self._refuse_threads()
+        with self._lock:
             return self._backward(output_derivatives)
 
     def _backward(self, output_derivatives: Mapping[str, npt.ArrayLike]) -> dict[str, FloatArray]:
@@ -212,6 +198,16 @@ class NnetComputer:
     def nnet(self) -> Nnet:
         """The network with the statistics that the runs so far have recorded."""
         return self.device_nnet.current()
+
+    def _refuse_threads(self) -> None:
+        """Refuses a thread while another one runs the computer.
+
+        Nothing but the lock's own `with` locks it: an error or Ctrl-C would leave it locked.
+        """
+        if self._lock.locked():
+            raise RunError(
+                "another thread is running this computer: make a NnetComputer for each thread"
+            )
 
     # ---- segments ----
 

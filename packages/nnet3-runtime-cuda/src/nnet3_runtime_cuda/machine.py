@@ -74,6 +74,14 @@ class Machine(Protocol):
         """
 
     @abstractmethod
+    def keep_estimates(self) -> Callable[[], object]:
+        """Keeps the estimates, and the places in streams of random numbers of a device.
+
+        Returns:
+            A call that sets them back.
+        """
+
+    @abstractmethod
     def estimate_state(self, estimate: FisherEstimate) -> EstimateState:
         """The state of an estimate of a Fisher matrix between two minibatches."""
 

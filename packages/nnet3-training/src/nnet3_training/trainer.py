@@ -6,7 +6,7 @@ import logging
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Self
 
 from nnet3_descriptors import Nnet, SerializationError, set_test_mode
@@ -15,6 +15,7 @@ from nnet3_descriptors.structure import NetworkFingerprint
 from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, TrainingError
 from nnet3_runtime_cuda.cuda.platform import Platform
+from nnet3_runtime_cuda.device import PostponedSignals
 
 from nnet3_training.activations.component_stats import zero_component_stats
 from nnet3_training.change.orthonormal import OrthonormalConstraints
@@ -145,6 +146,9 @@ class Trainer:
         if trace is not None:
             self._device_nnet.check_traceable(trace)
         self._update = ParameterUpdate(self._device_nnet, momentum=self.options.momentum)
+        self._savepoint = self._device_nnet.savepoint()
+        self._undo: Callable[[], object] | None = None  # of a step that has not ended
+        self._is_stepping = False
         self._orthonormal = OrthonormalConstraints(self._device_nnet)
         self._forgetting = self._device_nnet.tape()
         self._device_nnet.record_forgetting(self._forgetting, self.options.batchnorm_stats_scale)
@@ -195,6 +199,7 @@ class Trainer:
         self._checkpoint().save(path)
 
     def _checkpoint(self) -> Checkpoint:
+        self._settle()
         given = self._given_objective
         return Checkpoint(
             nnet=self.nnet,
@@ -279,6 +284,7 @@ class Trainer:
     @property
     def nnet(self) -> Nnet:
         """The network with its current parameters and statistics."""
+        self._settle()
         return self._device_nnet.current()
 
     @property
@@ -300,8 +306,9 @@ class Trainer:
             NetworkError: the rate is negative or not finite.
         """
         nnet = set_learning_rate(self._device_nnet.nnet, learning_rate)
-        self._change_options(nnet)
-        self._update.set_rates(nnet)
+        with PostponedSignals():
+            self._change_options(nnet)
+            self._update.set_rates(nnet)
 
     def set_dropout(self, proportion: float, pattern: str = "*") -> None:
         """Sets the proportion of dropout.
@@ -316,14 +323,17 @@ class Trainer:
         Raises:
             NetworkError: the proportion is not from 0 to 1.
         """
-        self._change_options(set_dropout_proportion(self._device_nnet.nnet, proportion, pattern))
-        self._computers.clear()
+        nnet = set_dropout_proportion(self._device_nnet.nnet, proportion, pattern)
+        with PostponedSignals():
+            self._change_options(nnet)
+            self._computers.clear()
 
     def _change_options(self, nnet: Nnet) -> None:
         """Takes over options of components; compiles anew if they decide what programs do.
 
         A program for a component whose rate is 0 computes no gradient of it.
         """
+        self._settle()
         self._device_nnet.change_options(nnet)
         if NetworkFingerprint.of(nnet) != NetworkFingerprint.of(self._compiler.nnet):
             self._compiler = self._compiler_of(nnet)
@@ -345,12 +355,12 @@ class Trainer:
         return Evaluator(nnet, objective=self._given_objective).add(example)
 
     def train_minibatch(self, example: TrainingExample) -> dict[str, Objective]:
-        """Makes one step.
+        """Makes one step, or none if there is an error.
 
-        If the objective or its derivative makes an error, the forward pass was done: parameters
-        are what they were, but the statistics of activations and the random numbers have moved on.
-        With backstitch the error may also come between the two steps. If you go on after an error
-        and want the bytes of a run without it, load a checkpoint.
+        After an error everything is as before: parameters, statistics, momentum, estimates, random
+        numbers and counts. Only an error while parameters change, as when a device is lost, leaves
+        a trainer that refuses all work. Ctrl-C, like other signals, interrupts the objective
+        and callbacks; during the rest of the step it waits for its end.
 
         Args:
             example: The minibatch. Only the first minibatch of each shape is compiled.
@@ -362,7 +372,8 @@ class Trainer:
             ExampleError: this is no example, the supervision does not fit the network, or the
                 objective function gives something else than objectives.
             RunError: inputs, or derivatives of the objective, do not fit it, or are not finite.
-            TrainingError: the objective is not finite: training has diverged.
+            TrainingError: the objective is not finite: training has diverged. Or an error broke off
+                an earlier step while parameters changed.
             RequestError, NotComputableError, CompilationError: the outputs cannot be computed from
                 the inputs.
             UnsupportedComponentError: the network holds a type that cannot be computed.
@@ -371,19 +382,50 @@ class Trainer:
         for callback in self.callbacks:
             callback.before_minibatch(self)
         example = prepared(self.objective, example)
+        self._settle()
         computer = self._computer(example)
-        if self._is_backstitch():
-            objectives = self._backstitch(computer, example)
-        else:
-            objectives = self._forward_and_backward(computer, example)
-            self._change(self.options.l2_regularize_factor * example.num_sequences)
-            self._forgetting.run()
-            self._constrain()
-        self.num_minibatches += 1
-        self._log_phase()
+        with PostponedSignals() as signals:
+            self._is_stepping = True
+            try:
+                make = self._backstitch if self._is_backstitch() else self._step
+                objectives, phase = make(computer, example, signals)
+            finally:
+                self._is_stepping = False
+        for name, total in phase.items():
+            _LOGGER.info("Objective for '%s' up to minibatch %d: %s",
+                         name, self.num_minibatches, total)  # fmt: skip
         for callback in self.callbacks:
             callback.after_minibatch(self, objectives)
         return objectives
+
+    def _step(
+        self, computer: NnetComputer, example: TrainingExample, signals: PostponedSignals
+    ) -> tuple[dict[str, Objective], dict[str, ObjectiveSum]]:
+        """Makes a step; returns the objectives before it, and a phase that ends with it."""
+        self._undo = self._savepoint.take(self._update.measured)
+        objectives = self._forward_and_backward(computer, example, signals)
+        change = self._limited_change(self.options.l2_regularize_factor * example.num_sequences)
+        # A copy of the parameters would take as long as their change.
+        self._undo = self._refuse
+        self._update.apply(change)
+        self._forgetting.run()
+        self._constrain()
+        return objectives, self._count_step(objectives, [change])
+
+    def _settle(self) -> None:
+        """Undoes a step that did not come to its end.
+
+        The next use of the trainer does this; if it is interrupted, the use after it does it again.
+        """
+        if self._undo is not None and not self._is_stepping:
+            self._undo()
+            self._undo = None
+
+    def _refuse(self) -> None:
+        raise TrainingError(
+            f"minibatch {self.num_minibatches}: an error broke off the step while parameters and "
+            "counts changed, so that some are new and some old: go on from a checkpoint"
+        )
 
     def _is_backstitch(self) -> bool:
         options = self.options
@@ -391,27 +433,33 @@ class Trainer:
         is_due = self.num_minibatches % interval == options.backstitch_phase % interval
         return bool(options.backstitch_training_scale) and is_due
 
-    def _backstitch(self, computer: NnetComputer, example: TrainingExample) -> dict[str, Objective]:
-        """Makes a step back and a longer one ahead; returns the objectives before the first.
+    def _backstitch(
+        self, computer: NnetComputer, example: TrainingExample, signals: PostponedSignals
+    ) -> tuple[dict[str, Objective], dict[str, ObjectiveSum]]:
+        """Makes a step back and a longer one ahead; returns as `_step`.
 
         The objectives between the two have names that end with "_backstitch". The step back leaves
         the natural gradient as it is, and both have the same random numbers for masks.
         """
         scale = self.options.backstitch_training_scale
         state = self._device_nnet.random_state
+        self._undo = self._savepoint.take([self._update.parameters])
         self._device_nnet.freeze_natural_gradient(True)
         try:
-            objectives = self._forward_and_backward(computer, example)
+            objectives = self._forward_and_backward(computer, example, signals)
         finally:
             self._device_nnet.freeze_natural_gradient(False)
-        self._change(0.0, scale=-scale, limit_scale=scale)
+        back = self._limited_change(0.0, scale=-scale, limit_scale=scale)
+        self._update.apply(back)
         self._constrain()
         self._device_nnet.random_state = state
-        between = self._forward_and_backward(computer, example, suffix="_backstitch")
+        between = self._forward_and_backward(computer, example, signals)
+        objectives |= {f"{name}_backstitch": each for name, each in between.items()}
         l2_weight = self.options.l2_regularize_factor * example.num_sequences / (1.0 + scale)
-        self._change(l2_weight, scale=1.0 + scale, limit_scale=1.0 + scale)
+        ahead = self._limited_change(l2_weight, scale=1.0 + scale, limit_scale=1.0 + scale)
+        self._update.apply(ahead)
         self._forgetting.run()
-        return objectives | between
+        return objectives, self._count_step(objectives, [back, ahead])
 
     def summary(self) -> str:
         """The objectives per frame, and how often changes were limited, a line each."""
@@ -432,29 +480,20 @@ class Trainer:
         return self._computers.of(request, self._compiler.compile)
 
     def _forward_and_backward(
-        self, computer: NnetComputer, example: TrainingExample, *, suffix: str = ""
+        self, computer: NnetComputer, example: TrainingExample, signals: PostponedSignals
     ) -> dict[str, Objective]:
-        """Computes the objective, and the direction along which it grows.
-
-        Args:
-            computer: Computes the example.
-            example: The minibatch.
-            suffix: Suffix of the names of objectives.
-        """
+        """Computes the objective, and the direction along which it grows."""
         outputs = computer.forward(
             {io.name: io.values for io in example.inputs},
             on_device=takes_device_arrays(self.objective),
         )
-        objectives = objectives_at(self.objective, outputs, example)
+        with signals.heard():
+            objectives = objectives_at(self.objective, outputs, example)
         for name, objective in objectives.items():
             if not math.isfinite(objective.total):
                 raise TrainingError(self._diverged(name, objective))
         computer.backward({name: objective.derivative for name, objective in objectives.items()})
-        renamed = {f"{name}{suffix}": objective for name, objective in objectives.items()}
-        for name, objective in renamed.items():
-            for sums in (self.objectives, self._phase):
-                sums.setdefault(name, ObjectiveSum()).add(objective)
-        return renamed
+        return objectives
 
     def _diverged(self, name: str, objective: Objective) -> str:
         """The error for an objective that is not finite."""
@@ -473,10 +512,10 @@ class Trainer:
             f"{limited} by max_param_change {self.options.max_param_change:g}; lower ones may help"
         )
 
-    def _change(
+    def _limited_change(
         self, l2_weight: float, *, scale: float | None = None, limit_scale: float = 1.0
-    ) -> None:
-        """Changes the parameters, within the limits.
+    ) -> LimitedChange:
+        """The change of the parameters that the last backward pass proposes, within the limits.
 
         Args:
             l2_weight: See `ParameterUpdate.measure`.
@@ -484,14 +523,29 @@ class Trainer:
             limit_scale: Factor of the limits.
         """
         limits = {c: limit * limit_scale for c, limit in self._update.max_changes.items()}
-        change = limit_change(
+        return limit_change(
             self._update.measure(l2_weight),
             limits,
             self.options.max_param_change * limit_scale,
             scale=1.0 - self.options.momentum if scale is None else scale,
         )
-        self._update.apply(change)
-        self._count(change)
+
+    def _count_step(
+        self, objectives: Mapping[str, Objective], changes: Iterable[LimitedChange]
+    ) -> dict[str, ObjectiveSum]:
+        """Counts a step, which is then done; returns the objectives of a phase that ends."""
+        self._undo = self._refuse
+        for change in changes:
+            self._count(change)
+        for name, objective in objectives.items():
+            for sums in (self.objectives, self._phase):
+                sums.setdefault(name, ObjectiveSum()).add(objective)
+        self.num_minibatches += 1
+        ended: dict[str, ObjectiveSum] = {}
+        if self.num_minibatches % self.options.print_interval == 0:
+            ended, self._phase = self._phase, ended
+        self._undo = None
+        return ended
 
     def _count(self, change: LimitedChange) -> None:
         names = self._device_nnet.nnet.component_names
@@ -513,13 +567,3 @@ class Trainer:
     def is_constrained(self, component: int, minibatch: int) -> bool:
         """Whether a step towards a component's orthonormal constraint follows a minibatch."""
         return (component + minibatch) % self.options.orthonormal_period == 0
-
-    # ---- progress ----
-
-    def _log_phase(self) -> None:
-        if self.num_minibatches % self.options.print_interval:
-            return
-        for name, total in self._phase.items():
-            _LOGGER.info("Objective for '%s' up to minibatch %d: %s",
-                         name, self.num_minibatches, total)  # fmt: skip
-        self._phase = {}

@@ -62,6 +62,10 @@ class CpuMachine(Machine):
         """Sets whether the estimates of Fisher matrices stay fixed."""
         self.estimates.freeze(on)
 
+    def keep_estimates(self) -> Callable[[], object]:
+        """Keeps the estimates; the call that it returns sets them back."""
+        return self.estimates.keep()
+
     def estimate_state(self, estimate: FisherEstimate) -> EstimateState:
         """The state of an estimate between two minibatches."""
         return self.estimates.of(estimate).state

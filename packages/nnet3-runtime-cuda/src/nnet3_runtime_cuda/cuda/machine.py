@@ -21,6 +21,7 @@ from nnet3_runtime_cuda.cuda.record.device_tape import DeviceTape
 from nnet3_runtime_cuda.cuda.record.estimates import Estimates
 from nnet3_runtime_cuda.cuda.record.unbound_segments import PendingSegment
 from nnet3_runtime_cuda.errors import DeviceError
+from nnet3_runtime_cuda.keeping import KeptArrays
 from nnet3_runtime_cuda.machine import Machine
 from nnet3_runtime_cuda.operations import Array, Call, Tape
 from nnet3_runtime_cuda.operations.estimate_state import EstimateState
@@ -42,6 +43,7 @@ class DeviceMachine(Machine):
         self.workers = None
         self.memory = ShadowMemory(platform)
         self._estimates = Estimates(self.memory)
+        self._kept = KeptArrays(self)
         weakref.finalize(self, self.memory.close).atexit = False
 
     def tape(self, dtype: npt.DTypeLike = np.float32, *, is_alone: bool = False) -> DeviceTape:
@@ -107,6 +109,16 @@ class DeviceMachine(Machine):
     def freeze_estimates(self, on: bool) -> None:
         """Sets whether the estimates of Fisher matrices stay fixed."""
         self._estimates.clock.is_frozen = on
+
+    def keep_estimates(self) -> Callable[[], object]:
+        """Keeps estimates and counts of the host; the call that it returns sets them back."""
+        arrays, clock = self._kept.keep(self._estimates.arrays), self._estimates.clock.keep()
+
+        def restore() -> None:
+            arrays()
+            clock()
+
+        return restore
 
     def estimate_state(self, estimate: FisherEstimate) -> EstimateState:
         """Downloads an estimate, between two minibatches."""

@@ -12,12 +12,15 @@ if TYPE_CHECKING:
         machine_for,
     )
     from nnet3_runtime_cuda.device.number_of_threads import MOST_THREADS
-    from nnet3_runtime_cuda.device.training_state import TrainingState
+    from nnet3_runtime_cuda.device.signals import PostponedSignals
+    from nnet3_runtime_cuda.device.training_state import Savepoint, TrainingState
 
 __all__ = [
     "MOST_THREADS",
     "STEP_BLOCK",
     "DeviceNnet",
+    "PostponedSignals",
+    "Savepoint",
     "TrainingState",
     "learning_rates",
     "machine_for",
@@ -34,6 +37,7 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
                 "machine_for",
             ),
             "nnet3_runtime_cuda.device.number_of_threads": ("MOST_THREADS",),
-            "nnet3_runtime_cuda.device.training_state": ("TrainingState",),
+            "nnet3_runtime_cuda.device.signals": ("PostponedSignals",),
+            "nnet3_runtime_cuda.device.training_state": ("Savepoint", "TrainingState"),
         },
     )

@@ -29,7 +29,8 @@ from nnet3_runtime_cuda.cpu.threads import blas_threads
 from nnet3_runtime_cuda.device.exact_zeros import with_exact_zeros
 from nnet3_runtime_cuda.device.number_of_threads import MOST_THREADS
 from nnet3_runtime_cuda.device.random_state import Generators, RandomState
-from nnet3_runtime_cuda.device.training_state import TrainingState, resume, state_of
+from nnet3_runtime_cuda.device.signals import PostponedSignals
+from nnet3_runtime_cuda.device.training_state import Savepoint, TrainingState, resume, state_of
 from nnet3_runtime_cuda.errors import DeviceError, RunError, TrainingError
 from nnet3_runtime_cuda.kernels import ComponentStore, Kernel, kernel_class
 from nnet3_runtime_cuda.kernels.normalization.normalize import BatchNormKernel
@@ -309,12 +310,13 @@ class DeviceNnet:
         """Moves the parameters along `direction`, each by the learning rate of its component.
 
         This is the plain step, for a training loop of your own: `Trainer` adds momentum and l2
-        terms, and limits the change.
+        terms, and limits the change. Ctrl-C takes effect after it.
 
         Raises:
             RunError: the network was not put here to be trained.
         """
-        self._step()
+        with PostponedSignals():
+            self._step()
 
     @cached_property
     def _step(self) -> Callable[[], object]:
@@ -388,6 +390,10 @@ class DeviceNnet:
         for each in state.kernels:
             resume(self.kernel(each.component), each, self.machine)
         self.random_state = state.random
+
+    def savepoint(self) -> Savepoint:
+        """Keeps `training_state` from one step to the next, so that a step can be undone."""
+        return Savepoint(self.machine, self._kernels, self._random)
 
     def freeze_natural_gradient(self, on: bool) -> None:
         """Sets whether backward passes leave the estimates of Fisher matrices unchanged."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -114,6 +114,18 @@ class Generators:
         state.masks.give_to(self.masks)
         state.decisions.give_to(self.decisions.rng)
         self.decisions.left = state.drawn
+
+    def keep(self) -> Callable[[], object]:
+        """Keeps the state; the call that it returns sets it back."""
+        generators = self.masks.bit_generator, self.decisions.rng.bit_generator
+        states, left = [each.state for each in generators], self.decisions.left
+
+        def restore() -> None:
+            for generator, state in zip(generators, states, strict=True):
+                generator.state = state
+            self.decisions.left = left
+
+        return restore
 
 
 class Draws:

@@ -1,4 +1,4 @@
-"""The state of training on a device, beside parameters, as a value that can be stored.
+"""The state of training on a device, beside parameters: as a value that can be stored, and kept.
 
 A run that continues from it computes the same bits as a run that did not stop. So sums are stored
 unchanged, in double precision, where a `Nnet` has averages. A `Nnet` has exact counts, so these are
@@ -7,14 +7,18 @@ not stored.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+
 import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors import SerializationError
 
-from nnet3_runtime_cuda.device.random_state import RandomState
+from nnet3_runtime_cuda.device.random_state import Generators, RandomState
+from nnet3_runtime_cuda.keeping import KeptArrays, Restore, keep_attributes
 from nnet3_runtime_cuda.kernels import Kernel
 from nnet3_runtime_cuda.machine import Machine
+from nnet3_runtime_cuda.operations import Array
 from nnet3_runtime_cuda.operations.estimate_state import EstimateState
 
 
@@ -57,6 +61,50 @@ def state_of(kernel: Kernel, component: int, machine: Machine) -> KernelState:
         sums=tuple(array.copy() for array in kernel.store.states),
         estimates=tuple(machine.estimate_state(each) for each in kernel.store.estimates),
     )
+
+
+class Savepoint:
+    """Keeps the state of training, and arrays beside it, so that work can be undone.
+
+    It costs copies of sums, and on a device of the estimates of the natural gradient.
+    """
+
+    def __init__(self, machine: Machine, kernels: Mapping[int, Kernel], random: Generators) -> None:
+        """Keeps nothing yet; `kernels` may grow."""
+        self._machine, self._kernels, self._random = machine, kernels, random
+        self._sums, self._others = KeptArrays(machine), KeptArrays(machine)
+
+    def take(self, others: Sequence[Array] = ()) -> Restore:
+        """Keeps the present state, in place of the one kept before.
+
+        Args:
+            others: Further arrays of the machine: the same in each call, or none.
+
+        Returns:
+            A call that goes back to it; a second call does no harm.
+        """
+        kernels = [each for kernel in self._kernels.values() for each in _with_parts(kernel)]
+        sums = [array for kernel in self._kernels.values() for array in kernel.store.states]
+        restores = [
+            self._random.keep(),
+            keep_attributes(kernels),
+            self._machine.keep_estimates(),
+            self._sums.keep(sums),
+        ]
+        if others:
+            restores.append(self._others.keep(others))
+
+        def restore() -> None:
+            for each in restores:
+                each()
+
+        return restore
+
+
+def _with_parts(kernel: Kernel) -> Iterator[Kernel]:
+    yield kernel
+    for part in kernel.parts:
+        yield from _with_parts(part)
 
 
 def resume(kernel: Kernel, state: KernelState, machine: Machine) -> None:

@@ -339,9 +339,11 @@ class Kernel:
         sets_gradient: Whether Backprop can replace the content of the directions, instead of
             adding.
         takes_signs: Whether Backprop needs only the signs of y, and takes them packed.
+        parts: The kernels of the parts of a composite component.
     """
 
     component: Any
+    parts: Sequence[Kernel] = ()
     can_split_input: ClassVar[bool] = False
     sets_gradient: ClassVar[bool] = False
     takes_signs: ClassVar[bool] = False

@@ -24,7 +24,7 @@ class CompositeKernel(Kernel):
 
     def prepare(self) -> None:
         """Makes the kernels of the parts."""
-        self.kernels: list[Kernel] = [
+        self.parts = [
             kernel_class(part, part.type)(part, self.store.part(f"{number}."))
             for number, part in enumerate(self.component.components)
         ]
@@ -32,12 +32,12 @@ class CompositeKernel(Kernel):
     def follow(self, component: Component) -> None:
         """Also takes over the options of the parts."""
         super().follow(component)
-        for kernel, part in zip(self.kernels, self.component.components, strict=True):
+        for kernel, part in zip(self.parts, self.component.components, strict=True):
             kernel.follow(part)
 
     def with_statistics(self) -> Component:
         """The component with the statistics of its parts."""
-        parts = tuple(kernel.with_statistics() for kernel in self.kernels)
+        parts = tuple(kernel.with_statistics() for kernel in self.parts)
         component: Component = self.component.replace(components=parts)
         return component
 
@@ -54,11 +54,11 @@ class CompositeKernel(Kernel):
         """Records the forward pass."""
         for rows in self._groups(len(p.x)):
             x = p.x[rows]
-            for kernel in self.kernels[:-1]:
+            for kernel in self.parts[:-1]:
                 y = p.tape.scratch(len(x), kernel.component.output_dim)
                 kernel.propagate(Propagation(tape=p.tape, x=x, y=y, memo=self._memo(kernel)))
                 x = y
-            last = self.kernels[-1]
+            last = self.parts[-1]
             last.propagate(
                 Propagation(tape=p.tape, x=x, y=p.y[rows], add=p.add, memo=self._memo(last))
             )
@@ -71,13 +71,13 @@ class CompositeKernel(Kernel):
     def _record_backward(self, b: Backpropagation, rows: slice) -> None:
         tape, x, dy = b.tape, b.x[rows], b.dy[rows]
         values, memos = [x], []
-        for kernel in self.kernels:
+        for kernel in self.parts:
             out, memo = tape.scratch(len(x), kernel.component.output_dim), self._memo(kernel)
             kernel.propagate(Propagation(tape=tape, x=values[-1], y=out, memo=memo))
             values.append(out)
             memos.append(memo)
-        for number in reversed(range(len(self.kernels))):
-            kernel, memo = self.kernels[number], memos[number]
+        for number in reversed(range(len(self.parts))):
+            kernel, memo = self.parts[number], memos[number]
             properties = kernel.component.properties
             if b.update and properties & ComponentProperties.STORES_STATS:
                 kernel.store_stats(StatsStorage(tape=tape, y=values[number + 1], memo=memo))

@@ -125,6 +125,11 @@ class ParameterUpdate:
 
     The proposed change is the learning rate times the direction, or with momentum times a running
     sum of directions.
+
+    Attributes:
+        groups: The groups of parameters, with their rates at the start.
+        max_changes: By component number, the bound of the norm of its change; 0 for none.
+        parameters: (num_parameters,), which `apply` changes.
     """
 
     def __init__(self, device_nnet: DeviceNnet, *, momentum: float = 0.0) -> None:
@@ -149,6 +154,7 @@ class ParameterUpdate:
         self._sum_rates = {group.start: group.rate for group in self.groups}
         self._factors: dict[int, float] = {}
         self._machine = device_nnet.machine
+        self.parameters = device_nnet.parameters
         # On a device, few large kernels are faster.
         largest = max((group.size for group in self.groups), default=1)
         self._block = largest if self._machine.is_device else STEP_BLOCK
@@ -162,13 +168,13 @@ class ParameterUpdate:
             self._proposed = self._machine.zeros(self._proposed.shape, device_nnet.dtype)
         self._record_measuring(device_nnet)
         self._applying = device_nnet.tape()
-        self._record_applying(device_nnet)
+        self._record_applying()
         self._forgetting = device_nnet.tape()
         self._forgetting.fill(0.0, self._proposed)
 
     def _record_measuring(self, device_nnet: DeviceNnet) -> None:
         """Records l2 terms, the running sum, and the squared norms of all pieces."""
-        tape, parameters = self._measuring, device_nnet.parameters
+        tape, parameters = self._measuring, self.parameters
         tape.begin_command()
         factors = {
             group.start: tape.host(partial(self._fill_decay, group), 1)
@@ -218,6 +224,11 @@ class ParameterUpdate:
         return self._proposed
 
     @property
+    def measured(self) -> list[Array]:
+        """The arrays that `measure` changes and that outlive a step."""
+        return [self._proposed] if self._momentum else []
+
+    @property
     def sum_rates(self) -> tuple[float, ...]:
         """The factor of the running sum for each group of rates."""
         return tuple(self._sum_rates.values())
@@ -242,9 +253,9 @@ class ParameterUpdate:
         """Forgets the running sum of directions."""
         self._forgetting.run()
 
-    def _record_applying(self, device_nnet: DeviceNnet) -> None:
+    def _record_applying(self) -> None:
         """Records the change of the parameters."""
-        tape, parameters = self._applying, device_nnet.parameters
+        tape, parameters = self._applying, self.parameters
         tape.begin_command()
         factors = {
             group.start: tape.host(partial(self._fill_step, group), 1) for group in self.groups
@@ -270,7 +281,6 @@ class ParameterUpdate:
         """
         self._weight = l2_weight
         self._measuring.run()
-        self._sum_rates = {start: group.rate for start, group in self._current.items()}
         self._machine.pull([self._squares])
         sums = dict.fromkeys(self.max_changes, 0.0)
         for (group, _), square in zip(self._pieces, self._squares.tolist(), strict=True):
@@ -278,7 +288,8 @@ class ParameterUpdate:
         return sums
 
     def apply(self, change: LimitedChange) -> None:
-        """Makes the change, if it is finite; else forgets it."""
+        """Makes the change that `measure` has found, if it is finite; else forgets it."""
+        self._sum_rates = {start: group.rate for start, group in self._current.items()}
         if not change.is_finite:
             self._forgetting.run()
             return

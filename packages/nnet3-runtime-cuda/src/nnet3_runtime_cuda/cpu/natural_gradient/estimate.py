@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from nnet3_runtime_cuda.cpu.natural_gradient.row_matrices import ColumnBlocks, RowMatrix
 from nnet3_runtime_cuda.cpu.products.blas import gemm
+from nnet3_runtime_cuda.keeping import Restore, keep_attributes
 from nnet3_runtime_cuda.operations import Array
 from nnet3_runtime_cuda.operations.estimate_state import EstimateState
 from nnet3_runtime_cuda.operations.natural_gradient import INITIAL_UPDATES, SMALLEST, FisherEstimate
@@ -58,10 +59,12 @@ class _Turn:
     Attributes:
         left: (rank, rank).
         old: (rank, 1), a factor for each row of the old W.
+        before: The old W.
     """
 
     left: Array
     old: Array
+    before: Array
 
 
 class OnlineNaturalGradient:
@@ -123,7 +126,7 @@ class OnlineNaturalGradient:
 
     @property
     def w(self) -> Array:
-        """W, (rank(dim), dim), of the present estimate; the update changes it in place."""
+        """W, (rank(dim), dim), of the present estimate; the update puts another array here."""
         assert self._w is not None
         return self._w
 
@@ -227,14 +230,19 @@ class OnlineNaturalGradient:
         """Finds the new eigenvalues and the change of W; j: J."""
         if self._minibatch is not None:
             self._turn, self._minibatch = self._turned(j, self._minibatch), None
-            self._has_begun |= self._turn is not None
+            if self._turn is not None:
+                self._has_begun = True
+                # The old arrays do not change: `Estimates.keep` keeps them.
+                self._w = np.empty_like(self._turn.before)
+                if self._transposed is not None:
+                    self._transposed = np.empty_like(self._transposed)
 
     def move(self, j: Array, part: slice = EVERYTHING) -> None:
         """Changes some columns of W, and overwrites these columns of j, J."""
         if self._turn is None:
             return
         w, columns = self.w[:, part], j[:, part]
-        columns += self._turn.old * w
+        columns += self._turn.old * self._turn.before[:, part]
         gemm(self._turn.left, columns, w)
         if self._transposed is not None:
             self._transposed[part] = w.T
@@ -291,7 +299,7 @@ class OnlineNaturalGradient:
         old = ((1.0 - eta) / eta_rows * (d + rho))[:, None]
         self._d, self._rho, self._ww = new_d, new_rho, None
         self._renewed = root_e if ill_conditioned or floored else None
-        return _Turn(left=left.astype(w.dtype), old=old.astype(w.dtype))
+        return _Turn(left=left.astype(w.dtype), old=old.astype(w.dtype), before=w)
 
     def _renew(self) -> None:
         """Makes the rows of R orthonormal again if the last update may have spoilt it."""
@@ -361,6 +369,10 @@ class Estimates:
             self._known[estimate] = OnlineNaturalGradient(estimate)
             self._known[estimate].is_frozen = self._are_frozen
         return self._known[estimate]
+
+    def keep(self) -> Restore:
+        """Keeps the estimates; the call that it returns sets them back."""
+        return keep_attributes(self._known.values())
 
     def freeze(self, on: bool) -> None:
         """Sets whether all estimates stay fixed once they exist."""

@@ -7,7 +7,7 @@ one in a period. A segment uses many estimates, so it makes the decisions for al
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 import numpy as np
@@ -22,22 +22,45 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Clock:
-    """The number of minibatches that have used each estimate of a network.
+    """Counts the minibatches that have used each estimate of a network, and random draws.
 
     Attributes:
         minibatches: (estimates,).
+        draws: For each operation that draws random numbers, how often it has.
         is_frozen: Whether estimates stay fixed after they have begun.
     """
 
     def __init__(self) -> None:
         """Starts without estimates."""
         self.minibatches = np.zeros(0, dtype=np.int64)
+        self.draws: list[int] = []
         self.is_frozen = False
 
     def add(self) -> int:
         """A new estimate; returns its number."""
         self.minibatches = np.append(self.minibatches, 0)
         return len(self.minibatches) - 1
+
+    def new_draws(self) -> Callable[[], float]:
+        """Counts the draws of a further operation: calls give 0, 1, 2, ..."""
+        number = len(self.draws)
+        self.draws.append(0)
+
+        def count() -> float:
+            self.draws[number] += 1
+            return float(self.draws[number] - 1)
+
+        return count
+
+    def keep(self) -> Callable[[], object]:
+        """Keeps all counts; the call that it returns sets them back."""
+        minibatches, draws = self.minibatches.copy(), self.draws.copy()
+
+        def restore() -> None:
+            self.minibatches[: len(minibatches)] = minibatches
+            self.draws[: len(draws)] = draws
+
+        return restore
 
 
 @attrs.frozen

@@ -106,6 +106,11 @@ class Estimates:
             self.clock.minibatches[estimate.number] = estimate.resume(given, self._memory)
         return self._known[natural]
 
+    @property
+    def arrays(self) -> list[Array]:
+        """The memory of all estimates, in the order of their first uses."""
+        return [array for e in self._known.values() for array in (e.w, e.ww, e.d, e.rho)]
+
     def state(self, natural: FisherEstimate) -> EstimateState:
         """The state of an estimate between two minibatches."""
         if natural not in self._known:

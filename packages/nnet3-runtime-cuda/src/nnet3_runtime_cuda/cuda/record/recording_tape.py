@@ -155,8 +155,7 @@ class RecordingTape(Tape):
         The generator only gives the key, once.
         """
         key = float(rng.integers(1 << 32))
-        runs = iter(range(1 << 53))
-        run = self.value(lambda: float(next(runs)))
+        run = self.value(self._estimates.clock.new_draws())
         stream = len(self.operations)
         operands = (key, float(stream), self._operand(run, out.shape))
         self._map_onto("uniform", operands, out)
