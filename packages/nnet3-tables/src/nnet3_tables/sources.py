@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import io
 import os
 import re
 import subprocess
 import sys
-import zlib
 from collections.abc import Iterator
 from typing import IO, cast
 
 from nnet3_tables.commands import is_cut_off, shell
 from nnet3_tables.errors import TableError
+from nnet3_tables.packed import Unpacked
 from nnet3_tables.specifier import Specifier
 
 _GZIP = b"\x1f\x8b"
@@ -48,18 +47,15 @@ def _unpacked(stream: IO[bytes]) -> Iterator[IO[bytes]]:
     """A file, or its content if its first bytes show that gzip has packed it.
 
     Raises:
-        OSError: it is damaged.
+        OSError: it is damaged, or unpacks to far more than tables do.
     """
     # A pipe may hold fewer bytes than asked for; `peek` leaves the bytes in it.
     head = stream.peek(len(_GZIP))[: len(_GZIP)] if isinstance(stream, io.BufferedReader) else b""
     if head != _GZIP:
         yield stream
         return
-    try:
-        with gzip.open(stream) as contents:
-            yield cast(IO[bytes], contents)
-    except (EOFError, zlib.error) as error:
-        raise OSError(f"the packed data is damaged: {error}") from error
+    with io.BufferedReader(Unpacked(stream)) as contents:
+        yield cast(IO[bytes], contents)
 
 
 def archive_size(rspecifier: str) -> int | None:
