@@ -74,6 +74,26 @@ def test_copies_with_a_shift(run: Run) -> None:
     assert Path("copy.shift.ark").read_bytes() == (DIGITS / "copy.shift.ark").read_bytes()
 
 
+def test_more_context_than_there_is(run: Run) -> None:
+    """Examples that have less context than is wanted stay as they are; a line says so once."""
+    status, _, errors = run(
+        "nnet3-chain-copy-egs --left-context=9 --right-context=12 ark:cegs8.ark ark:same.ark"
+    )
+
+    assert status == 0
+    assert Path("same.ark").read_bytes() == Path("cegs8.ark").read_bytes()
+    lines = [line for line in errors.splitlines() if "WARNING" in line]
+    requested = "WARNING (nnet3-chain-copy-egs) You requested"
+    assert len(lines) == 2
+    assert lines[0].startswith(
+        f"{requested} --left-context=9, but example only has left-context of 8: "
+    )
+    assert lines[1].startswith(
+        f"{requested} --right-context=12, but example only has right-context of 10: "
+    )
+    assert "WARNING" not in run("nnet3-chain-copy-egs --left-context=8 ark:cegs8.ark ark:b")[2]
+
+
 def test_copies_by_turns(run: Run) -> None:
     """Unchanged examples are written as they are, in turn to several tables."""
     status, _, _ = run("nnet3-chain-copy-egs ark:cegs8.ark ark:1.ark ark,scp:2.ark,2.scp")

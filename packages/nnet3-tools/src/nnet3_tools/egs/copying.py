@@ -115,11 +115,6 @@ class CopyOptions:
         """
         return cls(relabelling=Relabelling.read(weights, outputs), **others)
 
-    @property
-    def context(self) -> dict[str, int | None]:
-        """The numbers of input frames to keep, as `with_context` takes them."""
-        return {"left": self.left_context, "right": self.right_context}
-
     def relabelled(self, key: str) -> tuple[float | None, str | None]:
         """The factor of the weight of an example, and the new name of its output; None if it stays.
 
@@ -157,6 +152,44 @@ def copy_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(options):
         function = option(function)
     return function
+
+
+@attrs.frozen
+class ContextCutter:
+    """Cuts the input of examples; the first that has less context than is wanted gives a warning.
+
+    Attributes:
+        tool: The name of the tool.
+        options: The options, with the context to keep.
+    """
+
+    tool: str
+    options: CopyOptions
+    _warned: set[str] = attrs.field(factory=set)
+
+    def cut(self, example: TrainingExample) -> TrainingExample:
+        """The example with at most the context that the options name.
+
+        Raises:
+            ExampleError: it has several sequences, or lacks "input" or "output".
+        """
+        from nnet3_training.egs import input_context, with_context
+
+        left, right = self.options.left_context, self.options.right_context
+        if left is None and right is None:
+            return example
+        for side, wanted, found in zip(
+            ("left", "right"), (left, right), input_context(example), strict=True
+        ):
+            if wanted is not None and found < wanted and side not in self._warned:
+                self._warned.add(side)
+                click.echo(
+                    f"WARNING ({self.tool}) You requested --{side}-context={wanted}, but example "
+                    f"only has {side}-context of {found}: '{example.key}'. No further example "
+                    "gives this warning; examples at the ends of utterances may have less context.",
+                    err=True,
+                )
+        return with_context(example, left=left, right=right)
 
 
 @attrs.frozen(kw_only=True)

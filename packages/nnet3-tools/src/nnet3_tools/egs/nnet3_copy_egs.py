@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnet3_tools.egs.copying import Copying, CopyOptions, copy_options
+from nnet3_tools.egs.copying import ContextCutter, Copying, CopyOptions, copy_options
 from nnet3_tools.kaldi_command import KaldiCommand, run_tool
 
 if TYPE_CHECKING:
@@ -32,11 +32,12 @@ def command(
     Unchanged parts are written back byte for byte, unless a table changes from text to binary or
     back.
     """
-    from nnet3_training.egs import shifted, with_context, with_frame, with_output_name, with_weight
+    from nnet3_training.egs import shifted, with_frame, with_output_name, with_weight
 
     from nnet3_tools.egs.forms import NNET3
 
     options = CopyOptions.given(**given)
+    context = ContextCutter(NAME, options)
     number = _frame(frame)
 
     def change(example: TrainingExample, rng: CRandom) -> TrainingExample | None:
@@ -49,7 +50,7 @@ def command(
             if one is None:
                 return None
             example = one
-        example = shifted(with_context(example, **options.context), options.frame_shift)
+        example = shifted(context.cut(example), options.frame_shift)
         return example if name is None else with_output_name(example, name)
 
     copying = Copying(tool=NAME, form=NNET3, options=options, change=change)

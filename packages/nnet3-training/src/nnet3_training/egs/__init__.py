@@ -10,6 +10,7 @@ shuffling.py                         random order
 from nnet3_training.egs.c_random import CRandom
 from nnet3_training.egs.changes import (
     excised,
+    input_context,
     shifted,
     with_compression,
     with_context,
@@ -44,6 +45,7 @@ __all__ = [
     "excised",
     "get_examples",
     "has_input_rows",
+    "input_context",
     "is_output_name",
     "make_examples",
     "parse_ranges",

@@ -93,10 +93,25 @@ def check_single(example: TrainingExample) -> None:
         )
 
 
+def input_context(example: TrainingExample) -> tuple[int, int]:
+    """The numbers of frames of "input" before the first and after the last of "output".
+
+    Raises:
+        ExampleError: the example has several sequences, or lacks this input or output.
+    """
+    check_single(example)
+    given = named(example, example.inputs, INPUT).indexes[:, T]
+    times = named(example, example.outputs, OUTPUT).indexes[:, T]
+    # Python's integers, since differences may exceed 32 bits.
+    return int(times.min()) - int(given.min()), int(given.max()) - int(times.max())
+
+
 def with_context(
     example: TrainingExample, *, left: int | None, right: int | None
 ) -> TrainingExample:
     """The example with "input" cut to the given context around "output".
+
+    An example that has no frames beyond this context stays as it is.
 
     Args:
         example: An example of one sequence.
@@ -123,6 +138,8 @@ def _with_input_rows(
 ) -> TrainingExample:
     if not kept.any():
         raise ExampleError(f"example '{example.key}': no frame of 'input' is left")
+    if kept.all():
+        return example
     values = rows_of(given.matrix, kept)
     shorter = attrs.evolve(given, indexes=given.indexes[kept], values=values)
     inputs = [shorter if io is given else io for io in example.inputs]
@@ -162,6 +179,8 @@ def with_frame(example: TrainingExample, frame: int) -> TrainingExample | None:
 def _with_output_rows(
     example: TrainingExample, known: ExampleOutput, kept: npt.NDArray[np.bool_]
 ) -> TrainingExample:
+    if kept.all():
+        return example
     supervision = _supervision(example, known)
     part: object
     if isinstance(supervision, SparsePosteriors):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nnet3_tools.egs.copying import Copying, CopyOptions, copy_options
+from nnet3_tools.egs.copying import ContextCutter, Copying, CopyOptions, copy_options
 from nnet3_tools.kaldi_command import KaldiCommand, run_tool
 
 if TYPE_CHECKING:
@@ -26,11 +26,12 @@ def command(egs_in: str, egs_out: tuple[str, ...], **given: Any) -> None:
     Unchanged parts are written back byte for byte, unless a table changes from text to binary or
     back.
     """
-    from nnet3_training.chain import shifted, with_context, with_output_name, with_weight
+    from nnet3_training.chain import shifted, with_output_name, with_weight
 
     from nnet3_tools.chain.egs.examples import CHAIN
 
     options = CopyOptions.given(**given)
+    context = ContextCutter(NAME, options)
 
     def change(example: TrainingExample, rng: CRandom) -> TrainingExample:
         weight, name = options.relabelled(example.key)
@@ -38,7 +39,7 @@ def command(egs_in: str, egs_out: tuple[str, ...], **given: Any) -> None:
             example = with_weight(example, weight)
         if name is not None:
             example = with_output_name(example, name)
-        return with_context(shifted(example, options.frame_shift), **options.context)
+        return context.cut(shifted(example, options.frame_shift))
 
     copying = Copying(tool=NAME, form=CHAIN, options=options, change=change)
     num_read, num_written, _ = copying.run(egs_in, egs_out)
