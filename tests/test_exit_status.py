@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from nnet3_tables import read_table, write_table
 from nnet3_tools import entry_points
-from tool_runs import run_tool
+from tool_runs import module_of, run_tool
 
 REFERENCE = Path(__file__).parent / "reference"
 TRAINING, CHAIN, TOOLS = REFERENCE / "training", REFERENCE / "chain/digits", REFERENCE / "tools"
@@ -66,6 +66,7 @@ nnet3-to-onnx                   0     -     -
 nnet3-train                     0     -     1
 nnet3-train-recipe              0     -   255
 nnet3-xvector-compute           0     0     1
+nnet3-xvector-compute-batched   0     0     1
 nnet3-xvector-get-egs           0     0     1
 """
 """FINE: all input is good. SOME: some of it fails. NONE: all of it fails, or there is none."""
@@ -112,6 +113,7 @@ nnet3-to-onnx --frames=6 iv.raw out
 nnet3-train {DIGITS}/final.raw ark:egs.INPUT out
 nnet3-train-recipe --num-epochs=0.1 --nnet={DIGITS}/final.raw --egs=ark:egs.INPUT run.INPUT
 nnet3-xvector-compute --pad-input=false --min-chunk-size=25 xv.raw ark:feats.INPUT ark:out
+nnet3-xvector-compute-batched --pad-input=false --chunk-size=25 xv.raw ark:feats.INPUT ark:out
 nnet3-xvector-get-egs --num-pdfs=2 ranges.INPUT ark:feats.FINE ark:out
 """
 """A command line for each tool. INPUT is a situation, SIZE a size of minibatches for it."""
@@ -140,12 +142,7 @@ LINES = {line.split()[0]: line for line in COMMANDS.split("\n") if line}
 
 def status_of(tool: str, *arguments: str) -> tuple[int, str]:
     """The exit status of a tool, and what it writes to standard error."""
-    (module,) = (
-        cell.cell_contents
-        for cell in getattr(entry_points, tool.replace("-", "_")).__closure__
-        if isinstance(cell.cell_contents, str) and cell.cell_contents.startswith("nnet3_tools.")
-    )
-    done = run_tool(module.removeprefix("nnet3_tools."), *arguments)
+    done = run_tool(module_of(tool), *arguments)
     return done.returncode, done.stderr
 
 
@@ -153,7 +150,8 @@ def status_of(tool: str, *arguments: str) -> tuple[int, str]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the input of the commands."""
     path = tmp_path_factory.mktemp("tools")
-    for name in ("egs", "cegs", "weights", "alignments", "ranges", "phones", "ivectors", "feats"):
+    names = "egs cegs weights alignments ranges phones ivectors feats"
+    for name in names.split():
         (path / f"{name}.NONE").touch()
     (path / "egs.FINE").write_bytes((TRAINING / "subset.ark").read_bytes())
     (path / "cegs.FINE").write_bytes((CHAIN / "cegs8.ark").read_bytes())

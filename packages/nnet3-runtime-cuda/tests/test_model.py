@@ -22,6 +22,7 @@ from nnet3_graph import ComputationRequest
 from nnet3_runtime_cuda import (
     ChunkOptions,
     DeviceError,
+    EvenSegmentOptions,
     Model,
     NnetComputer,
     RunError,
@@ -398,6 +399,80 @@ class TestVectors:
             rtol=1e-5,
             atol=1e-6,
         )
+
+    @pytest.mark.parametrize(
+        ("total", "chunk_size", "context", "starts"),
+        [
+            (30, 40, 3, [0]),
+            (40, 40, 3, [0]),
+            (80, 40, 0, [0, 40]),
+            (85, 40, 0, [1, 43]),
+            (100, 40, 0, [0, 30, 60]),
+            (200, 40, 7, [0, 32, 64, 96, 128, 160]),
+        ],
+    )
+    def test_even_chunks(
+        self, total: int, chunk_size: int, context: int, starts: list[int]
+    ) -> None:
+        """Chunks of one length cover an utterance evenly, with small gaps or overlaps."""
+        features = np.arange(4 * total, dtype=np.float32).reshape(total, 4)
+        options = EvenSegmentOptions(chunk_size=chunk_size, context=context)
+
+        parts = options.cut(features)
+
+        assert [int(part[0, 0]) // 4 for part in parts] == starts
+        padded = [options.padded(part) for part in parts]
+        assert {len(part) for part in padded} == {chunk_size}
+        np.testing.assert_array_equal(padded[-1][-1], features[starts[-1] + len(parts[-1]) - 1])
+
+    @pytest.mark.parametrize("total", range(41, 400, 7))
+    def test_even_chunks_weigh_frames_alike(self, total: int) -> None:
+        """The variance of a sum over the chunks is the least of both numbers of chunks."""
+        starts = EvenSegmentOptions(chunk_size=40, context=6)._starts(total)
+
+        used = total - 6
+        counts = np.zeros(used)
+        for start in starts:
+            counts[start : start + 34] += 1
+        few, many = used // 34, used // 34 + 1
+        twice = many * 34 - used
+        assert counts.sum() == 34 * len(starts)
+        assert len(starts) in (few, many)
+        assert (counts**2).sum() / counts.sum() ** 2 == pytest.approx(
+            min(1 / (few * 34), (used - twice + 4 * twice) / (many * 34) ** 2)
+        )
+        distances = np.diff(starts)
+        assert distances.max(initial=0) - distances.min(initial=total) <= 1
+
+    def test_the_mean_over_even_chunks(self) -> None:
+        """Each chunk counts alike; without padding, an utterance has to have a chunk."""
+        model, features = Model(network(POOLING)), frames(85)
+        options = EvenSegmentOptions(chunk_size=40, pad_input=False)
+
+        work = model.xvector_work(features, options)
+        for task in work.tasks:
+            task()
+
+        expected = (features[1:41].mean(axis=0) + features[43:83].mean(axis=0)) / 2
+        np.testing.assert_allclose(work.finish(), expected, rtol=1e-5, atol=1e-6)
+        with pytest.raises(RunError, match="the utterance has 39 frames, fewer than a chunk of 40"):
+            model.xvector_work(features[:39], options)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (
+                {"chunk_size": 7, "context": 7},
+                "'chunk_size' must be more than the context of 7",
+            ),
+            ({"context": -1}, "'context' must be an integer >= 0"),
+            ({"pad_input": "no"}, "'pad_input' must be True or False"),
+        ],
+    )
+    def test_options_of_even_chunks(self, options: dict[str, object], message: str) -> None:
+        """A chunk is longer than its context."""
+        with pytest.raises(RunError, match=message):
+            EvenSegmentOptions(**options)
 
     def test_small_integers_of_numpy(self) -> None:
         """A chunk size may be an integer of eight bits, and frames more than these can count."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 import pytest
-from nnet3_tools import entry_points
 from nnet3_tools.kaldi_command import ArgumentCountError, KaldiCommand
+from tool_runs import module_of
 
 OPTIONS = {
     tool: names.split()
@@ -24,13 +24,9 @@ OPTIONS = {
 
 def command_of(tool: str) -> KaldiCommand:
     """The command that an entry point runs."""
-    main = getattr(entry_points, tool.replace("-", "_"))
-    (module,) = (
-        cell.cell_contents
-        for cell in main.__closure__
-        if isinstance(cell.cell_contents, str) and cell.cell_contents.startswith("nnet3_tools.")
-    )
-    command: KaldiCommand = importlib.import_module(module).command
+    module, _, name = module_of(tool).partition(":")
+    imported = importlib.import_module(f"nnet3_tools.{module}")
+    command: KaldiCommand = imported.COMMANDS[name] if name else imported.command
     return command
 
 

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from nnet3_runtime_cuda.inference.output_scores import ScoreOptions
     from nnet3_runtime_cuda.inference.parallel_computer import ParallelComputer
     from nnet3_runtime_cuda.inference.streams import Stream, StreamState
-    from nnet3_runtime_cuda.inference.utterance_segments import SegmentOptions
+    from nnet3_runtime_cuda.inference.utterance_segments import (
+        EvenSegmentOptions,
+        SegmentOptions,
+    )
     from nnet3_runtime_cuda.inference.utterance_work import Work
     from nnet3_runtime_cuda.lowering import Capabilities, Plan, check_plan, format_plan, make_plan
     from nnet3_runtime_cuda.tracing import Trace, Tracer, format_trace, trace_events
@@ -36,6 +39,7 @@ __all__ = [
     "DeviceError",
     "DeviceMemoryError",
     "DeviceNnet",
+    "EvenSegmentOptions",
     "Model",
     "NnetComputer",
     "ParallelComputer",
@@ -83,7 +87,10 @@ if not TYPE_CHECKING:  # a type checker would accept any name for one of this pa
             ),
             "nnet3_runtime_cuda.inference.output_scores": ("ScoreOptions",),
             "nnet3_runtime_cuda.inference.parallel_computer": ("ParallelComputer",),
-            "nnet3_runtime_cuda.inference.utterance_segments": ("SegmentOptions",),
+            "nnet3_runtime_cuda.inference.utterance_segments": (
+                "EvenSegmentOptions",
+                "SegmentOptions",
+            ),
             "nnet3_runtime_cuda.inference.utterance_work": ("Work",),
             "nnet3_runtime_cuda.lowering": (
                 "Capabilities",

@@ -18,13 +18,15 @@ _OBJECTS_UNTIL_COLLECTION = 10_000
 modules makes hundreds of thousands of objects, none of them garbage."""
 
 
-def entry_point(module: str) -> Callable[[], None]:
+def entry_point(module: str, tool: str = "") -> Callable[[], None]:
     """Returns a function that imports a module and runs its `main`.
 
     Args:
         module: Full name of the module; its last part is the tool's name.
+        tool: The name of one of several tools of a module; `main` gets it.
     """
-    tool = module.rpartition(".")[2].replace("_", "-")
+    arguments = (tool,) if tool else ()
+    tool = tool or module.rpartition(".")[2].replace("_", "-")
 
     def end(*_: object) -> None:
         # Exits at once: an extension during its import may turn an exception into another one.
@@ -42,7 +44,7 @@ def entry_point(module: str) -> Callable[[], None]:
         if usual is signal.default_int_handler:
             signal.signal(signal.SIGINT, usual)
         try:
-            imported.main()
+            imported.main(*arguments)
         except KeyboardInterrupt:  # before the tool handles it, or after its end
             end()
         finally:
@@ -78,6 +80,9 @@ nnet3_compute = entry_point("nnet3_tools.compute.nnet3_compute")
 nnet3_compute_batch = entry_point("nnet3_tools.compute.nnet3_compute_batch")
 nnet3_compute_looped = entry_point("nnet3_tools.compute.nnet3_compute_looped")
 nnet3_xvector_compute = entry_point("nnet3_tools.compute.nnet3_xvector_compute")
+nnet3_xvector_compute_batched = entry_point(
+    "nnet3_tools.compute.nnet3_xvector_compute", "nnet3-xvector-compute-batched"
+)
 nnet3_copy_egs = entry_point("nnet3_tools.egs.nnet3_copy_egs")
 nnet3_merge_egs = entry_point("nnet3_tools.egs.nnet3_merge_egs")
 nnet3_shuffle_egs = entry_point("nnet3_tools.egs.nnet3_shuffle_egs")

@@ -40,7 +40,7 @@ from nnet3_runtime_cuda.inference.many_utterances import (
 from nnet3_runtime_cuda.inference.output_scores import ScoreOptions
 from nnet3_runtime_cuda.inference.segment_work import segment_work
 from nnet3_runtime_cuda.inference.stand_in_statistics import with_stand_in_statistics
-from nnet3_runtime_cuda.inference.utterance_segments import SegmentOptions
+from nnet3_runtime_cuda.inference.utterance_segments import EvenSegmentOptions, SegmentOptions
 from nnet3_runtime_cuda.inference.utterance_work import Work
 
 if TYPE_CHECKING:
@@ -629,7 +629,9 @@ class Model:
             batch_options=batch_options,
         )
 
-    def xvector_work(self, features: npt.ArrayLike, options: SegmentOptions) -> Work:
+    def xvector_work(
+        self, features: npt.ArrayLike, options: SegmentOptions | EvenSegmentOptions
+    ) -> Work:
         """The work of `xvector`, with a task for each chunk, for callers with their own threads.
 
         Args:

@@ -11,7 +11,7 @@ from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_runtime_cuda.arrays import FloatArray, as_matrix, check_output
 from nnet3_runtime_cuda.inference.chunks import check_memory
 from nnet3_runtime_cuda.inference.computer_pool import ComputerPool
-from nnet3_runtime_cuda.inference.utterance_segments import SegmentOptions
+from nnet3_runtime_cuda.inference.utterance_segments import EvenSegmentOptions, SegmentOptions
 from nnet3_runtime_cuda.inference.utterance_work import Run, Work
 
 
@@ -20,7 +20,7 @@ def segment_work(
     input_dim: int,
     output_dim: int,
     features: npt.ArrayLike,
-    options: SegmentOptions,
+    options: SegmentOptions | EvenSegmentOptions,
 ) -> Work:
     """The work of an utterance, with a task for each segment.
 

@@ -1,4 +1,8 @@
-"""nnet3-xvector-compute: one vector for each utterance, from a network that pools over time."""
+"""One vector for each utterance, from a network that pools over time.
+
+nnet3-xvector-compute            of whole utterances, or the mean over chunks one after the other
+nnet3-xvector-compute-batched    the mean over chunks of one length that cover the utterance evenly
+"""
 
 from __future__ import annotations
 
@@ -13,13 +17,13 @@ from nnet3_tools.chosen_workers import DASK, JOBS
 from nnet3_tools.compute.utterance_tool import MEMORY, UtteranceRun, utterance_tool
 from nnet3_tools.compute.utterances import with_frames
 from nnet3_tools.ignored_options import OF_UTTERANCES, unused
-from nnet3_tools.kaldi_command import boolean_option, log, run_tool
+from nnet3_tools.kaldi_command import NOTHING_DONE, boolean_option, log, run_tool
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda import Work
     from nnet3_tables import FloatArray
 
-NAME = "nnet3-xvector-compute"
+NAME, BATCHED = "nnet3-xvector-compute", "nnet3-xvector-compute-batched"
 
 EXAMPLES = """\
   nnet3-xvector-compute final.raw scp:feats.scp ark,scp:xvector.ark,xvector.scp
@@ -130,6 +134,87 @@ def command(
     )
 
 
-def main() -> None:
-    """The entry point of the tool."""
-    run_tool(command, NAME)
+BATCHED_EXAMPLES = """\
+  nnet3-xvector-compute-batched --chunk-size=300 final.raw scp:feats.scp ark:xvector.ark"""
+
+BATCHED_OPTIONS = (
+    click.option(
+        "--chunk-size",
+        default=150,
+        show_default=True,
+        metavar="FRAMES",
+        help="Length of the chunks over which vectors are averaged, with the network's context.",
+    ),
+    click.option(
+        "--batch-size",
+        default=32,
+        show_default=True,
+        type=click.IntRange(min=1),
+        metavar="COUNT",
+        help="Chunks to compute together, if memory is enough.",
+    ),
+    boolean_option(
+        "--pad-input",
+        default=True,
+        show_default=True,
+        help="Repeat the last frame of utterances shorter than a chunk. If false, they fail.",
+    ),
+    MEMORY,
+)
+
+
+BATCHED_IGNORED = {
+    f"--{name.rpartition('.')[2]}" if "." in name else name: about
+    for name, about in OF_UTTERANCES.items()
+} | {"--cache-capacity": "the compiler"}
+"""Kaldi's options for its optimizer and for checks, without a word before their names."""
+
+
+@utterance_tool(
+    BATCHED,
+    output="VECTOR-WSPECIFIER",
+    examples=BATCHED_EXAMPLES,
+    options=BATCHED_OPTIONS,
+    ignored=BATCHED_IGNORED,
+)
+def batched(
+    run: UtteranceRun, *, chunk_size: int, batch_size: int, pad_input: bool, memory: int
+) -> int:
+    """Extract one vector (x-vector) for each utterance, from chunks that cover it evenly.
+
+    NNET-IN is a network as for nnet3-xvector-compute. The vector is the mean over chunks of one
+    length. Without the context of the network they overlap a little, or have small gaps between
+    them. Chunks of several utterances are computed together. As in Kaldi, the exit status is 1,
+    too, if no more than half of the utterances have a vector.
+    """
+    model = run.load_model()
+    log(BATCHED, f"Left/right context is {model.left_context}, {model.right_context}")
+    options = nnet3_runtime_cuda.EvenSegmentOptions(
+        chunk_size=chunk_size,
+        context=model.left_context + model.right_context,
+        pad_input=pad_input,
+    )
+    num_read = 0
+
+    def prepare(_: str, frames: FloatArray) -> Work:
+        nonlocal num_read
+        num_read += 1
+        return model.xvector_work(with_frames(frames, 1 if pad_input else chunk_size), options)
+
+    status = run.write(
+        model,
+        nnet3_tables.VectorWriter,
+        prepare,
+        batches=nnet3_runtime_cuda.BatchOptions(minibatch_size=batch_size, memory=memory),
+    )
+    written = run.progress.done
+    log(BATCHED, f"Read {num_read} utterances, wrote {written} xvectors.")
+    return status or (0 if written > num_read // 2 else NOTHING_DONE)
+
+
+COMMANDS = {NAME: command, BATCHED: batched}
+
+
+def main(tool: str = NAME) -> None:
+    """The entry point of the tools."""
+    run_tool(COMMANDS[tool], tool)
