@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from nnet3_runtime_cuda.cuda.platform.cublaslt import Precision
 from nnet3_runtime_cuda.cuda.platform.devices import as_precision, cuda_ordinal, open_platform
+from nnet3_runtime_cuda.device import check_cuda_libraries
 from nnet3_runtime_cuda.errors import DeviceError
 from strict_cupy import CUDARuntimeError, StrictCupy
 
@@ -80,6 +81,21 @@ def test_device_that_does_not_exist(
     message = r"no device 'cuda:2': there are 2, from 'cuda:0' on \(CUDA_VISIBLE_DEVICES=0,3\)"
     with pytest.raises(DeviceError, match=message):
         open_platform("cuda:2")
+
+
+def test_libraries_without_a_device(
+    cupy: StrictCupy, library: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The libraries can be there without a device or a driver; each is asked for."""
+    monkeypatch.setattr(cupy.cuda.runtime, "getDeviceCount", None)
+    check_cuda_libraries()
+
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", None)
+    with pytest.raises(DeviceError, match="needs CuPy 14 or newer"):
+        check_cuda_libraries()
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(DeviceError, match="needs CuPy, which is not installed"):
+        check_cuda_libraries()
 
 
 def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from nnet3_descriptors.lazy_exports import on_first_use
 
 if TYPE_CHECKING:
+    from nnet3_runtime_cuda.cuda.platform.devices import check_cuda_libraries
     from nnet3_runtime_cuda.device.device_nnet import (
         STEP_BLOCK,
         DeviceNnet,
@@ -22,6 +23,7 @@ __all__ = [
     "PostponedSignals",
     "Savepoint",
     "TrainingState",
+    "check_cuda_libraries",
     "learning_rates",
     "machine_for",
 ]
@@ -30,6 +32,7 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
     __getattr__, __dir__ = on_first_use(
         __name__,
         {
+            "nnet3_runtime_cuda.cuda.platform.devices": ("check_cuda_libraries",),
             "nnet3_runtime_cuda.device.device_nnet": (
                 "STEP_BLOCK",
                 "DeviceNnet",

@@ -78,6 +78,15 @@ def open_platform(device: str, precision: str = "fp32") -> CupyPlatform:
     return CupyPlatform(cupy, _cublaslt(device), ordinal, chosen)
 
 
+def check_cuda_libraries(device: str = "cuda") -> None:
+    """Raises a DeviceError if a library that drives CUDA devices is missing.
+
+    It asks for no device: a computer without one may have the libraries.
+    """
+    _import_cupy(device)
+    _cublaslt(device)
+
+
 def _import_cupy(device: str) -> Any:
     try:
         return importlib.import_module("cupy")
