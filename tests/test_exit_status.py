@@ -28,6 +28,7 @@ TOOL                         FINE  SOME  NONE
 chain-est-phone-lm              0     -     -
 chain-get-supervision           0     0     1
 chain-make-den-fst              0     -     -
+chain-make-num-fst-e2e          0     0     0
 nnet3-acc-lda-stats             0     -   255
 nnet3-am-adjust-priors          0     -     -
 nnet3-am-copy                   0     -     -
@@ -38,6 +39,7 @@ nnet3-average                   0     -     -
 nnet3-chain-combine             0     -   255
 nnet3-chain-compute-prob        0     -     1
 nnet3-chain-copy-egs            0     0     1
+nnet3-chain-e2e-get-egs         0     0     0
 nnet3-chain-fine-tune           0     -   255
 nnet3-chain-get-egs             0     0     1
 nnet3-chain-merge-egs           0     0     1
@@ -75,6 +77,7 @@ COMMANDS = f"""
 chain-est-phone-lm ark:{CHAIN}/phone_seqs.txt out
 chain-get-supervision --frame-subsampling-factor=3 {TREE} ark:phones.INPUT ark:out
 chain-make-den-fst {TREE} {CHAIN}/phone_lm.fst den norm
+chain-make-num-fst-e2e {CHAIN}/0.trans_mdl {CHAIN}/normalization.fst ark:graphs.INPUT ark:out
 nnet3-acc-lda-stats {DIGITS}/final.raw ark:egs.INPUT out
 nnet3-am-adjust-priors {REFERENCE}/digits/final.mdl {TRAINING}/priors.vec out
 nnet3-am-copy {TOOLS}/chain.mdl out
@@ -85,6 +88,7 @@ nnet3-average {DIGITS}/final.raw {DIGITS}/final.raw out
 nnet3-chain-combine {CHAIN}/den.fst {CHAIN}/initial.raw ark:cegs.INPUT out
 nnet3-chain-compute-prob {CHAIN}/initial.raw {CHAIN}/den.fst ark:cegs.INPUT
 nnet3-chain-copy-egs --weights=ark:weights.INPUT ark:{CHAIN}/cegs8.ark ark:out
+nnet3-chain-e2e-get-egs --num-frames=152,154 ark:feats.FINE ark:graphs.INPUT chain.mdl ark:out
 nnet3-chain-fine-tune --epochs=1 chain.mdl {CHAIN}/den.fst ark:cegs.INPUT out
 nnet3-chain-get-egs --num-frames=30 --frame-subsampling-factor=3 ark:feats.INPUT ark:sup ark:out
 nnet3-chain-merge-egs --minibatch-size=SIZE ark:{CHAIN}/cegs8.ark ark:out
@@ -150,7 +154,7 @@ def status_of(tool: str, *arguments: str) -> tuple[int, str]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the input of the commands."""
     path = tmp_path_factory.mktemp("tools")
-    names = "egs cegs weights alignments ranges phones ivectors feats"
+    names = "egs cegs weights alignments ranges phones ivectors feats graphs"
     for name in names.split():
         (path / f"{name}.NONE").touch()
     (path / "egs.FINE").write_bytes((TRAINING / "subset.ark").read_bytes())
@@ -167,6 +171,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with write_table(f"ark:{path}/feats.{name}") as table:
             for key, value in entries.items():
                 table.write(key, value)
+    graph = "\n0 1 2 0\n1 1 1 0\n1\n\n"
+    (path / "graphs.FINE").write_text(f"{one} {graph}")
+    (path / "graphs.SOME").write_text(f"{one} {graph}{two} \n0 1 0 7\n1\n\n")
     with write_table(f"ark:{path}/ivectors.FINE") as table:
         table.write(one, np.zeros(2, dtype=np.float32))
         table.write(two, np.zeros(2, dtype=np.float32))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter, defaultdict
+from types import SimpleNamespace
 
+import attrs
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -25,6 +27,7 @@ from nnet3_training.chain.graphs import (
     ProtoSupervision,
     SupervisionOptions,
     SupervisionSplitter,
+    end_to_end,
     estimate_phone_lm,
     read_phone_lattice,
 )
@@ -74,7 +77,8 @@ def graphs(draw: st.DrawFn, *, labels: int = 3, acyclic: bool = False) -> Graph:
         first = state + 1 if acyclic else 0
         if first == states:
             continue
-        arc = st.builds(Arc, st.integers(0, labels), costs, st.integers(first, states - 1))
+        destinations = st.integers(first, states - 1)
+        arc = st.builds(Arc, st.integers(0, labels), costs, destinations, st.just(0))
         graph.arcs[state] = draw(st.lists(arc, max_size=3))
     return graph
 
@@ -105,6 +109,87 @@ def test_local_epsilons_are_removed_without_a_change(graph: Graph) -> None:
 
     assert_same(accepted(result), accepted(graph))
     assert sum(map(len, result.arcs)) <= sum(map(len, graph.arcs))
+
+
+def transduced(graph: Graph) -> dict[tuple[tuple[int, ...], tuple[int, ...]], float]:
+    """The least cost of each pair of sequences, read and written, of an acyclic transducer."""
+    found: dict[tuple[tuple[int, ...], tuple[int, ...]], float] = defaultdict(lambda: math.inf)
+    left = [(0, (), (), 0.0)] if graph.num_states else []
+    while left:
+        state, read, written, cost = left.pop()
+        found[read, written] = min(found[read, written], cost + graph.finals[state])
+        for arc in graph.arcs[state]:
+            labels = (arc.label,) if arc.label else ()
+            outputs = (arc.output,) if arc.output else ()
+            total = cost + arc.cost
+            left.append((arc.destination, (*read, *labels), (*written, *outputs), total))
+    return {pair: cost for pair, cost in found.items() if math.isfinite(cost)}
+
+
+@FEW
+@given(graphs(acyclic=True), st.lists(st.sampled_from([0, 11, 12]), min_size=15, max_size=15))
+def test_local_epsilons_of_transducers(graph: Graph, outputs: list[int]) -> None:
+    """The same sequences are written for those that are read, at the same costs."""
+    outputs_of_arcs = iter(outputs)
+    graph.arcs = [
+        [arc._replace(output=next(outputs_of_arcs)) for arc in arcs] for arcs in graph.arcs
+    ]
+
+    result = without_local_epsilons(Graph.of(graph.fst()))
+
+    assert_same(transduced(result), transduced(graph))
+    assert sum(map(len, result.arcs)) <= sum(map(len, graph.arcs))
+
+
+WORDS = Graph(
+    [
+        [Arc(0, 0.5, 1, 7), Arc(4, 0.25, 3)],
+        [Arc(1, 0.0, 2)],
+        [Arc(1, 1.0, 2), Arc(0, 0.0, 3)],
+        [Arc(0, 0.125, 4, 9)],
+        [Arc(0, 0.0, 5)],
+        [Arc(3, 0.0, 6)],
+        [],
+    ],
+    [math.inf] * 6 + [0.5],
+)
+"""A training graph: words 7 and 9, each beside a transition-id that it can be joined with."""
+
+
+def test_numerators_of_training_graphs() -> None:
+    """Words are left out, transition-ids become pdfs + 1, and epsilons are removed."""
+    transitions = SimpleNamespace(num_ids=4, num_pdfs=3, pdfs=np.array([-1, 2, 0, 0, 1]))
+
+    supervision = end_to_end(WORDS.fst(), transitions, 3)
+
+    assert (supervision.label_dim, supervision.frames_per_sequence) == (3, 3)
+    [fst] = supervision.e2e_fsts
+    assert fst.is_acceptor
+    assert not (fst.labels == 0).any()
+    assert_same(
+        accepted(Graph.of(fst)),
+        {(2, 1): 0.875, (3, 1): 1.125, (3, 3, 1): 2.125, (3, 3, 3, 1): 3.125},
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "num_frames", "message"),
+    [
+        ({}, 1, "too few frames; Number of subsampled frames: 1, Minimum .* by the fst: 2"),
+        ({"arcs": [*WORDS.arcs[:3], [Arc(0, 0.0, 4, 9)], [Arc(0, 0.0, 5, 8)], *WORDS.arcs[5:]]},
+         3, "an arc that writes the word 9 and reads no transition-id"),
+        ({"arcs": [[Arc(5, 0.0, 6)], *WORDS.arcs[1:]]}, 3, "label 5; expected at most 4"),
+        ({"finals": [math.inf] * 7}, 3, "the training graph has no path"),
+    ],
+)  # fmt: skip
+def test_training_graphs_that_do_not_fit(
+    change: dict[str, object], num_frames: int, message: str
+) -> None:
+    """A graph without a short path or with an unknown label is refused, and so is a lone word."""
+    transitions = SimpleNamespace(num_ids=4, num_pdfs=3, pdfs=np.array([-1, 2, 0, 0, 1]))
+
+    with pytest.raises(ExampleError, match=message):
+        end_to_end(attrs.evolve(WORDS, **change).fst(), transitions, num_frames)
 
 
 def test_a_chain_of_epsilons_is_one_arc() -> None:

@@ -55,6 +55,9 @@ def entry_point(module: str, tool: str = "") -> Callable[[], None]:
 
 chain_est_phone_lm = entry_point("nnet3_tools.chain.making.chain_est_phone_lm")
 chain_get_supervision = entry_point("nnet3_tools.chain.making.chain_get_supervision")
+chain_make_num_fst_e2e = entry_point(
+    "nnet3_tools.chain.making.end_to_end", "chain-make-num-fst-e2e"
+)
 chain_make_den_fst = entry_point("nnet3_tools.chain.making.chain_make_den_fst")
 cuda_compiled = entry_point("nnet3_tools.cuda_checks", "cuda-compiled")
 cuda_gpu_available = entry_point("nnet3_tools.cuda_checks", "cuda-gpu-available")
@@ -66,6 +69,9 @@ nnet3_average = entry_point("nnet3_tools.models.nnet3_average")
 nnet3_chain_combine = entry_point("nnet3_tools.chain.nnet3_chain_combine")
 nnet3_chain_compute_prob = entry_point("nnet3_tools.chain.nnet3_chain_compute_prob")
 nnet3_chain_copy_egs = entry_point("nnet3_tools.chain.egs.nnet3_chain_copy_egs")
+nnet3_chain_e2e_get_egs = entry_point(
+    "nnet3_tools.chain.making.end_to_end", "nnet3-chain-e2e-get-egs"
+)
 nnet3_chain_fine_tune = entry_point("nnet3_tools.chain.nnet3_chain_fine_tune")
 nnet3_chain_get_egs = entry_point("nnet3_tools.chain.making.nnet3_chain_get_egs")
 nnet3_chain_merge_egs = entry_point("nnet3_tools.chain.egs.nnet3_chain_merge_egs")

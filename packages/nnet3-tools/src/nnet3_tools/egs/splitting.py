@@ -151,6 +151,24 @@ def parse_split_options(options: Mapping[str, Any]) -> SplitOptions:
     )
 
 
+def rounded_split_options(options: Mapping[str, Any], tool: str) -> SplitOptions:
+    """The split options with lengths rounded up for subsampling; logs the change.
+
+    Raises:
+        click.ClickException, ExampleError: see `parse_split_options`.
+    """
+    given = parse_split_options(options)
+    rounded = given.rounded()
+    if rounded != given:
+        log(
+            tool,
+            f"Rounding up --num-frames={','.join(map(str, given.num_frames))} to multiples of "
+            f"--frame-subsampling-factor={given.frame_subsampling_factor}, to: "
+            f"{','.join(map(str, rounded.num_frames))}",
+        )
+    return rounded
+
+
 @attrs.frozen(kw_only=True)
 class ExampleMaker:
     """Makes examples of the utterances of a table of features.

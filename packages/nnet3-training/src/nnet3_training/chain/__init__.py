@@ -15,8 +15,13 @@ from nnet3_descriptors.lazy_exports import on_first_use
 if TYPE_CHECKING:
     from nnet3_training.chain.example_changes import frame_step, shifted, with_weight
     from nnet3_training.chain.example_files import example_bytes, read_chain_example
+    from nnet3_training.chain.fsts.files import fst_bytes, read_table_fst
     from nnet3_training.chain.supervision_files import read_supervision, supervision_bytes
-    from nnet3_training.chain.utterance_examples import ChainExampleMaker, ChainUtterance
+    from nnet3_training.chain.utterance_examples import (
+        ChainExampleMaker,
+        ChainUtterance,
+        whole_example,
+    )
     from nnet3_training.egs.changes import with_context, with_output_name
 
 __all__ = [
@@ -24,10 +29,13 @@ __all__ = [
     "ChainUtterance",
     "example_bytes",
     "frame_step",
+    "fst_bytes",
     "read_chain_example",
     "read_supervision",
+    "read_table_fst",
     "shifted",
     "supervision_bytes",
+    "whole_example",
     "with_context",
     "with_output_name",
     "with_weight",
@@ -50,9 +58,11 @@ if not TYPE_CHECKING:  # or any name would be one of this package
                 "read_supervision",
                 "supervision_bytes",
             ),
+            "nnet3_training.chain.fsts.files": ("fst_bytes", "read_table_fst"),
             "nnet3_training.chain.utterance_examples": (
                 "ChainExampleMaker",
                 "ChainUtterance",
+                "whole_example",
             ),
             "nnet3_training.egs.changes": (
                 "with_context",

@@ -10,7 +10,7 @@ from nnet3_descriptors.indexes import IndexArray, T
 from nnet3_training.chain.graphs import Normalization, SupervisionSplitter, unconstrained
 from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.egs.c_random import Random
-from nnet3_training.egs.chunks import UtteranceChunk, UtteranceSplitter
+from nnet3_training.egs.chunks import SplitOptions, UtteranceChunk, UtteranceSplitter
 from nnet3_training.egs.making import Features, frames_of
 from nnet3_training.errors import ExampleError
 from nnet3_training.examples import ExampleInput, ExampleOutput, TrainingExample
@@ -111,15 +111,8 @@ class ChainExampleMaker:
             if part is None:
                 result.append(None)
                 continue
-            known = attrs.evolve(part, deriv_weights=_weights(utterance, chunk, step))
-            indexes = _times(0, known.frames_per_sequence, step)
-            output = ExampleOutput(name="output", indexes=indexes, supervision=known)
-            inputs = [_features(utterance, chunk)]
-            if utterance.ivectors is not None:
-                inputs.append(self._ivector(utterance, chunk, length))
-            result.append(
-                TrainingExample(key=self._key(utterance, chunk), inputs=inputs, outputs=[output])
-            )
+            example = _example(utterance, chunk, part, step, self.rng, length)
+            result.append(attrs.evolve(example, key=self._key(utterance, chunk)))
         return result
 
     def _without_times(
@@ -167,18 +160,78 @@ class ChainExampleMaker:
             key += f"-{chunk.left_context}-{chunk.num_frames}-{chunk.right_context}-v1"
         return key
 
-    def _ivector(
-        self, utterance: ChainUtterance, chunk: UtteranceChunk, length: int
-    ) -> ExampleInput:
-        """The i-vector of a random frame, from the chunk's first input frame on."""
-        ivectors = utterance.ivectors
-        assert ivectors is not None
-        first = chunk.first_frame - chunk.left_context
-        frame = int(self.rng.integers(first, first + length))
-        number = min(max(frame // utterance.ivector_period, 0), len(ivectors) - 1)
-        return ExampleInput(
-            name="ivector", indexes=_times(0, 1, 1), values=ivectors[number : number + 1]
+
+def whole_example(
+    utterance: ChainUtterance, num_frames: int, options: SplitOptions, rng: Random
+) -> TrainingExample:
+    """The example of a whole utterance and all of its supervision.
+
+    Args:
+        utterance: The utterance; its supervision has the weights of the normalization FST already.
+        num_frames: Frames of the input without context. Missing ones repeat the last frame of the
+            features; surplus ones belong to the context.
+        options: The context, and the subsampling factor.
+        rng: Draws the i-vector.
+
+    Returns:
+        An example with the key of the utterance.
+
+    Raises:
+        ExampleError: there are no i-vectors, or too few frames for an example.
+    """
+    length, known = utterance.features.shape[0], utterance.supervision
+    if utterance.ivectors is not None and not len(utterance.ivectors):
+        raise ExampleError(f"utterance '{utterance.key}' has no i-vectors")
+    if not length or known.frames_per_sequence < _LEAST_FRAMES:
+        raise ExampleError(
+            f"Not producing egs for utterance {utterance.key} because it is too short: {length} "
+            "frames."
         )
+    left, right = options.left_context_initial, options.right_context_final
+    chunk = UtteranceChunk(
+        first_frame=0,
+        num_frames=num_frames,
+        left_context=options.left_context if left < 0 else left,
+        right_context=options.right_context if right < 0 else right,
+        weights=np.ones(known.frames_per_sequence, dtype=np.float32),
+    )
+    step = options.frame_subsampling_factor
+    return _example(utterance, chunk, known, step, rng, length)
+
+
+def _example(
+    utterance: ChainUtterance,
+    chunk: UtteranceChunk,
+    part: ChainSupervision,
+    step: int,
+    rng: Random,
+    length: int,
+) -> TrainingExample:
+    """The example of a chunk, with the key of the utterance.
+
+    The i-vector is that of one of `length` frames.
+    """
+    known = attrs.evolve(part, deriv_weights=_weights(utterance, chunk, step))
+    indexes = _times(0, known.frames_per_sequence, step)
+    output = ExampleOutput(name="output", indexes=indexes, supervision=known)
+    inputs = [_features(utterance, chunk)]
+    if utterance.ivectors is not None:
+        inputs.append(_ivector(utterance, chunk, length, rng))
+    return TrainingExample(key=utterance.key, inputs=inputs, outputs=[output])
+
+
+def _ivector(
+    utterance: ChainUtterance, chunk: UtteranceChunk, length: int, rng: Random
+) -> ExampleInput:
+    """The i-vector of a random frame, from the chunk's first input frame on."""
+    ivectors = utterance.ivectors
+    assert ivectors is not None
+    first = chunk.first_frame - chunk.left_context
+    frame = int(rng.integers(first, first + length))
+    number = min(max(frame // utterance.ivector_period, 0), len(ivectors) - 1)
+    return ExampleInput(
+        name="ivector", indexes=_times(0, 1, 1), values=ivectors[number : number + 1]
+    )
 
 
 def _times(start: int, count: int, step: int) -> IndexArray:

@@ -8,7 +8,7 @@ import click
 import nnet3_tables
 import nnet3_training
 
-from nnet3_tools.egs.splitting import parse_split_options, split_options
+from nnet3_tools.egs.splitting import rounded_split_options, split_options
 from nnet3_tools.kaldi_command import (
     ArgumentCountError,
     KaldiCommand,
@@ -23,7 +23,6 @@ from nnet3_tools.streams import readable
 if TYPE_CHECKING:
     from nnet3_tables import ObjectWriter
     from nnet3_training.chain import ChainExampleMaker, ChainUtterance
-    from nnet3_training.egs import SplitOptions
 
 NAME = "nnet3-chain-get-egs"
 
@@ -86,7 +85,7 @@ def command(
             transitions = read_transitions(source)
     rng = CRandom(options["srand"])
     maker = ChainExampleMaker(
-        splitter=UtteranceSplitter(_multiples(parse_split_options(options)), rng),
+        splitter=UtteranceSplitter(rounded_split_options(options, NAME), rng),
         normalization=normalization,
         rng=rng,
         transitions=transitions,
@@ -114,19 +113,6 @@ def command(
         log(NAME, line)
     if not written:
         raise NothingDoneError(f"no example was made of the utterances of '{features_in}'")
-
-
-def _multiples(options: SplitOptions) -> SplitOptions:
-    """The options with chunk lengths rounded up; logs the change."""
-    rounded = options.rounded()
-    if rounded != options:
-        log(
-            NAME,
-            f"Rounding up --num-frames={','.join(map(str, options.num_frames))} to multiples of "
-            f"--frame-subsampling-factor={options.frame_subsampling_factor}, to: "
-            f"{','.join(map(str, rounded.num_frames))}",
-        )
-    return rounded
 
 
 def _warn(message: str) -> None:

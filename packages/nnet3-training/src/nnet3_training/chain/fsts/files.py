@@ -25,6 +25,7 @@ import numpy.typing as npt
 from nnet3_descriptors.files import (
     BinaryReader,
     Reader,
+    TextWriter,
     Writer,
     parse_integer,
     parse_real,
@@ -134,6 +135,31 @@ def read_binary_fst(reader: BinaryReader) -> Fst:
         return _read_compact(reader, header)
     except ExampleError as error:
         reader.fail(str(error), at=begin)
+
+
+def read_table_fst(reader: Reader) -> Fst:
+    """Reads an FST of a table, binary or text.
+
+    Raises:
+        ModelFileError: the file holds something else there.
+    """
+    binary = binary_reader(reader)
+    if binary is None:
+        return read_text_fst(reader)
+    fst = read_binary_fst(binary)
+    reader.position = binary.position
+    return fst
+
+
+def binary_reader(reader: Reader) -> BinaryReader | None:
+    """A reader of the binary FST that begins where a reader of a table stands; None for text.
+
+    Kaldi does not mark FSTs in tables as binary; their first bytes tell.
+    """
+    if not reader.next_is(MAGIC, b" " + MAGIC):
+        return None
+    reader.skip_blanks()
+    return BinaryReader(reader.data, reader.path, reader.position, reader.offset_of(0))
 
 
 def _take(reader: BinaryReader, size: int, what: str) -> memoryview:
@@ -311,6 +337,15 @@ def _header_bytes(fst: Fst, kind: str, known: int, arcs: int) -> bytes:
     names = b"".join(_INT32.pack(len(name)) + name.encode() for name in (kind, _ARC))
     head = _HEAD.pack(_VERSION, 0, known, fst.start, fst.num_states, arcs)
     return _INT32.pack(_MAGIC) + names + head
+
+
+def fst_bytes(fst: Fst, *, binary: bool = True) -> bytes:
+    """The FST as it stands in a table, behind its key."""
+    if binary:
+        return vector_bytes(fst)
+    writer = TextWriter()
+    write_text_fst(writer, fst)
+    return b"".join(writer.chunks)
 
 
 # ---- properties ----

@@ -1,4 +1,4 @@
-"""Acceptors under construction: states and arcs can be added and changed."""
+"""FSTs under construction: states and arcs can be added and changed."""
 
 from __future__ import annotations
 
@@ -12,22 +12,24 @@ from nnet3_training.chain.fsts.fst import Fst
 
 
 class Arc(NamedTuple):
-    """An arc of an acceptor.
+    """An arc of an FST.
 
     Attributes:
         label: The label that it reads; 0 for nothing.
         cost: Its cost.
         destination: The state that it leads to.
+        output: The label that it writes, in a transducer; 0 for nothing, and in an acceptor.
     """
 
     label: int
     cost: float
     destination: int
+    output: int = 0
 
 
 @attrs.define(eq=False)
 class Graph:
-    """An acceptor with tropical weights; state 0 is the start.
+    """An FST with tropical weights; state 0 is the start.
 
     Attributes:
         arcs: For each state, the arcs that leave it.
@@ -75,7 +77,7 @@ class Graph:
 
     @classmethod
     def of(cls, fst: Fst) -> Self:
-        """The graph of an acceptor; the start and state 0 swap their numbers."""
+        """The graph of an FST; the start and state 0 swap their numbers."""
         order = list(range(fst.num_states))
         if fst.num_states:
             order[0], order[fst.start] = fst.start, 0
@@ -84,6 +86,7 @@ class Graph:
             fst.labels.tolist(),
             fst.costs.tolist(),
             [order[state] for state in fst.destinations.tolist()],
+            [0] * fst.num_arcs if fst.is_acceptor else fst.output_labels.tolist(),
             strict=True,
         )
         arcs = [Arc(*each) for each in columns]
@@ -94,20 +97,20 @@ class Graph:
         )
 
     def fst(self) -> Fst:
-        """The acceptor as arrays."""
+        """The FST as arrays."""
         if not self.arcs:
             return Fst.empty()
         arcs = [arc for each in self.arcs for arc in each]
         splits = [0]
         for each in self.arcs:
             splits.append(splits[-1] + len(each))
-        labels = [arc.label for arc in arcs]
+        labels, outputs = [arc.label for arc in arcs], [arc.output for arc in arcs]
         return Fst(
             start=0,
             final_costs=self.finals,
             splits=splits,
             labels=labels,
-            output_labels=labels,
+            output_labels=outputs if any(outputs) else labels,
             costs=[arc.cost for arc in arcs],
             destinations=[arc.destination for arc in arcs],
         )

@@ -1,9 +1,10 @@
 """Removal of epsilons where it adds no arcs.
 
-It comes before general removal, which may add many. Two arcs in a row, one of which reads nothing,
-become one arc if the state between them has only one leaving arc or only one entering arc. A start
-counts as an entering arc, a final cost as a leaving arc. Remaining arcs are reweighted so that
-paths keep their costs. (Kaldi's RemoveEpsLocal does the same.)
+It comes before general removal, which may add many. Two arcs in a row, one of which reads nothing
+(and one of which writes nothing, in a transducer), become one arc if the state between them has
+only one leaving arc or only one entering arc. A start counts as an entering arc, a final cost as a
+leaving arc. Remaining arcs are reweighted so that paths keep their costs. (Kaldi's RemoveEpsLocal
+does the same.)
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class _Joining:
         for number, after in enumerate(self.arcs[following]):
             if after.destination == _GONE:
                 continue
-            if EPSILON in (arc.label, after.label):
+            if _can_be_joined(arc, after):
                 removed = min(removed, after.cost)
                 moved.append(_joined(arc, after))
                 self._remove(following, number)
@@ -92,7 +93,7 @@ class _Joining:
                 kept = min(kept, after.cost)
         final = self.finals[following]
         if math.isfinite(final):
-            if arc.label == EPSILON:
+            if _is_empty(arc):
                 removed = min(removed, final)
                 self._end(state, _sum(arc.cost, final))
                 self.finals[following] = math.inf
@@ -124,7 +125,7 @@ class _Joining:
         is_only = self.entering[following] == 1
         final = self.finals[following]
         if math.isfinite(final):
-            if arc.label != EPSILON:
+            if not _is_empty(arc):
                 return
             self._end(state, _sum(arc.cost, final))
             if is_only:
@@ -136,7 +137,7 @@ class _Joining:
                 for number, each in enumerate(self.arcs[following])
                 if each.destination != _GONE
             )
-            if EPSILON not in (arc.label, after.label):
+            if not _can_be_joined(arc, after):
                 return
             joined = _joined(arc, after)
             if is_only:
@@ -145,8 +146,21 @@ class _Joining:
         self._remove(state, position)
 
 
+def _is_empty(arc: Arc) -> bool:
+    return arc.label == arc.output == EPSILON
+
+
+def _can_be_joined(first: Arc, second: Arc) -> bool:
+    return EPSILON in (first.label, second.label) and EPSILON in (first.output, second.output)
+
+
 def _joined(first: Arc, second: Arc) -> Arc:
-    return Arc(first.label or second.label, _sum(first.cost, second.cost), second.destination)
+    return Arc(
+        first.label or second.label,
+        _sum(first.cost, second.cost),
+        second.destination,
+        first.output or second.output,
+    )
 
 
 def _sum(first: float, second: float) -> float:

@@ -6,7 +6,7 @@ denominator_fst.py                   den.fst and normalization.fst
 phone_files.py, phone_lattices.py    phones of utterances: one sequence, or alternatives
 alignments.py                        supervisions of alignments and lattices
 normalization.py                     parts of supervisions, and their weights
-unconstrained.py                     parts of supervisions without their times
+unconstrained.py                     supervisions without times
 """
 
 from nnet3_training.chain.graphs.alignments import (
@@ -22,7 +22,7 @@ from nnet3_training.chain.graphs.normalization import Normalization, Supervision
 from nnet3_training.chain.graphs.phone_files import read_alignment, read_phones
 from nnet3_training.chain.graphs.phone_lattices import PhoneLattice, read_phone_lattice
 from nnet3_training.chain.graphs.phone_lm import PhoneLm, PhoneLmOptions, estimate_phone_lm
-from nnet3_training.chain.graphs.unconstrained import unconstrained
+from nnet3_training.chain.graphs.unconstrained import end_to_end, numerator_fst, unconstrained
 
 __all__ = [
     "Normalization",
@@ -32,9 +32,11 @@ __all__ = [
     "ProtoSupervision",
     "SupervisionOptions",
     "SupervisionSplitter",
+    "end_to_end",
     "estimate_phone_lm",
     "make_denominator_fst",
     "make_normalization_fst",
+    "numerator_fst",
     "read_alignment",
     "read_phone_lattice",
     "read_phones",

@@ -41,6 +41,14 @@ class Normalization:
         scaled = attrs.evolve(fst, costs=fst.costs * scale, final_costs=finals)
         self._machine = Machine.of(scaled).sorted()
 
+    def composed(self, fst: Fst) -> Fst:
+        """The paths of an acceptor that are in the normalization FST, with the costs of both.
+
+        Returns:
+            An acceptor without epsilons; without states if there is no such path.
+        """
+        return Machine.of(fst).without_epsilons().composed(self._machine).fst()
+
     def added(self, supervision: ChainSupervision) -> ChainSupervision | None:
         """The supervision with the costs that its paths have in the normalization FST.
 
@@ -62,12 +70,10 @@ class Normalization:
                 f"{supervision.num_sequences}: too late"
             )
         [fst] = supervision.fsts
-        machine = Machine.of(fst).without_epsilons()
         if supervision.fst is None:
-            looped = machine.composed(self._machine)
-            if not looped.num_states:
-                return None
-            return attrs.evolve(supervision, e2e_fsts=[looped.fst()])
+            looped = self.composed(fst)
+            return attrs.evolve(supervision, e2e_fsts=[looped]) if looped.num_states else None
+        machine = Machine.of(fst).without_epsilons()
         if not _made_small(machine) or not machine.composed(self._machine).num_states:
             return None
         # Added costs can exceed float32; such a path is dropped.

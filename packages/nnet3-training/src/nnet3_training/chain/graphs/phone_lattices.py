@@ -18,7 +18,7 @@ from typing import Final
 import attrs
 from nnet3_descriptors.files import BinaryReader, Reader, parse_integer, parse_real
 
-from nnet3_training.chain.fsts.files import MAGIC, VECTOR, read_header, text_lines
+from nnet3_training.chain.fsts.files import VECTOR, binary_reader, read_header, text_lines
 from nnet3_training.chain.fsts.fst import EPSILON
 from nnet3_training.chain.fsts.graph import Arc, Graph
 from nnet3_training.errors import ExampleError
@@ -135,14 +135,12 @@ def read_phone_lattice(reader: Reader) -> PhoneLattice:
     """
     begin = reader.position
     lattice = _Lattice()
-    # Kaldi does not mark lattices as binary; the first bytes of an FST tell.
-    if reader.next_is(MAGIC, b" " + MAGIC):
-        reader.skip_blanks()
-        binary = BinaryReader(reader.data, reader.path, reader.position, reader.offset_of(0))
+    binary = binary_reader(reader)
+    if binary is None:
+        start = _read_text(reader, lattice)
+    else:
         start = _read_binary(binary, lattice)
         reader.position = binary.position
-    else:
-        start = _read_text(reader, lattice)
     if start > 0 or (start < 0 and lattice.lengths):
         reader.fail("impossible start of a lattice", at=begin, expected="state 0", found=str(start))
     return PhoneLattice(

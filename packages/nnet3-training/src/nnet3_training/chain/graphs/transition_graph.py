@@ -45,10 +45,10 @@ def transition_graph(
 
 
 def with_pdfs(graph: Graph, transitions: Transitions) -> Graph:
-    """A graph of transition-ids with 1 + their pdfs as labels; 0 stays."""
+    """The acceptor of a graph of transition-ids, with 1 + their pdfs as labels; 0 stays."""
     labels = (transitions.pdfs + 1).tolist()
     return Graph(
-        [[arc._replace(label=labels[arc.label]) for arc in arcs] for arcs in graph.arcs],
+        [[arc._replace(label=labels[arc.label], output=0) for arc in arcs] for arcs in graph.arcs],
         graph.finals,
     )
 

@@ -1,17 +1,21 @@
-"""Supervisions without times: the order of the transitions in a part of an utterance.
+"""Supervisions without times ("end to end"): the order of transitions, which may take any time.
 
-Paths of a supervision with times read a label in each frame. Without self-loops they give the order
-of the transitions; loops at the states then allow any duration. The part may begin inside a phone,
-so a self-loop at the beginning stays.
+They are made of the training graph of an utterance; or of a part of a supervision with times, whose
+paths read a label in each frame. Without self-loops these give the order of the transitions; loops
+at the states then allow any duration. The part may begin inside a phone, so a self-loop at the
+beginning stays.
 """
 
 from __future__ import annotations
+
+import math
 
 import attrs
 import numpy as np
 
 from nnet3_training.chain.fsts.fst import EPSILON, Fst
 from nnet3_training.chain.fsts.graph import Graph
+from nnet3_training.chain.fsts.local_epsilons import without_local_epsilons
 from nnet3_training.chain.fsts.machines import Machine
 from nnet3_training.chain.fsts.operations import breadth_first
 from nnet3_training.chain.graphs.transition_graph import with_pdfs, with_self_loops
@@ -23,6 +27,79 @@ from nnet3_training.hmm import Transitions
 _MAX_STATES = 200_000
 _LARGEST = 1e30
 """OpenFst counts costs in steps of 1e-6, and these counts must be numbers of float32, too."""
+
+
+def end_to_end(graph: Fst, transitions: Transitions, num_frames: int) -> ChainSupervision:
+    """The supervision of a whole utterance, from its training graph.
+
+    Args:
+        graph: A transducer from transition-ids to words, as compile-train-graphs makes it.
+        transitions: The transition model.
+        num_frames: Output frames.
+
+    Raises:
+        ExampleError: see `numerator_fst`; or the graph has no path, or none so short.
+    """
+    fst = numerator_fst(graph, transitions)
+    shortest = _shortest_path(fst)
+    if shortest is None:
+        raise ExampleError("the training graph has no path")
+    if shortest > num_frames:
+        raise ExampleError(
+            "there are too many phones for too few frames; Number of subsampled frames: "
+            f"{num_frames}, Minimum number of frames required by the fst: {shortest}"
+        )
+    return ChainSupervision(
+        frames_per_sequence=num_frames, label_dim=transitions.num_pdfs, e2e_fsts=[fst]
+    )
+
+
+def numerator_fst(graph: Fst, transitions: Transitions) -> Fst:
+    """The acceptor of the pdfs of a training graph.
+
+    Args:
+        graph: A transducer from transition-ids to words.
+        transitions: The transition model.
+
+    Returns:
+        An acceptor without epsilons, whose labels are 1 + the number of a pdf.
+
+    Raises:
+        ExampleError: a label is no transition-id, or an arc writes a word and reads nothing, and
+            cannot be joined with one that reads.
+    """
+    largest = int(graph.labels.max(initial=0))
+    if largest > transitions.num_ids:
+        raise ExampleError(
+            f"the training graph reads the label {largest}; expected at most "
+            f"{transitions.num_ids}, the number of transition-ids"
+        )
+    joined = without_local_epsilons(Graph.of(graph)).fst()
+    fst = Machine.of(joined).without_epsilons().fst()
+    if bool((fst.labels == EPSILON).any()):
+        word = int(fst.output_labels[fst.labels == EPSILON][0])
+        raise ExampleError(
+            f"the training graph has an arc that writes the word {word} and reads no transition-id"
+        )
+    return with_pdfs(Graph.of(fst), transitions).fst()
+
+
+def _shortest_path(fst: Fst) -> int | None:
+    """The number of arcs of the shortest path; None if there is none.
+
+    As in Kaldi, an arc costs 1, and final costs count.
+    """
+    graph = Graph.of(fst)
+    distances = {0: 0} if graph.num_states else {}
+    left = list(distances)
+    for state in left:  # which grows
+        for arc in graph.arcs[state]:
+            if arc.destination not in distances:
+                distances[arc.destination] = distances[state] + 1
+                left.append(arc.destination)
+    ends = [state for state in left if math.isfinite(graph.finals[state])]
+    best = min(ends, key=lambda state: distances[state] + graph.finals[state], default=None)
+    return None if best is None else distances[best]
 
 
 def unconstrained(

@@ -1,0 +1,194 @@
+"""The tools of end-to-end training, on Kaldi's digits system."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from nnet3_tables import read_objects, read_table, write_table
+from nnet3_training import ChainSupervision, read_chain_examples
+from nnet3_training.chain import read_table_fst
+from reference_cases import CHAIN_REFERENCE, DIGITS_EXAMPLE
+from tool_runs import run_tool
+
+DIGITS = CHAIN_REFERENCE / "digits"
+FEATURES = f"ark:{DIGITS_EXAMPLE / 'test.feats.ark'}"
+MODEL, DEN = DIGITS / "train.m0.9.raw", DIGITS / "den.fst"
+
+make_num_fst, get_e2e_egs = (
+    functools.partial(run_tool, f"chain.making.end_to_end:{name}")
+    for name in ("chain-make-num-fst-e2e", "nnet3-chain-e2e-get-egs")
+)
+
+NINE = """
+0 1 2 0 0.7
+1 1 1 0 0.7
+1 6 0 {word}
+6 2 58 0 0.25
+2 2 57 0
+2 3 60 0
+3 3 59 0
+3 4 62 0
+4 4 61 0
+4 7 0 0
+7 5 2 0
+5 5 1 0
+5 0.125
+"""
+"""The training graph of silence, the three phones of a word, and silence."""
+
+
+@pytest.fixture
+def graphs(tmp_path: Path) -> str:
+    """A table of training graphs: of an utterance, of one with a lone word, of one unknown."""
+    texts = NINE.format(word=10), "\n0 1 0 7\n1 2 0 8\n2 3 2 0\n3\n", NINE.format(word=0)
+    entries = zip(keys_of_features(), texts, strict=True)
+    path = tmp_path / "graphs.txt"
+    path.write_text("".join(f"{key} {text}\n" for key, text in entries))
+    return f"ark:{path}"
+
+
+def keys_of_features() -> list[str]:
+    """The keys of two utterances with features, and another one."""
+    return [*list(lengths())[:2], "unknown"]
+
+
+@functools.cache
+def lengths() -> dict[str, int]:
+    """The numbers of frames of the utterances."""
+    return {key: len(frames) for key, frames in read_table(FEATURES)}
+
+
+@pytest.mark.parametrize("table", ["ark", "ark,t"])
+def test_numerator_fsts(graphs: str, tmp_path: Path, table: str) -> None:
+    """Graphs become acceptors of pdfs with the weights of the normalization FST, or are empty."""
+    out = tmp_path / "out.fsts"
+
+    done = make_num_fst(
+        DIGITS / "0.trans_mdl", DIGITS / "normalization.fst", graphs, f"{table}:{out}"
+    )
+
+    assert done.returncode == 0, done.stderr
+    first, lone, other = keys_of_features()
+    assert done.stderr == (
+        f"WARNING (chain-make-num-fst-e2e) Utterance {lone} rejected: the training graph has an "
+        "arc that writes the word 7 and reads no transition-id\n"
+        "LOG (chain-make-num-fst-e2e) Converted 3 Fsts with transition-id to Fsts with pdf-id and "
+        "normalized.\n"
+    )
+    found = {entry.key: entry.value for entry in read_objects(f"ark:{out}", read_table_fst)}
+    assert list(found) == [first, lone, other]
+    assert found[first].is_acceptor
+    assert found[first].equals(found[other])
+    assert set(found[first].labels.tolist()) == {1, 2, 57, 58, 59, 60, 61, 62}
+    assert found[lone].num_states == 0
+
+
+def allowed(*differences: int) -> str:
+    """Allowed lengths that differ from those of the first two utterances."""
+    known = [lengths()[key] for key in keys_of_features()[:2]]
+    numbers = (length + each for length, each in zip(known, differences, strict=True))
+    return f"--num-frames={','.join(map(str, numbers))}"
+
+
+def test_end_to_end_examples(graphs: str, tmp_path: Path) -> None:
+    """An example is a whole utterance of the nearest allowed length, with its context."""
+    out = tmp_path / "out.egs"
+    model = DIGITS / "0.trans_mdl"
+    options = "--left-context=4", "--right-context=5", "--compress=false"
+
+    done = get_e2e_egs(
+        *options, allowed(2, 0), DIGITS / "normalization.fst", FEATURES, graphs, model, f"ark:{out}"
+    )
+
+    assert done.returncode == 0, done.stderr
+    first, lone, other = keys_of_features()
+    length = lengths()[first]
+    lines = done.stderr.splitlines()
+    assert lines == [
+        f"WARNING (nnet3-chain-e2e-get-egs) {line}"
+        for line in (
+            f"No exact match found for the length of utt {first} which has length: {length} "
+            "closest allowed length is off by -2 frames. Will try to fix it..",
+            f"For utterance {lone}, the training graph has an arc that writes the word 7 and reads "
+            "no transition-id",
+            f"No features for utterance {other}",
+            "2 utterances had errors and could not be processed.",
+        )
+    ]
+    [example] = read_chain_examples(out)
+    frames = dict(read_table(FEATURES))[first]
+    assert example.key == first
+    np.testing.assert_array_equal(
+        example.inputs[0].values, np.pad(frames, ((4, 7), (0, 0)), mode="edge")
+    )
+    supervision = example.outputs[0].supervision
+    assert isinstance(supervision, ChainSupervision)
+    assert supervision.frames_per_sequence == length + 2
+    np.testing.assert_array_equal(supervision.deriv_weights, np.ones(length + 2))
+    probability = run_tool(
+        "chain.nnet3_chain_compute_prob", "--xent-regularize=0.1", MODEL, DEN, f"ark:{out}"
+    )
+    assert f"per frame, over {length + 2} frames" in probability.stderr
+
+
+def test_end_to_end_examples_without_weights(graphs: str, tmp_path: Path) -> None:
+    """Without the normalization FST examples are those that nnet3-chain-normalize-egs takes."""
+    plain, later, at_once = (tmp_path / name for name in ("plain.egs", "later.egs", "once.egs"))
+    tables = FEATURES, graphs, DIGITS / "0.trans_mdl"
+    fst = DIGITS / "normalization.fst"
+
+    get_e2e_egs(allowed(0, 0), *tables, f"ark:{plain}")
+    get_e2e_egs(allowed(0, 0), fst, *tables, f"ark:{at_once}")
+    run_tool("chain.making.nnet3_chain_normalize_egs", fst, f"ark:{plain}", f"ark:{later}")
+
+    assert plain.read_bytes() != at_once.read_bytes()
+    assert later.read_bytes() == at_once.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("lengths_option", "message"),
+    [
+        ("--num-frames=20,30", "Too much length difference for utterance .*: expected a length of "
+         "--num-frames=20,30, up to 4 frames more or less; found"),
+        ("--num-frames=-1", "--num-frames: expected the allowed lengths of utterances, found -1"),
+    ],
+)  # fmt: skip
+def test_lengths_that_are_not_allowed(
+    graphs: str, tmp_path: Path, lengths_option: str, message: str
+) -> None:
+    """An utterance far from any allowed length ends the tool, as in Kaldi."""
+    done = get_e2e_egs(
+        lengths_option, FEATURES, graphs, DIGITS / "0.trans_mdl", f"ark:{tmp_path / 'out.egs'}"
+    )
+
+    assert done.returncode != 0
+    assert re.search(message, done.stderr)
+    assert not (tmp_path / "out.egs").exists()
+
+
+def test_end_to_end_ivectors(graphs: str, tmp_path: Path) -> None:
+    """An example has the i-vector of one frame; missing and too few i-vectors are told apart."""
+    first, second, _ = keys_of_features()
+    count = lengths()[first]
+    tables = FEATURES, graphs, DIGITS / "0.trans_mdl", f"ark:{tmp_path / 'out.egs'}"
+    with write_table(f"ark:{tmp_path / 'ivectors.ark'}") as table:
+        table.write(first, np.arange(2.0 * count).reshape(count, 2))
+
+    done = get_e2e_egs(allowed(0, 0), f"--ivectors=ark:{tmp_path / 'ivectors.ark'}", *tables)
+
+    assert f"No iVectors for utterance {second}" in done.stderr
+    [example] = read_chain_examples(tmp_path / "out.egs")
+    assert [io.name for io in example.inputs] == ["input", "ivector"]
+    [[even, odd]] = example.inputs[1].values.round()
+    assert odd == even + 1
+
+    period = f"--online-ivector-period={count}"
+    done = get_e2e_egs(
+        allowed(0, 0), period, f"--ivectors=ark:{tmp_path / 'ivectors.ark'}", *tables
+    )
+
+    assert f"Length difference between feats {count} and iVectors {count} exceeds" in done.stderr
