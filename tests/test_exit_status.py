@@ -36,7 +36,9 @@ nnet3-am-info                   0     -     -
 nnet3-am-init                   0     -     -
 nnet3-am-train-transitions      0     -   255
 nnet3-average                   0     -     -
+nnet3-chain-add-post-to-egs     0     -     1
 nnet3-chain-combine             0     -   255
+nnet3-chain-compute-post        0     0     1
 nnet3-chain-compute-prob        0     -     1
 nnet3-chain-copy-egs            0     0     1
 nnet3-chain-e2e-get-egs         0     0     0
@@ -85,7 +87,9 @@ nnet3-am-info {TOOLS}/chain.mdl
 nnet3-am-init {CHAIN}/0.trans_mdl {CHAIN}/initial.raw out
 nnet3-am-train-transitions chain.mdl ark:alignments.INPUT out
 nnet3-average {DIGITS}/final.raw {DIGITS}/final.raw out
+nnet3-chain-add-post-to-egs {CHAIN}/initial.raw {CHAIN}/den.fst ark:cegs.INPUT ark:out
 nnet3-chain-combine {CHAIN}/den.fst {CHAIN}/initial.raw ark:cegs.INPUT out
+nnet3-chain-compute-post {CHAIN}/train.m0.9.raw {CHAIN}/den.fst ark:frames.INPUT ark:out
 nnet3-chain-compute-prob {CHAIN}/initial.raw {CHAIN}/den.fst ark:cegs.INPUT
 nnet3-chain-copy-egs --weights=ark:weights.INPUT ark:{CHAIN}/cegs8.ark ark:out
 nnet3-chain-e2e-get-egs --num-frames=152,154 ark:feats.FINE ark:graphs.INPUT chain.mdl ark:out
@@ -154,7 +158,7 @@ def status_of(tool: str, *arguments: str) -> tuple[int, str]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the input of the commands."""
     path = tmp_path_factory.mktemp("tools")
-    names = "egs cegs weights alignments ranges phones ivectors feats graphs"
+    names = "egs cegs weights alignments ranges phones ivectors feats frames graphs"
     for name in names.split():
         (path / f"{name}.NONE").touch()
     (path / "egs.FINE").write_bytes((TRAINING / "subset.ark").read_bytes())
@@ -171,6 +175,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with write_table(f"ark:{path}/feats.{name}") as table:
             for key, value in entries.items():
                 table.write(key, value)
+    for name in ("FINE", "SOME"):
+        (path / f"frames.{name}").write_bytes((path / f"feats.{name}").read_bytes())
     graph = "\n0 1 2 0\n1 1 1 0\n1\n\n"
     (path / "graphs.FINE").write_text(f"{one} {graph}")
     (path / "graphs.SOME").write_text(f"{one} {graph}{two} \n0 1 0 7\n1\n\n")

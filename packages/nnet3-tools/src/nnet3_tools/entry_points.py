@@ -66,6 +66,10 @@ nnet3_am_train_transitions = entry_point("nnet3_tools.training.nnet3_am_train_tr
 nnet3_am_copy = entry_point("nnet3_tools.models.nnet3_am_copy")
 nnet3_am_info = entry_point("nnet3_tools.models.nnet3_am_info")
 nnet3_average = entry_point("nnet3_tools.models.nnet3_average")
+nnet3_chain_add_post_to_egs = entry_point(
+    "nnet3_tools.chain.posteriors", "nnet3-chain-add-post-to-egs"
+)
+nnet3_chain_compute_post = entry_point("nnet3_tools.chain.posteriors", "nnet3-chain-compute-post")
 nnet3_chain_combine = entry_point("nnet3_tools.chain.nnet3_chain_combine")
 nnet3_chain_compute_prob = entry_point("nnet3_tools.chain.nnet3_chain_compute_prob")
 nnet3_chain_copy_egs = entry_point("nnet3_tools.chain.egs.nnet3_chain_copy_egs")

@@ -22,7 +22,7 @@ UTTERANCES, BYTES = " utterances", "B"
 
 
 class LackingError(Nnet3Error):
-    """An utterance has no i-vector, or too few frames; Kaldi's tools leave it out and succeed."""
+    """An utterance lacks an i-vector, frames or posteriors; Kaldi leaves it out and succeeds."""
 
 
 class Progress:

@@ -36,13 +36,17 @@ IVECTOR_OPTIONS = (
     frames_option("--online-ivector-period", 0, "Frames between two rows of the online i-vectors."),
 )
 
+ACOUSTIC_SCALE = click.option(
+    "--acoustic-scale", default=1.0, show_default=True, help="Multiplies the output."
+)
+
 SCORE_OPTIONS = (
-    click.option("--acoustic-scale", default=1.0, show_default=True, help="Multiplies the output."),
+    ACOUSTIC_SCALE,
     boolean_option("--apply-exp", help="Write the exponential of the output."),
     boolean_option("--use-priors", help="Subtract the logarithm of the priors in a .mdl file."),
 )
 
-CHUNK_OPTIONS = (
+FRAME_OPTIONS = (
     *IVECTOR_OPTIONS,
     frames_option("--frames-per-chunk", 50, "Frames to compute at a time, before subsampling."),
     frames_option(
@@ -64,8 +68,9 @@ CHUNK_OPTIONS = (
         -1,
         "If >= 0, replaces --extra-right-context at the end of an utterance.",
     ),
-    *SCORE_OPTIONS,
 )
+
+CHUNK_OPTIONS = (*FRAME_OPTIONS, *SCORE_OPTIONS)
 
 
 def check_ivector_options(ivectors: str, online_ivectors: str, period: int) -> None:

@@ -21,7 +21,9 @@ from nnet3_tools.compute.utterance_tool import MEMORY, UtteranceRun, utterance_t
 from nnet3_tools.kaldi_command import run_tool
 
 if TYPE_CHECKING:
-    from nnet3_runtime_cuda import BatchOptions, ChunkOptions, ScoreOptions, Work
+    from collections.abc import Callable
+
+    from nnet3_runtime_cuda import BatchOptions, ChunkOptions, Model, ScoreOptions, Work
     from nnet3_tables import FloatArray
 
 NAME = "nnet3-compute"
@@ -133,6 +135,7 @@ def compute_chunks(
     score_options: ScoreOptions,
     chunk_options: ChunkOptions,
     batches: BatchOptions,
+    make_change: Callable[[Model], Callable[[FloatArray], FloatArray]] | None = None,
 ) -> int:
     """Computes the chunks of all utterances, and writes the outputs.
 
@@ -144,6 +147,7 @@ def compute_chunks(
         score_options: How outputs become scores.
         chunk_options: How utterances are cut.
         batches: How utterances share minibatches.
+        make_change: Gives what changes the outputs of an utterance before they are written.
 
     Returns:
         The exit status.
@@ -159,13 +163,17 @@ def compute_chunks(
     check_model(run, model, has_ivectors=has_ivectors, use_priors=score_options.use_priors)
     score_options.check(model.priors)
     log_rounding(run, chunk_options, model)
+    change = None if make_change is None else make_change(model)
     with IvectorSource.open(ivectors, online_ivectors, utt2spk) as source:
 
         def prepare(utterance: str, frames: FloatArray) -> Work:
             ivector, online = source.of(utterance)
-            return model.compute_work(
+            work = model.compute_work(
                 frames, ivector, online, chunk_options, score_options, batches
             )
+            if change is None:
+                return work
+            return attrs.evolve(work, finish=lambda: change(work.finish()))
 
         tables = filter(None, (ivectors, utt2spk, online_ivectors))
         step = chunk_options.frame_subsampling_factor

@@ -266,6 +266,7 @@ def utterance_tool(
     output: str,
     examples: str,
     options: Sequence[Option],
+    arguments: Sequence[Option] = (),
     ignored: Mapping[str, str] = OF_UTTERANCES,
 ) -> Callable[[Callable[..., int]], click.Command]:
     """Makes a command of a function that is called with an UtteranceRun and its own options.
@@ -275,6 +276,7 @@ def utterance_tool(
         output: Name of the written table in the tool's help.
         examples: Command lines for the help.
         options: The tool's own options; they come before the common ones.
+        arguments: The tool's own arguments, between the model and the features.
         ignored: Options that the tool takes without effect.
     """
 
@@ -311,6 +313,7 @@ def utterance_tool(
         command: Any = run
         parameters = (
             click.argument("model_in", metavar="NNET-IN"),
+            *arguments,
             click.argument("features", metavar="FEATURES-RSPECIFIER"),
             click.argument("output", metavar=output),
             *options,

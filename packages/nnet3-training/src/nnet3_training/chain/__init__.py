@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING
 from nnet3_descriptors.lazy_exports import on_first_use
 
 if TYPE_CHECKING:
-    from nnet3_training.chain.example_changes import frame_step, shifted, with_weight
+    from nnet3_training.chain.example_changes import (
+        frame_step,
+        shifted,
+        with_posteriors,
+        with_weight,
+    )
     from nnet3_training.chain.example_files import example_bytes, read_chain_example
     from nnet3_training.chain.fsts.files import fst_bytes, read_table_fst
     from nnet3_training.chain.supervision_files import read_supervision, supervision_bytes
@@ -38,6 +43,7 @@ __all__ = [
     "whole_example",
     "with_context",
     "with_output_name",
+    "with_posteriors",
     "with_weight",
 ]
 
@@ -48,6 +54,7 @@ if not TYPE_CHECKING:  # or any name would be one of this package
             "nnet3_training.chain.example_changes": (
                 "frame_step",
                 "shifted",
+                "with_posteriors",
                 "with_weight",
             ),
             "nnet3_training.chain.example_files": (

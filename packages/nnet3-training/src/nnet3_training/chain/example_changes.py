@@ -6,12 +6,20 @@ import math
 from collections.abc import Callable
 
 import attrs
+import numpy as np
+import numpy.typing as npt
 from nnet3_descriptors.indexes import T
 
 from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.egs.changes import IVECTOR, OUTPUT, moved, named, with_output
 from nnet3_training.errors import ExampleError
-from nnet3_training.examples import ExampleOutput, TrainingExample
+from nnet3_training.examples import ExampleInput, ExampleOutput, TrainingExample
+
+NOT_COMPUTED = "__"
+"""The beginning of names of inputs that no network reads."""
+
+LWF_POSTERIORS = f"{NOT_COMPUTED}LWF-posteriors"
+"""The input of an example with posteriors of another model (learning without forgetting)."""
 
 
 def frame_step(output: ExampleOutput) -> int:
@@ -54,6 +62,20 @@ def shifted(example: TrainingExample, frames: int, *, step: int | None = None) -
         distance = each * math.floor(0.5 + frames / each)
         outputs.append(attrs.evolve(io, indexes=moved(io.indexes, distance)))
     return attrs.evolve(example, inputs=inputs, outputs=outputs)
+
+
+def with_posteriors(
+    example: TrainingExample, posteriors: npt.NDArray[np.float32]
+) -> TrainingExample:
+    """The example with posteriors of another model as a further input, as Kaldi's LWF reads them.
+
+    Args:
+        example: The example.
+        posteriors: (rows, pdfs), for each row of its output. Their times are 0, 3, 6, ..., as in
+            Kaldi, whatever the step of the output.
+    """
+    added = ExampleInput.from_sequences(LWF_POSTERIORS, [posteriors], t_step=3)
+    return attrs.evolve(example, inputs=[*example.inputs, added])
 
 
 def with_weight(example: TrainingExample, factor: float) -> TrainingExample:

@@ -12,6 +12,7 @@ from nnet3_descriptors import Nnet
 from nnet3_runtime_cuda.cuda.platform import Platform
 
 from nnet3_training.chain.array_modules import ArrayModules, modules_of
+from nnet3_training.chain.example_changes import NOT_COMPUTED
 from nnet3_training.chain.fsts.fst import Fst
 from nnet3_training.chain.objective import ChainObjective, ChainResult
 from nnet3_training.chain.options import ChainOptions
@@ -72,7 +73,14 @@ class ChainTraining:
         return self.objective.options
 
     def prepared(self, example: TrainingExample) -> TrainingExample:
-        """The example with an output for cross-entropy beside each output, if that is trained."""
+        """The example as the network computes it.
+
+        It has an output for cross-entropy beside each output, if that is trained. Inputs whose
+        names begin with "__" are left out; as in Kaldi they are no inputs of the network.
+        """
+        inputs = [io for io in example.inputs if not io.name.startswith(NOT_COMPUTED)]
+        if len(inputs) < len(example.inputs):
+            example = attrs.evolve(example, inputs=inputs)
         if not self.options.xent_regularize:
             return example
         outputs = []

@@ -1,0 +1,136 @@
+"""The tools that compute posteriors by the denominator, on Kaldi's digits system."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+import attrs
+import numpy as np
+import pytest
+from nnet3_descriptors import read_nnet
+from nnet3_runtime_cuda import load
+from nnet3_tables import read_table
+from nnet3_training import DenominatorGraph, Evaluator, in_test_mode, read_chain_examples
+from nnet3_training.chain import example_bytes
+from reference_cases import CHAIN_REFERENCE, DIGITS_EXAMPLE
+from tool_runs import run_tool
+
+DIGITS = CHAIN_REFERENCE / "digits"
+FEATURES = f"ark:{DIGITS_EXAMPLE / 'test.feats.ark'}"
+MODEL, DEN = DIGITS / "train.m0.9.raw", DIGITS / "den.fst"
+
+compute_post, add_post = (
+    functools.partial(run_tool, f"chain.posteriors:{name}")
+    for name in ("nnet3-chain-compute-post", "nnet3-chain-add-post-to-egs")
+)
+
+CHUNKS = "--frame-subsampling-factor=3", "--frames-per-chunk=30"
+
+
+def test_posteriors_of_features(tmp_path: Path) -> None:
+    """Posteriors are those of the denominator, of pdfs or of sums of them."""
+    halves = np.zeros((2, 62), dtype=np.float32)
+    halves[0, :31] = halves[1, 31:] = 1.0
+    rows = (" ".join(map(str, row)) for row in halves.tolist())
+    (tmp_path / "halves.mat").write_text(f" [\n{chr(10).join(rows)} ]\n")
+    pdfs, phones = (f"ark:{tmp_path / name}" for name in ("pdfs.ark", "phones.ark"))
+
+    done = compute_post(*CHUNKS, MODEL, DEN, FEATURES, pdfs)
+    transform = f"--transform-mat={tmp_path / 'halves.mat'}"
+    compute_post(*CHUNKS, transform, MODEL, DEN, FEATURES, phones)
+
+    assert done.returncode == 0, done.stderr
+    model, graph = load(MODEL), DenominatorGraph(DEN, 62)
+    summed, total, count = dict(read_table(phones)), 0.0, 0
+    found = dict(read_table(pdfs))
+    for key, frames in read_table(FEATURES):
+        outputs = model.compute(frames, frame_subsampling_factor=3, frames_per_chunk=30)
+        wanted = graph.forward_backward(outputs, 1, 0.1)
+        np.testing.assert_allclose(found[key], wanted.derivative, atol=1e-4)
+        np.testing.assert_allclose(summed[key], found[key] @ halves.T, atol=1e-5)
+        total, count = total + wanted.log_prob, count + len(outputs)
+    assert list(found) == [key for key, _ in read_table(FEATURES)]
+    line = re.search(r"log-prob per \(output\) frame was (.*) over (.*) frames\.", done.stderr)
+    assert float(line[1]) == pytest.approx(total / count, abs=1e-4)
+    assert int(line[2]) == count
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--leaky-hmm-coefficient=1.5"], "leaky_hmm_coefficient must be above 0 and below 1"),
+        (["--transform-mat=wide.mat"], "wide.mat: expected a column for each of 62 pdfs, found 2"),
+        (["--online-ivectors=ark:x"], "--online-ivectors needs --online-ivector-period=FRAMES"),
+    ],
+)
+def test_options_of_posteriors(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mistake is one error before features are read, and there is no output."""
+    monkeypatch.chdir(tmp_path)
+    Path("wide.mat").write_text(" [ 1 0 ]\n", encoding="utf-8")
+
+    done = compute_post(*arguments, MODEL, DEN, FEATURES, "ark:out.ark")
+
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert not Path("out.ark").exists()
+
+
+@pytest.mark.parametrize("kind", ["raw", "raw log", "den", "den clipped"])
+def test_posteriors_of_examples(kind: str, tmp_path: Path) -> None:
+    """Examples get the outputs, their exponentials, or posteriors as a further input."""
+    options = {
+        "raw": [],
+        "raw log": ["--apply-exp=false"],
+        "den": ["--type=den", "--leaky-hmm-coefficient=0.1"],
+        "den clipped": ["--type=den", "--leaky-hmm-coefficient=0.1", "--clip-threshold=0.01"],
+    }[kind]
+    given = DIGITS / "cegs8.ark"
+
+    done = add_post(
+        "--batchnorm-test-mode", *options, MODEL, DEN, f"ark:{given}", f"ark:{tmp_path / 'out'}"
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "Read 8 neural-network training examples, wrote 8" in done.stderr
+    evaluator = Evaluator(in_test_mode(read_nnet(MODEL), batchnorm=True, dropout=False))
+    for before, after in zip(
+        read_chain_examples(given), read_chain_examples(tmp_path / "out"), strict=True
+    ):
+        *kept, added = after.inputs
+        assert after.key == before.key
+        assert example_bytes(attrs.evolve(after, inputs=kept)) == example_bytes(before)
+        assert added.name == "__LWF-posteriors"
+        assert added.indexes.tolist() == [[0, 3 * row, 0] for row in range(10)]
+        outputs = evaluator.outputs(before)["output"]
+        wanted = np.exp(outputs) if kind == "raw" else outputs
+        if kind.startswith("den"):
+            wanted = DenominatorGraph(DEN, 62).forward_backward(outputs, 1, 0.1).derivative
+            if kind == "den clipped":
+                wanted = np.where(wanted < 0.01, 0.0, wanted)
+                assert 0 < np.count_nonzero(added.values) < added.values.size
+        np.testing.assert_allclose(added.values, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_training_leaves_posteriors_out(tmp_path: Path) -> None:
+    """Training without lwf-scale ends with the same network, with or without the further input."""
+    given, changed = DIGITS / "cegs8.ark", tmp_path / "changed.egs"
+    add_post(MODEL, DEN, f"ark:{given}", f"ark:{changed}")
+
+    networks = []
+    for examples in (given, changed):
+        networks.append(tmp_path / f"{examples.stem}.raw")
+        done = run_tool(
+            "chain.nnet3_chain_train",
+            "--xent-regularize=0.1",
+            MODEL,
+            DEN,
+            f"ark:{examples}",
+            networks[-1],
+        )
+        assert done.returncode == 0, done.stderr
+
+    assert networks[0].read_bytes() == networks[1].read_bytes()
