@@ -57,8 +57,10 @@ nnet3-compute-looped            0     0     1
 nnet3-compute-prob              0     -     1
 nnet3-copy                      0     -     -
 nnet3-copy-egs                  0     0     1
+nnet3-egs-augment-image         0     -     1
 nnet3-get-egs                   0     0     1
 nnet3-get-egs-dense-targets     0     0     1
+nnet3-get-egs-simple            0     0     1
 nnet3-info                      0     -     -
 nnet3-init                      0     -     -
 nnet3-merge-egs                 0     0     1
@@ -108,8 +110,10 @@ nnet3-compute-looped --ivectors=ark:ivectors.INPUT iv.raw ark:feats.FINE ark:out
 nnet3-compute-prob {DIGITS}/final.raw ark:egs.INPUT
 nnet3-copy {DIGITS}/final.raw out
 nnet3-copy-egs --weights=ark:weights.INPUT ark:{TRAINING}/subset.ark ark:out
+nnet3-egs-augment-image --horizontal-flip-prob=0.5 ark:egs.INPUT ark:out
 nnet3-get-egs --num-pdfs=11 --num-frames=8 ark:feats.INPUT ark:post ark:out
 nnet3-get-egs-dense-targets --num-frames=8 ark:feats.INPUT ark:feats.FINE ark:out
+nnet3-get-egs-simple input=ark:feats.INPUT output=ark:feats.FINE ark:out
 nnet3-info {DIGITS}/final.raw
 nnet3-init iv.config out
 nnet3-merge-egs --minibatch-size=SIZE ark:{TRAINING}/subset.ark ark:out
@@ -132,6 +136,7 @@ ANY_NUMBER = {
     "nnet3-chain-copy-egs",
     "nnet3-combine",
     "nnet3-copy-egs",
+    "nnet3-get-egs-simple",
     "nnet3-xvector-get-egs",
 }
 """The tools that take any number of arguments from a certain one on."""

@@ -30,10 +30,12 @@ from nnet3_training import (
 )
 from nnet3_training.egs import (
     CRandom,
+    ImageAugmentation,
     SplitOptions,
     Utterance,
     UtteranceSplitter,
     example_bytes,
+    example_of_matrices,
     excised,
     get_examples,
     make_examples,
@@ -480,3 +482,118 @@ def test_posteriors_that_are_none(pair: tuple[object, float]) -> None:
     """Classes are integers, and weights are finite in single precision."""
     with pytest.raises(ExampleError):
         posteriors([[pair]], 2)
+
+
+class Drawn(CRandom):
+    """A generator that draws given numbers, and does everything of positive probability."""
+
+    def __init__(self, *numbers: float) -> None:
+        super().__init__()
+        self._numbers = iter(numbers)
+
+    def uniform(self) -> float:
+        """The next of the given numbers."""
+        return next(self._numbers)
+
+    def with_probability(self, probability: float) -> bool:
+        """Whether the probability is positive."""
+        return probability > 0.0
+
+
+def augmented(image: np.ndarray, rng: CRandom, **options: object) -> np.ndarray:
+    """An image (width, height, channels) after a change."""
+    augmentation = ImageAugmentation(num_channels=image.shape[2], **options)
+    values = image.reshape(len(image), -1)
+    given = TrainingExample(inputs=[ExampleInput.from_sequences("input", [values])], outputs=[])
+    [found] = augmentation.changed(given, rng).inputs
+    np.testing.assert_array_equal(found.indexes, given.inputs[0].indexes)
+    return found.values.reshape(image.shape)
+
+
+IMAGE = np.random.default_rng(0).normal(size=(6, 6, 3)).astype(np.float32)
+NO_SHIFT, NO_ROTATION = (0.5, 0.5), (1.0,)
+
+
+def test_images_are_flipped_and_rotated() -> None:
+    """A flip mirrors the first axis, and a rotation by the largest angle turns both."""
+    flipped = augmented(IMAGE, Drawn(*NO_SHIFT, *NO_ROTATION), horizontal_flip_prob=1.0)
+    np.testing.assert_allclose(flipped, IMAGE[::-1], atol=1e-6)
+
+    turn = {"rotation_degree": 90.0, "rotation_prob": 0.5}
+    for number, turns in ((1.0, -1), (0.0, 1)):
+        turned = augmented(IMAGE, Drawn(*NO_SHIFT, 0.5, number), **turn)
+        np.testing.assert_allclose(turned, np.rot90(IMAGE, turns), atol=1e-5)
+
+    unchanged = augmented(IMAGE, Drawn(*NO_SHIFT, 0.6), **turn)
+    np.testing.assert_array_equal(unchanged, IMAGE)
+
+
+@pytest.mark.parametrize(("fill_mode", "mode"), [("nearest", "edge"), ("reflect", "reflect")])
+def test_images_are_shifted(fill_mode: str, mode: str) -> None:
+    """Shifts are rounded to pixels; what comes in from outside is as the fill mode says."""
+    found = augmented(
+        IMAGE,
+        Drawn(1.0, 0.25, *NO_ROTATION),
+        horizontal_shift=0.25,
+        vertical_shift=1.0 / 3.0,
+        fill_mode=fill_mode,
+    )
+
+    padded = np.pad(IMAGE, [(2, 2), (2, 2), (0, 0)], mode=mode)
+    np.testing.assert_allclose(found, padded[4:, 1:7], atol=1e-6)
+
+
+def test_images_halfway_between_pixels() -> None:
+    """A pixel from between four pixels is their mean; a single row is its own reflection."""
+    image = np.arange(8, dtype=np.float32).reshape(1, 8, 1)
+    turned = augmented(
+        image,
+        Drawn(*NO_SHIFT, 0.5, 1.0),
+        rotation_degree=90.0,
+        rotation_prob=1.0,
+        fill_mode="reflect",
+    )
+
+    np.testing.assert_allclose(turned, np.full((1, 8, 1), 3.5), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_channels": 0}, "num_channels must be an integer >= 1 (got 0)"),
+        ({"horizontal_shift": 1.5}, "horizontal_shift must be from 0 to 1 (got 1.5)"),
+        ({"rotation_degree": -1.0}, "rotation_degree must be from 0 to 180 (got -1.0)"),
+        ({"fill_mode": "zero"}, "fill_mode must be 'nearest' or 'reflect' (got 'zero')"),
+    ],
+)
+def test_options_of_images(options: dict[str, object], message: str) -> None:
+    """A number out of range and an unknown fill mode are refused by name."""
+    with pytest.raises(ExampleError, match=re.escape(message)):
+        ImageAugmentation(**options)
+
+
+def test_images_that_are_none() -> None:
+    """Columns that are no multiple of the channels are refused, and so are minibatches."""
+    sequences = [np.zeros((3, 8), dtype=np.float32)] * 2
+    one, two = (
+        TrainingExample(
+            key="a", inputs=[ExampleInput.from_sequences("input", sequences[:count])], outputs=[]
+        )
+        for count in (1, 2)
+    )
+
+    with pytest.raises(ExampleError, match=r"'a': expected columns .* 3 channels, found 8"):
+        ImageAugmentation(num_channels=3).changed(one, CRandom())
+    with pytest.raises(ExampleError, match="'a' has several sequences: change it before merging"):
+        ImageAugmentation().changed(two, CRandom())
+
+
+def test_examples_of_whole_matrices() -> None:
+    """Rows are t = 0, 1, ...; the names tell inputs from outputs, and matrices keep their form."""
+    labels = SparsePosteriors.from_labels([2], 4)
+    made = example_of_matrices("a", [("input", IMAGE[..., 0]), ("output", labels)])
+
+    assert made.key == "a"
+    assert times(made.inputs[0]) == list(range(6))
+    assert made.outputs[0].supervision is labels
+    np.testing.assert_array_equal(made.inputs[0].values, IMAGE[..., 0])

@@ -5,6 +5,7 @@ changes.py                           moving, cutting, renaming, weighting, compr
 chunks.py, making.py, labels.py,
 c_random.py                          making examples from features and labels of frames
 shuffling.py                         random order
+images.py                            images, changed at random
 """
 
 from nnet3_training.egs.c_random import CRandom
@@ -21,10 +22,12 @@ from nnet3_training.egs.changes import (
 from nnet3_training.egs.chunks import SplitOptions, UtteranceChunk, UtteranceSplitter
 from nnet3_training.egs.elements import read_stored_matrix
 from nnet3_training.egs.files import example_bytes, is_output_name, read_example
+from nnet3_training.egs.images import ImageAugmentation
 from nnet3_training.egs.labels import Posterior, read_alignment, read_posterior
 from nnet3_training.egs.making import (
     SpeakerChunk,
     Utterance,
+    example_of_matrices,
     get_examples,
     has_input_rows,
     make_examples,
@@ -35,6 +38,7 @@ from nnet3_training.egs.shuffling import shuffled
 
 __all__ = [
     "CRandom",
+    "ImageAugmentation",
     "Posterior",
     "SpeakerChunk",
     "SplitOptions",
@@ -42,6 +46,7 @@ __all__ = [
     "UtteranceChunk",
     "UtteranceSplitter",
     "example_bytes",
+    "example_of_matrices",
     "excised",
     "get_examples",
     "has_input_rows",

@@ -65,6 +65,10 @@ class CRandom:
         """An integer from `low` on, below `high`; if there is only one, nothing is drawn."""
         return low + self.rand() % (high - low) if high - low > 1 else low
 
+    def uniform(self) -> float:
+        """A number above 0 and at most 1, in single precision."""
+        return float(np.float32((self.rand() + 1.0) / (_RANGE + 1.0)))
+
     def with_probability(self, probability: float) -> bool:
         """True with this probability."""
         if probability in (0.0, 1.0):

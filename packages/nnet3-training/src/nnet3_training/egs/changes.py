@@ -89,7 +89,7 @@ def check_single(example: TrainingExample) -> None:
     """Raises an ExampleError if an example has several sequences."""
     if any(bool(io.indexes[:, N].any()) for io in example.ios):
         raise ExampleError(
-            f"example '{example.key}' has several sequences: change context before merging"
+            f"example '{example.key}' has several sequences: change it before merging"
         )
 
 

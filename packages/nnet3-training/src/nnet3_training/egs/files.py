@@ -101,27 +101,39 @@ def read_example(
     count = reader.count("inputs and outputs", maximum=_MAX_IOS)
     if not count:
         reader.fail("the example has no input and no output", at=at)
-    inputs, outputs = [], []
+    ios = []
     try:
         for _ in range(count):
             reader.expect("<NnetIo>")
-            name = reader.token()
-            indexes = read_indexes(reader)
-            matrix = read_stored_matrix(reader)
-            if is_output(name):
-                known: SparsePosteriors | DenseTargets
-                if isinstance(matrix, SparsePosteriors):
-                    known = matrix
-                else:
-                    known = DenseTargets(values=matrix)
-                outputs.append(ExampleOutput(name=name, indexes=indexes, supervision=known))
-            else:
-                inputs.append(ExampleInput(name=name, indexes=indexes, values=matrix))
+            ios.append((reader.token(), read_indexes(reader), read_stored_matrix(reader)))
             reader.expect("</NnetIo>")
         reader.expect("</Nnet3Eg>")
-        return TrainingExample(inputs=inputs, outputs=outputs)
+        return example_of(ios, is_output)
     except ExampleError as error:
         reader.fail(str(error), at=start)
+
+
+def example_of(
+    ios: Iterable[tuple[str, IndexArray, StoredMatrix]],
+    is_output: Callable[[str], bool] = is_output_name,
+) -> TrainingExample:
+    """The example of inputs and outputs; it has no key.
+
+    Args:
+        ios: The name, indexes (rows, 3) and matrix (rows, dim) of each.
+        is_output: Tells whether a name is that of an output.
+
+    Raises:
+        ExampleError: there is not one index for each row of a matrix.
+    """
+    inputs, outputs = [], []
+    for name, indexes, matrix in ios:
+        if is_output(name):
+            known = matrix if isinstance(matrix, SparsePosteriors) else DenseTargets(values=matrix)
+            outputs.append(ExampleOutput(name=name, indexes=indexes, supervision=known))
+        else:
+            inputs.append(ExampleInput(name=name, indexes=indexes, values=matrix))
+    return TrainingExample(inputs=inputs, outputs=outputs)
 
 
 def write_examples(

@@ -14,6 +14,7 @@ from nnet3_descriptors.indexes import IndexArray, T
 from nnet3_training.egs.c_random import CRandom, Random
 from nnet3_training.egs.changes import INPUT, IVECTOR, OUTPUT, with_compression
 from nnet3_training.egs.chunks import SplitOptions, UtteranceChunk, UtteranceSplitter
+from nnet3_training.egs.files import example_of
 from nnet3_training.errors import ExampleError
 from nnet3_training.example_arrays import FloatArray
 from nnet3_training.examples import (
@@ -21,6 +22,7 @@ from nnet3_training.examples import (
     ExampleInput,
     ExampleOutput,
     SparsePosteriors,
+    StoredMatrix,
     TrainingExample,
 )
 
@@ -242,6 +244,18 @@ def posteriors(frames: Sequence[Sequence[tuple[int, float]]], dim: int) -> Spars
         classes=[number for row in rows for number, _ in row],
         weights=np.array([weight for row in rows for _, weight in row], dtype=np.float32),
     )
+
+
+def example_of_matrices(key: str, matrices: Iterable[tuple[str, StoredMatrix]]) -> TrainingExample:
+    """An example of whole matrices, whose rows are t = 0, 1, ..., as `nnet3-get-egs-simple` makes.
+
+    Args:
+        key: Its key.
+        matrices: The matrix (rows, dim) of each input and output, by name; names of outputs begin
+            with "output".
+    """
+    ios = ((name, _times(0, matrix.shape[0], 1), matrix) for name, matrix in matrices)
+    return attrs.evolve(example_of(ios), key=key)
 
 
 @attrs.frozen(kw_only=True)
