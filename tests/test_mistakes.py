@@ -52,6 +52,7 @@ FILES = {
     "empty.raw": b"",
     "page.raw": b"<!DOCTYPE html>\n<html>404</html>",
     "gmm.mdl": b"\0B<DIMENSION> \x04\x27\0\0\0<NUMPDFS> \x04\x01\0\0\0<DiagGMM> ",
+    "gmm.txt": b"<DIMENSION> 39 <NUMPDFS> 1 <DiagGMM> \n",
     "lattices": b"utterance1 \0B\xd6\xfd\xb2\x7e\x06\0\0\0vector",
     "HCLG.fst": b"\xd6\xfd\xb2\x7e\x06\0\0\0vector",
     "model.pt": b"PK\x03\x04\x14\0\0\0",
@@ -373,6 +374,11 @@ MISTAKES: dict[str, tuple[Action, str]] = {
     "a GMM": (
         lambda: read_nnet("gmm.mdl"),
         "gmm.mdl, byte 0: this is no nnet3 model; expected '<Nnet3>' or '<TransitionModel>', "
+        "found a GMM model",
+    ),
+    "a GMM in text": (
+        lambda: read_nnet("gmm.txt"),
+        "gmm.txt, byte 0: this is no nnet3 model; expected '<Nnet3>' or '<TransitionModel>', "
         "found a GMM model",
     ),
     "lattices": (

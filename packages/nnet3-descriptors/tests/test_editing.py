@@ -52,6 +52,17 @@ def edited(directives: str) -> Nnet:
     return apply_edits(NNET, directives)
 
 
+def test_semicolons_separate_directives() -> None:
+    """A semicolon separates directives as a line break does, but not in quotes or a comment."""
+    rename = "rename-node old-name=output-side new-name=output"
+    several = f"remove-output-nodes name='output' ;{rename}; remove-orphans # a; b"
+
+    assert edited(several) == edited(f"remove-output-nodes name=output\n{rename}\nremove-orphans")
+    with pytest.raises(ConfigError, match="there is no node 'a;b'") as caught:
+        edited('remove-orphans; rename-node old-name="a;b" new-name=c')
+    assert caught.value.line == 2
+
+
 class TestMatches:
     """Tests for the patterns of names."""
 

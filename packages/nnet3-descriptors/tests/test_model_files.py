@@ -148,6 +148,17 @@ class TestSources:
         assert str(path) == caught.value.path
         assert caught.value.offset in (0, 2)
 
+    @pytest.mark.parametrize("end", ["\n", "\r\n"])
+    def test_text_by_other_programs(self, nnet: Nnet, tmp_path, end: str) -> None:
+        """Without the blank behind <Nnet3>, the empty line, or the last line break it is read."""
+        ours = written(nnet, binary=False)
+        text = ours.decode().replace("<Nnet3> ", "<Nnet3>").replace("\n\n", "\n").rstrip()
+        assert "<Nnet3>\ninput-node" in text
+        assert "\n<NumComponents>" in text
+        (tmp_path / "final.raw").write_bytes(text.replace("\n", end).encode())
+
+        assert read_nnet(tmp_path / "final.raw") == read_nnet(io.BytesIO(ours))
+
     def test_missing_file(self, tmp_path) -> None:
         """A missing file is an error."""
         with pytest.raises(ModelFileError, match="cannot be read: No such file"):

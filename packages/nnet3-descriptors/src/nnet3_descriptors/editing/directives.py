@@ -16,6 +16,7 @@
 In a pattern "*" stands for any characters. Without a pattern a directive applies to all components.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -39,19 +40,23 @@ from nnet3_descriptors.errors import ConfigError, NetworkError
 from nnet3_descriptors.nnet import Nnet
 from nnet3_descriptors.similar_names import hint
 
+_SEMICOLON: Final = re.compile(r"""("[^"\n]*"|'[^'\n]*'|\#[^\n]*)|;""")
+"""A semicolon; or, as group 1, quoted text or a comment, where it separates nothing."""
+
 
 def apply_edits(nnet: Nnet, text: str) -> Nnet:
     """Returns the network after a sequence of edit directives.
 
     Args:
         nnet: The network.
-        text: One directive on each line; "#" begins a comment. Of a key that a line has twice, the
-            first counts, as in Kaldi.
+        text: Directives on lines of their own, or with ";" between; "#" begins a comment, which
+            ends with the line. Of a key that a directive has twice, the first counts, as in Kaldi.
 
     Raises:
         ConfigError: A directive has an error, or cannot be carried out.
     """
     ConfigError.check_text(text)
+    text = _SEMICOLON.sub(lambda match: match[1] or "\n", text)
     for line in config_lines(text):
         directive = _DIRECTIVES.get(line.first_word)
         if directive is None:

@@ -175,12 +175,19 @@ class Reader(ABC):
         return word
 
     def expect(self, token: str) -> None:
-        """Reads a token that has to be this one."""
+        """Reads a token that has to be this one; text may end with it, without a blank."""
         self.skip_blanks()
         start = self.position
+        if not self.binary and self.remaining == len(token) and self.next_is(token.encode()):
+            self.position = len(self.data)
+            return
         found = self.token()
         if found != token:
             self.fail("unexpected token", at=start, expected=f"'{token}'", found=f"'{found}'")
+
+    def begins_line(self) -> bool:
+        """Tells whether the next element is the first of a line."""
+        return self.position > 0 and self.data[self.position - 1] == ord("\n")
 
     def line(self) -> str:
         """Reads the rest of the line, without its end.

@@ -245,6 +245,7 @@ def _refuse_other_files(reader: Reader, expected: str) -> None:
 
 def _read_acoustic_model(reader: Reader) -> AcousticModel:
     transition_model = read_transition_model(reader)
+    reader.skip_blanks()
     _refuse_other_files(reader, "'<Nnet3>'")
     nnet = _read_network(reader)
     reader.expect("<LeftContext>")
@@ -263,11 +264,13 @@ def _read_acoustic_model(reader: Reader) -> AcousticModel:
 
 def _read_network(reader: Reader) -> Nnet:
     reader.expect("<Nnet3>")
-    if rest := reader.line():
+    # Kaldi writes a blank before the end of the line, and an empty line behind the nodes; other
+    # programs leave out the one or the other.
+    if not reader.begins_line() and (rest := reader.line()):
         reader.fail("unexpected text behind '<Nnet3>'", expected="the end of the line", found=rest)
     start = reader.position
     lines = []
-    while line := reader.line():
+    while not reader.next_is(b"<NumComponents>") and (line := reader.line()):
         lines.append(line)
         if reader.position - start > _MAX_TEXT:
             reader.fail("the nodes take too much text", expected=f"at most {_MAX_TEXT} bytes")
