@@ -1,7 +1,8 @@
 """What the project checks, against the wheels that users would install: `uv run nox`.
 
 Each package is tested with only its wheel, the dependencies that the wheel declares, and the test
-tools installed: an undeclared import fails here and not on a user's machine.
+tools installed, by the tests in its source archive: an undeclared import fails here and not on a
+user's machine.
 
 `nox` alone runs two sessions at a time and prints the output of each at its end; `nox -s NAME` runs
 one, and prints at once.
@@ -38,6 +39,9 @@ RELEASED = Path(".nox/released").absolute()
 GPU_TESTS = "tests/test_gpu.py"
 TWO_PROCESSES = ("--numprocesses=2", "--dist=worksteal")
 """Each process begins with a half that lies together, for which fixtures are made once."""
+
+STRICT = ("-Werror", "-Wignore::pytest.PytestUnknownMarkWarning")
+"""Options of pytest where the repository's configuration does not hold, which names the markers."""
 
 REPORT = Path(".nox/report.json").absolute()
 """What came of the sessions when all ran the last time."""
@@ -98,8 +102,9 @@ def wheels(session: nox.Session) -> None:
 def integration(session: nox.Session) -> None:
     """Run the tests across packages: reference cases, separate processes, tools, examples."""
     session.install(FROM_WHEELS, *PACKAGES, "--group=integration")
-    built = {"NNET3_WHEELS": str(WHEELS)}
-    session.run("pytest", "tests", *TWO_PROCESSES, *session.posargs, env=built)
+    # Ten times as many damaged files as when pytest runs by hand.
+    env = counts(DAMAGED_FILES=20000) | {"NNET3_WHEELS": str(WHEELS)}
+    session.run("pytest", "tests", *TWO_PROCESSES, *session.posargs, env=env)
 
 
 @nox.session(requires=["wheels"])
@@ -147,12 +152,21 @@ def kernels(session: nox.Session) -> None:
 @nox.session(requires=["wheels"])
 @nox.parametrize("package", [nox.param(name, id=name) for name in SLOWEST_FIRST])
 def package(session: nox.Session, package: str) -> None:
-    """Run the tests of one package with only its wheel and its declared dependencies."""
+    """Run the tests of one package's source archive with its wheel and declared dependencies."""
     session.install(FROM_WHEELS, package, "--group=test")
-    # Ten times as many damaged files and computations as when pytest runs by hand.
-    many = counts(DAMAGED_FILES=20000, DAMAGED_COMPUTATIONS=4320)
-    tests = f"packages/{package}/tests"
-    session.run("pytest", tests, *processes(session), *session.posargs, env=many)
+    folder = Path(session.create_tmp())
+    shutil.rmtree(folder)
+    build = "uv", "build", "--quiet", f"--package={package}", "--sdist", f"--out-dir={folder}"
+    session.run_install(*build, external=True)
+    (archive,) = folder.glob("*.tar.gz")
+    shutil.unpack_archive(archive, folder, filter="data")
+    sources = folder / archive.name.removesuffix(".tar.gz")
+    # The archive alone, without what the repository's configuration and conftest.py add.
+    alone = f"--config-file={sources / 'pyproject.toml'}", *STRICT
+    # Ten times as many damaged computations as when pytest runs by hand.
+    many = counts(DAMAGED_COMPUTATIONS=4320)
+    tests = str(sources / "tests")
+    session.run("pytest", tests, *alone, *processes(session), *session.posargs, env=many)
 
 
 @nox.session(requires=["wheels"], default=False)

@@ -200,7 +200,7 @@ def check_device(dry_run: bool) -> None:
     if not dry_run:
         package = "nnet3_runtime_cuda.cuda.platform"
         program = f"from {package}.devices import open_platform; open_platform('cuda')"
-    tests = str(Path(__file__).parents[1] / "tests")
+    tests = str(Path(__file__).parents[1] / "packages/nnet3-runtime-cuda/tests")
     path = f"import sys; sys.path.append({tests!r})"
     # A process of its own, whose path lacks this folder: its cuda.py hides NVIDIA's.
     command = [sys.executable, "-c", f"{path}; {program}"]

@@ -42,7 +42,7 @@ from nnet3_runtime_cuda.cuda.recorded.recorded_operations import Operation, Prod
 from nnet3_runtime_cuda.cuda.source.chain import key_of
 from nnet3_runtime_cuda.lowering import lower
 
-sys.path.append(str(Path(__file__).parents[1] / "tests"))
+sys.path.append(str(Path(__file__).parents[1] / "packages/nnet3-runtime-cuda/tests"))
 from emulated_device import DryRun
 
 FLOPS, BYTES = 67e12, 4.8e12

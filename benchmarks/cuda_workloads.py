@@ -263,7 +263,7 @@ def nnet3_workload(case: Case) -> Workload:
     from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 
     if case.dry_run:
-        sys.path.append(str(Path(__file__).parents[1] / "tests"))
+        sys.path.append(str(Path(__file__).parents[1] / "packages/nnet3-runtime-cuda/tests"))
         from emulated_device import HostPlatform
 
         device: Any = HostPlatform()

@@ -23,6 +23,7 @@ from typing import Any
 
 import attrs
 import numpy as np
+import package_tests  # noqa: F401  the helpers of the packages
 from network_generator import DIM, LAYERS, OFTEN, NetworkWriter
 from nnet3_compiler import compile_computation
 from nnet3_descriptors import Nnet, parse_config

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from functools import partial
 
 import attrs
+import package_tests  # noqa: F401  the helpers of the packages
 import threadpoolctl
 from emulated_device import HostPlatform
 from judged_cases import case_of_seed

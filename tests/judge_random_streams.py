@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from random import Random
 
 import numpy as np
+import package_tests  # noqa: F401  the helpers of the packages
 from nnet3_compiler import compile_computation, with_ivector_period
 from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_runtime_cuda import Model

@@ -21,6 +21,7 @@ from random import Random
 
 import attrs
 import numpy as np
+import package_tests  # noqa: F401  the helpers of the packages
 from judged_cases import WHOLE, case_of_seed, parameter_names
 from nnet3_compiler import compile_computation
 from nnet3_descriptors import InputNode, Nnet

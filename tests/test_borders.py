@@ -1,4 +1,4 @@
-"""The borders of packages: a package imports only names that other packages export."""
+"""The borders of packages: what they import from one another, in their code and their tests."""
 
 import ast
 import itertools
@@ -103,3 +103,27 @@ def test_sources_are_those_of_dependencies(source: Path) -> None:
 
     sources = described["tool"].get("uv", {}).get("sources", {})
     assert set(sources) == {name for name in names if name.startswith("nnet3-")}
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.parent.name)
+def test_tests_of_a_package_stand_alone(source: Path) -> None:
+    """They import helpers that lie beside them, and none of other tests: sdists lack those."""
+    own = source.parent / "tests"
+    helpers = {
+        folder: {path.stem for path in folder.iterdir() if path.suffix in ("", ".py")}
+        for folder in (ROOT / "tests", *ROOT.glob("packages/*/tests"))
+    }
+    foreign = set().union(*helpers.values()) - helpers[own]
+
+    imported = {}
+    for file in own.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Import(names=names):
+                    modules = [alias.name for alias in names]
+                case ast.ImportFrom(module=str(module)):
+                    modules = [module]
+                case _:
+                    continue
+            imported |= {module.partition(".")[0]: file.name for module in modules}
+    assert {name: file for name, file in imported.items() if name in foreign} == {}

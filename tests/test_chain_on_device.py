@@ -13,16 +13,6 @@ import numpy as np
 import pytest
 from chain_cases import denominator, end_to_end, supervision
 from emulated_device import compiler
-from emulated_device.stand_in_cupy import (
-    EMPTY,
-    FUNCTIONS,
-    METHODS,
-    HostWithArrays,
-    StandIn,
-    Traffic,
-    asarray,
-    install,
-)
 from nnet3_descriptors import parse_config, read_nnet, vectorize
 from nnet3_descriptors.files import read_matrix
 from nnet3_training import (
@@ -37,6 +27,16 @@ from nnet3_training import (
     read_chain_supervision,
 )
 from reference_cases import CHAIN_REFERENCE
+from stand_in_cupy import (
+    EMPTY,
+    FUNCTIONS,
+    METHODS,
+    HostWithArrays,
+    StandIn,
+    Traffic,
+    asarray,
+    install,
+)
 
 CASES = sorted((CHAIN_REFERENCE / "random").iterdir())
 DIGITS = CHAIN_REFERENCE / "digits"

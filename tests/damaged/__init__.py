@@ -1,1 +1,3 @@
 """Damages model files by their structure, and reads them."""
+
+import package_tests  # noqa: F401

@@ -1,7 +1,6 @@
 """Random networks of linear components, and random requests, for property tests.
 
-These networks can be evaluated directly, in double precision; `example_generator` has components of
-all kinds.
+These networks can be evaluated directly, in double precision.
 
 Nodes for descriptors have `DIM` columns; wider components are read through dim-range nodes.
 """
@@ -9,7 +8,6 @@ Nodes for descriptors have `DIM` columns; wider components are read through dim-
 from __future__ import annotations
 
 import numpy as np
-from example_generator import has_circle
 from hypothesis import reject
 from hypothesis import strategies as st
 from nnet3_descriptors import (
@@ -44,6 +42,7 @@ from nnet3_descriptors.descriptors import (
     Switch,
 )
 from nnet3_graph import (
+    ComputationGraph,
     ComputationRequest,
     IoSpecification,
     NotComputableError,
@@ -223,6 +222,25 @@ def requests(draw: st.DrawFn, nnet: Nnet, derivatives: bool) -> ComputationReque
         ],
         need_model_derivative=derivatives and draw(st.booleans()),
     )
+
+
+def has_circle(graph: ComputationGraph) -> bool:
+    """Whether some cindex depends on itself: removes cindexes that depend on none left.
+
+    Those of earlier segments depend on none of this one.
+    """
+    splits = graph.dependency_splits
+    is_own = graph.dependencies >= graph.first_cindex_id
+    dependencies = graph.dependencies[is_own] - graph.first_cindex_id
+    user = np.repeat(np.arange(len(splits) - 1), np.diff(splits))[is_own]
+    left = np.ones(len(splits) - 1, np.bool_)
+    while left.any():
+        blocked = np.zeros_like(left)
+        blocked[user[left[user] & left[dependencies]]] = True
+        if (blocked == left).all():
+            return True
+        left &= blocked
+    return False
 
 
 @st.composite

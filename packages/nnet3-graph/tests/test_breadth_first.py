@@ -3,7 +3,6 @@
 import itertools
 
 import pytest
-from example_generator import example_of_seed
 from graph_one_by_one import build_one_by_one
 from graph_strategies import (
     MARGIN,
@@ -85,13 +84,6 @@ def test_same_as_the_builder(example):
     assert not set(found.rows(NOT_COMPUTABLE)) & computable
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_networks_of_all_kinds(seed):
-    """The same for networks with convolutions, attention, pooling, LSTMs and clockwork."""
-    example = example_of_seed(seed)
-    check_against_builder(example.nnet, example.request)
-
-
 @random_networks
 @given(networks_and_two_requests())
 def test_second_segment(example):
@@ -104,28 +96,6 @@ def test_second_segment(example):
     found = check_against_builder(nnet, second, previous)
     read = {row for each in found.rows() for row in found.dependencies(*each)}
     event("reads the first" if read & set(named(nnet, previous)) else "stands alone")
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_three_segments_of_networks_of_all_kinds(seed):
-    """The same for the segments of an utterance, up to the first that cannot be computed."""
-    nnet = example_of_seed(seed).nnet
-    context = 12
-    previous = None
-    for begin, end in ((0, 6), (6, 12), (12, 18)):
-        first = begin - context if previous is None else begin + context
-        request = ComputationRequest(
-            inputs=[
-                IoSpecification.from_range(node.name, first, end + context)
-                for node in nnet.input_nodes
-            ],
-            outputs=[
-                IoSpecification.from_range(node.name, begin, end) for node in nnet.output_nodes
-            ],
-        )
-        if check_against_builder(nnet, request, previous).missing_outputs:
-            return
-        previous = build_computation_graph(nnet, request, previous)
 
 
 def check_against_builder(nnet, request, previous=None):

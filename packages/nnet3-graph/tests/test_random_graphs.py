@@ -4,7 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-from example_generator import example_of_seed
 from graph_one_by_one import Bounds, blamed_one_by_one, build_one_by_one, might_read
 from graph_strategies import MARGIN, STEP, networks_and_requests, networks_and_two_requests
 from hypothesis import assume, event, given, settings
@@ -79,19 +78,6 @@ def check_against_definition(nnet, request):
     event("computable")
     builder.prune()
     check_graph(nnet, builder.graph, expected)
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_networks_of_all_kinds(seed):
-    """The same for networks with convolutions, attention, pooling, LSTMs and clockwork."""
-    example = example_of_seed(seed)
-    nnet, request = example.nnet, example.request
-    margin, step = ((2 * t, 2 * x) for t, x in (MARGIN, STEP))  # these networks read further
-    expected = build_one_by_one(nnet, request, margin, step)
-    assert not expected.missing_outputs
-    assert not expected.is_endless
-
-    check_graph(nnet, build_computation_graph(nnet, request), expected)
 
 
 def check_graph(nnet, graph, expected):

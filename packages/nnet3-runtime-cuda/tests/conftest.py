@@ -1,4 +1,4 @@
-"""Makes the helpers beside the tests importable, and defines shared fixtures."""
+"""Makes the helpers beside the tests importable, and defines what they share."""
 
 import ctypes
 import shutil
@@ -7,9 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
+if settings.default.deadline:  # in a source archive, which lacks the repository's conftest.py
+    settings.register_profile("nnet3", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("nnet3")
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,6 @@ from pathlib import Path
 import attrs
 import numpy as np
 import pytest
-from emulated_device import HostPlatform, compiler
 from killed_training import train, train_with_kills
 from nnet3_descriptors import (
     Component,
@@ -16,7 +15,6 @@ from nnet3_descriptors import (
     Nnet,
     SerializationError,
     parse_config,
-    vectorize,
 )
 from nnet3_training import (
     ExampleInput,
@@ -27,8 +25,6 @@ from nnet3_training import (
     TrainingError,
     TrainingExample,
 )
-
-needs_compiler = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
 
 COMPONENTS = {
     "NoOpComponent dim=6": (6, 6),
@@ -207,25 +203,6 @@ def test_changed_rates(tmp_path: Path) -> None:
 
     assert resumed.nnet.component("a").learning_rate == pytest.approx(0.005)
     assert saved(resumed, tmp_path / "a") == saved(go_on(trainer, 12), tmp_path / "b")
-
-
-@needs_compiler
-@pytest.mark.parametrize(
-    "component", ["BatchNormComponent dim=6", "RectifiedLinearComponent dim=6"]
-)
-def test_resumed_run_on_a_device(component: str, tmp_path: Path) -> None:
-    """The same holds on a device; a run from a device can continue on the processor."""
-    nnet, path = network(component), tmp_path / "checkpoint"
-    trainer = go_on(Trainer(nnet, OPTIONS, HostPlatform()), 5)
-    saved(trainer, path)
-
-    resumed = go_on(Trainer.load(path, HostPlatform()), 15)
-    elsewhere = go_on(Trainer.load(path), 15)
-
-    assert saved(resumed, tmp_path / "a") == saved(go_on(trainer, 15), tmp_path / "b")
-    np.testing.assert_allclose(
-        vectorize(elsewhere.nnet), vectorize(trainer.nnet), rtol=1e-3, atol=1e-4
-    )
 
 
 @pytest.mark.any_versions

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import nnet3_training
 import numpy as np
 import pytest
 from nnet3_descriptors import read_nnet, vectorize
-from reference_cases import CHAIN_REFERENCE
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 
@@ -59,39 +57,6 @@ def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     written = nnet3_training.read_examples("egs.ark")
     assert [len(example.outputs[0].indexes) for example in written] in ([50, 30], [30, 50])
-
-
-def test_chain_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The README trains and evaluates a network with the files of a chain system."""
-    monkeypatch.chdir(tmp_path)
-    digits = CHAIN_REFERENCE / "digits"
-    for source, name in (
-        ("initial.raw", "0.raw"),
-        ("den.fst", "den.fst"),
-        ("cegs8.ark", "cegs.ark"),
-        ("cegs8.ark", "valid.cegs"),
-    ):
-        shutil.copy(digits / source, name)
-
-    names: dict[str, Any] = {}
-    exec(BLOCKS[2], names)  # noqa: S102  the package's own README
-
-    assert names["trainer"].objectives["output"].weight == 80
-    assert not np.array_equal(vectorize(names["trainer"].nnet), vectorize(names["nnet"]))
-
-
-def test_chain_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The README makes a denominator and a supervision from a tree, a model and an alignment."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("tree", "0.trans_mdl"):
-        shutil.copy(CHAIN_REFERENCE / "digits" / name, name)
-
-    names: dict[str, Any] = {}
-    exec(BLOCKS[3], names)  # noqa: S102  the package's own README
-
-    assert len(BLOCKS) == 4
-    assert nnet3_training.read_fst("den.fst").equals(names["den_fst"])
-    assert names["supervision"].frames_per_sequence == 44
 
 
 def test_public_names() -> None:

@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import scipy.sparse
-
 from emulated_device.host_platform import HostPlatform
 
 FUNCTIONS = (
