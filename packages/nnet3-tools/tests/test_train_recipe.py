@@ -265,6 +265,22 @@ def test_a_run_without_its_examples(folder: Path) -> None:
     assert again.returncode == 0, again.stderr
 
 
+@pytest.mark.any_versions
+def test_a_corrected_command(folder: Path) -> None:
+    """After a mistake that no iteration survived, the corrected command alone decides."""
+    wrong = ("--frames-per-example=500", "--num-epochs=7")
+    too_short = recipe(*DATA, *OPTIONS[:1], *wrong, "run")
+    assert too_short.returncode == 255
+    assert "too short for an example" in too_short.stderr
+
+    corrected = recipe(*DATA, *OPTIONS, "--num-epochs=1", "run")
+    assert corrected.returncode == 0, corrected.stderr
+    other = recipe(*DATA, *OPTIONS, "--num-epochs=1", "other")
+    assert other.returncode == 0, other.stderr
+    finals = [(folder / name / "final.raw").read_bytes() for name in ("run", "other")]
+    assert finals[0] == finals[1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -587,6 +587,44 @@ def test_folders_of_other_runs(done: TrainingRun, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_run_that_never_began(done: TrainingRun, tmp_path: Path) -> None:
+    """Until the first iteration begins, the folder takes other options and another network."""
+    wrong = attrs.evolve(OPTIONS, frames_per_example=(500,), seed=99)
+    other = parse_config(CONFIG, rng=np.random.default_rng(9))
+
+    def stop(event: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(RecipeError, match="too short for an example"):
+        train_recipe(tmp_path, other, utterances(), wrong)
+    assert not TrainingRun.read(tmp_path).has_begun
+    with pytest.raises(KeyboardInterrupt):  # with its examples made
+        train_recipe(tmp_path, other, utterances(), OPTIONS, on_event=stop)
+    with pytest.raises(RecipeError, match=r"are for another network, .* expected utterances to m"):
+        train_recipe(tmp_path, network(), None, OPTIONS)
+    assert TrainingRun.read(tmp_path).archives is not None
+
+    run = train_recipe(tmp_path, network(), utterances(), OPTIONS)
+
+    assert run.has_begun
+    assert final_bytes(run) == final_bytes(done)
+
+
+def test_a_run_that_has_begun(tmp_path: Path) -> None:
+    """From the first iteration on, a run owns its folder, even if no job has ended."""
+
+    class BreaksOff:
+        """Workers of which none does a job."""
+
+        def map(self, *_: object) -> Iterator[object]:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_recipe(tmp_path, network(), utterances(), OPTIONS, workers=BreaksOff())
+    with pytest.raises(RecipeError, match=r"the run there has seed = \d+, expected 99"):
+        train_recipe(tmp_path, network(), utterances(), attrs.evolve(OPTIONS, seed=99))
+
+
 def test_too_few_utterances(tmp_path: Path) -> None:
     """The error states the least number of utterances; with more, the same folder can be used."""
     options = attrs.evolve(OPTIONS, num_epochs=1)

@@ -86,12 +86,14 @@ def recipe_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _wanted(folder: Path, *, has_den_fst: bool, given: dict[str, Any]) -> RecipeOptions | None:
+def _wanted(
+    folder: Path, *, is_new: bool, has_den_fst: bool, given: dict[str, Any]
+) -> RecipeOptions | None:
     """The options on the command line; None to go on with the options of the folder."""
     from nnet3_training.recipes import RecipeOptions, TrainingRun
 
     chain = {name: given.pop(name) for name in CHAIN_NUMBERS if name in given}
-    if not (folder / "recipe.json").exists():
+    if is_new:
         if chain and not has_den_fst:
             name = next(iter(chain)).replace("_", "-")
             raise click.UsageError(f"--{name} is for chain models, which need --den-fst")
@@ -147,9 +149,10 @@ def command(
 
     A new run needs --nnet-config or --nnet, and data: --features with --alignments, --posteriors or
     --targets; for a chain model --features with --supervisions, and --den-fst; or --egs. To
-    continue, give the same again, or DIR alone once the examples are made. The result is
-    DIR/final.raw. It is the same to the last bit, whatever --jobs and --dask are, and however often
-    the run was interrupted.
+    continue, give the same again, or DIR alone once the examples are made. Until the first
+    iteration begins, what you give replaces what you gave before. The result is DIR/final.raw. It
+    is the same to the last bit, whatever --jobs and --dask are, and however often the run was
+    interrupted.
     """
     from nnet3_training.recipes import TrainingRun, train_recipe
 
@@ -159,20 +162,21 @@ def command(
     given = {name: value for name, value in options.items() if value is not None}
     if path.exists() and not path.is_dir():
         raise click.UsageError(f"expected a folder for the run, found the file '{folder}'")
-    is_new = not (path / "recipe.json").exists()
-    if is_new and not (nnet_config or nnet_in):
+    has_network, has_run = bool(nnet_config or nnet_in), (path / "recipe.json").exists()
+    if not (has_run or has_network):
         raise click.UsageError(f"'{folder}' holds no run: give --nnet-config or --nnet")
     if nnet_config and nnet_in:
         raise click.UsageError("expected --nnet-config or --nnet, got both")
-    if is_new and not data.is_given:
+    if not (has_run or data.is_given):
         raise click.UsageError("expected --features or --egs, which a new run needs")
-    if not is_new and not data.is_given and not (path / "archives").is_dir():
+    if has_run and not data.is_given and not (path / "archives").is_dir():
         raise click.UsageError(
             f"the run in '{folder}' has not made its examples: give --features or --egs again"
         )
-    wanted = _wanted(path, has_den_fst=den_fst is not None, given=given)
+    is_new = not has_run or (has_network and not TrainingRun.read(folder).has_begun)
+    wanted = _wanted(path, is_new=is_new, has_den_fst=den_fst is not None, given=given)
     used = wanted or TrainingRun.read(folder).options
-    nnet = _network(nnet_config, nnet_in, used.seed) if nnet_config or nnet_in else None
+    nnet = _network(nnet_config, nnet_in, used.seed) if has_network else None
     utterances = None
     if data.is_given:
         is_chain = used.chain is not None

@@ -73,8 +73,7 @@ def make_archives(
         FileError: a file of utterances cannot be read.
         OSError: the examples cannot be written.
     """
-    unfinished = folder.with_name(f"{folder.name}.incomplete")
-    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished = _unfinished(folder)
     unfinished.mkdir(parents=True)
     left, right = compute_context(nnet)
     step = options.frame_subsampling_factor
@@ -132,6 +131,18 @@ def make_archives(
     )
     write_record(record, unfinished / "archives.json")
     unfinished.rename(folder)
+
+
+def discard_archives(folder: Path) -> None:
+    """Removes archives, all at once."""
+    folder.rename(_unfinished(folder))
+
+
+def _unfinished(folder: Path) -> Path:
+    """The place of archives that are not complete, emptied."""
+    path = folder.with_name(f"{folder.name}.incomplete")
+    shutil.rmtree(path, ignore_errors=True)
+    return path
 
 
 def _frames(example: TrainingExample) -> int:

@@ -5,7 +5,8 @@ den.fst                    of a 'chain' model, the denominator
 archives/                  examples: train.NUMBER.ark, diagnostic.train.ark, ...
 models/NUMBER.raw          networks; 0 is the one to begin with. Old ones are removed
 jobs/NUMBER.JOB.raw        networks of the jobs of an iteration that is not done yet
-iterations/NUMBER.json     the record of an iteration: it is done when this file exists
+iterations/NUMBER.json     the record of an iteration: it is done when this file exists. The folder
+                           exists from the begin of the first iteration on
 diagnostics/NUMBER.json    the objectives of network NUMBER
 final.raw, final.json      the result: the run is done when final.json exists
 """
@@ -30,7 +31,7 @@ from nnet3_training.chain.fsts.fst import Fst
 from nnet3_training.chain.training import ChainTraining
 from nnet3_training.errors import RecipeError
 from nnet3_training.recipes.averaging import diverged_jobs
-from nnet3_training.recipes.example_archives import make_archives
+from nnet3_training.recipes.example_archives import discard_archives, make_archives
 from nnet3_training.recipes.iterations import Iteration, RecipeOptions, first_combined, schedule
 from nnet3_training.recipes.objectives import (
     ChainRunObjective,
@@ -126,6 +127,14 @@ class TrainingRun:
         )
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the first iteration has begun.
+
+        Until then `train_recipe` takes another network, other options and another denominator.
+        """
+        return _has_begun(self.folder)
+
+    @property
     def schedule(self) -> tuple[Iteration, ...]:
         """All iterations, done or not; none before the archives are made."""
         return () if self.archives is None else schedule(self.options, len(self.archives.frames))
@@ -177,7 +186,8 @@ def train_recipe(
 
     The result is the same network, to the last bit, whichever workers run the jobs and however
     often the run is interrupted. (CUDA devices and processors round differently.) The function does
-    not change a run that has ended.
+    not change a run that has ended. Until the first iteration begins, what you give replaces what
+    the folder holds: after a mistake, give the right options, and the utterances again.
 
     Args:
         folder: The folder that keeps the run.
@@ -193,9 +203,9 @@ def train_recipe(
         on_event: The function calls it with each event.
 
     Raises:
-        RecipeError: the folder holds a run of another network or denominator, or with other
-            options. Or it holds no run, and the network, the denominator or the utterances are
-            missing. Or a pattern of the schedule of dropout matches no component.
+        RecipeError: the folder holds a run that has begun with another network, denominator or
+            other options. Or it holds no run, and the network, the denominator or the utterances
+            are missing. Or a pattern of the schedule of dropout matches no component.
         ExampleError: the network lacks the outputs of a 'chain' model, or the denominator does not
             fit it.
         DeviceError: there is no such device.
@@ -208,7 +218,7 @@ def train_recipe(
     workers = workers or InProcess()
     if not devices:
         raise RecipeError("expected a device at least, found none")
-    _begin(path, nnet, options, den_fst)
+    _begin(path, nnet, options, den_fst, has_data=utterances is not None)
     path = path.absolute()  # workers may be in other folders
     run = TrainingRun.read(path)
     if run.final is not None:
@@ -221,6 +231,8 @@ def train_recipe(
         run = TrainingRun.read(path)
     assert run.archives is not None
     say(run.archives)
+    for name in ("models", "jobs", "diagnostics", "iterations"):  # the last one shows that it began
+        (path / name).mkdir(exist_ok=True)
     for iteration in run.schedule[len(run.iterations) :]:
         _iterate(run, iteration, workers, devices, say)
     final = _finish(TrainingRun.read(path), workers, devices)
@@ -233,40 +245,78 @@ def _begin(
     nnet: Nnet | None,
     options: RecipeOptions | None,
     den_fst: Fst | str | os.PathLike[str] | None,
+    *,
+    has_data: bool,
 ) -> None:
-    """Makes the folder, or checks that it holds the same run."""
-    record, network = folder / "recipe.json", folder / "models" / "0.raw"
+    """Describes the run in the folder, or checks that the folder's run is the same."""
+    record, network, denominator = (
+        folder / "recipe.json",
+        folder / "models" / "0.raw",
+        folder / _DEN_FST,
+    )
     given = read_fst(den_fst) if isinstance(den_fst, str | os.PathLike) else den_fst
-    if not record.exists():
-        if nnet is None:
-            raise RecipeError(
-                f"{folder}: expected a run to continue or a network to train, found neither"
-            )
-        options = options or RecipeOptions()
-        _check_new(nnet, options, given)
-        for name in ("models", "jobs", "iterations", "diagnostics"):
-            (folder / name).mkdir(parents=True, exist_ok=True)
-        write_nnet(nnet, network)
-        if given is not None:
-            write_fst(given, folder / _DEN_FST)
-        write_record(RunRecord(options=options), record)
+    known = read_run_record(record).options if record.exists() else None
+    if known is not None and _has_begun(folder):
+        _check_same(folder, known, nnet, options, given)
         return
-    found = read_run_record(record).options
-    if options is not None and options != found:
-        if (found.chain is None) != (options.chain is None):
-            what = "no chain model" if found.chain is None else "a chain model"
+    if known is not None:  # what is not given stays
+        nnet, options = read_nnet(network) if nnet is None else nnet, options or known
+        if given is None and options.chain is not None and denominator.exists():
+            given = read_fst(denominator)
+    if nnet is None:
+        raise RecipeError(
+            f"{folder}: expected a run to continue or a network to train, found neither"
+        )
+    options = options or RecipeOptions()
+    _check_new(nnet, options, given)
+    archives = folder / "archives"
+    is_same = (
+        known == options
+        and nnet == read_nnet(network)
+        and (given is None or denominator.read_bytes() == vector_bytes(given))
+    )
+    if archives.exists() and not is_same:
+        if known is not None and not has_data:
+            raise RecipeError(
+                f"{folder}: the examples there are for another network, other options or another "
+                "denominator: expected utterances to make them anew"
+            )
+        discard_archives(archives)
+    network.parent.mkdir(parents=True, exist_ok=True)
+    write_nnet(nnet, network)
+    if given is not None:
+        write_fst(given, denominator)
+    write_record(RunRecord(options=options), record)
+
+
+def _has_begun(folder: Path) -> bool:
+    """Whether the first iteration of the run in a folder has begun."""
+    return (folder / "iterations").exists()
+
+
+def _check_same(
+    folder: Path,
+    known: RecipeOptions,
+    nnet: Nnet | None,
+    options: RecipeOptions | None,
+    den_fst: Fst | None,
+) -> None:
+    """Raises an error if the folder's run, with the options `known`, is not the same."""
+    if options is not None and options != known:
+        if (known.chain is None) != (options.chain is None):
+            what = "no chain model" if known.chain is None else "a chain model"
             raise RecipeError(f"{folder}: the run there is of {what}; give another folder")
-        theirs, ours = found.values, options.values
+        theirs, ours = known.values, options.values
         name = next(name for name in theirs if theirs[name] != ours[name])
         raise RecipeError(
             f"{folder}: the run there has {name} = {theirs[name]}, expected {ours[name]}; give "
             "another folder, or the same options"
         )
-    if nnet is not None and nnet != read_nnet(network):
+    if nnet is not None and nnet != read_nnet(folder / "models" / "0.raw"):
         raise RecipeError(f"{folder}: the run there is of another network")
-    if given is not None and found.chain is None:
+    if den_fst is not None and known.chain is None:
         raise RecipeError(f"{folder}: the run there is of no chain model, and has no denominator")
-    if given is not None and (folder / _DEN_FST).read_bytes() != vector_bytes(given):
+    if den_fst is not None and (folder / _DEN_FST).read_bytes() != vector_bytes(den_fst):
         raise RecipeError(f"{folder}: the run there has another denominator")
 
 
