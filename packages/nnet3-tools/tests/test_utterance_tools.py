@@ -639,8 +639,9 @@ def test_the_bar_ends_at_its_total(
         ["--minibatch-size=3", "--partial-minibatch-factor=0", "--num-threads=2"],
         ["--edge-minibatch-size=2", "--extra-left-context-initial=0", "--extra-left-context=3"],
         ["--ensure-exact-final-context=false", "--memory=1"],
+        ["--ensure-exact-final-context=false"],
     ],
-    ids=["as it is", "full minibatches", "edges", "little memory"],
+    ids=["as it is", "full minibatches", "edges", "little memory", "full chunks"],
 )
 def test_compute_batch(folder: Path, options: list[str]) -> None:
     """The outputs are those of nnet3-compute, for any minibatches."""

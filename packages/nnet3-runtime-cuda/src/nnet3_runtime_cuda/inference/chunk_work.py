@@ -25,6 +25,7 @@ from nnet3_runtime_cuda.inference.chunks import (
     ChunkOptions,
     check_memory,
     chunks,
+    full_chunks,
     online_ivector_row,
 )
 from nnet3_runtime_cuda.inference.computer_pool import ComputerPool
@@ -114,12 +115,13 @@ class _Utterance:
         """The row of the i-vectors that a chunk reads."""
         if self.ivectors is None or not self.period:
             return 0
-        return online_ivector_row(chunk, self.period, len(self.ivectors))
+        return online_ivector_row(chunk, self.period, len(self.frames), len(self.ivectors))
 
     def _put(self, chunk: Chunk, rows: FloatArray) -> None:
         """Takes the outputs of a chunk, perhaps followed by rows in vain."""
-        first = chunk.first_output // self.step
-        self.result[first : first + chunk.num_outputs] = rows[: chunk.num_outputs]
+        first, unused = chunk.first_output // self.step, chunk.num_unused
+        taken = self.result[first + unused : first + chunk.num_outputs]
+        taken[:] = rows[unused : unused + len(taken)]
 
     # ---- chunks beside those of other utterances ----
 
@@ -130,7 +132,7 @@ class _Utterance:
             if joined is not None:
                 yield self._run(joined, joined, len(group))
             else:
-                yield from (self._run(chunk, self._larger(chunk, batch)) for chunk in group)
+                yield from (self._run(chunk, self._larger(chunk)) for chunk in group)
 
     def _joined(self, group: list[Chunk], batch: BatchOptions) -> Chunk | None:
         """A group as one chunk, if it is full, fits in a minibatch and has the same outputs."""
@@ -142,12 +144,12 @@ class _Utterance:
         return self.network.larger_chunks.joined(group, self.step)
 
     def _belong_together(self, chunk: Chunk, following: Chunk) -> bool:
-        """Whether neighbours have the same shape, and read the same i-vector."""
+        """Whether neighbours follow each other, have the same shape, and read the same i-vector."""
         shapes = (
             (each.num_inputs, each.num_outputs, each.first_input - each.first_output)
             for each in (chunk, following)
         )
-        return len(set(shapes)) == 1 and (
+        return (not following.num_unused and len(set(shapes)) == 1) and (
             not self.period or self._ivector_row(chunk) == self._ivector_row(following)
         )
 
@@ -162,12 +164,11 @@ class _Utterance:
             num_chunks=num_chunks,
         )
 
-    def _larger(self, chunk: Chunk, batch: BatchOptions) -> Chunk:
+    def _larger(self, chunk: Chunk) -> Chunk:
         """The chunk whose program computes a chunk beside others."""
         most = self.options.frames_per_chunk // self.step
-        exact = batch.ensure_exact_final_context or len(self.parts) > 1
-        wanted = rounded_up(chunk.num_outputs, most) if exact else most
-        return self.network.larger_chunks.larger(chunk, self.step, wanted, exact=exact)
+        wanted = rounded_up(chunk.num_outputs, most)
+        return self.network.larger_chunks.larger(chunk, self.step, wanted)
 
     # ---- the end ----
 
@@ -221,13 +222,15 @@ def chunk_work(
         frames = np.array(frames)
         ivectors = None if ivectors is None else np.array(ivectors)
     num_rows = -(-len(frames) // options.frame_subsampling_factor)
+    is_exact = batch_options is None or batch_options.ensure_exact_final_context
+    cut = chunks if is_exact else full_chunks
     utterance = _Utterance(
         network=network,
         options=options,
         frames=frames,
         ivectors=ivectors,
         period=period,
-        parts=list(chunks(len(frames), options, network.left_context, network.right_context)),
+        parts=list(cut(len(frames), options, network.left_context, network.right_context)),
         result=np.empty((num_rows, network.output_dim), dtype=np.float32),
     )
     check_memory(max(part.num_inputs for part in utterance.parts), network.input_dim)

@@ -1,4 +1,4 @@
-"""Cuts an utterance into chunks for a network, as Kaldi's nnet3-compute does."""
+"""Cuts an utterance into chunks for a network, as Kaldi's nnet3-compute and -compute-batch do."""
 
 from __future__ import annotations
 
@@ -128,6 +128,15 @@ class ChunkOptions:
         ):
             check_frames(name, getattr(self, name), least)
 
+    def extra_context(self, *, is_first: bool, is_last: bool) -> tuple[int, int]:
+        """The frames before and after a chunk, beyond those that the network needs."""
+        left, right = self.extra_left_context, self.extra_right_context
+        if is_first and self.extra_left_context_initial >= 0:
+            left = self.extra_left_context_initial
+        if is_last and self.extra_right_context_final >= 0:
+            right = self.extra_right_context_final
+        return left, right
+
     def has_own_context(self, *, is_first: bool, is_last: bool) -> bool:
         """Whether a chunk has its own context, because it is the first or last one."""
         initial, final = self.extra_left_context_initial, self.extra_right_context_final
@@ -157,6 +166,8 @@ class Chunk:
         num_outputs: Number of output rows; each belongs to an input frame, frame_subsampling_factor
             apart.
         last_output: The input frame that the last output row belongs to.
+        num_unused: Output rows at its beginning that the chunk before computes.
+        ivector_frame: The frame whose online i-vector it takes; None for the middle of its outputs.
     """
 
     first_input: int
@@ -164,6 +175,8 @@ class Chunk:
     first_output: int
     num_outputs: int
     last_output: int
+    num_unused: int = 0
+    ivector_frame: int | None = None
 
     def input_rows(self, num_frames: int) -> slice | npt.NDArray[np.int64]:
         """The rows of the utterance that are the input; edge rows repeat beyond its ends."""
@@ -190,11 +203,9 @@ def chunks(
     for first_row in range(0, num_rows, rows_per_chunk):
         count = min(rows_per_chunk, num_rows - first_row)
         first, last = first_row * step, (first_row + count - 1) * step
-        left, right = options.extra_left_context, options.extra_right_context
-        if first_row == 0 and options.extra_left_context_initial >= 0:
-            left = options.extra_left_context_initial
-        if first_row + count == num_rows and options.extra_right_context_final >= 0:
-            right = options.extra_right_context_final
+        left, right = options.extra_context(
+            is_first=first_row == 0, is_last=first_row + count == num_rows
+        )
         first_input = first - left_context - left
         yield Chunk(
             first_input=first_input,
@@ -205,17 +216,55 @@ def chunks(
         )
 
 
-def online_ivector_row(chunk: Chunk, period: int, num_rows: int) -> int:
-    """The row of the online i-vectors for a chunk: that of the middle of its output.
+def full_chunks(
+    num_frames: int, options: ChunkOptions, left_context: int, right_context: int
+) -> Iterator[Chunk]:
+    """The chunks of an utterance as Kaldi's nnet3-compute-batch has them: all of one length.
+
+    The last one begins so much earlier, and computes outputs of the one before again. The only
+    chunk of a short utterance reaches beyond its end. See `chunks` for the arguments.
+    """
+    step = options.frame_subsampling_factor
+    num_rows = -(-num_frames // step)
+    count = options.frames_per_chunk // step
+    for wanted_row in range(0, num_rows, count):
+        first_row = max(0, min(wanted_row, num_rows - count))
+        first = first_row * step
+        left, right = options.extra_context(
+            is_first=first_row == 0, is_last=first_row + count >= num_rows
+        )
+        first_input = first - left_context - left
+        yield Chunk(
+            first_input=first_input,
+            num_inputs=first + count * step + right_context + right - first_input,
+            first_output=first,
+            num_outputs=count,
+            last_output=first + (count - 1) * step,
+            num_unused=wanted_row - first_row,
+            ivector_frame=first + count // 2 * step,
+        )
+
+
+def online_ivector_row(chunk: Chunk, period: int, num_frames: int, num_rows: int) -> int:
+    """The row of the online i-vectors for a chunk.
+
+    Args:
+        chunk: The chunk.
+        period: Frames between two rows.
+        num_frames: Frames of the utterance.
+        num_rows: The number of rows.
 
     Raises:
         RunError: the i-vectors end long before the chunk.
     """
-    frame = chunk.first_output + (chunk.last_output - chunk.first_output) // 2
+    frame = chunk.ivector_frame
+    if frame is None:
+        frame = chunk.first_output + (chunk.last_output - chunk.first_output) // 2
     row = frame // period
     if row < num_rows:
         return row
-    if (row - (num_rows - 1)) * period > MAX_ONLINE_MARGIN:
+    frame = min(frame, num_frames - 1)
+    if (frame // period - (num_rows - 1)) * period > MAX_ONLINE_MARGIN:
         raise RunError(
             f"there is no online i-vector for frame {frame}: {num_rows} of them, {period} frames "
             f"apart, reach to frame {num_rows * period} (is the online i-vector period right?)"

@@ -52,8 +52,9 @@ OPTIONS = (
         "--ensure-exact-final-context",
         default=True,
         show_default=True,
-        help="If false, as in Kaldi by default, the last frame of an utterance shorter than a "
-        "chunk is repeated up to the length of a chunk, even if that changes outputs.",
+        help="If false, as in Kaldi by default, all chunks have the same length: the last one "
+        "begins earlier, and the last frame of a short utterance is repeated. That changes outputs "
+        "of recurrent networks, and those with online i-vectors.",
     ),
     MEMORY,
 )
@@ -78,8 +79,9 @@ def command(
 ) -> int:
     """Run a trained nnet3 network over features, many chunks at a time.
 
-    The outputs are those of nnet3-compute. (In recurrent networks, Kaldi's tool gives last chunks
-    more context to the left than its nnet3-compute does; this one does not.)
+    The outputs are those of nnet3-compute; with --ensure-exact-final-context=false they are those
+    of Kaldi's nnet3-compute-batch, where the last chunk of an utterance has more context to the
+    left, and the online i-vector of another frame.
     """
     return compute_chunks(
         run,

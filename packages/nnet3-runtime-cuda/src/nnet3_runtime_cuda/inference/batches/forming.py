@@ -39,8 +39,10 @@ class BatchOptions:
         partial_minibatch_factor: Chunks that cannot fill a minibatch are computed in minibatches of
             minibatch_size times this factor to the power of 0, 1, 2, ... With 0 they are computed
             in a full minibatch, padded with unused sequences.
-        ensure_exact_final_context: Whether utterances shorter than a chunk are computed at their
-            own length if padding changes outputs (in networks that look far ahead).
+        ensure_exact_final_context: Whether outputs are those of each utterance alone. If not, the
+            chunks are those of Kaldi's nnet3-compute-batch, all of one length: the last one begins
+            earlier, and a short utterance is padded. That changes outputs of recurrent networks and
+            of networks that look far ahead, and the online i-vectors of these chunks.
         memory: Mebibytes. A quarter is for the features and outputs of waiting utterances, the rest
             for computers: an eighth of the whole for the minibatch of each thread, the remainder
             for idle computers, which wait for another minibatch of their shape. A chunk or
