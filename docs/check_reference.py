@@ -18,8 +18,6 @@ import types
 from collections.abc import Iterator
 from pathlib import Path
 
-from sphinx.util.inventory import InventoryFile
-
 ROOT = Path(__file__).parents[1]
 PACKAGES = sorted(path.name for path in ROOT.glob("packages/*/src/nnet3_*") if path.is_dir())
 IMPORT = re.compile(r"^\s*(?:>>> )?from (nnet3_\w+(?:\.\w+)*) import", re.MULTILINE)
@@ -62,6 +60,8 @@ def undescribed(names: set[str]) -> Iterator[str]:
 
 def main() -> None:
     """Print what is missing, and end with status 1 if anything is."""
+    from sphinx.util.inventory import InventoryFile
+
     inventory = InventoryFile.loads(Path(sys.argv[1], "objects.inv").read_bytes(), uri="")
     names = {name for kind, entries in inventory.data.items() if "py:" in kind for name in entries}
     missing = sorted(set(undescribed(names)))

@@ -1,10 +1,18 @@
 """The public names of the design exist, so that users' imports keep working."""
 
+import ast
+import functools
 import importlib
 import inspect
 import operator
+import pkgutil
+import runpy
+import typing
+from collections.abc import Iterator
+from types import ModuleType
 
 import pytest
+from reference_cases import ROOT
 
 PUBLIC_NAMES = {
     "nnet3_descriptors": """
@@ -141,3 +149,96 @@ def test_public_names_are_described(module: str) -> None:
         if (inspect.isclass(value := getattr(package, name)) or inspect.isfunction(value))
         and not inspect.getdoc(value)
     ] == []
+
+
+@functools.cache
+def tree_of(module: ModuleType) -> ast.Module:
+    """The source of a module, parsed."""
+    return ast.parse(inspect.getsource(module))
+
+
+@functools.cache
+def named(name: str, module: ModuleType) -> object:
+    """What a name means in a module, whose imports for type checkers count."""
+    if hasattr(module, name):
+        return getattr(module, name)
+    for node in ast.walk(tree_of(module)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                if name == (alias.asname or alias.name):
+                    return getattr(importlib.import_module(node.module), alias.name)
+    return None
+
+
+def classes_in(annotation: object) -> Iterator[type]:
+    """The classes of this project that a type is made of."""
+    for part in (annotation, *typing.get_args(annotation)):
+        if inspect.isclass(part) and not typing.get_args(part):
+            if part.__module__.startswith("nnet3_"):
+                yield part
+        elif part is not annotation:
+            yield from classes_in(part)
+
+
+def annotations_of(value: object) -> Iterator[tuple[str, ast.expr | None, ModuleType]]:
+    """The annotations of a function, or of the public fields and methods of a class."""
+    for part in value.__mro__ if inspect.isclass(value) else (inspect.unwrap(value),):
+        if not part.__module__.startswith("nnet3_"):
+            continue
+        module = importlib.import_module(part.__module__)
+        body = tree_of(module).body
+        pending = [each for each in body if getattr(each, "name", "") == part.__name__]
+        while pending:
+            match pending.pop():
+                case ast.ClassDef(body=body):
+                    pending += body
+                case ast.FunctionDef(name=name, args=args, returns=returns):
+                    if not name.startswith("_"):
+                        every = [*args.posonlyargs, *args.args, *args.kwonlyargs]
+                        for each in (returns, *(argument.annotation for argument in every)):
+                            yield name, each, module
+                case ast.AnnAssign(target=ast.Name(id=name), annotation=annotation):
+                    if not name.startswith("_"):
+                        yield name, annotation, module
+
+
+def types_of(value: object) -> Iterator[tuple[str, type]]:
+    """The classes that the annotations of a public name are made of, and where they stand."""
+    for member, annotation, module in annotations_of(value):
+        pending = [annotation] if annotation is not None else []
+        for node in (inner for each in pending for inner in ast.walk(each)):
+            match node:
+                case ast.Constant(value=str(text)):
+                    pending.append(ast.parse(text, mode="eval"))
+                case ast.Attribute(value=ast.Name(id=name), attr=attribute):
+                    found = getattr(named(name, module), attribute, None)
+                    yield from ((member, each) for each in classes_in(found))
+                case ast.Name(id=name):
+                    yield from ((member, each) for each in classes_in(named(name, module)))
+
+
+def test_public_names_use_exported_types() -> None:
+    """A type that a public field, argument or result names is in the __all__ of a package."""
+    packages = [importlib.import_module(name) for name in (*PUBLIC_NAMES, "nnet3_tools")]
+    found = [
+        importlib.import_module(each.name)
+        for package in packages
+        for each in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+        if each.ispkg
+    ]
+    exported = {
+        id(getattr(module, name))
+        for module in (*packages, *found)
+        for name in getattr(module, "__all__", ())
+    }
+    missing = {
+        f"{exporter}.{name}.{member}: {each.__module__}.{each.__qualname__}"
+        for exporter in runpy.run_path(str(ROOT / "docs" / "check_reference.py"))["exporters"]()
+        for name in importlib.import_module(exporter).__all__
+        if inspect.isclass(value := getattr(importlib.import_module(exporter), name))
+        or inspect.isroutine(value)
+        for member, each in types_of(value)
+        if id(each) not in exported
+    }
+
+    assert sorted(missing) == []

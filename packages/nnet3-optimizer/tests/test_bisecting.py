@@ -16,6 +16,7 @@ from nnet3_optimizer import (
     find_faulty_option,
     verify_equivalent,
 )
+from nnet3_optimizer.bisecting import fault_among
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.pipeline import PIPELINE, Pass
 
@@ -103,7 +104,7 @@ def test_names_option_and_pass(name: str, option: str, fault: Callable[[Draft], 
     if name == "convert_addition":  # otherwise the only sum is gone before the fault
         passes = tuple(each for each in passes if each.name != "order_additions")
 
-    found = find_faulty_option(NNET, COMPILED, is_equivalent, passes=passes)
+    found = fault_among(passes, NNET, COMPILED, is_equivalent)
 
     assert found is not None
     assert (found.options, found.pass_name) == ((option,), name)
@@ -119,7 +120,7 @@ def test_options_that_are_wrong_only_together() -> None:
     faulty = next(each for each in passes if each.name == "merge_variables")
     wanted = attrs.evolve(faulty, condition=lambda o: o.remove_assignments and o.allow_left_merge)
 
-    found = find_faulty_option(NNET, COMPILED, is_equivalent, options, passes=[wanted])
+    found = fault_among([wanted], NNET, COMPILED, is_equivalent, options)
 
     assert found is not None
     assert found.options == ("remove_assignments", "allow_left_merge")
@@ -130,7 +131,7 @@ def test_a_pass_that_raises() -> None:
     """An error that a pass raises is reported."""
     passes = planted("extend_matrices", crashes)
 
-    found = find_faulty_option(NNET, COMPILED, is_equivalent, passes=passes)
+    found = fault_among(passes, NNET, COMPILED, is_equivalent)
 
     assert found is not None
     assert (found.options, found.pass_name) == (("extend_matrices",), "extend_matrices")
@@ -140,9 +141,7 @@ def test_a_pass_that_raises() -> None:
 
 def test_a_pass_that_no_option_turns_off() -> None:
     """A fault in a pass that always runs belongs to no option."""
-    found = find_faulty_option(
-        NNET, COMPILED, is_equivalent, passes=planted("renumber", scales_sums)
-    )
+    found = fault_among(planted("renumber", scales_sums), NNET, COMPILED, is_equivalent)
 
     assert found is not None
     assert (found.options, found.pass_name) == ((), "renumber")

@@ -58,8 +58,6 @@ def find_faulty_option(
     computation: NnetComputation,
     is_correct: Callable[[NnetComputation], bool],
     options: OptimizeOptions | None = None,
-    *,
-    passes: Sequence[Pass] = PIPELINE,
 ) -> FaultyOption | None:
     """Finds the option and the pass that make the result of the optimizer wrong.
 
@@ -74,7 +72,6 @@ def find_faulty_option(
             its results with the results of `computation`, or check and prove it. An exception
             counts as a wrong computation.
         options: The options with which the result is wrong.
-        passes: The passes in their order.
 
     Returns:
         The option and pass at fault, or None if the result is correct.
@@ -82,6 +79,17 @@ def find_faulty_option(
     Raises:
         ComputationError: The computation is of another network.
     """
+    return fault_among(PIPELINE, nnet, computation, is_correct, options)
+
+
+def fault_among(
+    passes: Sequence[Pass],
+    nnet: Nnet,
+    computation: NnetComputation,
+    is_correct: Callable[[NnetComputation], bool],
+    options: OptimizeOptions | None = None,
+) -> FaultyOption | None:
+    """Finds the option and the pass at fault among some passes; see `find_faulty_option`."""
     computation.check_network(nnet)
     trial = _Trial(nnet, computation, is_correct)
     options = options or OptimizeOptions()

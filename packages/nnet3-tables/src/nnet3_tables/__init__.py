@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     from nnet3_tables.script import files_of
     from nnet3_tables.sources import archive_size
     from nnet3_tables.specifier import Specifier
-    from nnet3_tables.writing import MatrixWriter, TableWriter, VectorWriter, write_table
+    from nnet3_tables.writing import (
+        MatrixWriter,
+        MixedTableWriter,
+        TableWriter,
+        VectorWriter,
+        write_table,
+    )
 
 __version__ = "0.1.0"
 
@@ -29,6 +35,7 @@ __all__ = [
     "FloatArray",
     "MatrixLookup",
     "MatrixWriter",
+    "MixedTableWriter",
     "ObjectEntry",
     "ObjectWriter",
     "Specifier",
@@ -76,6 +83,7 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
             "nnet3_tables.specifier": ("Specifier",),
             "nnet3_tables.writing": (
                 "MatrixWriter",
+                "MixedTableWriter",
                 "TableWriter",
                 "VectorWriter",
                 "write_table",

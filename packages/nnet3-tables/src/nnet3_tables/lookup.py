@@ -95,7 +95,7 @@ class _Archive:
 class _Lookup:
     """Values of a table by key; use as a context manager, so that a command is waited for."""
 
-    kind: ClassVar[Kind]
+    _kind: ClassVar[Kind]
 
     def __init__(self, rspecifier: str) -> None:
         self._specifier = Specifier.to_read(rspecifier)
@@ -106,9 +106,9 @@ class _Lookup:
             for entry in read_script(self._specifier):
                 if entry.key in self._script:
                     raise TableError(f"{entry.place}: the key '{entry.key}' comes twice")
-                self._script[entry.key] = partial(entry.read, self.kind)
+                self._script[entry.key] = partial(entry.read, self._kind)
         else:
-            self._archive = _Archive(self._specifier, self.kind)
+            self._archive = _Archive(self._specifier, self._kind)
 
     def __repr__(self) -> str:
         """The kind of lookup, and the table."""
@@ -144,10 +144,10 @@ class _Lookup:
 class MatrixLookup(_Lookup):
     """Matrices of a table by key."""
 
-    kind = MATRIX
+    _kind = MATRIX
 
 
 class VectorLookup(_Lookup):
     """Vectors of a table by key."""
 
-    kind = VECTOR
+    _kind = VECTOR

@@ -5,7 +5,7 @@ from nnet3_descriptors.files import compressed
 from nnet3_descriptors.files.arrays import read_matrix, read_vector
 from nnet3_descriptors.files.atomic_write import write_atomically
 from nnet3_descriptors.files.binary_reader import BinaryReader
-from nnet3_descriptors.files.compressed import CompressedMatrix
+from nnet3_descriptors.files.compressed import CompressedMatrix, Header
 from nnet3_descriptors.files.entries import Entry, key_fault, read_entries
 from nnet3_descriptors.files.opening import mapped, open_file, read_file
 from nnet3_descriptors.files.reader import Reader
@@ -19,6 +19,7 @@ __all__ = [
     "BinaryWriter",
     "CompressedMatrix",
     "Entry",
+    "Header",
     "PathOrFile",
     "Reader",
     "TextReader",

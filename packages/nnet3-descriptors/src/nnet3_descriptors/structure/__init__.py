@@ -1,5 +1,6 @@
 """The structure of a network, which decides its programs: as arrays, and as a fingerprint."""
 
+from nnet3_descriptors.network_structure import NetworkStructure
 from nnet3_descriptors.structure.component_arrays import (
     component_dims,
     component_properties,
@@ -11,6 +12,7 @@ __all__ = [
     "DIGEST_BYTES",
     "Digests",
     "NetworkFingerprint",
+    "NetworkStructure",
     "component_dims",
     "component_properties",
     "updated_components",

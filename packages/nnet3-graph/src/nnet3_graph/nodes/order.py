@@ -20,12 +20,12 @@ def node_groups(nnet: Nnet) -> tuple[tuple[int, ...], ...]:
         The nodes, each once, in groups. What a node reads stands before it, except for the edges
         inside a group that close a cycle.
     """
-    groups = strongly_connected_components(_users(nnet))
+    groups = strongly_connected_components(node_users(nnet))
     return tuple(group[::-1] for group in reversed(groups))
 
 
-def _users(nnet: Nnet) -> list[list[int]]:
-    """Returns for each node the nodes that use it directly, ascending."""
+def node_users(nnet: Nnet) -> list[list[int]]:
+    """Returns for each node the nodes that read it directly, ascending: the graph of nodes."""
     position = nnet.node_indexes
     users: list[list[int]] = [[] for _ in nnet.nodes]
     for number, node in enumerate(nnet.nodes):

@@ -13,15 +13,32 @@ if TYPE_CHECKING:
         machine_for,
     )
     from nnet3_runtime_cuda.device.number_of_threads import MOST_THREADS
+    from nnet3_runtime_cuda.device.random_state import (
+        GeneratorState,
+        RandomState,
+    )
     from nnet3_runtime_cuda.device.signals import PostponedSignals
-    from nnet3_runtime_cuda.device.training_state import Savepoint, TrainingState
+    from nnet3_runtime_cuda.device.training_state import (
+        KernelState,
+        Savepoint,
+        TrainingState,
+    )
+    from nnet3_runtime_cuda.machine import (
+        Machine,
+        Threads,
+    )
 
 __all__ = [
     "MOST_THREADS",
     "STEP_BLOCK",
     "DeviceNnet",
+    "GeneratorState",
+    "KernelState",
+    "Machine",
     "PostponedSignals",
+    "RandomState",
     "Savepoint",
+    "Threads",
     "TrainingState",
     "check_cuda_libraries",
     "learning_rates",
@@ -32,6 +49,14 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
     __getattr__, __dir__ = on_first_use(
         __name__,
         {
+            "nnet3_runtime_cuda.machine": (
+                "Machine",
+                "Threads",
+            ),
+            "nnet3_runtime_cuda.device.random_state": (
+                "GeneratorState",
+                "RandomState",
+            ),
             "nnet3_runtime_cuda.cuda.platform.devices": ("check_cuda_libraries",),
             "nnet3_runtime_cuda.device.device_nnet": (
                 "STEP_BLOCK",
@@ -41,6 +66,10 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
             ),
             "nnet3_runtime_cuda.device.number_of_threads": ("MOST_THREADS",),
             "nnet3_runtime_cuda.device.signals": ("PostponedSignals",),
-            "nnet3_runtime_cuda.device.training_state": ("Savepoint", "TrainingState"),
+            "nnet3_runtime_cuda.device.training_state": (
+                "KernelState",
+                "Savepoint",
+                "TrainingState",
+            ),
         },
     )

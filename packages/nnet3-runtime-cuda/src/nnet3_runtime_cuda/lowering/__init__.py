@@ -15,15 +15,30 @@ from nnet3_runtime_cuda.lowering.lower import lower, make_plan
 if TYPE_CHECKING:
     from nnet3_runtime_cuda.lowering.check import check_plan
     from nnet3_runtime_cuda.lowering.plan.capabilities import Capabilities
-    from nnet3_runtime_cuda.lowering.plan.plan import Plan, format_plan
+    from nnet3_runtime_cuda.lowering.plan.plan import (
+        DeferredOutput,
+        EarlyProduct,
+        LateProduct,
+        PanelledFactor,
+        Plan,
+        SplicedDerivative,
+        SplicedInput,
+        format_plan,
+    )
     from nnet3_runtime_cuda.program import Port, Program, Segment
 
 __all__ = [
     "Capabilities",
+    "DeferredOutput",
+    "EarlyProduct",
+    "LateProduct",
+    "PanelledFactor",
     "Plan",
     "Port",
     "Program",
     "Segment",
+    "SplicedDerivative",
+    "SplicedInput",
     "check_plan",
     "format_plan",
     "lower",
@@ -36,7 +51,16 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
         {
             "nnet3_runtime_cuda.lowering.check": ("check_plan",),
             "nnet3_runtime_cuda.lowering.plan.capabilities": ("Capabilities",),
-            "nnet3_runtime_cuda.lowering.plan.plan": ("Plan", "format_plan"),
+            "nnet3_runtime_cuda.lowering.plan.plan": (
+                "DeferredOutput",
+                "EarlyProduct",
+                "LateProduct",
+                "PanelledFactor",
+                "Plan",
+                "SplicedDerivative",
+                "SplicedInput",
+                "format_plan",
+            ),
             "nnet3_runtime_cuda.program": (
                 "Port",
                 "Program",

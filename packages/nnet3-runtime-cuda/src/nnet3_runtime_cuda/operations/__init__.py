@@ -6,6 +6,28 @@
 
 from __future__ import annotations
 
+from nnet3_runtime_cuda.operations.estimate_state import EstimateState
+from nnet3_runtime_cuda.operations.gradients import AffineGradient, Product, TimeSplice
+from nnet3_runtime_cuda.operations.natural_gradient import (
+    AffinePreconditioner,
+    FisherEstimate,
+    NaturalGradientOptions,
+)
+from nnet3_runtime_cuda.operations.panels import Panels
 from nnet3_runtime_cuda.operations.protocol import Array, Call, Operand, Operations, Tape
 
-__all__ = ["Array", "Call", "Operand", "Operations", "Tape"]
+__all__ = [
+    "AffineGradient",
+    "AffinePreconditioner",
+    "Array",
+    "Call",
+    "EstimateState",
+    "FisherEstimate",
+    "NaturalGradientOptions",
+    "Operand",
+    "Operations",
+    "Panels",
+    "Product",
+    "Tape",
+    "TimeSplice",
+]

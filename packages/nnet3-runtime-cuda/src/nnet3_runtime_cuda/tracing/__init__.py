@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Trace,
     )
     from nnet3_runtime_cuda.tracing.tracer import Tracer
+    from nnet3_runtime_cuda.tracing.watch import Watch
 
 __all__ = [
     "CommandProfile",
@@ -31,6 +32,7 @@ __all__ = [
     "ProgramProfile",
     "Trace",
     "Tracer",
+    "Watch",
     "format_trace",
     "trace_events",
 ]
@@ -39,6 +41,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name for one of this pa
     __getattr__, __dir__ = on_first_use(
         __name__,
         {
+            "nnet3_runtime_cuda.tracing.watch": ("Watch",),
             "nnet3_runtime_cuda.tracing.events": ("trace_events",),
             "nnet3_runtime_cuda.tracing.table": ("format_trace",),
             "nnet3_runtime_cuda.tracing.trace": (

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from nnet3_descriptors.lazy_exports import on_first_use
 
 if TYPE_CHECKING:
+    from nnet3_training.chain.denominator import DenominatorResult
     from nnet3_training.chain.example_changes import (
         frame_step,
         shifted,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ChainExampleMaker",
     "ChainUtterance",
+    "DenominatorResult",
     "example_bytes",
     "frame_step",
     "fst_bytes",
@@ -51,6 +53,7 @@ if not TYPE_CHECKING:  # or any name would be one of this package
     __getattr__, __dir__ = on_first_use(
         __name__,
         {
+            "nnet3_training.chain.denominator": ("DenominatorResult",),
             "nnet3_training.chain.example_changes": (
                 "frame_step",
                 "shifted",

@@ -8,7 +8,7 @@ shuffling.py                         random order
 images.py                            images, changed at random
 """
 
-from nnet3_training.egs.c_random import CRandom
+from nnet3_training.egs.c_random import CRandom, Random
 from nnet3_training.egs.changes import (
     excised,
     input_context,
@@ -40,6 +40,7 @@ __all__ = [
     "CRandom",
     "ImageAugmentation",
     "Posterior",
+    "Random",
     "SpeakerChunk",
     "SplitOptions",
     "Utterance",

@@ -17,11 +17,14 @@ from nnet3_training.hmm.transition_training import (
     train_transitions,
 )
 from nnet3_training.hmm.transitions import Transitions, read_transitions
-from nnet3_training.hmm.tree import ContextDependency
+from nnet3_training.hmm.tree import ContextDependency, Leaf, Split, Table
 from nnet3_training.hmm.tree_files import read_tree, write_tree
 
 __all__ = [
     "ContextDependency",
+    "Leaf",
+    "Split",
+    "Table",
     "TrainedTransitions",
     "TransitionTraining",
     "Transitions",

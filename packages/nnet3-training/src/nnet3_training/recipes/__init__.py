@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from nnet3_training.recipes.combination import Combination, Combined, combine
     from nnet3_training.recipes.fine_tuning import fine_tune
     from nnet3_training.recipes.iterations import Iteration, RecipeOptions, schedule
-    from nnet3_training.recipes.objectives import TrainingData
+    from nnet3_training.recipes.objectives import (
+        RunObjective,
+        TrainingData,
+    )
     from nnet3_training.recipes.records import (
         ArchivesRecord,
         Diagnostics,
@@ -44,6 +47,7 @@ __all__ = [
     "IterationRecord",
     "JobRecord",
     "RecipeOptions",
+    "RunObjective",
     "TrainingData",
     "TrainingRun",
     "combine",
@@ -62,7 +66,10 @@ if not TYPE_CHECKING:  # or any name would be one of this package
                 "combine",
             ),
             "nnet3_training.recipes.fine_tuning": ("fine_tune",),
-            "nnet3_training.recipes.objectives": ("TrainingData",),
+            "nnet3_training.recipes.objectives": (
+                "RunObjective",
+                "TrainingData",
+            ),
             "nnet3_training.recipes.records": (
                 "ArchivesRecord",
                 "Diagnostics",

@@ -8,6 +8,8 @@ from nnet3_descriptors.components.declaration.base import (
 )
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
 from nnet3_descriptors.components.declaration.fields import (
+    Declared,
+    FieldSpec,
     boolean,
     declare,
     double,
@@ -51,6 +53,8 @@ __all__ = [
     "Component",
     "ComponentProperties",
     "ConfigLine",
+    "Declared",
+    "FieldSpec",
     "IndexesType",
     "Integer",
     "IntegerPairs",

@@ -18,6 +18,7 @@ from nnet3_descriptors.components.index_rules.precomputed import (
     time_ranges,
     wrong_count,
 )
+from nnet3_descriptors.components.index_rules.time_grid import TimeGrid
 from nnet3_descriptors.components.index_rules.time_offsets import TimeOffsetRules
 from nnet3_descriptors.components.index_rules.windows import Windows
 
@@ -27,6 +28,7 @@ __all__ = [
     "ClosedForm",
     "NoInputRules",
     "RowArray",
+    "TimeGrid",
     "TimeOffsetRules",
     "Windows",
     "find_rows",

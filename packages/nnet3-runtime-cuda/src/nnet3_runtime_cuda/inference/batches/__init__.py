@@ -6,3 +6,8 @@ same_reads.py     comparison of the rows that a computation and a larger one rea
 forming.py        runs that share a minibatch
 queue.py          utterances that wait, and the threads that compute them
 """
+
+from nnet3_runtime_cuda.inference.batches.memory_shares import MemoryShares
+from nnet3_runtime_cuda.inference.batches.queue import QueuedUtterance
+
+__all__ = ["MemoryShares", "QueuedUtterance"]

@@ -9,3 +9,7 @@ local_epsilons.py      removal of epsilons that adds no arcs
 joining.py             equal states joined
 pushing.py             weights of all states with the same sum
 """
+
+from nnet3_training.chain.fsts.graph import Graph
+
+__all__ = ["Graph"]
