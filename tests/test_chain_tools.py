@@ -410,7 +410,12 @@ def test_combines_models(run: Run) -> None:
         float(number) for number in re.findall(r"(?:model|function) is (-[0-9.]+)", errors)
     )
     assert second == first > third
-    assert "Combining 1 nnets, objective function changed from" in errors
+    lines = [line.removeprefix("LOG (nnet3-chain-combine) ") for line in errors.splitlines()]
+    begin = lines.index("Recomputing stats on nnet (affects batch-norm)")
+    assert lines[begin - 1].startswith("Combining 1 nnets, objective function changed from")
+    names = [line.partition(" is ")[0] for line in lines[begin + 1 : begin + 3]]
+    assert names == [f"Overall log-probability for '{name}'" for name in ("output", "output-xent")]
+    assert lines[begin + 3] == "Done recomputing stats."
     found, given = read_nnet("out.raw"), read_nnet("train.m0.9.raw")
     np.testing.assert_array_equal(vectorize(found), vectorize(given))
     counts = {

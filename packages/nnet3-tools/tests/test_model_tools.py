@@ -304,9 +304,43 @@ class TestCopy:
 
         assert status == 0
         assert errors == (
+            "LOG (nnet3-copy) Set learning rate factors for 2 components.\n"
             "WARNING (nnet3-copy) overflow encountered in scalar multiply\n"
+            "LOG (nnet3-copy) Set learning rates for 2 components.\n"
             "LOG (nnet3-copy) Copied raw neural net from nnet.raw to new.raw\n"
         )
+
+    def test_what_edits_change_is_logged(self, run: Run) -> None:
+        """Kaldi's lines about ranks and numbers of components; a pattern of nothing is named."""
+        edits = (
+            "reduce-rank name=affine rank=2; apply-svd name=fixed bottleneck-dim=1;"
+            "convert-to-fixed-affine name=affine; remove-output-nodes name=none"
+        )
+        status, _, errors = run("nnet3-copy", f"--edits={edits}", "nnet.raw", "new.raw")
+
+        nnet = read_nnet("nnet.raw")
+        reduced, split = (
+            np.linalg.svd(nnet.component(name).linear_params, compute_uv=False)
+            for name in ("affine", "fixed")
+        )
+        squares = split**2
+        wanted = [
+            "LOG For component affine singular value sum changed by reduce-rank command "
+            f"{reduced[2:].sum():.6g} (from {reduced.sum():.6g} to {reduced[:2].sum():.6g})",
+            "LOG Reduced rank of parameters of 1 components.",
+            "LOG For component fixed singular value squared sum changed by "
+            f"{squares[1:].sum():.6g} (from {squares.sum():.6g} to {squares[0]:.6g})",
+            "LOG For component fixed dimension reduced from  (8,4) to [(8,1), (1,4)]",
+            "LOG shrinkage ratio : 0.375",
+            "LOG Decomposed 1 components with SVD dimension 1",
+            "LOG Converted 1 components to FixedAffineComponent.",
+            "LOG Removing 0 output nodes.",
+            "WARNING Nothing is changed: no output node has a name like 'none'.",
+            "LOG Copied raw neural net from nnet.raw to new.raw",
+        ]
+        found = [line.replace(" (nnet3-copy)", "", 1) for line in errors.splitlines()]
+        assert [line for line in found if "orphan" not in line] == wanted
+        assert status == 0
 
     def test_batchnorm_test_mode(self, run: Run) -> None:
         """Copying switches batch-norm out of test mode unless that is requested."""

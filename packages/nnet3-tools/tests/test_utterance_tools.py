@@ -202,7 +202,8 @@ def test_failures_are_counted(folder: Path) -> None:
     assert lines[2].startswith("LOG (nnet3-compute) Time taken ")
     assert "s: real-time factor assuming 100 frames/sec is " in lines[2]
     assert lines[3] == "LOG (nnet3-compute) Done 10 utterances, failed for 2"
-    assert "10 utterances, 2 failed" in lines[4]
+    assert lines[4].endswith(" seconds taken in nnet3 compilation total")
+    assert "10 utterances, 2 failed" in lines[5]
     assert list(matrices(folder / "output.ark")) == [
         k for k in features() if k not in ("u02", "u05")
     ]
@@ -549,7 +550,8 @@ def test_compiling_is_part_of_the_whole(folder: Path, command: click.Command) ->
 
     done = invoke(command, "--print-args=false", "--num-threads=2", *paths)
 
-    taken, counted, last = done.stderr.splitlines()
+    taken, counted, compiled, last = done.stderr.splitlines()
+    assert re.fullmatch(r"LOG \(.*\) [0-9.e-]+ seconds taken in nnet3 compilation total", compiled)
     assert re.search(r"^LOG \(.*\) Time taken .*s: real-time factor assuming 100 frames", taken)
     assert counted.endswith(" Done 12 utterances, failed for 0")
     whole, compiling = map(float, re.findall(r"([0-9.]+) s\b", last))

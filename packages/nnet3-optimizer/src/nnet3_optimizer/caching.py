@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import threading
+import time
 from concurrent.futures import CancelledError, Future
 from typing import ClassVar
 
@@ -71,6 +73,7 @@ class CachingCompiler:
         optimize_options: The options of the optimizer.
         capacity: The number of computations to remember. With more, the cache drops the least
             recently used one.
+        seconds: The time of "compilation", "optimization" and "checking" so far, of all threads.
 
     Raises:
         OptionError: The capacity is not a positive integer.
@@ -90,6 +93,7 @@ class CachingCompiler:
         self.compiler_options = compiler_options or CompilerOptions()
         self.optimize_options = optimize_options or OptimizeOptions()
         self.capacity = capacity
+        self.seconds = {"compilation": 0.0, "optimization": 0.0, "checking": 0.0}
         self._lock = threading.Lock()
         # The latest is last. An OrderedDict would break if Ctrl-C came while it compares requests.
         self._computations: dict[ComputationRequest, Future[NnetComputation]] = {}
@@ -143,9 +147,16 @@ class CachingCompiler:
         return computation
 
     def _make(self, request: ComputationRequest) -> NnetComputation:
+        times = [time.perf_counter()]
         compiled = compile_computation(self.nnet, request, self.compiler_options)
+        times.append(time.perf_counter())
         optimized = optimize(self.nnet, compiled, self.optimize_options)
+        times.append(time.perf_counter())
         self._check(optimized)
+        times.append(time.perf_counter())
+        with self._lock:
+            for stage, (begin, end) in zip(self.seconds, itertools.pairwise(times), strict=True):
+                self.seconds[stage] += end - begin
         return optimized
 
     def _check(self, computation: NnetComputation) -> None:

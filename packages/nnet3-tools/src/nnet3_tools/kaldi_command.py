@@ -170,6 +170,34 @@ def log(tool: str, message: str) -> None:
     click.echo(f"LOG ({tool}) {message}", err=True)
 
 
+@contextlib.contextmanager
+def logged(tool: str, logger: str) -> Iterator[None]:
+    """A context in which what a logger of Python's logging gets is a log line of the tool.
+
+    Args:
+        tool: Its name.
+        logger: The name of the logger, such as "nnet3_descriptors.editing"; those below it count.
+    """
+    import logging  # takes a while; most tools log nothing in this way
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            level = "LOG" if record.levelno <= logging.INFO else record.levelname
+            click.echo(f"{level} ({tool}) {record.getMessage()}", err=True)
+
+    source, lines = logging.getLogger(logger), Lines()
+    usual = source.level, source.propagate
+    source.setLevel(logging.INFO)
+    source.propagate = False
+    source.addHandler(lines)
+    try:
+        yield
+    finally:
+        source.removeHandler(lines)
+        source.setLevel(usual[0])
+        source.propagate = usual[1]
+
+
 def one_line(error: BaseException) -> str:
     """The message of an error without line breaks, and without the marks below an excerpt."""
     message = str(error)

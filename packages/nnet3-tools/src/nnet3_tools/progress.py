@@ -137,6 +137,7 @@ class Progress:
             f"Time taken {seconds:.4g}s: real-time factor assuming 100 frames/sec is {factor:.4g}",
         )
         log(self._tool, f"Done {self.done} utterances, failed for {self.failed}")
+        log(self._tool, f"{compile_seconds:.3g} seconds taken in nnet3 compilation total")
         failed = f", {self.failed} failed" if self.failed else ""
         self._say(
             f"{_count(self.done, 'utterance')}{failed}, {_count(self.frames, 'frame')} in "

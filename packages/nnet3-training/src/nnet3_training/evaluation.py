@@ -139,6 +139,11 @@ class Evaluator:
         return f"<Evaluator: {', '.join(totals) or 'nothing evaluated'}>"
 
     @property
+    def compile_seconds(self) -> dict[str, float]:
+        """The time of each stage of compiling so far; see `CachingCompiler.seconds`."""
+        return dict(self._compiler.seconds)
+
+    @property
     def nnet(self) -> Nnet:
         """The network with its current statistics."""
         return self._device_nnet.current()

@@ -157,6 +157,11 @@ class Trainer:
             self._device_nnet, self.options.max_computations, trace=trace
         )
 
+    @property
+    def compile_seconds(self) -> dict[str, float]:
+        """The time of each stage of compiling so far; see `CachingCompiler.seconds`."""
+        return dict(self._compiler.seconds)
+
     def _compiler_of(self, nnet: Nnet) -> CachingCompiler:
         return CachingCompiler(
             nnet,

@@ -57,6 +57,12 @@ def reduce_rank(nnet: Nnet, pattern: str, rank: int) -> Nnet:
             )
         else:
             left, singular_values, right = _svd(name, component.linear_params)
+            before, after = singular_values.sum(), singular_values[:rank].sum()
+            _LOGGER.info(
+                "For component %s singular value sum changed by reduce-rank command %g (from %g to "
+                "%g)",
+                *(name, before - after, before, after),
+            )
             reduced = (left[:, :rank] * singular_values[:rank]) @ right[:rank]
             changed[name] = component.replace(linear_params=reduced)
     _LOGGER.info("Reduced rank of parameters of %d components.", len(changed))
@@ -108,7 +114,8 @@ def apply_svd(
         pair = _decompose(name, component, bottleneck_dim, energy_threshold, shrinkage_threshold)
         if pair is not None:
             pairs[name] = pair
-    _LOGGER.info("Decomposed %d components.", len(pairs))
+    rank = "" if energy_threshold is not None else f" with SVD dimension {bottleneck_dim}"
+    _LOGGER.info("Decomposed %d components%s", len(pairs), rank)
     return _split(nnet, pairs) if pairs else nnet
 
 
@@ -160,6 +167,16 @@ def _decompose(
             *(name, shrinkage, shrinkage_threshold),
         )
         return None
+    before, after = np.sum(singular_values**2), np.sum(singular_values[:rank] ** 2)
+    _LOGGER.info(
+        "For component %s singular value squared sum changed by %g (from %g to %g)",
+        *(name, before - after, before, after),
+    )
+    _LOGGER.info(
+        "For component %s dimension reduced from  (%d,%d) to [(%d,%d), (%d,%d)]",
+        *(name, input_dim, output_dim, input_dim, rank, rank, output_dim),
+    )
+    _LOGGER.info("shrinkage ratio : %g", shrinkage)
     settings = {name: getattr(component, name) for name in _SETTINGS}
     scales = np.sqrt(singular_values[:rank])
     return (

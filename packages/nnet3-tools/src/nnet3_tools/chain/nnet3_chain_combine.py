@@ -59,7 +59,7 @@ def command(
     from nnet3_training.recipes import Combination, combine  # slow: loads all of training
 
     from nnet3_tools.chain.egs.examples import CHAIN
-    from nnet3_tools.objectives.objective_log import say_combination, say_combined
+    from nnet3_tools.objectives.objective_log import log_probability, say_combination, say_combined
 
     if len(names) < 3:
         raise ArgumentCountError(f"expected four arguments at least, got {len(names) + 1}")
@@ -86,6 +86,11 @@ def command(
         after_evaluation=lambda count, value: say_combination(count, value, _say),
     )
     say_combined(combined, _say)
+    if combined.recomputed is not None:
+        _say("Recomputing stats on nnet (affects batch-norm)")
+        for name, total in combined.recomputed.objectives.items():
+            _say(log_probability(name, total))
+        _say("Done recomputing stats.")
     with writable(nnet_out) as target:
         nnet3_descriptors.write_nnet(combined.nnet, target, binary=binary)
     log(NAME, f"Finished combining neural nets, wrote model to {nnet_out}")

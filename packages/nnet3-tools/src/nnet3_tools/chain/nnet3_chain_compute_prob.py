@@ -38,22 +38,21 @@ def command(
 ) -> None:
     """Print the objective per frame of the network NNET-IN on the examples of EGS-RSPECIFIER."""
     from nnet3_tools.chain.egs.examples import CHAIN
-    from nnet3_tools.objectives.objective_log import value
+    from nnet3_tools.objectives.objective_log import log_probability, say_compiling
 
     with readable(nnet_in) as source:
         nnet = nnet3_descriptors.read_nnet(source)
     training = nnet3_training.ChainTraining(nnet, read_den_fst(den_fst), taken(options))
-    totals = nnet3_training.compute_chain_prob(
-        nnet,
-        training,
-        (entry.value for entry in CHAIN.entries(egs_in)),
-        batchnorm_test_mode=batchnorm_test_mode,
-        dropout_test_mode=dropout_test_mode,
+    tested = nnet3_training.in_test_mode(
+        nnet, batchnorm=batchnorm_test_mode, dropout=dropout_test_mode
     )
-    for name, total in totals.items():
-        line = value(total).replace(" over ", " per frame, over ")
-        log(_PLACE, f"Overall log-probability for '{name}' {line}")
-    if not any(total.weight > 0.0 for total in totals.values()):
+    evaluator = nnet3_training.Evaluator(tested, objective=training)
+    for entry in CHAIN.entries(egs_in):
+        evaluator.add(entry.value)
+    for name, total in evaluator.objectives.items():
+        log(_PLACE, log_probability(name, total))
+    say_compiling(evaluator.compile_seconds, lambda line: log(NAME, line))
+    if not any(total.weight > 0.0 for total in evaluator.objectives.values()):
         raise NothingDoneError(f"'{egs_in}' has no examples with weight")
 
 

@@ -69,7 +69,7 @@ def command(
     'ark:nnet3-chain-merge-egs --minibatch-size=64 ark:1.cegs ark:- |'.
     """
     from nnet3_tools.chain.egs.examples import CHAIN
-    from nnet3_tools.objectives.objective_log import ObjectiveLog
+    from nnet3_tools.objectives.objective_log import ObjectiveLog, say_compiling
 
     objective = attrs.evolve(taken(options), apply_deriv_weights=apply_deriv_weights)
     settings = trainer_options(srand, **options)
@@ -87,6 +87,7 @@ def command(
             progress.add(number, trainer.train_minibatch(entry.value))
     _say_all(trainer, training)
     _write(trainer.nnet, nnet_out, binary=binary)
+    say_compiling(trainer.compile_seconds, _say)
     if not any(total.weight for total in trainer.objectives.values()):
         raise NothingDoneError(f"'{egs_in}' has no examples with weight")
 

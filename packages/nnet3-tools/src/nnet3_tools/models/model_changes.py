@@ -10,7 +10,7 @@ import click
 import nnet3_descriptors
 from nnet3_descriptors import editing
 
-from nnet3_tools.kaldi_command import boolean_option
+from nnet3_tools.kaldi_command import boolean_option, logged
 from nnet3_tools.streams import read_text, understanding
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ class ModelChanges:
     """The changes of a network that the options name.
 
     Attributes:
+        tool: Name of the tool.
         nnet_config: Name of a file with config lines; "" for none.
         edits_config: Name of a file with edit directives; "" for none.
         edits: Edit directives, separated by semicolons.
@@ -30,6 +31,7 @@ class ModelChanges:
         prepare_for_test: Set test mode and collapse components.
     """
 
+    tool: str
     nnet_config: str
     edits_config: str
     edits: str
@@ -52,12 +54,15 @@ class ModelChanges:
 
     def with_edits(self, nnet: Nnet) -> Nnet:
         """Returns the network after --edits-config and --edits."""
-        if self.edits_config:
-            text = read_text(self.edits_config)
-            with understanding(self.edits_config):
-                nnet = editing.apply_edits(nnet, text)
-        if self.edits:
-            nnet = editing.apply_edits(nnet, self.edits.replace(";", "\n"))
+        if not self.edits_config and not self.edits:
+            return nnet
+        with logged(self.tool, "nnet3_descriptors.editing"):
+            if self.edits_config:
+                text = read_text(self.edits_config)
+                with understanding(self.edits_config):
+                    nnet = editing.apply_edits(nnet, text)
+            if self.edits:
+                nnet = editing.apply_edits(nnet, self.edits.replace(";", "\n"))
         return nnet
 
     def scaled(self, nnet: Nnet) -> Nnet:

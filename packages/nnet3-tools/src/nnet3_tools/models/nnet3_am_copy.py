@@ -40,7 +40,7 @@ def command(
     --learning-rate, --edits-config, --edits, --scale, --prepare-for-test. The context is computed
     again, and priors that no longer fit are removed. A file may be "-", "command |" or "| command".
     """
-    changes = ModelChanges(**options)
+    changes = ModelChanges(tool=NAME, **options)
     with readable(model_in) as source:
         model = nnet3_descriptors.read_acoustic_model(source)
     nnet = model.nnet

@@ -46,7 +46,7 @@ def command(
     The options apply in this order: --nnet-config, --learning-rate, --scale, --edits-config,
     --edits, --prepare-for-test. A file may be "-", "command |" or "| command".
     """
-    changes = ModelChanges(**options)
+    changes = ModelChanges(tool=NAME, **options)
     with readable(nnet_in) as source:
         nnet = nnet3_descriptors.read_nnet(source)
     nnet = changes.scaled(changes.with_learning_rate(changes.with_config(nnet)))

@@ -25,6 +25,12 @@ def value(total: ObjectiveSum, sign: str = "is") -> str:
     return f"{sign} {main:.6g} + {part:.6g} = {main + part:.6g} over {frames}"
 
 
+def log_probability(name: str, total: ObjectiveSum) -> str:
+    """The line about the objective of a chain model at an output, summed over all examples."""
+    figures = value(total).replace(" over ", " per frame, over ")
+    return f"Overall log-probability for '{name}' {figures}"
+
+
 @attrs.define
 class _Phase:
     """The objective of an output over a range of minibatches.
@@ -113,6 +119,13 @@ def say_change(trainer: Trainer, say: Say) -> None:
             f"max-change={trainer.options.max_param_change:.6g}."
         )
     say("".join(parts))
+
+
+def say_compiling(seconds: Mapping[str, float], say: Say) -> None:
+    """Logs the time of each stage of compiling."""
+    stages = ", ".join(f"{time:.3g} {stage}" for stage, time in seconds.items())
+    total = sum(seconds.values())
+    say(f"{total:.3g} seconds taken in nnet3 compilation total (breakdown: {stages})")
 
 
 def say_combination(count: int, objective: float, say: Say) -> None:

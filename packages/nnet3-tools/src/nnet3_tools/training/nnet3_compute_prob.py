@@ -32,6 +32,7 @@ def command(
 ) -> None:
     """Print the objective per frame of the network NNET-IN on the examples of EGS-RSPECIFIER."""
     from nnet3_tools.egs.forms import form_for
+    from nnet3_tools.objectives.objective_log import say_compiling
     from nnet3_tools.training.diagnostics import say_evaluation
 
     with readable(nnet_in) as source:
@@ -47,6 +48,7 @@ def command(
     say_evaluation(
         evaluator, nnet, lambda line: log(_PLACE, line), per_column=compute_per_dim_accuracy
     )
+    say_compiling(evaluator.compile_seconds, lambda line: log(NAME, line))
     if not any(total.weight > 0.0 for total in evaluator.objectives.values()):
         raise NothingDoneError(f"'{egs_in}' has no examples with weight")
 

@@ -56,6 +56,7 @@ def command(
     from nnet3_tools.objectives.objective_log import (
         ObjectiveLog,
         say_change,
+        say_compiling,
         say_limits,
         say_totals,
     )
@@ -78,6 +79,7 @@ def command(
     with writable(nnet_out) as target:
         nnet3_descriptors.write_nnet(trainer.nnet, target, binary=binary)
     _say(f"Wrote model to {nnet_out}")
+    say_compiling(trainer.compile_seconds, _say)
     if not any(total.weight for total in trainer.objectives.values()):
         raise NothingDoneError(f"'{egs_in}' has no examples with weight")
 

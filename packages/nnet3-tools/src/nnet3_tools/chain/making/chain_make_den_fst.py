@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import click
 import nnet3_training
 
-from nnet3_tools.kaldi_command import KaldiCommand, log, run_tool
+from nnet3_tools.kaldi_command import KaldiCommand, log, logged, run_tool
 from nnet3_tools.streams import readable, writable
 
 if TYPE_CHECKING:
     from nnet3_training import Fst
 
 NAME = "chain-make-den-fst"
+_FEW_ARCS = 3
 
 
 @click.command(cls=KaldiCommand)
@@ -41,13 +42,24 @@ def command(
         transitions = read_transitions(source)
     with readable(phone_lm_in) as source:
         phone_lm = nnet3_training.read_fst(source)
-    den_fst = make_denominator_fst(phone_lm, tree, transitions)
+    with logged(NAME, "nnet3_training.chain"):
+        den_fst = make_denominator_fst(phone_lm, tree, transitions)
     normalization_fst = make_normalization_fst(den_fst, transitions.num_pdfs)
     seen = np.zeros(transitions.num_pdfs, dtype=bool)
     seen[den_fst.labels - 1] = True
     for pdf in np.flatnonzero(~seen).tolist():
         click.echo(f"WARNING ({NAME}) Pdf-id {pdf} is not seen in denominator graph.", err=True)
-    log(NAME, f"Number of states is {den_fst.num_states} and arcs {den_fst.num_arcs}")
+    states = den_fst.num_states
+    of_few_arcs = [
+        int((np.bincount(ends, minlength=states) <= _FEW_ARCS).sum())
+        for ends in (den_fst.destinations, den_fst.sources)
+    ]
+    log(
+        NAME,
+        f"Number of states is {states} and arcs {den_fst.num_arcs}; number of states with "
+        f"in-degree <= {_FEW_ARCS} is {of_few_arcs[0]} and with out-degree <= {_FEW_ARCS} is "
+        f"{of_few_arcs[1]}",
+    )
     _write(den_fst, den_fst_out)
     _write(normalization_fst, normalization_fst_out)
     log(

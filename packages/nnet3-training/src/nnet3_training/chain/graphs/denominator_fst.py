@@ -6,6 +6,8 @@ As in Povey et al., "Purely sequence-trained neural networks for ASR based on la
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 
 from nnet3_training.chain.denominator import DenominatorGraph
@@ -19,6 +21,8 @@ from nnet3_training.chain.fsts.pushing import pushed
 from nnet3_training.chain.graphs.transition_graph import transition_graph, with_pdfs
 from nnet3_training.errors import ExampleError
 from nnet3_training.hmm import ContextDependency, Transitions
+
+_LOGGER = logging.getLogger(__name__)
 
 _DELTA = 1.0 / 1024.0
 """OpenFst's tolerance of costs."""
@@ -46,14 +50,30 @@ def make_denominator_fst(phone_lm: Fst, tree: ContextDependency, transitions: Tr
     """
     if not phone_lm.is_acceptor:
         raise ExampleError("the phone language model must be an acceptor: labels of an arc differ")
+    _log("phone-LM FST is", phone_lm.num_states, phone_lm.num_arcs)
     graph = transition_graph(Graph.of(phone_lm), tree, transitions, probabilities=True)
-    graph = without_local_epsilons(with_pdfs(graph, transitions))
+    graph = with_pdfs(graph, transitions)
+    _log("transition-id FST is", graph.num_states, sum(map(len, graph.arcs)))
+    graph = without_local_epsilons(graph)
     if not graph.num_states:
         raise ExampleError("the phone language model has no path")
     fst = Machine.of(graph.fst()).without_epsilons().fst()
-    for _ in range(2 * _PASSES):
-        fst = joined(pushed(_reversed(fst), _PUSHED), _ROUNDED)
-    return _busiest_first(pushed(Machine.of(fst).without_epsilons().fst(), _PUSHED))
+    _log("transition-id FST after removing epsilons is", fst.num_states, fst.num_arcs)
+    for number in range(1, _PASSES + 1):
+        for way in ("reversed", "regular"):
+            fst = joined(pushed(_reversed(fst), _PUSHED), _ROUNDED)
+            what = f"transition-id FST after {way} minimization is"
+            _log(what, fst.num_states, fst.num_arcs, f" (pass {number})")
+    fst = Machine.of(fst).without_epsilons().fst()
+    _log(
+        "transition-id FST after removing any epsilons introduced by reversal is",
+        *(fst.num_states, fst.num_arcs),
+    )
+    return _busiest_first(pushed(fst, _PUSHED))
+
+
+def _log(what: str, states: int, arcs: int, when: str = "") -> None:
+    _LOGGER.info("Number of states and arcs in %s %d and %d%s", what, states, arcs, when)
 
 
 def _reversed(fst: Fst) -> Fst:
