@@ -228,23 +228,27 @@ def operations(session: nox.Session, numpy: str) -> None:
 def mixed(session: nox.Session) -> None:
     """Run the stages in processes, one package at its last release and the others as of today.
 
-    A release is a commit with a tag such as nnet3-graph-0.1.0. `-- COMMIT` takes that commit as the
-    last release of all packages.
+    The releases are commits, listed in pyproject.toml. `-- COMMIT` takes that commit as the last
+    release of all packages.
     """
     session.install(FROM_WHEELS, *PACKAGES, "--group=integration")
     shutil.rmtree(RELEASED, ignore_errors=True)
-    for name in PACKAGES:
-        tags = ["git", "tag", "--list", "--sort=-version:refname", f"{name}-[0-9]*"]
-        found = session.run(*tags, external=True, silent=True).split()
-        for commit in session.posargs[:1] or found[:1]:
-            with tempfile.TemporaryDirectory() as folder:
-                archive = Path(folder, "sources.tar")
-                session.run("git", "archive", f"--output={archive}", commit, external=True)
-                shutil.unpack_archive(archive, folder, filter="data")
+    listed = {row["package"]: row for row in nox.project.load_toml()["tool"]["nnet3"]["releases"]}
+    if session.posargs:
+        listed = {name: {"commit": session.posargs[0]} for name in PACKAGES}
+    for commit in dict.fromkeys(row["commit"] for row in listed.values()):
+        names = [name for name, row in listed.items() if row["commit"] == commit]
+        with tempfile.TemporaryDirectory() as folder:
+            archive = Path(folder, "sources.tar")
+            session.run("git", "archive", f"--output={archive}", commit, external=True)
+            shutil.unpack_archive(archive, folder, filter="data")
+            for name in names:
                 build = "uv", "build", "--quiet", f"--package={name}", "--wheel"
                 session.run(*build, f"--out-dir={RELEASED}", folder, external=True)
-    if not RELEASED.exists():
-        session.skip("no package was released: there is no tag such as nnet3-graph-0.1.0")
+    for name, row in listed.items():
+        wheel = f"{name.replace('-', '_')}-{row.get('version', '*')}-*.whl"
+        if not list(RELEASED.glob(wheel)):
+            session.error(f"{name} of commit {row['commit']} is not version {row['version']}")
     built = {"NNET3_WHEELS": str(WHEELS), "NNET3_RELEASED": str(RELEASED)}
     session.run("pytest", "tests/test_mixed_versions.py", env=built)
 
