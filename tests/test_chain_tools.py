@@ -346,6 +346,12 @@ def test_fine_tunes(run: Run) -> None:
     )
 
     assert status == 0, errors
+    lines = [line.removeprefix("LOG (nnet3-chain-fine-tune) ") for line in errors.splitlines()]
+    assert lines[0] == "Read 8 examples and 8 held-out ones"
+    assert [line for line in lines if line.startswith("Trained")] == [
+        f"Trained on {count} of 16 examples" for count in (4, 8, 12, 16)
+    ]
+    assert lines[-1] == "Wrote model to tuned.mdl"
     held_out = re.findall(r"log-probability for 'output' is (\S+)", errors)
     assert len(held_out) == 3
     assert float(held_out[0]) == pytest.approx(-0.315494, abs=1e-6)

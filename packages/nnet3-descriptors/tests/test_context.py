@@ -145,6 +145,19 @@ def test_networks_without_context(lines: list[str], message: str) -> None:
         context(*lines)
 
 
+def test_a_long_recurrence_without_a_beginning() -> None:
+    """Of a recurrence through many nodes the message names the first and the last."""
+    nodes = [
+        f"component-node name=n{number} component=identity input=Offset(n{(number + 1) % 50}, -1)"
+        for number in range(50)
+    ]
+
+    with pytest.raises(NetworkError) as caught:
+        context(*nodes, "output-node name=output input=Sum(input, n0)")
+
+    assert "(n1 <- n2 <- n3 <- 44 more <- n48 <- n49 <- n0 <- n1)" in str(caught.value)
+
+
 def test_info_of_a_network_without_context() -> None:
     """The description of such a network has no context."""
     nnet = parse_config("input-node name=i dim=2\noutput-node name=output input=i")

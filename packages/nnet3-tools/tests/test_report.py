@@ -336,6 +336,14 @@ def test_tool(nnet: Nnet, tmp_path: Path) -> None:
     )
 
     assert done.exit_code == 0, done.output
+    lines = [line.removeprefix("LOG (nnet3-report) ") for line in done.stderr.splitlines()]
+    assert lines[0].startswith(f"Read {tmp_path / 'final.raw'}: ")
+    assert lines[1:] == [
+        "Compiling the request",
+        "Running the program, to measure the time of its commands",
+        "Drawing the network",
+        f"Wrote the page to {tmp_path / 'page.html'}",
+    ]
     page = (tmp_path / "page.html").read_text()
     assert "and the gradient" in page
     assert "Where the time goes" in page

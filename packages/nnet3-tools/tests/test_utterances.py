@@ -10,11 +10,31 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from nnet3_runtime_cuda import UtteranceQueue, Work
+from nnet3_runtime_cuda import RunError, UtteranceQueue, Work
 from nnet3_runtime_cuda.inference.batches.queue import READ_AHEAD_FRAMES
 from nnet3_tables import MatrixWriter, read_matrices
 from nnet3_tools.compute.utterances import compute_all
 from nnet3_tools.progress import Progress
+
+
+def test_long_reasons(capsys: pytest.CaptureFixture[str]) -> None:
+    """A long reason is said in full once; of further ones like it, only both ends are."""
+    long = "the first row needs " + ", ".join(f"node{number}" for number in range(99)) + " missing"
+    progress = Progress("nnet3-compute")
+
+    for key in "abc":
+        progress.fail(key, RunError(f"{key}: {long}"))
+    progress.fail("d", RunError("short"))
+
+    first, second, third, last = capsys.readouterr().err.splitlines()
+    assert first == f"nnet3-compute: utterance 'a': a: {long}"
+    for key, line in (("b", second), ("c", third)):
+        assert line.startswith(
+            f"nnet3-compute: utterance '{key}': {key}: the first row needs node0"
+        )
+        assert line.endswith("node98 missing")
+        assert len(line) < 250
+    assert last == "nnet3-compute: utterance 'd': short"
 
 
 def nothing() -> None:

@@ -63,6 +63,8 @@ _T_BITS: Final = 32
 _X_BITS: Final = 20
 _MAX_ROUNDS: Final = 20
 """The rounds for which a cycle without IfDefined(), for example with Failover(), is followed."""
+_SHOWN: Final = 6
+"""The most nodes of a recurrence in a message."""
 
 _MOST_MOVED: Final = 1 << 30
 """The search does not follow a node that moves rows by more frames than this."""
@@ -123,8 +125,11 @@ def compute_context(
             return max(left for left, _ in found), max(right for _, right in found)
     message = f"no output can be computed from a window of {_WINDOWS[-1]} frames"
     if nodes := endless_recurrence(nnet):
+        shown = list(nodes)
+        if len(shown) > _SHOWN:
+            shown[_SHOWN // 2 : -_SHOWN // 2] = [f"{len(shown) - _SHOWN} more"]
         message += (
-            f": node '{nodes[0]}' needs itself ({' <- '.join((*nodes, nodes[0]))}), and no "
+            f": node '{nodes[0]}' needs itself ({' <- '.join((*shown, nodes[0]))}), and no "
             "descriptor on the way has IfDefined(), which lets a sequence begin"
         )
     raise NetworkError(message)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import math
-import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from nnet3_descriptors import Nnet3Error
 
+from nnet3_tools.bar import Bar
 from nnet3_tools.kaldi_command import FATAL, NOTHING_DONE, log, one_line
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda import Model
+
+_LONG = 200
+"""The length from which a reason is shortened if it is not the first of its kind."""
 
 UTTERANCES, BYTES = " utterances", "B"
 """The units of a bar."""
@@ -39,8 +42,10 @@ class Progress:
         self.failed = 0
         self.frames = 0
         self._is_broken = False
+        self._explained: set[type] = set()
         self._tool = tool
-        self._bar: Any = None
+        self._unit = UTTERANCES
+        self._bar: Bar | None = None
         self._begin = time.perf_counter()
 
     def succeed(self, frames: int, size: int = 1) -> None:
@@ -57,6 +62,9 @@ class Progress:
     def fail(self, utterance: str, reason: Nnet3Error | str, size: int = 1) -> None:
         """Counts an utterance that could not be computed, and logs the reason.
 
+        Only the first long reason of each kind appears as a whole: they list rows one by one, and
+        often all utterances fail alike.
+
         Args:
             utterance: Its key.
             reason: The reason why it cannot be computed.
@@ -66,6 +74,9 @@ class Progress:
         self._is_broken = self._is_broken or not isinstance(reason, LackingError)
         self._go_on(size)
         text = reason if isinstance(reason, str) else one_line(reason)
+        if type(reason) in self._explained and len(text) > _LONG:
+            text = f"{text[: _LONG // 2]} ... {text[-_LONG // 2 :]}"
+        self._explained.add(type(reason))
         self.warn(f"utterance '{utterance}': {text}")
 
     def break_off(self, error: Nnet3Error) -> None:
@@ -76,20 +87,16 @@ class Progress:
 
     def _go_on(self, size: int) -> None:
         if self._bar is not None:
-            if self._bar.unit == BYTES:
-                self._bar.set_postfix_str(
-                    _count(self.done + self.failed, "utterance"), refresh=False
-                )
-            self._bar.update(size)
+            count = _count(self.done + self.failed, "utterance")
+            self._bar.advance(size, count if self._unit == BYTES else "")
 
     def warn(self, message: str) -> None:
         """Writes a line to standard error, above the bar."""
+        line = f"{self._tool}: {message}"
         if self._bar is None:
-            self._say(message)
-            return
-        self._bar.clear()
-        self._say(message)
-        self._bar.refresh()
+            click.echo(line, err=True)
+        else:
+            self._bar.say(line)
 
     @contextlib.contextmanager
     def reporting(
@@ -106,19 +113,13 @@ class Progress:
             total: The total for the bar; None if unknown.
             unit: Unit of the total: UTTERANCES, or BYTES of features.
         """
-        if sys.stderr is not None and sys.stderr.isatty():
-            from tqdm import tqdm  # takes a while to import
-
-            self._bar = tqdm(
-                total=total, unit=unit, unit_scale=unit == BYTES, file=sys.stderr, leave=False
-            )
+        self._unit, self._bar = unit, Bar(total, unit, with_prefixes=unit == BYTES)
         is_complete = False
         try:
             yield
             is_complete = True
         finally:
-            if self._bar is not None:
-                self._bar.close()
+            self._bar.close()
             if is_complete or self.done or self.failed:
                 self._summarise(time.perf_counter() - self._begin, model.compile_seconds)
 
@@ -139,14 +140,11 @@ class Progress:
         log(self._tool, f"Done {self.done} utterances, failed for {self.failed}")
         log(self._tool, f"{compile_seconds:.3g} seconds taken in nnet3 compilation total")
         failed = f", {self.failed} failed" if self.failed else ""
-        self._say(
+        self.warn(
             f"{_count(self.done, 'utterance')}{failed}, {_count(self.frames, 'frame')} in "
             f"{seconds:.2f} s ({rate:,.0f} frames per second), "
             f"of which compiling {compile_seconds:.2f} s"
         )
-
-    def _say(self, message: str) -> None:
-        click.echo(f"{self._tool}: {message}", err=True)
 
 
 def _count(number: int, what: str) -> str:

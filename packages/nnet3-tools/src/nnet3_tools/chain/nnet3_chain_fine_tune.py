@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -9,6 +10,7 @@ import click
 import nnet3_descriptors
 import nnet3_training
 
+from nnet3_tools.bar import Bar
 from nnet3_tools.chain.options import chain_options, read_den_fst, taken
 from nnet3_tools.ignored_options import OF_OBJECTIVES
 from nnet3_tools.kaldi_command import (
@@ -23,7 +25,7 @@ from nnet3_tools.streams import readable, writable
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
-    from nnet3_training import ChainTraining, ObjectiveSum, TrainingExample
+    from nnet3_training import ObjectiveSum
 
 NAME = "nnet3-chain-fine-tune"
 
@@ -109,21 +111,33 @@ def command(
     examples = [entry.value for entry in CHAIN.entries(egs_in)]
     held = [entry.value for entry in CHAIN.entries(held_out)] if held_out else []
     device = chosen_device(use_gpu)
-    _say_held_out("before", nnet, training, held, device)
+    settings = nnet3_training.FineTuning(seed=abs(srand), **options)
+    log(NAME, f"Read {len(examples)} examples and {len(held)} held-out ones")
+    with contextlib.closing(_Progress(settings.epochs * len(examples))) as progress:
 
-    def after_epoch(number: int, nnet: Nnet, totals: dict[str, ObjectiveSum]) -> None:
-        for name, total in totals.items():
-            log(NAME, f"Average objective function for '{name}' in epoch {number} {value(total)}")
-        _say_held_out(f"after epoch {number}", nnet, training, held, device)
+        def say_held_out(when: str, nnet: Nnet) -> None:
+            sums = nnet3_training.compute_chain_prob(nnet, training, held, device)
+            for name, total in sums.items():
+                line = value(total).replace(" over ", " per frame, over ")
+                progress.say(f"Held out, {when}: log-probability for '{name}' {line}")
 
-    tuned = nnet3_training.fine_tune(
-        nnet,
-        training,
-        examples,
-        nnet3_training.FineTuning(seed=abs(srand), **options),
-        device=device,
-        after_epoch=after_epoch,
-    )
+        def after_epoch(number: int, nnet: Nnet, totals: dict[str, ObjectiveSum]) -> None:
+            for name, total in totals.items():
+                progress.say(
+                    f"Average objective function for '{name}' in epoch {number} {value(total)}"
+                )
+            say_held_out(f"after epoch {number}", nnet)
+
+        say_held_out("before", nnet)
+        tuned = nnet3_training.fine_tune(
+            nnet,
+            training,
+            examples,
+            settings,
+            device=device,
+            after_epoch=after_epoch,
+            after_minibatch=progress.advance,
+        )
     if training.objective.num_failed:
         failed = training.objective.num_failed
         click.echo(f"WARNING ({NAME}) {failed} minibatches had no objective.", err=True)
@@ -137,16 +151,23 @@ def command(
     log(NAME, f"Wrote model to {model_out}")
 
 
-def _say_held_out(
-    when: str, nnet: Nnet, training: ChainTraining, examples: list[TrainingExample], device: str
-) -> None:
-    """Logs the objective of held-out examples."""
-    from nnet3_tools.objectives.objective_log import value
+class _Progress(Bar):
+    """The examples that the network was trained on: a bar, or else a line for each tenth."""
 
-    sums = nnet3_training.compute_chain_prob(nnet, training, examples, device)
-    for name, total in sums.items():
-        line = value(total).replace(" over ", " per frame, over ")
-        log(NAME, f"Held out, {when}: log-probability for '{name}' {line}")
+    def __init__(self, total: int) -> None:
+        super().__init__(total, " examples")
+        self._total, self._done = total, 0.0
+
+    def advance(self, size: float, note: str = "") -> None:
+        """Counts the examples of a minibatch."""
+        super().advance(size, note)
+        before, self._done = self._done, self._done + size
+        if not self.is_shown and 10 * before // self._total < 10 * self._done // self._total:
+            self.say(f"Trained on {self._done:.0f} of {self._total} examples")
+
+    def say(self, line: str) -> None:
+        """Logs a line."""
+        super().say(f"LOG ({NAME}) {line}")
 
 
 def main() -> None:

@@ -66,22 +66,28 @@ def command(
     with readable(model_in) as source:
         nnet = nnet3_descriptors.read_nnet(source)
     name = Path(model_in).name or model_in
+
+    def say(line: str) -> None:
+        log(NAME, line)
+
+    say(f"Read {model_in}: {len(nnet.nodes)} nodes, {nnet.num_parameters:,} parameters")
     if path is not None:
-        page = report_page(name, nnet, saved_request(path), timed=time)
+        page = report_page(name, nnet, saved_request(path), timed=time, say=say)
     elif frames == 0:
-        page = report_page(name, nnet)
+        page = report_page(name, nnet, say=say)
     else:
         asked = frames or (USUAL_UTTERANCE if pooled_frames(nnet) else USUAL_FRAMES)
         try:
             request = usual_request(nnet, asked, sequences, every, train=train)
-            page = report_page(name, nnet, request, timed=time)
+            page = report_page(name, nnet, request, timed=time, say=say)
         except (nnet3_graph.NotComputableError, nnet3_graph.ContextError) as error:
             if frames is not None:
                 raise
             reason = str(error).splitlines()[0].rstrip(":")
-            log(NAME, f"the page is without a request, as {asked} frames fail: {reason}")
-            page = report_page(name, nnet)
+            say(f"the page is without a request, as {asked} frames fail: {reason}")
+            page = report_page(name, nnet, say=say)
     write_atomically(page_out, [page.encode()])
+    say(f"Wrote the page to {page_out}")
 
 
 def saved_request(path: str) -> ComputationRequest:

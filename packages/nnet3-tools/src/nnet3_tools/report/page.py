@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +23,6 @@ from nnet3_tools.report.usual_requests import pooled_frames
 
 if TYPE_CHECKING:
     from nnet3_tools.report.program_facts import ProgramFacts
-    from nnet3_tools.report.time_facts import TimeFacts
 
 MOST_LINES = 3000
 """The most lines of a program on the page."""
@@ -33,7 +32,12 @@ MOST_STEPS = 500
 
 
 def report_page(
-    name: str, nnet: Nnet, request: ComputationRequest | None = None, *, timed: bool = False
+    name: str,
+    nnet: Nnet,
+    request: ComputationRequest | None = None,
+    *,
+    timed: bool = False,
+    say: Callable[[str], object] = lambda _: None,
 ) -> str:
     """Describes a network, and the program of a request.
 
@@ -42,6 +46,7 @@ def report_page(
         nnet: The network.
         request: The request; without one, the page is about the network only.
         timed: Whether to run the program, and show the time of each node.
+        say: Called with a sentence before each step that can take long.
 
     Returns:
         An HTML document; it needs no network and no other file.
@@ -51,9 +56,18 @@ def report_page(
         RequestError: The request does not fit the network.
         UnsupportedComponentError, DeviceMemoryError: The program to be timed cannot run.
     """
-    program = None if request is None else program_facts(nnet, request)
+    program = times = None
+    if request is not None:
+        say("Compiling the request")
+        program = program_facts(nnet, request)
     facts = list(component_facts(nnet))
     layers = layers_of(nnet)
+    if timed and request is not None and program is not None:
+        say("Running the program, to measure the time of its commands")
+        from nnet3_tools.report.time_facts import time_facts  # the runtime takes long to import
+
+        times = time_facts(nnet, request, program.optimized)
+    say("Drawing the network")
     return rendered(
         "page.html",
         name=name,
@@ -74,23 +88,13 @@ def report_page(
         given=_rows_of(request.inputs if request else ()),
         wanted=_rows_of(request.outputs if request else ()),
         program=program,
-        times=_times(nnet, request, program) if timed else None,
+        times=times,
         curves=_curves(program),
         **_graph_facts(nnet, request, layers),
         lines=[] if program is None else program.listing[:MOST_LINES],
         most_lines=MOST_LINES,
         most_steps=MOST_STEPS,
     )
-
-
-def _times(
-    nnet: Nnet, request: ComputationRequest | None, program: ProgramFacts | None
-) -> TimeFacts | None:
-    if request is None or program is None:
-        return None
-    from nnet3_tools.report.time_facts import time_facts  # the runtime takes long to import
-
-    return time_facts(nnet, request, program.optimized)
 
 
 def _graph_facts(

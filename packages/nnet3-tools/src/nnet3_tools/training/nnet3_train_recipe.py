@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import click
 import nnet3_descriptors
 import nnet3_training
 
+from nnet3_tools.bar import Bar
 from nnet3_tools.chain.options import CHAIN_NUMBERS, read_den_fst
 from nnet3_tools.chosen_workers import DASK, chosen_workers
 from nnet3_tools.kaldi_command import KaldiCommand, log, run_tool
@@ -233,7 +233,7 @@ class _Progress:
 
     def __init__(self, folder: Path, report: str | None) -> None:
         self._folder, self._report = folder, report
-        self._bar: Any = None
+        self._bar: Bar | None = None
         self._total = 0
 
     def __enter__(self) -> _Progress:
@@ -252,7 +252,7 @@ class _Progress:
                 self._begin(event)
             case JobRecord():
                 if self._bar is not None:
-                    self._bar.update(event.frames)
+                    self._bar.advance(event.frames)
             case IterationRecord():
                 self._say_iteration(event)
             case FinalRecord():
@@ -269,17 +269,7 @@ class _Progress:
             f"{len(archives.frames)} archives; {len(run.iterations)} of {self._total} iterations "
             "are done"
         )
-        if sys.stderr is not None and sys.stderr.isatty():
-            from tqdm import tqdm  # takes a while to import
-
-            self._bar = tqdm(
-                total=run.num_frames,
-                initial=done,
-                unit=" frames",
-                unit_scale=True,
-                file=sys.stderr,
-                leave=False,
-            )
+        self._bar = Bar(run.num_frames, " frames", done=done, with_prefixes=True)
 
     def _say_iteration(self, record: IterationRecord) -> None:
         # Only the main output; a chain model also has one for cross-entropy.
@@ -292,7 +282,7 @@ class _Progress:
         weight = sum(figure.frames for figure in figures)
         objective = sum(figure.per_frame * figure.frames for figure in figures) / max(weight, 1.0)
         if self._bar is not None:
-            self._bar.set_postfix_str(f"iteration {record.number + 1}, objective {objective:.4g}")
+            self._bar.advance(0, f"iteration {record.number + 1}, objective {objective:.4g}")
         count = len(record.jobs)
         for job, reason in record.diverged.items():
             self._say(
@@ -320,11 +310,11 @@ class _Progress:
             )
 
     def _say(self, line: str, level: str = "LOG") -> None:
-        if self._bar is not None:
-            self._bar.clear()
-        click.echo(f"{level} ({NAME}) {line}", err=True)
-        if self._bar is not None:
-            self._bar.refresh()
+        text = f"{level} ({NAME}) {line}"
+        if self._bar is None:
+            click.echo(text, err=True)
+        else:
+            self._bar.say(text)
 
 
 def main() -> None:

@@ -26,6 +26,7 @@ def fine_tune(
     *,
     device: str = "cpu",
     after_epoch: Callable[[int, Nnet, dict[str, ObjectiveSum]], object] | None = None,
+    after_minibatch: Callable[[int], object] | None = None,
 ) -> Nnet:
     """Trains a model further, and changes only its parameters.
 
@@ -40,6 +41,7 @@ def fine_tune(
         device: As for `Trainer`.
         after_epoch: Called after each epoch with its number, from 1, the network, and the
             objectives.
+        after_minibatch: Called after each minibatch with the number of its examples.
 
     Returns:
         The network with new parameters; statistics, rates and everything else are unchanged.
@@ -77,6 +79,8 @@ def fine_tune(
         )
         for minibatch in _minibatches(examples, options.minibatch_size, rng):
             trainer.train_minibatch(minibatch)
+            if after_minibatch is not None:
+                after_minibatch(minibatch.num_sequences)
         trained = unvectorize(trained, vectorize(trainer.nnet))
         if after_epoch is not None:
             after_epoch(epoch + 1, unvectorize(nnet, vectorize(trained)), trainer.objectives)
