@@ -242,6 +242,15 @@ def test_chunks_of_several_steps() -> None:
     assert larger_chunks.larger(two, 2, 6) == two
 
 
+ENDLESS_IN_A_LARGER_CHUNK = """
+    input-node name=input dim=3
+    component name=state type=TanhComponent dim=3
+    component-node name=state component=state input=Sum(ReplaceIndex(input, t, 20), \
+IfDefined(Offset(state, -2)))
+    output-node name=output input=Sum(input, IfDefined(state))
+"""
+"""The frame 20 is in no chunk of five frames, and in one of fifteen."""
+
 NETWORKS_FOR_JOINING = {
     "feed-forward": (FEED_FORWARD, True),
     "left to right": (recurrent(-1), False),
@@ -250,6 +259,12 @@ NETWORKS_FOR_JOINING = {
     "the first frame of a chunk": (of_hidden("Sum(hidden, ReplaceIndex(hidden, t, 0))"), False),
     "a vector for all frames": (of_hidden("Sum(hidden, ReplaceIndex(of-ivector, t, 0))"), True),
     "rounded times": (of_hidden("Round(hidden, 5)"), True),
+    "a recurrence without an end": (ENDLESS_IN_A_LARGER_CHUNK, False),
+    "a vector at the first frame": (of_hidden("Failover(of-ivector, hidden)"), False),
+    "a vector for all frames, at any time": (
+        of_hidden("Sum(ReplaceIndex(of-ivector, t, 0), Offset(ReplaceIndex(of-ivector, t, 0), 2))"),
+        True,
+    ),
 }
 
 
@@ -265,6 +280,31 @@ def test_joined_chunks(name: str) -> None:
     joined = LargerChunks(nnet).joined(parts, 1)
 
     assert joined == (whole if is_joined else None)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_ivector_at_the_first_frame_of_a_chunk(size: int) -> None:
+    """A chunk in which an output reads only the i-vector is not joined with its neighbours."""
+    model = Model(
+        network(
+            """
+            input-node name=input dim=3
+            input-node name=ivector dim=3
+            output-node name=output input=Failover(ivector, input)
+            """
+        )
+    )
+    ((_, features),) = utterances([12])
+    ivector = np.ones(3, np.float32)
+    expected = features.copy()
+    expected[::size] = ivector
+
+    ((_, found),) = model.compute_many(
+        [("a", features)], ivectors={"a": ivector}, frames_per_chunk=size
+    )
+
+    np.testing.assert_array_equal(model.compute(features, ivector, frames_per_chunk=size), expected)
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_chunks_of_one_row() -> None:

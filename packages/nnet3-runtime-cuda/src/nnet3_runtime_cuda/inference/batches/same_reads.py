@@ -7,77 +7,104 @@ that it reads, from the inputs on.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from nnet3_descriptors import ComponentInputNode, InputNode, OutputNode
+from nnet3_descriptors.indexes import IndexArray, distinct
 from nnet3_graph import ComputationGraph
 
-Ids = npt.NDArray[np.int32]
+Moved = tuple[int, int]
+"""A node, and the number of frames by which rows of it are later in the other computation."""
 
-_NODE, _T = 0, 2
-"""Columns of cindexes: node, n, t, x."""
-
-_NOTHING, _MISSING = -1, -2
-"""In place of a cindex: a term that is left out of a sum; a row that the other computation
-lacks."""
+_T = 2
+"""The column t of cindexes: node, n, t, x."""
 
 
 def reads_the_same(part: ComputationGraph, whole: ComputationGraph, shift: int = 0) -> bool:
-    """Whether each row that `part` computes is in `whole`, and reads the same rows there.
+    """Whether the outputs of `part`, `shift` frames later, have the same values in `whole`.
 
-    Rows that depend on the node 'input' are `shift` frames later in `whole`. Other rows have the
-    same time in both, such as an i-vector, which is valid for all frames.
+    They have if each of them, and each row that these read, has a partner in `whole` that reads the
+    partners of its own rows. The search begins at the outputs and ends at the inputs: the partner
+    of a frame must be `shift` frames later, that of an i-vector must have its own time. What is
+    between them may move or not: the reads of both computations tell.
 
     Args:
         part: The smaller computation.
         whole: A computation of the same network.
         shift: Frames, a multiple of the modulus of the network.
     """
-    moved = part.cindexes.copy()
-    moved[_moving_nodes(part)[moved[:, _NODE]], _T] += shift
-    found = whole.find(moved)
-    places = np.append(np.where(found < 0, _MISSING, found), _NOTHING)  # places[-1] is _NOTHING
-    nodes = range(len(part.nnet.nodes))
-    return all(_node_reads_the_same(node, part, whole, places) for node in nodes)
+    nodes = part.nnet.nodes
+    pending = {(node, shift) for node, each in enumerate(nodes) if isinstance(each, OutputNode)}
+    seen = set(pending)
+    while pending:
+        node, frames = pending.pop()
+        definition = nodes[node]
+        if isinstance(definition, InputNode):
+            if frames != (shift if definition.name == "input" else 0):
+                return False
+            continue
+        reads = _partners_of_reads(node, frames, shift, part, whole)
+        if reads is None:
+            return False
+        pending |= reads - seen
+        seen |= reads
+    return True
 
 
-def _node_reads_the_same(
-    node: int, part: ComputationGraph, whole: ComputationGraph, places: Ids
-) -> bool:
-    """Whether the rows of a node are in `whole` and read the same there.
+def _partners_of_reads(
+    node: int, frames: int, shift: int, part: ComputationGraph, whole: ComputationGraph
+) -> set[Moved] | None:
+    """How what the rows of a node read moves, if they have partners that read alike; else None.
 
     Args:
-        node: Number of the node.
+        node: Number of the node; all of its rows are looked at.
+        frames: How much later its rows are in `whole`.
+        shift: How much later the outputs are.
         part: The smaller computation.
         whole: The other one.
-        places: The cindex id in `whole` for each of `part`.
     """
-    definition = part.nnet.nodes[node]
-    ids = places[part.node_range(node)]
-    if isinstance(definition, InputNode) or not len(ids):
-        return True  # the rows that read an input look it up
-    if (ids == _MISSING).any():
-        return False
-    rows = ids - whole.node_range(node).start
-    if isinstance(definition, ComponentInputNode | OutputNode):
+    moved = part.index_set(node).indexes + np.array([0, frames, 0], np.int32)
+    rows = whole.cindex_ids(node, moved) - whole.node_range(node).start
+    if (rows < 0).any():
+        return None
+    if isinstance(part.nnet.nodes[node], ComponentInputNode | OutputNode):
         # A set of rows does not say which of them stands where in an Append.
-        pairs = zip(part.leaf_ids(node), whole.leaf_ids(node), strict=True)
-        return all(np.array_equal(places[mine], theirs[:, rows]) for mine, theirs in pairs)
-    splits, reads = part.dependencies_of(node)
-    other_splits, other_reads = whole.dependencies_of(node)
-    starts, counts = other_splits[:-1][rows], np.diff(other_splits)[rows]
-    if not np.array_equal(np.diff(splits), counts):
-        return False
-    within = np.arange(len(reads)) - np.repeat(splits[:-1], counts)
-    return np.array_equal(places[reads], other_reads[np.repeat(starts, counts) + within])
+        mine = np.concatenate(part.leaf_ids(node))
+        theirs = np.concatenate(whole.leaf_ids(node))[:, rows]
+        read = mine >= 0
+        if not np.array_equal(read, theirs >= 0):
+            return None
+        return _moved(part.cindexes[mine[read]], whole.cindexes[theirs[read]], shift)
+    splits, mine = part.dependencies_of(node)
+    other_splits, theirs = whole.dependencies_of(node)
+    counts = np.diff(splits)
+    if not np.array_equal(counts, np.diff(other_splits)[rows]):
+        return None
+    within = np.arange(len(mine)) - np.repeat(splits[:-1], counts)
+    theirs = theirs[np.repeat(other_splits[:-1][rows], counts) + within]
+    # A component tells its inputs apart by their distance in time.
+    return _moved(part.cindexes[mine], whole.cindexes[theirs], shift, only=frames)
 
 
-def _moving_nodes(graph: ComputationGraph) -> npt.NDArray[np.bool_]:
-    """For each node, whether it depends on the node 'input'."""
-    nodes, count = graph.cindexes[:, _NODE], len(graph.nnet.nodes)
-    reads = np.zeros((count, count), dtype=np.bool_)
-    reads[np.repeat(nodes, np.diff(graph.dependency_splits)), nodes[graph.dependencies]] = True
-    moving = np.zeros(count, dtype=np.bool_)
-    moving[graph.nnet.node_index("input")] = True
-    while (reads[:, moving].any(axis=1) & ~moving).any():
-        moving |= reads[:, moving].any(axis=1)
-    return moving
+def _moved(
+    mine: IndexArray, theirs: IndexArray, shift: int, only: int | None = None
+) -> set[Moved] | None:
+    """The nodes of rows and how they move to their partners, by no frames or by `shift`.
+
+    Args:
+        mine: (N, 4) cindexes of the smaller computation.
+        theirs: (N, 4) their partners.
+        shift: Frames; Switch and Round read alike at times that differ by it.
+        only: Frames by which all must move, if not None.
+
+    Returns:
+        None if others differ, or in more than the time.
+    """
+    differences = theirs - mine
+    frames = differences[:, _T].copy()
+    differences[:, _T] = 0
+    found: set[Moved] = set()
+    left = len(mine)
+    for move in {0, shift} if only is None else {only}:
+        moves = frames == move
+        left -= int(np.count_nonzero(moves))
+        found |= {(node, move) for node in distinct(mine[moves, 0]).tolist()}
+    return None if left or differences.any() else found
