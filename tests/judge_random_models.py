@@ -1,66 +1,49 @@
 """Compares Model with the definition, for any number of random networks, utterances and options.
 
 `python tests/judge_random_models.py --count 1000 --first-seed 1000` prints the seeds whose scores
-differ from the definition. A seed draws a network (recurrent or not, with i-vectors or not; every
-second network has all kinds of layers and descriptors), utterances of any length, the length of
-chunks, and options of the outputs. A network that cannot compute a chunk must be refused.
+differ from the definition, and how many cases were of each kind. A seed draws a network (recurrent
+or not, with i-vectors or not; every fourth has all kinds of layers and descriptors, every second
+reads inputs of every kind through optional terms and at fixed times), utterances of any length, the
+length of chunks, and options of minibatches and outputs.
 
-The definition cuts each utterance by itself, compiles each chunk alone at its own times, and runs
-that program in float64 on nnet3-runtime-reference. Model.compute, with one and several threads, and
-Model.compute_many, with minibatches, must give the same scores. On any number of threads,
-compute_many must give the same bits.
+The definition (`defined_chunks.py`) runs each chunk alone. Model.compute, with one and several
+threads, and Model.compute_many, with minibatches, must give the same scores; so must the queue that
+nnet3-compute-batch fills, with its options. On any number of threads, the bits are the same.
+Networks without optional terms must give what the whole utterance gives. What cannot be computed
+must be refused, and so must an utterance of several chunks if their outputs depend on the time.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from random import Random
 from typing import Any
+from unittest import mock
 
 import attrs
 import numpy as np
 import package_tests  # noqa: F401  the helpers of the packages
+from chunk_networks import IVECTOR, OPTIONAL, features_in, write_chunk_network
+from defined_chunks import NOT_COMPUTABLE, ChunkDefinition, Utterance
 from network_generator import DIM, LAYERS, OFTEN, NetworkWriter
-from nnet3_compiler import compile_computation
-from nnet3_descriptors import Nnet, parse_config
-from nnet3_descriptors.editing import remove_orphans
-from nnet3_graph import (
-    ComputationRequest,
-    ContextError,
-    IoSpecification,
-    NotComputableError,
-    UnboundedComputationError,
-    compute_context,
-)
-from nnet3_runtime_cuda import BatchOptions, ChunkOptions, Model, ScoreOptions
-from nnet3_runtime_reference import ReferenceComputer
+from nnet3_descriptors import Nnet, node_config_lines, parse_config
+from nnet3_graph import ContextError
+from nnet3_runtime_cuda import BatchOptions, ChunkOptions, Model, RunError, ScoreOptions
+from nnet3_runtime_cuda.inference import chunk_work
 from small_thresholds import thresholds
-from test_looped_networks import IVECTOR_DIM, add_lookahead, case_of_seed
+from test_looped_networks import add_lookahead, case_of_seed
 
 LARGEST_DIFFERENCE = 1e-5
 """Of a score, relative to the largest one of the utterance, or to 1."""
 
-NOT_COMPUTABLE = NotComputableError, UnboundedComputationError
-"""Errors of requests that a network has no outputs for."""
-
-
-@attrs.frozen(kw_only=True)
-class Utterance:
-    """An utterance, with its i-vectors.
-
-    Attributes:
-        frames: (frames, DIM).
-        ivector: (IVECTOR_DIM,) for the whole utterance, or None.
-        online: (rows, IVECTOR_DIM) as the utterance went on, or None.
-    """
-
-    frames: np.ndarray
-    ivector: np.ndarray | None
-    online: np.ndarray | None
+AT_FIXED_TIMES = "which would be another frame in each chunk: expected an utterance of one chunk"
+"""In the error of an utterance that is cut though its network reads frames at fixed times."""
 
 
 @attrs.frozen(kw_only=True)
@@ -68,25 +51,30 @@ class Case:
     """A network, utterances, and options.
 
     Attributes:
-        nnet: The network, in test mode.
+        definition: What the chunks are: the network, and the options of `Model.compute`.
         priors: (DIM,) of the outputs.
         utterances: By key.
-        options: Keyword arguments of `Model.compute`.
         threads: Number of threads.
-        minibatch_size: Largest number of chunks computed together.
-        memory: Mebibytes that `compute_many` may take.
-        begins_at_zero: Whether the definition gives the first output of each chunk the time 0, as
-            nnet3-compute does. It matters if the network reads fixed times; else it keeps its time.
+        batches: The options of minibatches; `compute_many` takes two of them.
+        joined: The number of chunks in a row that may be joined.
     """
 
-    nnet: Nnet
+    definition: ChunkDefinition
     priors: np.ndarray
     utterances: dict[str, Utterance]
-    options: dict[str, float]
     threads: int
-    minibatch_size: int
-    memory: int
-    begins_at_zero: bool
+    batches: BatchOptions
+    joined: int
+
+    @property
+    def nnet(self) -> Nnet:
+        """The network, in test mode."""
+        return self.definition.nnet
+
+    @property
+    def options(self) -> dict[str, float]:
+        """Keyword arguments of `Model.compute`."""
+        return self.definition.options
 
 
 @attrs.frozen(kw_only=True)
@@ -96,35 +84,45 @@ class Drawn:
     nnet: Nnet
     subsampling: int
 
-    @property
-    def has_ivector(self) -> bool:
-        """Whether the network takes an i-vector."""
-        return len(self.nnet.input_nodes) > 1
-
 
 def network_of_all_kinds(seed: int) -> Drawn:
     """Draws a network that may read frames at fixed times, or look far ahead."""
+    rng = Random(seed)
+    writer = NetworkWriter(rng, inputs=[f"input-node name=input dim={DIM}"], sources=["input"])
+    if rng.randrange(2):
+        add_lookahead(writer, "first", rng.randint(0, 2), has_ivector=True)
+    for number in range(rng.randint(1, 4)):
+        LAYERS[rng.choice([*LAYERS, *OFTEN])](writer, f"layer{number}")
+    writer.nodes.append(f"output-node name=output input={writer.sum()}")
+    nnet = parse_config(writer.text(), rng=np.random.default_rng(seed))
+    # The model gives statistics to its batch-norms.
+    return Drawn(nnet=Model(nnet).nnet, subsampling=rng.choice([1, 1, 3]))
+
+
+def network_for_chunks(seed: int) -> Drawn:
+    """Draws a network that reads inputs of every kind, in every way."""
+    rng = Random(seed)
+    writer = write_chunk_network(rng, is_past=False, has_ivector=rng.randrange(4) > 0)
+    nnet = parse_config(writer.text(), rng=np.random.default_rng(seed))
+    return Drawn(nnet=Model(nnet).nnet, subsampling=rng.choice([1, 1, 1, 2, 3]))
+
+
+def _drawn(draw: Callable[[int], Drawn], seed: int) -> Drawn:
+    """The first network of a seed that has a context."""
     while True:
-        rng = Random(seed)
-        writer = NetworkWriter(rng, inputs=[f"input-node name=input dim={DIM}"], sources=["input"])
-        if rng.randrange(2):
-            add_lookahead(writer, "first", rng.randint(0, 2), has_ivector=True)
-        for number in range(rng.randint(1, 4)):
-            LAYERS[rng.choice([*LAYERS, *OFTEN])](writer, f"layer{number}")
-        writer.nodes.append(f"output-node name=output input={writer.sum()}")
-        nnet = parse_config(writer.text(), rng=np.random.default_rng(seed))
         try:
-            # The model gives statistics to its batch-norms.
-            return Drawn(nnet=Model(nnet).nnet, subsampling=rng.choice([1, 1, 3]))
+            return draw(seed)
         except ContextError:
             seed += 1 << 32
 
 
 def case_of(seed: int) -> Case:
     """Draws a case."""
-    drawn = network_of_all_kinds(seed) if seed % 2 else case_of_seed(seed)
+    drawn: Any = case_of_seed(seed) if seed % 4 == 0 else None
+    if drawn is None:
+        drawn = _drawn(network_of_all_kinds if seed % 4 == 3 else network_for_chunks, seed)
     rng, values = Random(seed), np.random.default_rng(seed)
-    per_chunk = rng.randint(1, 12)
+    per_chunk = rng.choice([rng.randint(1, 3), rng.randint(1, 12)])
     options: dict[str, float] = {
         "frames_per_chunk": per_chunk,
         "frame_subsampling_factor": drawn.subsampling,
@@ -138,7 +136,8 @@ def case_of(seed: int) -> Case:
     if rng.random() < 0.2:
         # Small enough that no exponential overflows, or makes rounding errors larger.
         options |= {"apply_exp": True, "acoustic_scale": 1e-3}
-    is_online = drawn.has_ivector and rng.random() < 0.5
+    dims = {node.name: node.dim for node in drawn.nnet.input_nodes}
+    is_online = "ivector" in dims and rng.random() < 0.5
     if is_online:
         options["online_ivector_period"] = rng.randint(1, 9)
     utterances = {}
@@ -147,80 +146,27 @@ def case_of(seed: int) -> Case:
         ivector, online = None, None
         if is_online:
             rows = max(1, -(-length // int(options["online_ivector_period"])) - rng.randint(0, 2))
-            online = values.standard_normal((rows, IVECTOR_DIM), dtype=np.float32)
-        elif drawn.has_ivector:
-            ivector = values.standard_normal(IVECTOR_DIM, dtype=np.float32)
+            online = values.standard_normal((rows, dims["ivector"]), dtype=np.float32)
+        elif "ivector" in dims:
+            ivector = values.standard_normal(dims["ivector"], dtype=np.float32)
         frames = values.standard_normal((length, DIM), dtype=np.float32)
         utterances[f"u{97 * number % 101}"] = Utterance(
             frames=frames, ivector=ivector, online=online
         )
     return Case(
-        nnet=drawn.nnet,
+        definition=ChunkDefinition(nnet=drawn.nnet, options=options, begins_at_zero=seed % 4 > 0),
         priors=values.dirichlet(np.ones(DIM)),
         utterances=utterances,
-        options=options,
         threads=rng.randint(2, 4),
-        minibatch_size=rng.choice([1, 3, 4, 6, 8]),
-        memory=rng.choice([1, 64, 64]),
-        begins_at_zero=bool(seed % 2),
+        batches=BatchOptions(
+            minibatch_size=rng.choice([1, 4, 6, 8, 8, 128]),
+            edge_minibatch_size=rng.choice([None, 1, 2, 5, 32]),
+            partial_minibatch_factor=rng.choice([0.0, 0.5, 0.5, 0.3, 0.9]),
+            ensure_exact_final_context=rng.random() < 0.7,
+            memory=rng.choice([1, 64, 64]),
+        ),
+        joined=rng.choice([2, 2, 3, 4, 4]),
     )
-
-
-# ---- the definition ----
-
-
-def defined(case: Case, utterance: Utterance) -> np.ndarray:
-    """The scores of an utterance, (rows, DIM), chunk by chunk in float64."""
-    given = case.options
-    step, frames = int(given["frame_subsampling_factor"]), len(utterance.frames)
-    # A chunk begins where the pattern of reading of the nodes that are needed repeats, and at an
-    # output.
-    unit = int(np.lcm(step, remove_orphans(case.nnet).modulus))
-    rows_of_chunk = -(-int(given["frames_per_chunk"]) // unit) * unit // step
-    rows = np.arange(0, frames, step)
-    outputs = []
-    for begin in range(0, len(rows), rows_of_chunk):
-        own = rows[begin : begin + rows_of_chunk]
-        left, right = given["extra_left_context"], given["extra_right_context"]
-        if begin == 0 and given["extra_left_context_initial"] >= 0:
-            left = given["extra_left_context_initial"]
-        if own[-1] == rows[-1] and given["extra_right_context_final"] >= 0:
-            right = given["extra_right_context_final"]
-        outputs.append(_outputs_of_chunk(case, utterance, own, int(left), int(right)))
-    scores = np.concatenate(outputs)
-    if given["use_priors"]:
-        scores = scores - np.log(case.priors)
-    scores = scores * given["acoustic_scale"]
-    return np.exp(scores) if "apply_exp" in given else scores
-
-
-def _outputs_of_chunk(
-    case: Case, utterance: Utterance, rows: np.ndarray, left: int, right: int
-) -> np.ndarray:
-    """The outputs at the frames `rows`, from the frames around them; the edges repeat."""
-    before, after = compute_context(case.nnet)
-    first, last = int(rows[0]) - before - left, int(rows[-1]) + after + right
-    step = int(case.options["frame_subsampling_factor"])
-    inputs = {"input": utterance.frames[_clipped(first, last, len(utterance.frames))]}
-    zero = int(rows[0]) if case.begins_at_zero else 0
-    requested = [IoSpecification.from_range("input", first - zero, last + 1 - zero)]
-    if utterance.ivector is not None:
-        inputs["ivector"] = utterance.ivector[None]
-    if utterance.online is not None:
-        middle = (int(rows[0]) + int(rows[-1])) // 2
-        row = middle // int(case.options["online_ivector_period"])
-        inputs["ivector"] = utterance.online[min(row, len(utterance.online) - 1)][None]
-    if "ivector" in inputs:
-        requested.append(IoSpecification.from_range("ivector", 0, 1))
-    begin, end = int(rows[0]) - zero, int(rows[-1]) + 1 - zero
-    wanted = IoSpecification.from_range("output", begin, end, t_step=step)
-    request = ComputationRequest(inputs=requested, outputs=[wanted])
-    computer = ReferenceComputer(case.nnet, compile_computation(case.nnet, request))
-    return computer.forward(inputs)["output"]
-
-
-def _clipped(first: int, last: int, frames: int) -> np.ndarray:
-    return np.clip(np.arange(first, last + 1), 0, frames - 1)
 
 
 # ---- what is judged ----
@@ -230,31 +176,21 @@ Scores = dict[str, np.ndarray]
 """The scores of all utterances, by key."""
 
 
-def found(case: Case) -> Iterator[tuple[str, Scores]]:
-    """Each way of computing the scores, and its scores."""
+def ways(case: Case) -> Iterator[tuple[str, Callable[[], Scores]]]:
+    """Each way of computing the scores of all utterances."""
     one = Model(case.nnet, priors=case.priors)
     several = Model(case.nnet, priors=case.priors, threads=case.threads)
-    yield "compute", _one_by_one(case, one)
-    yield f"compute on {case.threads} threads", _one_by_one(case, several)
-    utterances = list(case.utterances.values())
-    listed = several.compute(
-        [each.frames for each in utterances],
-        _each(case, "ivector", list),
-        online_ivectors=_each(case, "online", list),
-        **case.options,
-    )
-    yield "compute of a list", dict(zip(case.utterances, listed, strict=True))
+    yield "compute", partial(_one_by_one, case, one)
+    yield f"compute on {case.threads} threads", partial(_one_by_one, case, several)
+    yield "compute of a list", partial(_listed, case, several)
     for threads in (1, case.threads):
-        many = one.compute_many(
-            ((key, each.frames) for key, each in case.utterances.items()),
-            ivectors=_each(case, "ivector", partial(zip, case.utterances)),
-            online_ivectors=_each(case, "online", partial(zip, case.utterances)),
-            threads=threads,
-            minibatch_size=case.minibatch_size,
-            memory=case.memory,
-            **case.options,
-        )
-        yield f"compute_many on {threads} threads", dict(many)
+        yield f"compute_many on {threads} threads", partial(_many, case, one, threads)
+    for threads in (1, case.threads):
+        yield f"{BATCHES} on {threads} threads", partial(_in_batches, case, one, threads)
+
+
+BATCHES = "batches with all options"
+"""The way whose last chunks begin earlier if the options say so."""
 
 
 def _one_by_one(case: Case, model: Model) -> Scores:
@@ -262,6 +198,62 @@ def _one_by_one(case: Case, model: Model) -> Scores:
         key: model.compute(each.frames, each.ivector, online_ivectors=each.online, **case.options)
         for key, each in case.utterances.items()
     }
+
+
+def _listed(case: Case, model: Model) -> Scores:
+    listed = model.compute(
+        [each.frames for each in case.utterances.values()],
+        _each(case, "ivector", list),
+        online_ivectors=_each(case, "online", list),
+        **case.options,
+    )
+    return dict(zip(case.utterances, listed, strict=True))
+
+
+def _many(case: Case, model: Model, threads: int) -> Scores:
+    with mock.patch.object(chunk_work, "CHUNKS_JOINED", case.joined):
+        return dict(
+            model.compute_many(
+                ((key, each.frames) for key, each in case.utterances.items()),
+                ivectors=_each(case, "ivector", partial(zip, case.utterances)),
+                online_ivectors=_each(case, "online", partial(zip, case.utterances)),
+                threads=threads,
+                minibatch_size=case.batches.minibatch_size,
+                memory=case.batches.memory,
+                **case.options,
+            )
+        )
+
+
+def _in_batches(case: Case, model: Model, threads: int) -> Scores:
+    step, scores = int(case.options["frame_subsampling_factor"]), {}
+    with model.utterance_queue(threads, step, case.batches) as queue:
+        for (key, each), work in zip(case.utterances.items(), works(case, model), strict=True):
+            queue.add(key, len(each.frames), work)
+        queue.flush()
+        while queue:
+            scores[queue.oldest.key] = queue.next_result()
+            queue.remove_oldest()
+    return scores
+
+
+def works(case: Case, model: Model) -> list[Any]:
+    """The work of each utterance, in runs that may share minibatches."""
+    chunks, scores = (
+        kind(
+            **{
+                field.name: case.options[field.name]
+                for field in attrs.fields(kind)
+                if field.name in case.options
+            }
+        )
+        for kind in (ChunkOptions, ScoreOptions)
+    )
+    with mock.patch.object(chunk_work, "CHUNKS_JOINED", case.joined):
+        return [
+            model.compute_work(each.frames, each.ivector, each.online, chunks, scores, case.batches)
+            for each in case.utterances.values()
+        ]
 
 
 def _each(case: Case, name: str, collect: Callable[[list[np.ndarray]], Any]) -> Any:
@@ -273,57 +265,191 @@ def _each(case: Case, name: str, collect: Callable[[list[np.ndarray]], Any]) -> 
     return collected if isinstance(collected, list) else dict(collected)
 
 
-def problems_of_seed(seed: int) -> list[str]:
-    """The differences from the definition, and between numbers of threads; empty for none."""
+# ---- the judgement ----
+
+
+@attrs.define
+class Judgement:
+    """What is to be said of a case.
+
+    Attributes:
+        problems: The differences from the definition, and between numbers of threads.
+        kinds: The kinds of the case, for counts.
+    """
+
+    problems: list[str] = attrs.field(factory=list)
+    kinds: set[str] = attrs.field(factory=set)
+
+
+def judgement_of(seed: int) -> Judgement:
+    """Judges a seed."""
     case = case_of(seed)
-    try:
-        expected = {key: defined(case, utterance) for key, utterance in case.utterances.items()}
-    except NOT_COMPUTABLE:
-        return _computed_in_spite(case)
     with thresholds(seed):
-        scores_of = dict(found(case))
-    problems = []
-    for way, scores in scores_of.items():
-        if list(scores) != list(expected):
-            problems.append(f"{way}: keys {list(scores)}, expected {list(expected)}")
+        judgement = _judged(case)
+    judgement.kinds |= kinds_of(case)
+    return judgement
+
+
+def _judged(case: Case) -> Judgement:
+    """Judges each way of computing a case."""
+    judgement = Judgement()
+    exact = of_one_length = _defined(case, is_exact=True)
+    if not case.batches.ensure_exact_final_context:
+        of_one_length = _defined(case, is_exact=False)
+    cut = {
+        key: utterance
+        for key, utterance in case.utterances.items()
+        if len(list(case.definition.chunks(utterance))) > 1
+    }
+    may_refuse = bool(cut) and "ReplaceIndex" in reads_of(case.nnet)
+    must_refuse = (
+        may_refuse and exact is not None and any(map(case.definition.depends_on_time, cut.values()))
+    )
+    scores_of: dict[str, Scores] = {}
+    refused = []
+    for way, compute in ways(case):
+        expected = of_one_length if way.startswith(BATCHES) else exact
+        try:
+            found = scores_of[way] = compute()
+        except (RunError, *NOT_COMPUTABLE) as error:
+            if may_refuse and AT_FIXED_TIMES in str(error):
+                refused.append(way)
+            elif expected is not None or isinstance(error, RunError):
+                judgement.problems.append(f"{way}: {error}")
             continue
-        for key, rows in expected.items():
-            if scores[key].shape != rows.shape:
-                problems.append(f"{way}: '{key}' has the shape {scores[key].shape}")
-                continue
-            scale = max(float(np.abs(rows).max()), 1.0)
-            difference = float(np.abs(scores[key] - rows).max()) / scale
-            if not difference <= LARGEST_DIFFERENCE:
-                problems.append(f"{way}: '{key}' differs by {difference:.1e}")
-    by_one, by_several = (scores_of[f"compute_many on {n} threads"] for n in (1, case.threads))
-    problems += [
-        f"'{key}' has other bits on {case.threads} threads"
-        for key in by_one
-        if not np.array_equal(by_one[key], by_several[key])
-    ]
+        if expected is None or must_refuse:
+            reason = "a chunk cannot be computed" if expected is None else "a frame's time is fixed"
+            judgement.problems.append(f"{way}: computes though {reason}")
+            continue
+        judgement.problems += [
+            f"{way}: '{key}' {problem}"
+            for key, scores in expected.items()
+            for problem in _differences(found[key], scores)
+        ]
+    if refused:
+        judgement.kinds.add("refused: frames at fixed times in several chunks")
+        if scores_of:
+            judgement.problems.append(f"{refused} refuse fixed times, {[*scores_of]} do not")
+        rest = {key: each for key, each in case.utterances.items() if key not in cut}
+        if rest:
+            judgement.problems += _judged(attrs.evolve(case, utterances=rest)).problems
+    elif exact is None:
+        judgement.kinds.add("refused: a chunk cannot be computed")
+    elif is_plain(case):
+        judgement.kinds.add("chunks are the whole utterance")
+        judgement.problems += [
+            f"the chunks of '{key}' are not the whole: {problem}"
+            for key, utterance in cut.items()
+            for problem in _differences(
+                exact[key],
+                case.definition.scores(case.definition.whole(utterance), case.priors),
+            )
+        ]
+    if scores_of:
+        judgement.kinds |= _kinds_of_runs(case)
+        judgement.problems += _other_bits(case, scores_of)
+    return judgement
+
+
+def _defined(case: Case, *, is_exact: bool) -> Scores | None:
+    """The scores by their definition; None if a chunk cannot be computed."""
+    try:
+        return {
+            key: case.definition.scores(
+                case.definition.outputs(utterance, is_exact=is_exact), case.priors
+            )
+            for key, utterance in case.utterances.items()
+        }
+    except NOT_COMPUTABLE:
+        return None
+
+
+def _differences(found: np.ndarray, expected: np.ndarray) -> list[str]:
+    if found.shape != expected.shape:
+        return [f"has the shape {found.shape}, expected {expected.shape}"]
+    scale = max(float(np.abs(expected).max()), 1.0)
+    difference = float(np.abs(found - expected).max()) / scale
+    return [] if difference <= LARGEST_DIFFERENCE else [f"differs by {difference:.1e}"]
+
+
+def _other_bits(case: Case, scores_of: Mapping[str, Scores]) -> list[str]:
+    """The utterances whose bits depend on the number of threads."""
+    problems = []
+    for way in ("compute_many", BATCHES):
+        by_one, by_several = (scores_of.get(f"{way} on {n} threads") for n in (1, case.threads))
+        if by_one is not None and by_several is not None:
+            problems += [
+                f"{way}: '{key}' has other bits on {case.threads} threads"
+                for key in by_one
+                if not np.array_equal(by_one[key], by_several[key])
+            ]
     return problems
 
 
-def _computed_in_spite(case: Case) -> list[str]:
-    """The problem if the model computes utterances of which a chunk cannot be computed."""
-    try:
-        _one_by_one(case, Model(case.nnet, priors=case.priors))
-    except NOT_COMPUTABLE:
-        return []
-    return ["compute: computes what cannot be computed"]
+# ---- kinds of cases ----
 
 
-def is_joined(case: Case) -> bool:
-    """Whether `compute_many` computes several chunks of an utterance at a time."""
-    names = {field.name for field in attrs.fields(ChunkOptions)} & set(case.options)
-    chunks = ChunkOptions(**{name: case.options[name] for name in names})
-    batches = BatchOptions(minibatch_size=case.minibatch_size, memory=case.memory)
-    model = Model(case.nnet)
-    works = (
-        model.compute_work(each.frames, each.ivector, each.online, chunks, ScoreOptions(), batches)
-        for each in case.utterances.values()
+def reads_of(nnet: Nnet) -> str:
+    """The nodes of a network but for inputs, as config lines, without usual reads of i-vectors."""
+    lines = (line for line in node_config_lines(nnet) if not line.startswith("input-node"))
+    return "\n".join(lines).replace(IVECTOR, "")
+
+
+def is_plain(case: Case) -> bool:
+    """Whether each output reads a fixed number of frames, and one i-vector for all of them."""
+    reads = reads_of(case.nnet)
+    types = [type(component).__name__ for component in case.nnet.components]
+    is_online = "online_ivector_period" in case.options
+    return not (is_online or reads_ivector(case.nnet)) and not any(
+        word in each for word in OPTIONAL for each in (reads, *types)
     )
-    return any(run.num_chunks > 1 for work in works for run in work.runs)
+
+
+def reads_ivector(nnet: Nnet) -> bool:
+    """Whether an i-vector is read at its own time."""
+    return re.search(r"\bivector\b", reads_of(nnet)) is not None
+
+
+def words_in(nnet: Nnet) -> set[str]:
+    """The ways of reading that a network has, but for the usual one of i-vectors."""
+    words = ("Failover", "IfDefined", "Round", "ReplaceIndex", "Switch")
+    return {word for word in words if f"{word}(" in reads_of(nnet)}
+
+
+def kinds_of(case: Case) -> set[str]:
+    """The kinds of networks, inputs and options that a case is of."""
+    batches, options = case.batches, case.options
+    utterance = next(iter(case.utterances.values()))
+    of_ivector = "none" if utterance.ivector is None else "one for all"
+    if utterance.online is not None:
+        of_ivector = "with a period"
+    rows = case.definition.rows_of_chunk
+    has_edges = options["extra_left_context_initial"] >= 0 or (
+        options["extra_right_context_final"] >= 0
+    )
+    flags = {
+        "i-vector read without ReplaceIndex": reads_ivector(case.nnet),
+        "outputs that read no features": "output" not in features_in(case.nnet),
+        "edge chunks with another minibatch size": has_edges and batches.edge_minibatch_size,
+        "partial_minibatch_factor=0": batches.partial_minibatch_factor == 0,
+        "chunks of one length": not batches.ensure_exact_final_context,
+    }
+    return {
+        f"i-vector: {of_ivector}",
+        f"rows of a chunk: {rows if rows < 4 else '4 or more'}",
+        *words_in(case.nnet),
+        *(name for name, holds in flags.items() if holds),
+    }
+
+
+def _kinds_of_runs(case: Case) -> set[str]:
+    """How chunks become runs."""
+    try:
+        runs = [run for work in works(case, Model(case.nnet)) for run in work.runs]
+    except (RunError, *NOT_COMPUTABLE):
+        return set()
+    are_joined = any(run.num_chunks > 1 for run in runs)
+    return {"chunks joined" if are_joined else "no chunks joined"}
 
 
 def main() -> int:
@@ -332,12 +458,15 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--first-seed", type=int, default=int(time.time()))
     arguments = parser.parse_args()
-    disagree = 0
+    disagree, kinds = 0, Counter[str]()
     for seed in range(arguments.first_seed, arguments.first_seed + arguments.count):
-        problems = problems_of_seed(seed)
-        disagree += bool(problems)
-        for problem in problems:
+        judgement = judgement_of(seed)
+        kinds.update(judgement.kinds)
+        disagree += bool(judgement.problems)
+        for problem in judgement.problems:
             print(f"seed {seed}: {problem}", flush=True)
+    for kind, count in sorted(kinds.items()):
+        print(f"{count:7} {kind}")
     print(
         f"{arguments.count} cases from seed {arguments.first_seed} on, {disagree} disagree with "
         "the definition"

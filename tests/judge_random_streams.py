@@ -1,36 +1,140 @@
 """Compares streams of any number of random networks with whole utterances.
 
 `python tests/judge_random_streams.py --count 1000 --first-seed 1000` prints the streams that differ
-by more than 1e-5 of the largest value, and the largest difference. A seed draws a network
-(recurrent or not, with i-vectors or not), three utterances side by side, pushes of any sizes, and
-options. Networks with i-vectors also get new ones while frames come: the definition reads off which
-one serves each frame, and runs the whole utterance in float64 on nnet3-runtime-reference.
+by more than 1e-5 of the largest value, the largest difference, and how many were of each kind. A
+seed draws a network (recurrent or not, with i-vectors or not; every second reads inputs of every
+kind through optional terms and at fixed times), three utterances side by side, pushes of any sizes,
+and options. Networks with i-vectors also get new ones while frames come: the definition reads off
+which one serves each frame, and runs the whole utterance in float64 on nnet3-runtime-reference.
+Where a network reads frames at a fixed time, the whole utterance does: a stream must refuse it.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from random import Random
 
+import attrs
 import numpy as np
 import package_tests  # noqa: F401  the helpers of the packages
-from nnet3_compiler import compile_computation, with_ivector_period
-from nnet3_graph import ComputationRequest, IoSpecification
+from chunk_networks import (
+    OPTIONAL,
+    ChunkWriter,
+    add_ivector,
+    features_in,
+    finish_chunk_network,
+    names_in,
+)
+from example_generator import is_computable
+from judge_random_models import reads_ivector, words_in
+from nnet3_compiler import CompilationError, compile_computation, looped_chunk_size
+from nnet3_descriptors import Nnet, Nnet3Error, parse_config, parse_descriptor
+from nnet3_graph import (
+    ComputationRequest,
+    ContextError,
+    IoSpecification,
+    NotComputableError,
+    compute_context,
+)
 from nnet3_runtime_cuda import Model
 from nnet3_runtime_reference import ReferenceComputer
 from small_thresholds import thresholds
-from test_looped_networks import DIM, IVECTOR_DIM, case_of_seed
+from test_looped_networks import DIM, Case, add_lookahead, case_of_seed, whole_request
 
 LARGEST_DIFFERENCE = 1e-5
 
+AT_FIXED_TIMES = "which would be another frame in each chunk"
+"""In the error of networks that read something at a fixed time."""
 
-def outputs_of_seed(seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """For each utterance, the outputs (rows, dim) of a stream and of the model at once."""
-    case, rng, sizes = case_of_seed(seed), np.random.default_rng(seed), Random(seed)
+Pairs = Iterator[tuple[np.ndarray, np.ndarray]]
+"""Outputs of a stream and the expected ones, (rows, dim) each."""
+
+
+# ---- cases ----
+
+
+def case_of(seed: int) -> Case:
+    """Draws a case."""
+    if seed % 2 == 0:
+        return case_of_seed(seed)
+    rng = Random(seed)
+    while True:
+        try:
+            case = _draw(rng)
+        except ContextError:
+            continue
+        nnet = with_period(case.nnet, case.chunk)
+        reads_all_ahead = compute_context(case.nnet)[1] == case.lookahead
+        if reads_all_ahead and is_computable(nnet, whole_request(case)):
+            return case
+
+
+def _draw(rng: Random) -> Case:
+    """Draws a network that reads inputs of every kind, in every way, but nothing optional ahead."""
+    writer = ChunkWriter(rng, inputs=[f"input-node name=input dim={DIM}"], is_past=True)
+    lookahead = rng.choice([0, 0, 1, 3])
+    add_lookahead(writer, "first", lookahead, has_ivector=False)
+    writer.sources.append("input")
+    if rng.randrange(3):
+        add_ivector(writer)
+    finish_chunk_network(writer)
+    nnet = parse_config(writer.text(), rng=np.random.default_rng(rng.getrandbits(32)))
+    subsampling = rng.choice([1, 1, 1, 2, 3])
+    return Case(
+        nnet=Model(nnet).nnet,  # gives its batch-norms statistics
+        lookahead=lookahead,
+        is_recurrent=any(word in writer.text() for word in OPTIONAL),
+        chunk=looped_chunk_size(nnet, rng.choice([1, 2, 3, rng.randint(1, 9)]), subsampling),
+        left=rng.choice([0, 0, 3]),
+        right=0,
+        subsampling=subsampling,
+        sequences=rng.choice([1, 1, 2]),
+    )
+
+
+def with_period(nnet: Nnet, period: int) -> Nnet:
+    """The network with an i-vector every `period` frames in place of one; frames stay fixed."""
+    of_features = features_in(nnet)
+
+    def rounded(text: str) -> str:
+        """A descriptor with Round in place of each ReplaceIndex of i-vectors at t = 0."""
+        begin = text.find("ReplaceIndex(")
+        if begin < 0:
+            return text
+        end, depth = begin + len("ReplaceIndex("), 1
+        while depth:
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            end += 1
+        inside = text[begin + len("ReplaceIndex(") : end - 1]
+        read, variable, value = rounded(inside).rsplit(", ", 2)
+        is_of_ivector = (variable, value) == ("t", "0") and not of_features & names_in(read)
+        kept = (
+            f"Round({read}, {period})" if is_of_ivector else f"Fixed({read}, {variable}, {value})"
+        )
+        return text[:begin] + kept + rounded(text[end:])
+
+    nodes = []
+    for node in nnet.nodes:
+        descriptor = getattr(node, "descriptor", None)
+        if descriptor is not None:
+            text = rounded(str(descriptor)).replace("Fixed(", "ReplaceIndex(")
+            node = attrs.evolve(node, descriptor=parse_descriptor(text))
+        nodes.append(node)
+    return attrs.evolve(nnet, nodes=tuple(nodes))
+
+
+# ---- streams and what is expected ----
+
+
+def outputs_of_seed(seed: int, case: Case) -> Pairs:
+    """For each utterance, the outputs of a stream and of the model at once."""
+    rng, sizes = np.random.default_rng(seed), Random(seed)
     model = Model(case.nnet)
     stream = model.stream(
         frames_per_chunk=case.chunk,
@@ -43,7 +147,7 @@ def outputs_of_seed(seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         number: rng.standard_normal((length, DIM), dtype=np.float32)
         for number, length in enumerate(lengths)
     }
-    ivectors = rng.standard_normal((3, IVECTOR_DIM), dtype=np.float32)
+    ivectors = rng.standard_normal((3, model.ivector_dim), dtype=np.float32)
     given = dict(enumerate(ivectors)) if case.has_ivector else {}
     found: dict[int, list[np.ndarray]] = {number: [] for number in utterances}
     begin = 0
@@ -67,27 +171,32 @@ def outputs_of_seed(seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield np.concatenate(found[number]), expected
 
 
-def changing_ivectors(seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The outputs of a stream that gets new i-vectors, and of the definition; for some seeds."""
-    case, rng, sizes = case_of_seed(seed), np.random.default_rng([seed, 1]), Random(seed)
-    if not case.has_ivector:
-        return
+def changing_ivectors(seed: int, case: Case) -> Pairs:
+    """The outputs of a stream that gets new i-vectors, and of the definition."""
+    rng, sizes = np.random.default_rng([seed, 1]), Random(seed)
     model, period = Model(case.nnet), sizes.choice([None, 1, 2, 3, 5])
     unit = math.lcm(case.subsampling, model.modulus, period or 1)
     chunk = -(-case.chunk // unit) * unit
-    stream = model.stream(
-        frames_per_chunk=case.chunk,
-        frame_subsampling_factor=case.subsampling,
-        extra_left_context_initial=case.left,
-        ivector_period=period,
-    )
+    step = period or chunk
+    nnet = with_period(model.nnet, step)
+    try:
+        stream = model.stream(
+            frames_per_chunk=case.chunk,
+            frame_subsampling_factor=case.subsampling,
+            extra_left_context_initial=case.left,
+            ivector_period=period,
+        )
+    except NotComputableError:
+        if is_computable(nnet, _whole(model, case, 12 * chunk, step)):
+            raise
+        return
     frames = rng.standard_normal((sizes.randint(1, 5 * chunk), DIM), dtype=np.float32)
     given: dict[int, np.ndarray] = {}  # by the first frame that an i-vector holds for
     found, begin = [], 0
     while begin < len(frames):
         end = begin + sizes.randint(1, 2 * chunk)
-        if begin == 0 or sizes.random() < 0.6:
-            given[begin] = rng.standard_normal(IVECTOR_DIM, dtype=np.float32)
+        if case.has_ivector and (begin == 0 or sizes.random() < 0.6):
+            given[begin] = rng.standard_normal(model.ivector_dim, dtype=np.float32)
         found.append(stream.push(frames[begin:end], given.get(begin)))
         begin = end
     found.append(stream.finish())
@@ -99,37 +208,101 @@ def changing_ivectors(seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         time = read if period is None else min(start + period - 1, read)
         return given[max((first for first in given if first <= time), default=0)]
 
-    first = -model.left_context - case.left
-    last = len(frames) - 1 + model.right_context
-    step = period or chunk
-    starts = range(first // step * step, last + 1, step)
-    request = ComputationRequest(
-        inputs=[
-            IoSpecification.from_range("input", first, last + 1),
-            IoSpecification.from_range("ivector", starts.start, starts.stop, t_step=step),
-        ],
-        outputs=[IoSpecification.from_range("output", 0, len(frames), t_step=case.subsampling)],
-    )
-    nnet = with_ivector_period(model.nnet, step)
-    inputs = {
-        "input": frames[np.clip(np.arange(first, last + 1), 0, len(frames) - 1)],
-        "ivector": np.stack([served(start) for start in starts]),
-    }
+    request = _whole(model, case, len(frames), step)
+    times = {io.name: io.indexes[:, 1] for io in request.inputs}
+    inputs = {"input": frames[times["input"].clip(0, len(frames) - 1)]}
+    if case.has_ivector:
+        inputs["ivector"] = np.stack([served(start) for start in times["ivector"].tolist()])
     computer = ReferenceComputer(nnet, compile_computation(nnet, request))
     yield np.concatenate(found), computer.forward(inputs)["output"]
 
 
-def difference_of_seed(seed: int) -> float:
-    """The largest difference of an output, relative to the largest output, or to 1."""
-    largest = 0.0
-    with thresholds(seed):
-        pairs = [*outputs_of_seed(seed), *changing_ivectors(seed)]
+def _whole(model: Model, case: Case, num_frames: int, step: int) -> ComputationRequest:
+    """The request of an utterance, with an i-vector every `step` frames."""
+    first, last = -model.left_context - case.left, num_frames - 1 + model.right_context
+    inputs = [IoSpecification.from_range("input", first, last + 1)]
+    if case.has_ivector:
+        begin = first
+        with contextlib.suppress(ContextError):  # with the period the network may need others
+            begin = min(first, -compute_context(with_period(case.nnet, step))[0] - case.left)
+        begin = begin // step * step
+        inputs.append(IoSpecification.from_range("ivector", begin, last + 1, t_step=step))
+    wanted = IoSpecification.from_range("output", 0, num_frames, t_step=case.subsampling)
+    return ComputationRequest(inputs=inputs, outputs=[wanted])
+
+
+# ---- the judgement ----
+
+
+@attrs.define
+class Judgement:
+    """What is to be said of a case.
+
+    Attributes:
+        difference: The largest one of an output, relative to the largest output, or to 1.
+        kinds: The kinds of the case, for counts.
+        error: What a stream refused or failed with, if it should not have.
+    """
+
+    difference: float = 0.0
+    kinds: set[str] = attrs.field(factory=set)
+    error: str = ""
+
+
+def judgement_of(seed: int) -> Judgement:
+    """Judges a seed."""
+    case = case_of(seed)
+    judgement = Judgement(kinds=kinds_of(case))
+    try:
+        with thresholds(seed):
+            pairs = [*pairs_of(seed, case)]
+    except CompilationError as error:
+        if AT_FIXED_TIMES in str(error) and "ReplaceIndex" in judgement.kinds:
+            judgement.kinds.add("refused: fixed times")
+        else:
+            judgement.error = str(error)
+        return judgement
+    except Nnet3Error as error:
+        judgement.error = str(error)
+        return judgement
+    if not pairs:
+        judgement.kinds.add("refused: cannot be computed with this i-vector period")
     for outputs, expected in pairs:
         if outputs.shape != expected.shape:
-            return float("inf")
+            judgement.error = f"outputs have the shape {outputs.shape}, expected {expected.shape}"
+            return judgement
         scale = max(float(np.abs(expected).max()), 1.0)
-        largest = max(largest, float(np.abs(outputs - expected).max()) / scale)
-    return largest
+        difference = float(np.abs(outputs - expected).max()) / scale
+        judgement.difference = max(judgement.difference, difference)
+    return judgement
+
+
+def pairs_of(seed: int, case: Case) -> Pairs:
+    """Outputs and what is expected, in the ways that say the same for this case.
+
+    A model reads its i-vector for all frames; a stream has none before the first that it needs.
+    """
+    if seed % 2 == 0 or not case.has_ivector:
+        yield from outputs_of_seed(seed, case)
+    if seed % 2 or case.has_ivector:
+        yield from changing_ivectors(seed, case)
+
+
+def kinds_of(case: Case) -> set[str]:
+    """The kinds of networks and options that a case is of."""
+    flags = {
+        "i-vector": case.has_ivector,
+        "i-vector read without ReplaceIndex": reads_ivector(case.nnet),
+        "outputs that read no features": "output" not in features_in(case.nnet),
+        "several sequences at a time": case.sequences > 1,
+        "fewer outputs than frames": case.subsampling > 1,
+    }
+    size = case.chunk if case.chunk < 4 else "4 or more"
+    return {
+        f"frames of a chunk: {size}",
+        *words_in(case.nnet),
+        *(name for name, holds in flags.items() if holds),
+    }
 
 
 def main() -> int:
@@ -138,14 +311,20 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--first-seed", type=int, default=int(time.time()))
     arguments = parser.parse_args()
-    seeds = range(arguments.first_seed, arguments.first_seed + arguments.count)
-    differences = {seed: difference_of_seed(seed) for seed in seeds}
-    disagree = [seed for seed, value in differences.items() if not value <= LARGEST_DIFFERENCE]
-    for seed in disagree:
-        print(f"seed {seed}: differs by {differences[seed]:.1e}")
+    disagree, largest, kinds = 0, 0.0, Counter[str]()
+    for seed in range(arguments.first_seed, arguments.first_seed + arguments.count):
+        judgement = judgement_of(seed)
+        kinds.update(judgement.kinds)
+        largest = max(largest, judgement.difference)
+        if judgement.error or not judgement.difference <= LARGEST_DIFFERENCE:
+            disagree += 1
+            problem = judgement.error or f"differs by {judgement.difference:.1e}"
+            print(f"seed {seed}: {problem}", flush=True)
+    for kind, count in sorted(kinds.items()):
+        print(f"{count:7} {kind}")
     print(
-        f"{arguments.count} streams from seed {arguments.first_seed} on, {len(disagree)} disagree; "
-        f"the largest difference is {max(differences.values()):.1e}"
+        f"{arguments.count} streams from seed {arguments.first_seed} on, {disagree} disagree; "
+        f"the largest difference is {largest:.1e}"
     )
     return 1 if disagree else 0
 

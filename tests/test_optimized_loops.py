@@ -225,14 +225,27 @@ def test_fixed_frame_that_comes_too_late(frame: int, message: str) -> None:
         compile_looped(nnet, chunks(2))
 
 
-def test_fixed_frame_in_chunks_with_a_state() -> None:
-    """Chunks that count times from their own beginning do not read a fixed frame."""
+def test_fixed_times_in_chunks_with_a_state() -> None:
+    """Chunks that count times from their own beginning read nothing at a fixed time."""
     with pytest.raises(
         CompilationError,
-        match=r"'a_input' reads the same t for all frames, which would be another frame in each "
-        r"chunk: with_ivector_period replaces ReplaceIndex\(\.\., t, 0\)",
+        match=r"^'a_input' reads ReplaceIndex\(input, t, 30\), which would be another frame in "
+        r"each chunk: such a network computes whole utterances only$",
     ):
         chunks_with_state(network(FIXED), chunks(2))
+    of_ivector = network(
+        """
+        input-node name=input dim=1
+        input-node name=ivector dim=1
+        output-node name=output input=Sum(input, IfDefined(ReplaceIndex(ivector, t, 0)))
+        """
+    )
+    with pytest.raises(
+        CompilationError,
+        match=r"^'output' reads the same t for all frames, which would be another frame in each "
+        r"chunk: with_ivector_period replaces ReplaceIndex\(\.\., t, 0\)$",
+    ):
+        chunks_with_state(of_ivector, chunks(2))
 
 
 @pytest.mark.parametrize("compiled", [compile_looped, chunks_with_state])

@@ -5,13 +5,12 @@ from random import Random
 import numpy as np
 import pytest
 from chunks_in_turn import chunks_in_turn
-from judge_random_streams import changing_ivectors, outputs_of_seed
+from judge_random_streams import LARGEST_DIFFERENCE, judgement_of
 from judged_cases import LOOP, case_of_seed
 from kaldi_tables import assert_same_archive, read_archive
 from nnet3_runtime_cuda import load
 from nnet3_runtime_reference import ReferenceComputer
 from reference_cases import TOOLS_REFERENCE
-from test_looped_networks import assert_same
 from test_reference_loops import CASES, case_file, features_of
 
 TOLERANCE = 1e-9
@@ -44,8 +43,10 @@ def test_outputs_are_those_of_kaldi(name: str, chunk: int, subsampling: int) -> 
 @pytest.mark.parametrize("seed", range(20))
 def test_streams_are_what_a_model_computes(seed: int) -> None:
     """For random networks, streams side by side have the outputs of whole utterances."""
-    for outputs, expected in (*outputs_of_seed(seed), *changing_ivectors(seed)):
-        assert_same(outputs, expected)
+    judgement = judgement_of(seed)
+
+    assert judgement.error == ""
+    assert judgement.difference <= LARGEST_DIFFERENCE
 
 
 # ---- chunks with a state, in the reference runtime ----

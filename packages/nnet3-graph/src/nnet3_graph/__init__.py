@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         UnboundedComputationError,
     )
     from nnet3_graph.examination import BreadthFirstExamination, ComputableInfo, Examined
+    from nnet3_graph.fixed_frames import fixed_frame
     from nnet3_graph.graph import ComputationGraph
     from nnet3_graph.request import ComputationRequest, IoSpecification
     from nnet3_graph.sets.index_set import IndexSet
@@ -38,6 +39,7 @@ __all__ = [
     "UnboundedComputationError",
     "build_computation_graph",
     "compute_context",
+    "fixed_frame",
     "unsettled_node",
 ]
 
@@ -62,6 +64,7 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
                 "ComputableInfo",
                 "Examined",
             ),
+            "nnet3_graph.fixed_frames": ("fixed_frame",),
             "nnet3_graph.graph": ("ComputationGraph",),
             "nnet3_graph.sets.index_set": ("IndexSet",),
             "nnet3_graph.request": (

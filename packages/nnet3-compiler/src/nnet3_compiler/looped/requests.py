@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 import attrs
@@ -14,7 +15,13 @@ from nnet3_descriptors.descriptors import (
     SumDescriptor,
 )
 from nnet3_descriptors.values import is_integer
-from nnet3_graph import ComputationRequest, IoSpecification, compute_context
+from nnet3_graph import (
+    ComputationRequest,
+    ContextError,
+    IoSpecification,
+    compute_context,
+    fixed_frame,
+)
 
 from nnet3_compiler.errors import CompilationError
 
@@ -36,16 +43,28 @@ def looped_chunk_size(nnet: Nnet, advised: int, frame_subsampling_factor: int = 
     return -(-advised // unit) * unit
 
 
+def check_no_fixed_frame(nnet: Nnet) -> None:
+    """Checks that a network can be computed in chunks of an endless input.
+
+    Raises:
+        CompilationError: The output reads features at a fixed time.
+    """
+    fixed = fixed_frame(nnet)
+    if fixed is not None:
+        raise CompilationError(f"{fixed}: such a network computes whole utterances only")
+
+
 def with_ivector_period(nnet: Nnet, period: int) -> Nnet:
     """Returns the network with a new i-vector every `period` frames, instead of one for all.
 
     ReplaceIndex(node, t, 0) becomes Round(node, period), in all descriptors and for every node.
 
     Raises:
-        CompilationError: The period is not positive.
+        CompilationError: The period is not positive, or the output reads features at a fixed time.
         NetworkError: The period is beyond 32 bits.
     """
     period = _positive("the i-vector period", period)
+    check_no_fixed_frame(nnet)
 
     def replaced(leaf: ForwardingDescriptor) -> ForwardingDescriptor:
         if isinstance(leaf, ReplaceIndex) and (leaf.variable, leaf.value) == ("t", 0):
@@ -77,6 +96,7 @@ def looped_requests(
     extra_left_context: int = 0,
     extra_right_context: int = 0,
     num_sequences: int = 1,
+    context: tuple[int, int] | None = None,
 ) -> tuple[ComputationRequest, ComputationRequest, ComputationRequest]:
     """Returns the requests of the first three chunks of a looped computation.
 
@@ -92,6 +112,9 @@ def looped_requests(
         extra_left_context: Frames before the first chunk beyond the left context of the network.
         extra_right_context: Frames after each chunk beyond its right context.
         num_sequences: Number of sequences, n = 0, 1, ...
+        context: Frames before and after an output frame that the chunks take; by default
+            `compute_context(nnet)`. Give that of the network before `with_ivector_period`, as in
+            Kaldi: with it, a network may seem to need more frames where it needs i-vectors.
 
     Raises:
         CompilationError: An argument is out of range, or the chunk size is not a multiple of
@@ -124,10 +147,14 @@ def looped_requests(
             f"the extra context must not be negative (got {extra_left_context} to the left and "
             f"{extra_right_context} to the right)"
         )
-    left_context, right_context = compute_context(nnet)
-    begin = -(left_context + extra_left_context)
-    ivector_begin = begin - begin % period
     has_ivector = any(node.name == IVECTOR for node in nnet.input_nodes)
+    left_context, right_context = compute_context(nnet) if context is None else context
+    begin = -(left_context + extra_left_context)
+    ivector_begin = begin
+    if has_ivector and context is not None:
+        with contextlib.suppress(ContextError):  # whatever the chunks lack, their graphs tell
+            ivector_begin = min(begin, -(compute_context(nnet)[0] + extra_left_context))
+    ivector_begin -= ivector_begin % period
     requests = []
     for output_begin in range(0, 3 * chunk_size, chunk_size):
         output_end = output_begin + chunk_size

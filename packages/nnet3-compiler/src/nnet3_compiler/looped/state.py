@@ -47,6 +47,7 @@ from nnet3_compiler.looped.compilation import (
     numbers_of_segments,
     steadiness_of,
 )
+from nnet3_compiler.looped.requests import check_no_fixed_frame
 
 STATE_SUFFIX: Final = ".state"
 """The suffix that makes the name of an output from the component node whose rows it hands on."""
@@ -157,6 +158,7 @@ def _check(requests: Sequence[ComputationRequest]) -> None:
 
 def _check_fixed_times(nnet: Nnet, request: ComputationRequest) -> None:
     """Checks that no node reads a fixed t, which does not mean the same row in each chunk."""
+    check_no_fixed_frame(nnet)
     rules = node_rules(nnet).rules
     pending = [nnet.node_index(io.name) for io in request.outputs]
     seen = {*pending}

@@ -50,6 +50,8 @@ class ChunkNetwork:
         left_context: Frames that the network needs before an output frame.
         right_context: Frames that the network needs after an output frame.
         priors: (output_dim,) prior of each output, or None.
+        fixed_frame: Why the outputs depend on how an utterance is cut: a read at a fixed time; or
+            None.
         pool: Computes a chunk.
         minibatches: Computes several chunks together.
         larger_chunks: Finds larger chunks with the same outputs.
@@ -63,6 +65,7 @@ class ChunkNetwork:
     left_context: int
     right_context: int
     priors: FloatArray | None
+    fixed_frame: str | None
     pool: ComputerPool
     minibatches: Minibatches
     larger_chunks: LargerChunks
@@ -209,7 +212,8 @@ def chunk_work(
             utterances.
 
     Raises:
-        RunError: an array or an option is not as `Model.compute` describes it.
+        RunError: an array or an option is not as `Model.compute` describes it, or an utterance of
+            several chunks needs a frame at a fixed time.
         NotComputableError, CompilationError: the network gives no output for these frames; only if
             there are batch_options, else the tasks raise it.
     """
@@ -221,16 +225,22 @@ def chunk_work(
     if batch_options is not None:  # runs wait, and the caller's next utterance may lie there
         frames = np.array(frames)
         ivectors = None if ivectors is None else np.array(ivectors)
-    num_rows = -(-len(frames) // options.frame_subsampling_factor)
     is_exact = batch_options is None or batch_options.ensure_exact_final_context
     cut = chunks if is_exact else full_chunks
+    parts = list(cut(len(frames), options, network.left_context, network.right_context))
+    if network.fixed_frame is not None and len(parts) > 1:
+        raise RunError(
+            f"{network.fixed_frame}: expected an utterance of one chunk, found {len(frames)} "
+            f"frames in chunks of {options.frames_per_chunk} (see frames_per_chunk)"
+        )
+    num_rows = -(-len(frames) // options.frame_subsampling_factor)
     utterance = _Utterance(
         network=network,
         options=options,
         frames=frames,
         ivectors=ivectors,
         period=period,
-        parts=list(cut(len(frames), options, network.left_context, network.right_context)),
+        parts=parts,
         result=np.empty((num_rows, network.output_dim), dtype=np.float32),
     )
     check_memory(max(part.num_inputs for part in utterance.parts), network.input_dim)

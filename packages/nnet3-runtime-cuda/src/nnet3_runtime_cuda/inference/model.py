@@ -14,7 +14,7 @@ from nnet3_descriptors.editing import collapse_model
 from nnet3_descriptors.files import PathOrFile
 from nnet3_descriptors.forking import GATE
 from nnet3_descriptors.values import frozen
-from nnet3_graph import compute_context
+from nnet3_graph import compute_context, fixed_frame
 from nnet3_optimizer import CachingCompiler
 
 from nnet3_runtime_cuda.arrays import FloatArray, as_array, as_vector
@@ -194,6 +194,7 @@ class Model:
             left_context=self.left_context,
             right_context=self.right_context,
             priors=self.priors,
+            fixed_frame=fixed_frame(collapsed),
             pool=self._pool,
             minibatches=self._minibatches,
             larger_chunks=LargerChunks(collapsed),
@@ -292,8 +293,9 @@ class Model:
             RunError: features or i-vectors are missing, empty, masked, of another dimension, or not
                 finite; the number of i-vectors is not that of utterances; online i-vectors end too
                 soon; an option is out of range, or needs more memory than the machine has; priors
-                are missing, or have no logarithm; or a value of the output, scaled or not, is not
-                finite.
+                are missing, or have no logarithm; an utterance has several chunks, and the network
+                reads frames at a fixed time (ReplaceIndex), which would be another one in each; or
+                a value of the output, scaled or not, is not finite.
             UnsupportedComponentError: the network has a component of a type that is not
                 implemented.
             NotComputableError, CompilationError: the network gives no output for these frames.
@@ -566,8 +568,9 @@ class Model:
         Raises:
             RunError: an option is out of range, or priors are asked for but missing, or have no
                 logarithm.
-            NotComputableError, CompilationError: the outputs cannot be computed chunk by chunk, or
-            the network looks back so far that its state does not repeat within a hundred chunks.
+            NotComputableError, CompilationError: the outputs cannot be computed chunk by chunk, as
+            with frames at a fixed time, or the network looks back so far that its state does not
+            repeat within a hundred chunks.
             UnsupportedComponentError: the network has a component of a type that is not
                 implemented.
             DeviceMemoryError: the device lacks memory.

@@ -14,6 +14,7 @@ import numpy as np
 from nnet3_compiler import Chunk, chunks_with_state, looped_requests, with_ivector_period
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.forking import GATE
+from nnet3_graph import compute_context
 from nnet3_optimizer import CachingCompiler
 
 from nnet3_runtime_cuda.arrays import FloatArray
@@ -95,6 +96,7 @@ class StreamProgram:
             frame_subsampling_factor=options.frame_subsampling_factor,
             ivector_period=period,
             extra_left_context=options.extra_left_context_initial,
+            context=compute_context(nnet),
         )
         self.options, self.chunk_size, self.ivector_period = options, size, period
         dims = {node.name: node.dim for node in nnet.input_nodes}

@@ -1,0 +1,130 @@
+"""Networks that read frames at a fixed time: the whole utterance, or an error that says why not."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from nnet3_compiler import CompilationError, chunks_with_state, looped_requests, with_ivector_period
+from nnet3_descriptors import Nnet, parse_config, write_nnet
+from nnet3_runtime_cuda import Model, RunError
+from nnet3_tables import read_table, write_table
+from tool_runs import run_tool
+
+FRAMES = np.arange(24, dtype=np.float32).reshape(12, 2)
+"""An utterance."""
+
+CUT = (
+    r"'output' reads ReplaceIndex\(input, t, 0\), which would be another frame in each chunk: "
+    r"expected an utterance of one chunk, found 12 frames in chunks of 4 \(see frames_per_chunk\)$"
+)
+ENDLESS = (
+    r"'output' reads ReplaceIndex\(input, t, 0\), which would be another frame in each chunk: such "
+    r"a network computes whole utterances only$"
+)
+
+
+def network(output: str = "Append(ReplaceIndex(input, t, 0), input)", *lines: str) -> Nnet:
+    """A network whose output reads the first frame, and its own."""
+    config = ["input-node name=input dim=2", *lines, f"output-node name=output input={output}"]
+    return parse_config("\n".join(config))
+
+
+def test_whole_utterances() -> None:
+    """In one chunk, each output has the first frame of the utterance, however many share a run."""
+    model = Model(network())
+    expected = np.concatenate([np.repeat(FRAMES[:1], 12, axis=0), FRAMES], axis=1)
+
+    np.testing.assert_array_equal(model.compute(FRAMES), expected)
+    for _, outputs in model.compute_many([("a", FRAMES), ("b", FRAMES)], frames_per_chunk=12):
+        np.testing.assert_array_equal(outputs, expected)
+
+
+def test_chunks_and_streams_are_refused() -> None:
+    """Whatever would cut the utterance says which read forbids it."""
+    model = Model(network())
+
+    with pytest.raises(RunError, match=f"^{CUT}"):
+        model.compute(FRAMES, frames_per_chunk=4)
+    with pytest.raises(RunError, match=f"^utterance 'a': {CUT}"):
+        list(model.compute_many([("a", FRAMES)], frames_per_chunk=4))
+    with pytest.raises(CompilationError, match=f"^{ENDLESS}"):
+        model.stream()
+    with pytest.raises(CompilationError, match=f"^{ENDLESS}"):
+        with_ivector_period(network(), 4)
+    with pytest.raises(CompilationError, match=f"^{ENDLESS}"):
+        chunks_with_state(network(), looped_requests(network(), 4))
+
+
+LAYER = (
+    "component name=c type=NoOpComponent dim=2",
+    "component-node name=a component=c input=Scale(0.5, input)",
+)
+
+
+@pytest.mark.parametrize(
+    ("read", "reason"),
+    [
+        ("Sum(input, IfDefined(ReplaceIndex(input, t, 7)))", r"ReplaceIndex\(input, t, 7\)"),
+        ("Sum(a, Offset(ReplaceIndex(a, t, 0), 2))", r"ReplaceIndex\(a, t, 0\)"),
+        ("Switch(a, ReplaceIndex(Offset(a, 2), t, 0))", r"ReplaceIndex\(Offset\(a, 2\), t, 0\)"),
+    ],
+)
+def test_reads_through_other_nodes_and_descriptors(read: str, reason: str) -> None:
+    """A read at any fixed time counts, directly or through layers, optional or not."""
+    model = Model(network(read, *LAYER))
+
+    for cut in (model.stream, lambda: model.compute(FRAMES, frames_per_chunk=4)):
+        with pytest.raises((RunError, CompilationError), match=f"^'output' reads {reason}, which"):
+            cut()
+
+
+@pytest.mark.parametrize(
+    "read",
+    ["ReplaceIndex(ivector, t, 0)", "ReplaceIndex(a, t, 0)", "Offset(ReplaceIndex(a, t, 0), -3)"],
+)
+def test_reads_of_ivectors_are_no_frames(read: str) -> None:
+    """What sees nothing but the i-vector may be read at t = 0, in chunks and in streams."""
+    model = Model(
+        network(
+            f"Sum(input, {read})",
+            "input-node name=ivector dim=2",
+            LAYER[0],
+            "component-node name=a component=c input=ivector",
+        )
+    )
+    ivector = np.array([100, 200], np.float32)
+    stream = model.stream(frames_per_chunk=4)
+
+    np.testing.assert_array_equal(
+        model.compute(FRAMES, ivector, frames_per_chunk=4), FRAMES + ivector
+    )
+    outputs = [stream.push(FRAMES, ivector), stream.finish()]
+    np.testing.assert_array_equal(np.concatenate(outputs), FRAMES + ivector)
+
+
+@pytest.mark.parametrize("tool", ["nnet3_compute", "nnet3_compute_batch", "nnet3_compute_looped"])
+def test_tools(tool: str, tmp_path: Path) -> None:
+    """Tools compute what fits in one chunk, and say why another utterance is left out."""
+    write_nnet(network(), tmp_path / "final.raw")
+    with write_table(f"ark:{tmp_path / 'feats.ark'}") as table:
+        table.write("long", FRAMES)
+        table.write("short", FRAMES[:4])
+
+    done = run_tool(
+        f"compute.{tool}",
+        "--frames-per-chunk=4",
+        tmp_path / "final.raw",
+        f"ark:{tmp_path / 'feats.ark'}",
+        f"ark:{tmp_path / 'out.ark'}",
+    )
+
+    assert done.returncode != 0
+    name = tool.replace("_", "-")
+    if tool == "nnet3_compute_looped":
+        assert re.search(f"^{name}: {ENDLESS}", done.stderr, re.MULTILINE), done.stderr
+        return
+    assert re.search(f"^{name}: .*long.*: {CUT}", done.stderr, re.MULTILINE), done.stderr
+    ((key, outputs),) = read_table(f"ark:{tmp_path / 'out.ark'}")
+    assert key == "short"
+    np.testing.assert_array_equal(outputs[:, :2], FRAMES[[0] * 4])
