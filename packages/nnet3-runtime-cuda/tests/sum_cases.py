@@ -109,10 +109,15 @@ def _turned(rows: list[list[float]], columns: int) -> list[list[float]]:
     return [[row[column] for row in rows] for column in range(columns)]
 
 
+def _type_of_sums(draw: Draw) -> np.dtype:
+    """The type of the terms, or double precision."""
+    return DOUBLE if draw.chance(0.3) else draw.dtype
+
+
 @case("row_dot")
 def _row_dot(draw: Draw) -> Trial:
     a, b, terms = _pair(draw)
-    out = draw.place(a.shape[:1], kind="none")
+    out = draw.place(a.shape[:1], _type_of_sums(draw), kind="none")
     return Trial(
         lambda tape: tape.row_dot(a.array, b.array, out.array), (Result.summed(out, terms),)
     )
@@ -121,7 +126,7 @@ def _row_dot(draw: Draw) -> Trial:
 @case("column_sum_of_products")
 def _column_sum_of_products(draw: Draw) -> Trial:
     a, b, terms = _pair(draw)
-    out = draw.place((1, a.shape[1]), kind="none")
+    out = draw.place((1, a.shape[1]), _type_of_sums(draw), kind="none")
     result = Result.summed(out, _turned(terms, a.shape[1]))
     return Trial(lambda tape: tape.column_sum_of_products(a.array, b.array, out.array), (result,))
 
@@ -129,9 +134,31 @@ def _column_sum_of_products(draw: Draw) -> Trial:
 @case("column_sum")
 def _column_sum(draw: Draw) -> Trial:
     a = draw.place(draw.shape(2), draw.tape_dtype, kind="finite", layout="read")
-    out = draw.place((1, a.shape[1]), a.dtype, kind="none")
+    out = draw.place((1, a.shape[1]), DOUBLE if draw.chance(0.3) else a.dtype, kind="none")
     result = Result.summed(out, _turned(rows_of(a), a.shape[1]))
     return Trial(lambda tape: tape.column_sum(a.array, out.array), (result,))
+
+
+@case("within_range")
+def _within_range(draw: Draw) -> Trial:
+    """Norms of rows, of which some have squares that overflow."""
+    shape = draw.shape(2)
+    large = draw.random.choice((1.0, 1e30))
+    values = [draw.random.gauss(0.0, 1.0) * large for _ in range(shape[0] * shape[1])]
+    a = draw.place(shape, draw.tape_dtype, values=values, layout="read")
+    out = draw.place(shape[:1], draw.tape_dtype, kind="none")
+    norms = [math.hypot(*row) for row in rows_of(a)]
+    error = float(np.finfo(out.dtype).eps) * (shape[1] + 3)
+
+    def record(tape: NumpyTape) -> None:
+        def norms_of(dtype: np.dtype) -> None:
+            squares = out.array if out.dtype == dtype else tape.scratch(shape[0], dtype=dtype)
+            tape.row_dot(a.array, a.array, squares)
+            tape.sqrt(squares, out.array)
+
+        tape.within_range(norms_of, out.array)
+
+    return Trial(record, (Result(out, norms, [error * norm for norm in norms]),))
 
 
 @case("count_positive")

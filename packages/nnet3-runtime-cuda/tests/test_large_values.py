@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from computations import request, single
+from emulated_device import HostPlatform, compiler
 from nnet3_compiler import compile_computation
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 
@@ -30,12 +31,17 @@ PNORM = "type=PnormComponent input-dim=20 output-dim=5"
 
 
 def passes(
-    component: str, x: np.ndarray, dtype: type, size: float = 1.0
+    component: str,
+    x: np.ndarray,
+    dtype: type,
+    size: float = 1.0,
+    *,
+    device: str | HostPlatform = "cpu",
 ) -> tuple[np.ndarray, np.ndarray]:
     """Output and input derivative, without self-repair, for output derivatives of a given size."""
     nnet = single(component, dim=x.shape[1])
     computation = compile_computation(nnet, request(TIMES, TIMES))
-    computer = NnetComputer(DeviceNnet(nnet, dtype=dtype), computation)
+    computer = NnetComputer(DeviceNnet(nnet, dtype=dtype, device=device), computation)
     outputs = computer.forward({"input": x})["output"]
     derivative = size * np.random.default_rng(1).standard_normal(outputs.shape)
     return outputs, computer.backward({"output": derivative.astype(np.float32)})["input"]
@@ -83,6 +89,43 @@ def test_outputs_and_derivatives(name: str, size: float) -> None:
     ):
         scale = max(float(np.abs(double).max()), 1e-30)
         np.testing.assert_allclose(single_precision / scale, double / scale, rtol=0, atol=1e-4)
+
+
+SQUARING = {
+    name: COMPONENTS.get(name, PNORM) for name in ("normalize", "batch-norm", "attention", "p-norm")
+} | {
+    "normalize with log": "type=NormalizeComponent dim=20 add-log-stddev=true target-rms=0.5",
+    "normalize blocks": "type=NormalizeComponent dim=20 block-dim=5",
+}
+"""Components that compute squares, or products of two inputs."""
+
+
+@pytest.mark.parametrize("size", [1e15, 1e19, 1e20, 1e25, 1e30, 1e37])
+@pytest.mark.parametrize("name", SQUARING)
+@pytest.mark.parametrize(
+    "device", ["cpu", pytest.param("host", marks=pytest.mark.skipif(
+        compiler() is None, reason="there is no C++ compiler"))]
+)  # fmt: skip
+def test_squares_beyond_single_precision(device: str, name: str, size: float) -> None:
+    """Where squares of inputs overflow, outputs and derivatives still are those of the formula."""
+    x = np.random.default_rng(0).standard_normal((2 * len(TIMES), DIM)) * size
+    x[3] = np.random.default_rng(1).standard_normal(DIM)  # a row, and columns, of usual size
+    if name != "attention":
+        x[:, 10:] /= size
+    x = x.astype(np.float32)
+    platform = "cpu" if device == "cpu" else HostPlatform()
+
+    found = passes(SQUARING[name], x, np.float32, device=platform)
+
+    for single_precision, double in zip(found, passes(SQUARING[name], x, np.float64), strict=True):
+        tiny = float(np.finfo(np.float32).tiny)
+        for rows in (slice(3, 4), slice(4, None)):
+            for columns in (slice(0, 10), slice(10, None)):
+                part = double[rows, columns]
+                scale = max(float(np.abs(part).max(initial=0.0)), tiny)
+                np.testing.assert_allclose(
+                    single_precision[rows, columns] / scale, part / scale, rtol=0, atol=1e-4
+                )
 
 
 @pytest.mark.parametrize(

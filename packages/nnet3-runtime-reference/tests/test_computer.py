@@ -430,3 +430,40 @@ def test_draws_from_wrong_values() -> None:
             Draws(seed)  # type: ignore[arg-type]
     with pytest.raises(RunError, match="expected a mapping from components to masks, found list"):
         GivenMasks([])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "component",
+    [
+        "NormalizeComponent dim=12 add-log-stddev=true",
+        "BatchNormComponent dim=12",
+        "PnormComponent input-dim=12 output-dim=4",
+        "RestrictedAttentionComponent key-dim=3 value-dim=3 num-left-inputs=1 num-right-inputs=1",
+    ],
+)
+def test_squares_beyond_single_precision(component: str) -> None:
+    """In single precision squares do not overflow: results are those of double precision."""
+    nnet = network(
+        f"input-node name=input dim=12\ncomponent name=c type={component}\n"
+        "component-node name=c component=c input=input\noutput-node name=output input=c\n"
+    )
+    times = np.arange(8)[:, None] * [0, 1, 0]
+    computation = compile_computation(
+        nnet,
+        ComputationRequest(
+            inputs=[IoSpecification(name="input", indexes=times, has_deriv=True)],
+            outputs=[IoSpecification(name="output", indexes=times[1:-1], has_deriv=True)],
+        ),
+    )
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal((8, 12)) * 1e30).astype(np.float32)
+    dy = rng.standard_normal((6, nnet.node_dim("output"))).astype(np.float32)
+
+    found = []
+    for dtype in (np.float32, np.float64):
+        computer = ReferenceComputer(nnet, computation, dtype=dtype)
+        outputs = computer.forward({"input": x})["output"]
+        found.append((outputs, computer.backward({"output": dy})["input"]))
+
+    for single, double in zip(*found, strict=True):
+        np.testing.assert_allclose(single, double, rtol=1e-5, atol=1e-5 * np.abs(double).max())

@@ -262,6 +262,37 @@ class Recorder(Tape):
         finally:
             self._looked_at = before
 
+    def within_range(self, record: Callable[[np.dtype[Any]], None], result: Array) -> None:
+        """Records operations, and again in double precision for when the result is not finite."""
+        record(self.dtype)
+        if self.dtype == np.float64:
+            return
+        outer, is_alone, self.calls, self._is_for_one_thread = (
+            self.calls,
+            self._is_for_one_thread,
+            [],
+            True,
+        )
+        try:
+            with self.passing():
+                record(np.dtype(np.float64))
+        finally:
+            again, self.calls, self._is_for_one_thread = self.calls, outer, is_alone
+        is_finite = np.empty(result.shape, dtype=np.bool_)
+        ops = _ops(again) if self._workers is not None else ()
+        self.record(
+            partial(_unless_finite, result, is_finite, _plain(again)),
+            reads=[array for op in ops for array in op.reads],
+            writes=[result, *(array for op in ops for array in op.writes)],
+        )
+
+
+def _unless_finite(result: Array, is_finite: Array, calls: Sequence[Call]) -> None:
+    np.isfinite(result, is_finite)
+    if not is_finite.all():
+        for call in calls:
+            call()
+
 
 def _ops(recorded: Sequence[Recorded]) -> tuple[Op, ...]:
     """The recorded calls for one of several threads."""

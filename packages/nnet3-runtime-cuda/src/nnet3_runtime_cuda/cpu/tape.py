@@ -269,16 +269,32 @@ class NumpyTape(Recorder):
             call = partial(np.matmul, left, right, target, order="C")
             self.record(call, reads=(left, right), writes=(target,))
 
+    def _wide(self, *arrays: Array) -> list[Array]:
+        """Copies in double precision, of equal arrays one."""
+        copies: dict[int, Array] = {}
+        for array in arrays:
+            if id(array) not in copies:
+                copies[id(array)] = self.scratch(*array.shape, dtype=np.float64)
+                self.copy(array, copies[id(array)])
+        return [copies[id(array)] for array in arrays]
+
     def row_dot(self, a: Array, b: Array, out: Array) -> None:
         """out[r] = sum over c of a[r, c] b[r, c]; out: (rows,)."""
+        if out.dtype != a.dtype:
+            for x, y, target in self.row_blocks(a, b, out):
+                left, right = self._wide(x, y)
+                self.row_dot(left, right, target)
+            return
         for x, y, target in self._shares(a, b, out):
             self.record(partial(np.vecdot, x, y, target), reads=(x, y), writes=(target,))
 
     def column_sum(self, a: Array, out: Array) -> None:
         """out[0, c] = sum over r of a[r, c]; out: (1, cols)."""
+        (a,) = (a,) if out.dtype == a.dtype else self._wide(a)
         for columns in self.shared(a.shape[1], a.size):
             part, target = a[:, columns], out[:, columns]
-            call = partial(np.matmul, self.ones(len(a)), part, target)
+            ones = self.ones(len(a)) if a.dtype == self.dtype else np.ones((1, len(a)), a.dtype)
+            call = partial(np.matmul, ones, part, target)
             self.record(call, reads=(part,), writes=(target,))
 
     def count_positive(self, a: Array, out: Array) -> None:
@@ -299,12 +315,13 @@ class NumpyTape(Recorder):
 
     def column_sum_of_products(self, a: Array, b: Array, out: Array) -> None:
         """out[0, c] = sum over r of a[r, c] b[r, c]; out: (1, cols)."""
+        a, b = (a, b) if out.dtype == a.dtype else self._wide(a, b)
         if not len(a):
             self.fill(0.0, out)
             return
         rows = self.rows_per_sum(a)
         count = -(-len(a) // rows)
-        sums = out if count == 1 else self.scratch(count, a.shape[1])
+        sums = out if count == 1 else self.scratch(count, a.shape[1], dtype=a.dtype)
         for number, (x, y) in enumerate(self.row_blocks(a, b, rows=rows)):
             # One pass over x and y, which does not write the products.
             call = partial(np.einsum, "rc,rc->c", x, y, out=sums[number])

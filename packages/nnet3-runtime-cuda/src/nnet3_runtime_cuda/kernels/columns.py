@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from nnet3_descriptors.components import (
     PermuteComponent,
@@ -37,9 +39,14 @@ class PnormKernel(Kernel):
 
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
-        groups = self._groups(p.x)
-        p.tape.row_dot(groups, groups, p.y)
-        p.tape.sqrt(p.y, p.y)
+        tape, groups, y = p.tape, self._groups(p.x), p.y
+
+        def norms(dtype: np.dtype[Any]) -> None:
+            squares = y if y.dtype == dtype else tape.scratch(*y.shape, dtype=dtype)
+            tape.row_dot(groups, groups, squares)
+            tape.sqrt(squares, y)
+
+        tape.within_range(norms, y)
 
     def backprop(self, b: Backpropagation) -> None:
         """Records the backward pass."""

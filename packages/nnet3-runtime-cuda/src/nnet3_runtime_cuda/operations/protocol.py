@@ -169,6 +169,19 @@ class Operations(Protocol):
         Only element-wise operations, sums and gathers may be recorded within.
         """
 
+    @abstractmethod
+    def within_range(self, record: Callable[[np.dtype[Any]], None], result: Array) -> None:
+        """Records operations whose squares or products may overflow, so that they do not.
+
+        A processor computes in the precision of the values, and once more in double precision if
+        the result is not finite; a device always computes in double precision.
+
+        Args:
+            record: Records the operations, with sums in scratch of the given type. It sets `result`
+                and may be called twice.
+            result: The array that is finite unless something has overflowed.
+        """
+
     # ---- element by element ----
 
     @abstractmethod
@@ -287,7 +300,10 @@ class Operations(Protocol):
 
     @abstractmethod
     def row_dot(self, a: Array, b: Array, out: Array) -> None:
-        """out[r] = sum over c of a[r, c] b[r, c]; out: (rows,)."""
+        """out[r] = sum over c of a[r, c] b[r, c]; out: (rows,).
+
+        If `out` is float64, so are products and sums; the same holds for sums of columns.
+        """
 
     @abstractmethod
     def column_sum(self, a: Array, out: Array) -> None:

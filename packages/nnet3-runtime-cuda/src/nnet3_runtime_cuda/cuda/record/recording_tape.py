@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -169,6 +169,10 @@ class RecordingTape(Tape):
             yield
         finally:
             self._guards = before
+
+    def within_range(self, record: Callable[[np.dtype[Any]], None], result: Array) -> None:
+        """Records operations in double precision: sums are in double precision anyway."""
+        record(np.dtype(np.float64))
 
     @contextmanager
     def if_decided(self, decision: int) -> Iterator[None]:

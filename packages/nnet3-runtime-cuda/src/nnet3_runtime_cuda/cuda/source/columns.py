@@ -9,6 +9,7 @@ import attrs
 from nnet3_runtime_cuda.cuda.recorded.device_views import View
 from nnet3_runtime_cuda.cuda.recorded.recorded_operations import ColumnReduce, Map
 from nnet3_runtime_cuda.cuda.source.chain import Chain, KernelText, Stores
+from nnet3_runtime_cuda.cuda.source.expressions import wider
 from nnet3_runtime_cuda.cuda.source.maps import THREADS, Launch, finish
 
 WIDTH, HEIGHT = 32, 8
@@ -88,7 +89,7 @@ def _first_stage(group: ColumnGroup, workspace: View | None) -> Launch:
         if isinstance(operation, Map):
             chain.run(operation, store=group.stores[number])
             continue
-        c_type = operation.operands[0].c_type
+        c_type = wider([operation.operands[0].c_type, operation.out.c_type])
         factors = [chain.read(operand, c_type) for operand in operation.operands]
         text.line(f"s{sums.index(operation)} += {' * '.join(factors)};")
     chain.store_all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from typing import Any
 
 import numpy as np
 from nnet3_descriptors.components import BatchNormComponent, Component, NormalizeComponent
@@ -30,7 +31,7 @@ class NormalizeKernel(Kernel):
     f = max(floor, p)^(-1/2) with p = x.x / (D target_rms^2). With add_log_stddev, ln of the
     standard deviation, ln target_rms - ln f, is appended as one more column of each block.
 
-    dx = f dy - f^3 / (D target_rms^2) (dy.x) x, the second term only where p lies above the floor;
+    dx = f (dy - k x) with k = f^2 / (D target_rms^2) (dy.x) where p lies above the floor, else 0;
     the appended column adds dy_last x / (x.x).
     """
 
@@ -43,63 +44,86 @@ class NormalizeKernel(Kernel):
         y = as_blocks(y, c.block_dim + 1)
         return x, y[..., :-1], y[..., -1]
 
-    def _scale(self, tape: Operations, x: Array, out: Array) -> None:
-        """Records out = f for each block of x: (...,)."""
-        c = self.component
-        tape.row_dot(x, x, out)
-        tape.multiply(out, 1.0 / (c.block_dim * c.target_rms**2), out)
-        tape.maximum(out, SQUARED_NORM_FLOOR, out)
-        tape.sqrt(out, out)
-        tape.divide(1.0, out, out)
+    def _roots(self, tape: Operations, x: Array, out: Array) -> None:
+        """Records out = 1 / f for each block of x: (...,)."""
+        factor = 1.0 / (self.component.block_dim * self.component.target_rms**2)
+
+        def record(dtype: np.dtype[Any], x: Array, out: Array) -> None:
+            squares = out if out.dtype == dtype else tape.scratch(*out.shape, dtype=dtype)
+            tape.row_dot(x, x, squares)
+            tape.multiply(squares, factor, squares)
+            tape.maximum(squares, SQUARED_NORM_FLOOR, squares)
+            tape.sqrt(squares, out)
+
+        for rows in tape.shared(len(x), x.size):
+            tape.within_range(partial(record, x=x[rows], out=out[rows]), out[rows])
 
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
         x, y, log_stddev = self._blocks(p.x, p.y)
-        scale = p.tape.scratch(*x.shape[:-1])
-        self._scale(p.tape, x, scale)
+        root, scale = p.tape.scratch(*x.shape[:-1]), p.tape.scratch(*x.shape[:-1])
+        self._roots(p.tape, x, root)
+        p.tape.divide(1.0, root, scale)
         p.tape.multiply(x, scale[..., None], y)
         if log_stddev is not None:
-            p.tape.log(scale, scale)
-            p.tape.subtract(math.log(self.component.target_rms), scale, log_stddev)
+            p.tape.log(root, root)
+            p.tape.add(root, math.log(self.component.target_rms), log_stddev)
 
     def backprop(self, b: Backpropagation) -> None:
         """Records the backward pass."""
         if b.dx is None:
             return
-        tape, c = b.tape, self.component
-        in_place = same_array(b.dy, b.dx)
+        tape, in_place = b.tape, same_array(b.dy, b.dx)
         x, dy, d_log = self._blocks(b.x, b.dy)
-        dx = as_blocks(b.dx, c.block_dim)
-        scale = tape.scratch(*x.shape[:-1])
-        self._scale(tape, x, scale)
-        dot = tape.scratch(*x.shape[:-1])
-        tape.row_dot(dy, x, dot)
-
-        # The factor of x: -f^3 (dy.x) / (D target_rms^2), or 0 at the floor; and d_log / (x.x).
-        factor = tape.scratch(*x.shape[:-1])
-        above = tape.scratch(*x.shape[:-1], dtype=np.bool_)
-        tape.greater(_at_floor(tape.dtype), scale, above)
-        tape.multiply(scale, scale, factor)
-        tape.multiply(factor, scale, factor)
-        # This comes before the product that may overflow at the floor: 0 times infinity is nan.
-        tape.multiply(factor, above, factor)
-        tape.multiply(factor, dot, factor)
-        tape.multiply(factor, -1.0 / (c.block_dim * c.target_rms**2), factor)
+        dx = as_blocks(b.dx, self.component.block_dim)
+        scale, factor = tape.scratch(*x.shape[:-1]), tape.scratch(*x.shape[:-1])
+        self._roots(tape, x, scale)
+        tape.divide(1.0, scale, scale)
+        self._factors(tape, x, dy, scale, factor)
         if d_log is not None:
-            norm = tape.scratch(*x.shape[:-1])
-            tape.row_dot(x, x, norm)
-            tape.maximum(norm, c.block_dim * SQUARED_NORM_FLOOR, norm)
-            tape.divide(d_log, norm, norm)
-            tape.add(factor, norm, factor)
-
+            self._subtract_log(tape, x, d_log, scale, factor)
         term = tape.scratch(*x.shape)
         tape.multiply(x, factor[..., None], term)
         if b.add and not in_place:
+            tape.subtract(dy, term, term)
+            tape.multiply(term, scale[..., None], term)
             tape.add(dx, term, dx)
-            tape.multiply(dy, scale[..., None], term)
         else:
-            tape.multiply(dy, scale[..., None], dx)
-        tape.add(dx, term, dx)
+            tape.subtract(dy, term, dx)
+            tape.multiply(dx, scale[..., None], dx)
+
+    def _factors(self, tape: Operations, x: Array, dy: Array, scale: Array, out: Array) -> None:
+        """Records out = k for each block."""
+        c, nonzero = self.component, tape.scratch(*scale.shape)
+        above = tape.scratch(*scale.shape, dtype=np.bool_)
+        tape.greater(_at_floor(tape.dtype), scale, above)
+        # At the floor a product with f may overflow, and 0 times infinity is nan.
+        tape.multiply(scale, above, nonzero)
+
+        def record(dtype: np.dtype[Any]) -> None:
+            dots = out if out.dtype == dtype else tape.scratch(*out.shape, dtype=dtype)
+            tape.row_dot(dy, x, dots)
+            tape.multiply(dots, nonzero, out)
+
+        tape.within_range(record, out)
+        tape.multiply(out, scale, out)
+        tape.multiply(out, 1.0 / (c.block_dim * c.target_rms**2), out)
+
+    def _subtract_log(
+        self, tape: Operations, x: Array, d_log: Array, scale: Array, out: Array
+    ) -> None:
+        """Records out -= d_log / (f x.x) for each block."""
+        norm = tape.scratch(*out.shape)
+
+        def record(dtype: np.dtype[Any]) -> None:
+            squares = norm if norm.dtype == dtype else tape.scratch(*norm.shape, dtype=dtype)
+            tape.row_dot(x, x, squares)
+            tape.maximum(squares, self.component.block_dim * SQUARED_NORM_FLOOR, squares)
+            tape.multiply(squares, scale, norm)
+
+        tape.within_range(record, norm)
+        tape.divide(d_log, norm, norm)
+        tape.subtract(out, norm, out)
 
 
 def _at_floor(dtype: np.dtype[np.floating]) -> float:
@@ -142,16 +166,17 @@ class BatchNormKernel(Kernel):
                 tape.multiply(source, self.scale, out)
                 tape.add(out, self.offset, out)
             return
-        x = _flat(tape, x, dim)
-        kept = tape.scratch(3, dim) if p.memo is None else tape.persistent(3, dim)
-        mean, variance, scale = kept
+        x, c = _flat(tape, x, dim), self.component
+        memory = tape.scratch if p.memo is None else tape.persistent
+        moments, scale = memory(2, dim, dtype=np.float64), memory(1, dim)[0]
         if p.memo is not None:
-            p.memo["batch"] = kept
-        self._record_moments(tape, x, kept)
-        c = self.component
-        tape.add(variance, c.epsilon, scale)
-        tape.sqrt(scale, scale)
-        tape.divide(c.target_rms, scale, scale)
+            p.memo["moments"], p.memo["scale"] = moments, scale
+        tape.within_range(partial(self._record_moments, tape, x, moments), moments)
+        mean, deviation = tape.scratch(dim), tape.scratch(dim, dtype=np.float64)
+        tape.copy(moments[0], mean)
+        tape.add(moments[1], c.epsilon, deviation)
+        tape.sqrt(deviation, deviation)
+        tape.divide(c.target_rms, deviation, scale)
         result = y if y.shape == x.shape else tape.scratch(*x.shape)
         for source, out in tape.row_blocks(x, result):
             tape.subtract(source, mean, out)
@@ -159,18 +184,20 @@ class BatchNormKernel(Kernel):
         if result is not y:
             tape.copy(result.reshape(y.shape), y)
 
-    def _record_moments(self, tape: Operations, x: Array, kept: Array) -> None:
-        """Records kept[0] = mean and kept[1] = variance of the columns of x, in one pass over it.
+    def _record_moments(
+        self, tape: Operations, x: Array, moments: Array, dtype: np.dtype[Any]
+    ) -> None:
+        """Records mean and variance of the columns of x, (2, dim), in one pass over it.
 
         E[x^2] - mean^2 would lose digits where the mean is large. So the mean of the first rows is
         subtracted first. These rows are part of the variance, so the rest of the mean is small
-        beside it.
+        beside it. Sums are of the given type.
         """
         rows, dim = x.shape
-        mean, variance = kept[:1], kept[1:2]
         size = tape.rows_per_sum(x)
         first, count = x[:size], -(-rows // size)
-        sums, shift = tape.scratch(2 * count, dim), tape.scratch(1, dim)
+        sums, shift = tape.scratch(2 * count, dim, dtype=dtype), tape.scratch(1, dim, dtype=dtype)
+        mean, variance = (tape.scratch(1, dim, dtype=dtype) for _ in range(2))
         tape.column_sum(first, shift)
         tape.multiply(shift, 1.0 / len(first), shift)
         for number, (block,) in enumerate(tape.row_blocks(x, rows=size)):
@@ -178,8 +205,8 @@ class BatchNormKernel(Kernel):
             square_number = count + number
             tape.subtract(block, shift, centred)
             tape.column_sum(centred, sums[number : number + 1])
-            tape.square(centred, centred)
-            tape.column_sum(centred, sums[square_number : square_number + 1])
+            squares = sums[square_number : square_number + 1]
+            tape.column_sum_of_products(centred, centred, squares)
         tape.column_sum(sums[:count], mean)
         tape.multiply(mean, 1.0 / rows, mean)
         tape.column_sum(sums[count:], variance)
@@ -187,8 +214,8 @@ class BatchNormKernel(Kernel):
         squared = sums[:1]
         tape.square(mean, squared)
         tape.subtract(variance, squared, variance)
-        tape.maximum(variance, 0.0, variance)
-        tape.add(mean, shift, mean)
+        tape.maximum(variance, 0.0, moments[1:])
+        tape.add(mean, shift, moments[:1])
 
     def backprop(self, b: Backpropagation) -> None:
         """Records the backward pass."""
@@ -200,7 +227,7 @@ class BatchNormKernel(Kernel):
             tape.multiply(dy, self.scale, dx)
             return
         assert b.memo is not None
-        scale = b.memo["batch"][2]
+        scale = b.memo["scale"]
         y, dy = _flat(tape, as_blocks(b.y, dim), dim), _flat(tape, dy, dim)
         rows = len(y)
         sums = self._record_sums(tape, y, dy)
@@ -234,11 +261,11 @@ class BatchNormKernel(Kernel):
         """Records the addition of a minibatch's mean and variance to the statistics."""
         assert s.memo is not None
         rows = s.y.size // self.component.block_dim
-        tape, kept = s.tape, s.memo["batch"]
+        tape, (mean_of_rows, variance) = s.tape, s.memo["moments"]
         mean, square = (tape.scratch(len(self.sum), dtype=np.float64) for _ in range(2))
-        tape.copy(kept[0], mean)
+        tape.copy(mean_of_rows, mean)
         tape.square(mean, square)
-        tape.add(square, kept[1], square)
+        tape.add(square, variance, square)
         tape.multiply(mean, float(rows), mean)
         tape.multiply(square, float(rows), square)
         tape.add(self.sum, mean, self.sum)

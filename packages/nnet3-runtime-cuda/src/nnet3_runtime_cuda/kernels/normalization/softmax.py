@@ -43,8 +43,11 @@ class SoftmaxKernel(NonlinearKernel):
 
 
 def softmax(tape: Operations, x: Array, y: Array) -> None:
-    """Records y_i = e^x_i / sum_j e^x_j for each row, relative to the largest x_j."""
-    column = tape.scratch(len(x), 1)
+    """Records y_i = e^x_i / sum_j e^x_j for each row, relative to the largest x_j.
+
+    x may be more precise than y.
+    """
+    column = tape.scratch(len(x), 1, dtype=x.dtype)
     tape.row_maximum(x, column)
     tape.subtract(x, column, y)
     tape.exp(y, y)

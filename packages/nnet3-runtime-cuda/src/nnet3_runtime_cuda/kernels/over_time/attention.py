@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -113,15 +114,11 @@ class RestrictedAttentionKernel(Kernel):
         weights = tape.scratch(*shape) if p.memo is None else tape.persistent(*shape)
         if p.memo is not None:
             p.memo["c"] = weights
-        column, term = tape.scratch(rows), tape.scratch(rows, c.value_dim)
-        for h in range(c.num_heads):
-            head = _Head.of(c, p.x, h, p.indexes, rows)
+        heads = [_Head.of(c, p.x, h, p.indexes, rows) for h in range(c.num_heads)]
+        tape.within_range(partial(self._record_weights, tape, heads, weights), weights)
+        term = tape.scratch(rows, c.value_dim)
+        for h, head in enumerate(heads):
             weight = self._weights(weights, h)
-            for j, keys in enumerate(head.keys):
-                tape.row_dot(head.queries, keys, column)
-                tape.multiply(column, c.key_scale, weight[:, j])
-            tape.add(weight, head.biases, weight)
-            softmax(tape, weight, weight)
             y, y_context = self._output(p.y, h)
             add = p.add
             for j, values in enumerate(head.values):
@@ -131,6 +128,22 @@ class RestrictedAttentionKernel(Kernel):
                 tape.add(y_context, weight, y_context)
             elif y_context is not None:
                 tape.copy(weight, y_context)
+
+    def _record_weights(
+        self, tape: Operations, heads: Sequence[_Head], weights: Array, dtype: np.dtype[Any]
+    ) -> None:
+        """Records the weights of all heads, from logits of a type."""
+        c, column = self.component, tape.scratch(len(weights), dtype=dtype)
+        for h, head in enumerate(heads):
+            weight = self._weights(weights, h)
+            # With other precision than the weights' they need their own memory.
+            is_same = weight.dtype == dtype
+            logits = weight if is_same else tape.scratch(*weight.shape, dtype=dtype)
+            for j, keys in enumerate(head.keys):
+                tape.row_dot(head.queries, keys, column)
+                tape.multiply(column, c.key_scale, logits[:, j])
+            tape.add(logits, head.biases, logits)
+            softmax(tape, logits, weight)
 
     def backprop(self, b: Backpropagation) -> None:
         """Records the backward pass."""

@@ -29,7 +29,8 @@ class Pnorm(Formula):
 
     def forward(self, call: Call) -> Array:
         """Returns the norms."""
-        return np.sqrt((self._groups(call) ** 2).sum(axis=2))
+        groups = self._groups(call).astype(np.float64)  # squares may overflow
+        return np.sqrt((groups**2).sum(axis=2))
 
     def backward(self, call: Call) -> Array:
         """Returns the dy_g x_g / y_g."""

@@ -27,7 +27,7 @@ class Normalize(Formula):
     def ratios(self, call: Call) -> tuple[Array, Array]:
         """Returns x as (rows of blocks, D), and r^2, (rows of blocks, 1)."""
         c = call.component
-        x = call.x.reshape(-1, c.block_dim)
+        x = call.x.reshape(-1, c.block_dim).astype(np.float64)  # squares may overflow
         square = (x**2).sum(axis=1, keepdims=True) / (c.block_dim * c.target_rms**2)
         return x, np.maximum(square, LEAST_SQUARE)
 
@@ -85,7 +85,7 @@ class BatchNorm(Formula):
         c = call.component
         if c.test_mode:
             return None
-        x = call.x.reshape(-1, c.block_dim)
+        x = call.x.reshape(-1, c.block_dim).astype(np.float64)  # squares may overflow
         return Moments(rows=len(x), mean=x.mean(axis=0), variance=x.var(axis=0))
 
     def _mean_and_scale(self, call: Call) -> tuple[Array, Array]:

@@ -45,7 +45,8 @@ class RestrictedAttention(Formula):
 
     def memo(self, call: Call) -> Array:
         """Returns the weights c, (rows_out, num_heads, context_dim)."""
-        c, x, here = call.component, self._columns(call, call.x), _rows_here(call)
+        c, here = call.component, _rows_here(call)
+        x = self._columns(call, call.x.astype(np.float64))  # products may overflow
         logits = x.biases[here]
         for j in range(c.context_dim):
             products = (x.queries[here] * x.keys[rows_at(call, j)]).sum(axis=2)
