@@ -1,12 +1,14 @@
 """Departures from Kaldi's documents on nnet3; docs/departures.md has the reasons."""
 
 import re
+from itertools import compress
 
 import attrs
 import numpy as np
 import pytest
-from nnet3_compiler import commands, compile_computation
+from nnet3_compiler import Compiler, commands, compile_computation, compile_segments
 from nnet3_compiler.accesses import Variables
+from nnet3_compiler.steps import Graphs, Network, Steps, compute_epochs, compute_phases
 from nnet3_descriptors import DescriptorSyntaxError, Nnet, parse_config, parse_descriptor
 from nnet3_descriptors.indexes import index_order, make_indexes
 from nnet3_graph import (
@@ -15,7 +17,8 @@ from nnet3_graph import (
     UnboundedComputationError,
     build_computation_graph,
 )
-from nnet3_optimizer import optimize
+from nnet3_graph.nodes import node_users
+from nnet3_optimizer import analyze, optimize, optimize_in_steps, pass_summaries
 from nnet3_runtime_cuda import NnetComputer
 from reference_cases import ROOT
 
@@ -223,3 +226,215 @@ def test_endless_recurrences_are_an_error() -> None:
 
     with pytest.raises(UnboundedComputationError, match="the recurrence through 'state"):
         build_computation_graph(nnet, request())
+
+
+def test_indexes_and_cindexes_are_arrays() -> None:
+    """Rows of a graph are arrays, and so are the rows that each of them reads."""
+    nnet = network("output-node name=output input=Sum(affine, Offset(affine, 1))")
+
+    graph = build_computation_graph(nnet, request(wanted=(0, 5)))
+
+    rows = graph.index_set(nnet.node_index("affine")).indexes
+    assert (rows.dtype, rows.shape) == (np.int32, (6, 3))
+    assert (graph.cindexes.dtype, graph.cindexes.shape) == (np.int32, (graph.num_cindexes, 4))
+    last = slice(*graph.dependency_splits[-2:])
+    assert graph.cindexes[graph.dependencies[last]].tolist() == [[2, 0, 4, 0], [2, 0, 5, 0]]
+
+
+def test_functions_return_values() -> None:
+    """The optimizer returns another computation, and the graph cannot be changed."""
+    nnet = network("output-node name=output input=Sum(affine, Offset(affine, 1))")
+    compiled = compile_computation(nnet, request(wanted=(0, 5)))
+    before = compiled.to_bytes()
+
+    assert optimize(nnet, compiled) != compiled
+    assert compiled.to_bytes() == before
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        build_computation_graph(nnet, request(wanted=(0, 5))).is_pruned = False
+    with pytest.raises(ValueError, match="read-only"):
+        compiled.command_table[0, 0] = 0
+
+
+def test_each_kind_of_node_has_a_class() -> None:
+    """Nodes are told apart by their classes; a component's input is a node of its own."""
+    nnet = network(
+        "dim-range-node name=half input-node=affine dim-offset=2 dim=2",
+        "output-node name=output input=half",
+    )
+
+    assert [(type(node).__name__, node.name) for node in nnet.nodes] == [
+        ("InputNode", "input"),
+        ("ComponentInputNode", "affine_input"),
+        ("ComponentNode", "affine"),
+        ("DimRangeNode", "half"),
+        ("OutputNode", "output"),
+    ]
+    assert not hasattr(nnet.nodes[4], "dim")
+
+
+def test_nodes_refer_by_name() -> None:
+    """A node names its component, its source, or the nodes of its descriptor."""
+    nnet = network(
+        "dim-range-node name=half input-node=affine dim-offset=2 dim=2",
+        "output-node name=output input=half",
+    )
+    _, _, component_node, half, output = nnet.nodes
+
+    assert (component_node.component, half.source) == ("affine", "affine")
+    assert output.descriptor.node_names == ("half",)
+    assert nnet.component_index("affine") == 0
+
+
+def test_components_have_no_arithmetic() -> None:
+    """A component has settings and arrays; a computer gives the gradient as a network."""
+    nnet = network("output-node name=output input=affine")
+    wanted = request(has_deriv=True, need_model_derivative=True)
+
+    computer = NnetComputer(nnet, compile_computation(nnet, wanted))
+    outputs = computer.forward({"input": np.ones((6, 4))})
+    computer.backward({"output": np.ones_like(outputs["output"])})
+
+    assert not [name for name in dir(nnet.components[0]) if re.match("propagate|backprop$", name)]
+    gradient = computer.gradient.component("affine")
+    np.testing.assert_array_equal(gradient.bias_params, np.full(4, 6.0))
+
+
+def test_precomputed_indexes_are_values() -> None:
+    """A component that is not simple has indexes in the computation, which its commands name."""
+    nnet = network(
+        "component name=tdnn type=TdnnComponent input-dim=4 output-dim=4 time-offsets=-1,0",
+        "component-node name=tdnn component=tdnn input=affine",
+        "output-node name=output input=tdnn",
+    )
+
+    compiled = compile_computation(nnet, request(wanted=(1, 6)))
+
+    calls = [each for each in compiled.commands if isinstance(each, commands.Propagate)]
+    assert [each.precomputed_indexes for each in calls] == [0, 1]
+    assert compiled.precomputed_indexes[0] is None
+    assert type(compiled).from_bytes(compiled.to_bytes()) == compiled
+
+
+def test_failover_over_append_chooses_by_part() -> None:
+    """Where only one part of the first choice is missing, only that part is replaced."""
+    descriptor = parse_descriptor("Failover(Append(a, b), Append(c, d))")
+    numbers = {name: number for number, name in enumerate("abcd")}
+
+    computable, used = descriptor.is_computable(
+        make_indexes(0, 0), lambda cindexes: cindexes[:, 0] != numbers["b"], numbers
+    )
+
+    assert computable.all()
+    names = [leaf.name for leaf in descriptor.leaves]
+    assert list(compress(names, used[:, 0])) == ["a", "d"]
+
+
+def test_statistics_have_input_and_memo() -> None:
+    """Statistics are stored from the same matrices and memo that the backward pass reads."""
+    nnet = network(
+        "component name=norm type=BatchNormComponent dim=4",
+        "component-node name=norm component=norm input=affine",
+        "output-node name=output input=norm",
+    )
+    wanted = request(has_deriv=True, need_model_derivative=True, store_component_stats=True)
+
+    compiled = compile_computation(nnet, wanted)
+
+    (stored,) = (c for c in compiled.commands if isinstance(c, commands.StoreStats))
+    (made,) = (c for c in compiled.commands if isinstance(c, commands.Propagate) and c.memo)
+    assert (stored.memo, stored.output) == (made.memo, made.output)
+    assert "input" in {operand.name for operand in commands.StoreStats.OPERANDS}
+
+
+def test_a_marker_ends_each_segment() -> None:
+    """Three requests that are compiled together have three markers, the last of them at the end."""
+    nnet = network("output-node name=output input=Sum(affine, IfDefined(Offset(affine, -1)))")
+    chunks = [request(given=(t, t + 2), wanted=(t, t + 2)) for t in (0, 2, 4)]
+
+    computation = compile_segments(nnet, chunks)
+
+    assert kinds(computation).count("NoOperationMarker") == 3
+    assert computation.forward_end == computation.segment_ends[2]
+
+
+def test_outputs_come_when_their_inputs_are_there() -> None:
+    """The step of an output that reads the input comes before those of the other nodes."""
+    nnet = network(
+        "output-node name=early input=input",
+        "output-node name=output input=affine",
+    )
+    (late,) = request().outputs
+    both = attrs.evolve(request(), outputs=[late, attrs.evolve(late, name="early")])
+
+    compiled = compile_computation(nnet, both)
+
+    steps = [name for name, _ in compiled.steps_by_node(nnet)]
+    assert steps == ["input", "early", "affine_input", "affine", "output"]
+    assert kinds(compiled)[-6:-3] == ["ProvideOutput", "ProvideOutput", "NoOperationMarker"]
+
+
+def test_stages_of_the_compiler_can_be_called() -> None:
+    """The graph of nodes, epochs, phases and steps of a recurrence have public names."""
+    nnet = network(
+        "component-node name=state component=affine "
+        "input=Sum(affine, IfDefined(Offset(state, -1)))",
+        "output-node name=output input=state",
+    )
+    graph = build_computation_graph(nnet, request(wanted=(0, 3)))
+
+    assert node_users(nnet) == [[1], [2], [3], [4], [3, 5], []]
+    epochs = compute_epochs(nnet)
+    assert epochs.of_node.tolist() == [0, 1, 2, 3, 3, 4]
+    phases = compute_phases(Network.of(nnet), epochs, Graphs(segments=[graph]))
+    state = graph.node_range(nnet.node_index("state"))
+    assert phases.level[state].tolist() == [1, 3, 5]
+    steps = Compiler(nnet, request(wanted=(0, 3)), graph).make_steps()
+    assert isinstance(steps, Steps)
+    assert steps.node.tolist() == [0, 1, 2, 3, 4, 3, 4, 3, 4, 5]
+
+
+def test_debug_info_tells_what_step_info_would() -> None:
+    """Each matrix of a computation is that of a step: the debug information has node and rows."""
+    nnet = network("output-node name=output input=affine")
+    wanted = request(has_deriv=True, need_model_derivative=True)
+
+    info = compile_computation(nnet, wanted).matrix_debug_info
+
+    known = [(nnet.node_names[each.node], each.is_deriv, each.num_rows) for each in info[1:]]
+    assert sorted(known) == [
+        ("affine", False, 6),
+        ("affine", True, 6),
+        ("affine_input", False, 6),
+        ("input", False, 6),
+        ("output", False, 6),
+        ("output", True, 6),
+    ]
+    assert info[1].cindexes[:2].tolist() == [[info[1].node, 0, 0, 0], [info[1].node, 0, 1, 0]]
+
+
+def test_inputs_are_allocated_by_their_command() -> None:
+    """For the analysis, the matrix of an input begins to live with AcceptInput."""
+    nnet = network("output-node name=output input=affine")
+    computation = compile_computation(nnet, request())
+
+    lifetimes = analyze(nnet, computation).lifetimes
+
+    (matrix,) = np.flatnonzero(lifetimes.is_input)
+    assert kinds(computation)[lifetimes.allocate[matrix]] == "AcceptInput"
+
+
+def test_each_pass_runs_once() -> None:
+    """The passes have an order, in which merging, zeroing and sizing follow each other."""
+    names = list(pass_summaries())
+
+    assert len(names) == len(set(names))
+    first = names.index("merge_variables")
+    assert names[first : first + 3] == [
+        "merge_variables",
+        "initialize_undefined",
+        "move_sizing_commands",
+    ]
+    nnet = network("output-node name=output input=Sum(affine, Offset(affine, 1))")
+    compiled = compile_computation(nnet, request(wanted=(0, 5)))
+    ran = [name for name, _ in optimize_in_steps(nnet, compiled)]
+    assert ran == [name for name in names if name in ran]
