@@ -52,7 +52,25 @@ FILES = {
     "empty.raw": b"",
     "page.raw": b"<!DOCTYPE html>\n<html>404</html>",
     "gmm.mdl": b"\0B<DIMENSION> \x04\x27\0\0\0<NUMPDFS> \x04\x01\0\0\0<DiagGMM> ",
-    "gmm.txt": b"<DIMENSION> 39 <NUMPDFS> 1 <DiagGMM> \n",
+    "gmm.txt": b"""<TransitionModel>
+<Topology>
+<TopologyEntry>
+<ForPhones>
+1
+</ForPhones>
+<State> 0 <PdfClass> 0 <Transition> 0 0.5 <Transition> 1 0.5 </State>
+<State> 1 </State>
+</TopologyEntry>
+</Topology>
+<Triples> 1
+1 0 0
+</Triples>
+<LogProbs>
+ [ 0 -0.69 -0.69 ]
+</LogProbs>
+</TransitionModel>\x20
+<DIMENSION> 39 <NUMPDFS> 1 <DiagGMM>
+""",
     "lattices": b"utterance1 \0B\xd6\xfd\xb2\x7e\x06\0\0\0vector",
     "HCLG.fst": b"\xd6\xfd\xb2\x7e\x06\0\0\0vector",
     "model.pt": b"PK\x03\x04\x14\0\0\0",
@@ -378,8 +396,7 @@ MISTAKES: dict[str, tuple[Action, str]] = {
     ),
     "a GMM in text": (
         lambda: read_nnet("gmm.txt"),
-        "gmm.txt, byte 0: this is no nnet3 model; expected '<Nnet3>' or '<TransitionModel>', "
-        "found a GMM model",
+        "gmm.txt, byte 281: this is no nnet3 model; expected '<Nnet3>', found a GMM model",
     ),
     "lattices": (
         lambda: read_nnet("lattices"),
