@@ -191,7 +191,7 @@ def nightly(session: nox.Session) -> None:
     session.run("pytest", *tests, *TWO_PROCESSES, *session.posargs, env=networks)
     count = counts(JUDGED_EACH_WAY=500)["JUDGED_EACH_WAY"]
     options = f"--first-seed={seed}", f"--count={count}"
-    for what in ("collapsing", "models", "streams", "training"):
+    for what in ("collapsing", "models", "onnx", "streams", "training"):
         session.run("python", f"tests/judge_random_{what}.py", *options)
     judge = "python", "tests/judge_random_networks.py", *options
     if shutil.which(os.environ.get("CXX", "g++")):

@@ -1,8 +1,9 @@
 """Random networks of all kinds in ONNX Runtime: outputs are those of the definition.
 
 JUDGED_NETWORKS and JUDGED_NETWORKS_SEED in the environment have the meaning that they have in
-`test_judged_networks`. A tenth as many networks are judged here, because ONNX Runtime takes longer
-to begin than these networks to run.
+`test_judged_networks`. A twelfth as many networks are judged here, because ONNX Runtime takes
+longer to begin than these networks to run. `judge_random_onnx.py` judges any number of models that
+nnet3-to-onnx writes.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import os
 import attrs
 import numpy as np
 import pytest
+from judge_random_onnx import judged
 from judged_cases import LOOP, Case, case_of_seed, is_masked
 from judging import Tolerances, ill_conditioned
 from nnet3_runtime_onnx import OnnxComputer
 from nnet3_runtime_reference import ReferenceComputer
 
-COUNT = int(os.environ.get("JUDGED_NETWORKS", "1000")) // 10
+COUNT = int(os.environ.get("JUDGED_NETWORKS", "1000")) // 12
 FIRST = int(os.environ.get("JUDGED_NETWORKS_SEED", "0"))
 BLOCK = 25
 
@@ -26,6 +28,9 @@ TOLERANCES = Tolerances(outputs=1e-4, derivatives=np.inf, smallest=1e-2)
 
 MOST_SKIPPED = 0.1
 """The largest share of cases that float32 cannot tell."""
+
+OF_THE_TOOL = range(15)
+"""The seeds of models that the tool writes."""
 
 Outputs = list[dict[str, np.ndarray]]
 
@@ -83,3 +88,10 @@ def test_outputs_are_those_of_the_definition(first: int) -> None:
 
     assert not any(problems), "\n".join(filter(None, problems))
     assert problems.count(None) <= MOST_SKIPPED * BLOCK
+
+
+def test_models_of_the_tool_run_by_their_metadata() -> None:
+    """Chunks, streams and x-vectors of nnet3-to-onnx give what the definition and Model give."""
+    problems = {seed: judged(seed).problem for seed in OF_THE_TOOL}
+
+    assert {seed: problem for seed, problem in problems.items() if problem} == {}

@@ -182,7 +182,7 @@ def test_streams(name: str, chunk: int, subsampling: int, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("sequences", [0, 2])
 def test_streams_with_ivectors(sequences: int, tmp_path: Path) -> None:
-    """Each call takes one i-vector, which also serves the context of a layer of i-vectors."""
+    """Each call takes one i-vector, also the first, whose layers read earlier i-vectors, too."""
     ivectors = "ReplaceIndex(ivector, t, 0)"
     lines = f"""
         input-node name=input dim=4
@@ -204,7 +204,7 @@ def test_streams_with_ivectors(sequences: int, tmp_path: Path) -> None:
     for session in (start, again):
         shapes = {each.name: each.shape for each in session.get_inputs()}
         assert shapes["ivector"] == [sequences or "sequences", 1, 2]
-        assert about(session)["left_context"] == 10
+        assert about(session)["left_context"] == 3
         assert about(session)["ivector_period"] == 6
     stream = model.stream(frames_per_chunk=6)
     expected = np.concatenate([stream.push(features, ivector), stream.finish()])
@@ -237,6 +237,21 @@ def test_what_is_refused(arguments: list[str], message: str, tmp_path: Path) -> 
     assert done.returncode == 255
     assert message in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [["--frames=20"], ["--frames=20", "--stream"]])
+def test_fixed_times_are_refused(arguments: list[str], tmp_path: Path) -> None:
+    """A network that reads a frame at a fixed time, another one in each chunk, is refused."""
+    nodes = "output-node name=output input=Sum(input, ReplaceIndex(input, t, 0))"
+    saved(f"input-node name=input dim=2\n{nodes}", tmp_path / "net.raw")
+
+    done = run(tmp_path / "net.raw", tmp_path / "net.onnx", *arguments)
+
+    assert done.returncode
+    assert done.stderr == (
+        f"nnet3-to-onnx: {tmp_path / 'net.raw'}: 'output' reads ReplaceIndex(input, t, 0), which "
+        "would be another frame in each chunk: such a network computes whole utterances only\n"
+    )
 
 
 def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:

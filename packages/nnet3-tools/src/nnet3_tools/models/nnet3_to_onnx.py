@@ -97,6 +97,7 @@ class Export:
             frame_subsampling_factor=self.subsampling,
             extra_left_context=self.left,
             extra_right_context=self.right,
+            context=nnet3_graph.compute_context(self.nnet),
         )
         computation = nnet3_compiler.compile_looped(
             nnet,
@@ -245,6 +246,11 @@ def command(
     if ivector and not has_ivector:
         raise click.ClickException(f"--ivector: {nnet_in} has no input node '{IVECTOR}'")
     if not xvector:
+        fixed = nnet3_graph.fixed_frame(nnet)
+        if fixed is not None:
+            raise click.ClickException(
+                f"{nnet_in}: {fixed}: such a network computes whole utterances only"
+            )
         wanted = frames
         frames = nnet3_compiler.looped_chunk_size(nnet, wanted, frame_subsampling_factor)
         if frames != wanted:
