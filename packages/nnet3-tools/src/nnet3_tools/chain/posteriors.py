@@ -268,9 +268,9 @@ def nnet3_chain_add_post_to_egs(
                 values = np.exp(values)
             CHAIN.write(writer, with_posteriors(example, values))
             count += 1
-    log(ADD, f"Read {count} neural-network training examples, wrote {count}")
-    if not count:
-        raise NothingDoneError(f"'{egs_in}' has no examples")
+        log(ADD, f"Read {count} neural-network training examples, wrote {count}")
+        if not count:
+            raise NothingDoneError(f"'{egs_in}' has no examples")
 
 
 COMMANDS = {COMPUTE: nnet3_chain_compute_post, ADD: nnet3_chain_add_post_to_egs}

@@ -201,20 +201,20 @@ class Copying:
         form: The kind of examples.
         options: The options.
         change: Changes an example before it is written; returns None to drop it.
+        says_missing: Whether the last log line counts the examples that the tables lack data of.
     """
 
     tool: str
     form: ExampleForm
     options: CopyOptions
     change: Change
+    says_missing: bool = False
 
-    def run(self, egs_in: str, egs_out: tuple[str, ...]) -> tuple[int, int, int]:
-        """Copies the examples of a table to others.
-
-        Returns:
-            The numbers of examples read, written, and left out because the tables lacked data.
+    def run(self, egs_in: str, egs_out: tuple[str, ...]) -> None:
+        """Copies the examples of a table to others, and logs how many.
 
         Raises:
+            NothingDoneError: no example was written.
             TableError, ModelFileError: a table cannot be read or written.
         """
         from nnet3_training.egs import CRandom
@@ -241,7 +241,11 @@ class Copying:
                         continue
                     self._write(writers[number % len(writers)], entry, changed)
                     num_written += 1
-        return num_read, num_written, num_missing
+            end = f", {num_missing} examples had errors." if self.says_missing else ""
+            read = f"Read {num_read} neural-network training examples"
+            log(self.tool, f"{read}, wrote {num_written}{end}")
+            if not num_written:
+                raise NothingDoneError("no example was written")
 
     def _count(self, rng: CRandom) -> int:
         """The number of times to write an example: the proportion, randomly rounded up or down."""
@@ -254,13 +258,3 @@ class Copying:
             self.form.write_entry(writer, entry)
         else:
             self.form.write(writer, changed)
-
-    def finish(self, line: str, num_written: int) -> None:
-        """Logs the counts.
-
-        Raises:
-            NothingDoneError: no example was written.
-        """
-        log(self.tool, line)
-        if not num_written:
-            raise NothingDoneError("no example was written")

@@ -83,7 +83,7 @@ def merge(
     with nnet3_tables.ObjectWriter(egs_out) as writer:
         for minibatch in merger.merged(examples):
             form.write(writer, minibatch if after is None else after(minibatch))
-    for line in merger.lines():
-        log(tool, line)
-    if not merger.num_written:
-        raise NothingDoneError(f"no minibatch was made of the examples of '{egs_in}'")
+        for line in merger.lines():
+            log(tool, line)
+        if not merger.num_written:
+            raise NothingDoneError(f"no minibatch was made of the examples of '{egs_in}'")

@@ -53,12 +53,8 @@ def command(
         example = shifted(context.cut(example), options.frame_shift)
         return example if name is None else with_output_name(example, name)
 
-    copying = Copying(tool=NAME, form=NNET3, options=options, change=change)
-    num_read, num_written, num_missing = copying.run(egs_in, egs_out)
-    copying.finish(
-        f"Read {num_read} neural-network training examples, wrote {num_written}, "
-        f"{num_missing} examples had errors.",
-        num_written,
+    Copying(tool=NAME, form=NNET3, options=options, change=change, says_missing=True).run(
+        egs_in, egs_out
     )
 
 

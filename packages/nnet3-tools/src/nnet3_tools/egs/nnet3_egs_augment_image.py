@@ -50,9 +50,9 @@ def command(egs_in: str, egs_out: str, srand: int, **options: Any) -> None:
         for entry in NNET3.entries(egs_in):
             NNET3.write(writer, augmentation.changed(entry.value, rng))
             count += 1
-    log(NAME, f"Perturbed {count} neural-network training images.")
-    if not count:
-        raise NothingDoneError(f"'{egs_in}' has no examples")
+        log(NAME, f"Perturbed {count} neural-network training images.")
+        if not count:
+            raise NothingDoneError(f"'{egs_in}' has no examples")
 
 
 def main() -> None:

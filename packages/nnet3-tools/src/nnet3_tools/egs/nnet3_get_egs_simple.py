@@ -42,10 +42,10 @@ def command(tables: tuple[str, ...], egs_out: str) -> None:
             else:
                 NNET3.write(writer, example_of_matrices(entry.key, matrices))
                 written += 1
-    if failed:
-        _warn(f"{failed} utterances had errors and could not be processed.")
-    if not written:
-        raise NothingDoneError(f"no example was made of the matrices of '{first_in}'")
+        if failed:
+            _warn(f"{failed} utterances had errors and could not be processed.")
+        if not written:
+            raise NothingDoneError(f"no example was made of the matrices of '{first_in}'")
 
 
 def _split(argument: str) -> tuple[str, str]:

@@ -61,15 +61,17 @@ def command(
                 NNET3.write(_writer(writers, chunk), example)
                 num_written += 1
             num_done += 1
-    log(
-        NAME,
-        f"Finished generating examples, successfully processed {num_done} feature files, wrote "
-        f"{num_written} examples; {num_failed} files had errors.",
-    )
-    if not num_written or num_failed > num_done:
+        log(
+            NAME,
+            f"Finished generating examples, successfully processed {num_done} feature files, wrote "
+            f"{num_written} examples; {num_failed} files had errors.",
+        )
+        if not num_written:
+            raise NothingDoneError("no example was written")
+    if num_failed > num_done:
         raise NothingDoneError(
             f"expected more utterances with examples than failed ones, found {num_done} and "
-            f"{num_failed}, with {num_written} examples"
+            f"{num_failed}"
         )
 
 

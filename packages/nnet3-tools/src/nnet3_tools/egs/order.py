@@ -46,10 +46,10 @@ def shuffle_command(tool: str, form: Callable[[], ExampleForm]) -> click.Command
             for entry in shuffled(examples.entries(egs_in), rng, buffer_size):
                 count += 1
                 examples.write_entry(writer, entry)
-        partly = "using a buffer (partial randomization)" if buffer_size else ""
-        log(tool, f"Shuffled order of {count} neural-network training examples {partly}")
-        if not count:
-            raise NothingDoneError(f"'{egs_in}' has no examples")
+            partly = "using a buffer (partial randomization)" if buffer_size else ""
+            log(tool, f"Shuffled order of {count} neural-network training examples {partly}")
+            if not count:
+                raise NothingDoneError(f"'{egs_in}' has no examples")
 
     return command
 
@@ -93,11 +93,11 @@ def subset_command(tool: str, form: Callable[[], ExampleForm]) -> click.Command:
                 chosen[drawing.integers(0, n)] = entry
         if randomize_order:
             chosen = [chosen[number] for number in rng.permutation(len(chosen))]
-        with nnet3_tables.ObjectWriter(egs_out) as writer:
-            for entry in chosen:
-                examples.write_entry(writer, entry)
         log(tool, f"Selected a subset of {len(chosen)} out of {count} {examples.name} ")
         if not count:
             raise NothingDoneError(f"'{egs_in}' has no examples")
+        with nnet3_tables.ObjectWriter(egs_out) as writer:
+            for entry in chosen:
+                examples.write_entry(writer, entry)
 
     return command

@@ -214,10 +214,10 @@ class ExampleMaker:
                     )
                 for example in made:
                     NNET3.write(writer, example)
-        for line in splitter.lines():
-            log(self.tool, line)
-        if not splitter.num_chunks:
-            raise NothingDoneError(f"no example was made of the utterances of '{features_in}'")
+            for line in splitter.lines():
+                log(self.tool, line)
+            if not splitter.num_chunks:
+                raise NothingDoneError(f"no example was made of the utterances of '{features_in}'")
 
     def utterances(self, features_in: str) -> Iterator[Utterance]:
         """The utterances of a table of features; warns of utterances with missing data.

@@ -41,11 +41,7 @@ def command(egs_in: str, egs_out: tuple[str, ...], **given: Any) -> None:
             example = with_output_name(example, name)
         return context.cut(shifted(example, options.frame_shift))
 
-    copying = Copying(tool=NAME, form=CHAIN, options=options, change=change)
-    num_read, num_written, _ = copying.run(egs_in, egs_out)
-    copying.finish(
-        f"Read {num_read} neural-network training examples, wrote {num_written}", num_written
-    )
+    Copying(tool=NAME, form=CHAIN, options=options, change=change).run(egs_in, egs_out)
 
 
 def main() -> None:

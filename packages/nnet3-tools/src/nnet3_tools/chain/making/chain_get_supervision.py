@@ -109,12 +109,15 @@ def command(
                 continue
             writer.write(key, supervision_bytes(found, binary=not writer.is_text))
             done += 1
-    log(
-        NAME,
-        f"Generated chain supervision information for {done} utterances, errors on {failed}",
-    )
+        log(
+            NAME,
+            f"Generated chain supervision information for {done} utterances, errors on {failed}",
+        )
+        failure = NothingDoneError(f"{failed} of {done + failed} utterances failed")
+        if not done:
+            raise failure
     if done <= failed:
-        raise NothingDoneError(f"{failed} of {done + failed} utterances failed")
+        raise failure
 
 
 def _from_alignments(rspecifier: str, options: SupervisionOptions) -> Made:

@@ -107,12 +107,12 @@ def command(
             count = _write(writer, maker, utterance, compress=options["compress"])
             written += count
             failed += not count
-    if failed:
-        _warn(f"{failed} utterances had errors and could not be processed.")
-    for line in maker.splitter.lines():
-        log(NAME, line)
-    if not written:
-        raise NothingDoneError(f"no example was made of the utterances of '{features_in}'")
+        if failed:
+            _warn(f"{failed} utterances had errors and could not be processed.")
+        for line in maker.splitter.lines():
+            log(NAME, line)
+        if not written:
+            raise NothingDoneError(f"no example was made of the utterances of '{features_in}'")
 
 
 def _warn(message: str) -> None:

@@ -55,9 +55,9 @@ def command(fst_in: str, egs_in: str, egs_out: str, normalization_fst_scale: flo
             changed = attrs.evolve(output, supervision=found)
             CHAIN.write(writer, attrs.evolve(example, outputs=[changed]))
             written += 1
-    log(NAME, f"Added normalization to {written} egs; had errors on {failed}")
-    if not written:
-        raise NothingDoneError("no example was written")
+        log(NAME, f"Added normalization to {written} egs; had errors on {failed}")
+        if not written:
+            raise NothingDoneError("no example was written")
 
 
 def main() -> None:
