@@ -114,9 +114,10 @@ def apply_svd(
         pair = _decompose(name, component, bottleneck_dim, energy_threshold, shrinkage_threshold)
         if pair is not None:
             pairs[name] = pair
+    changed = _split(nnet, pairs) if pairs else nnet
     rank = "" if energy_threshold is not None else f" with SVD dimension {bottleneck_dim}"
     _LOGGER.info("Decomposed %d components%s", len(pairs), rank)
-    return _split(nnet, pairs) if pairs else nnet
+    return changed
 
 
 def _svd(
