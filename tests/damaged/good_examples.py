@@ -92,7 +92,7 @@ def _outputs(example: TrainingExample) -> dict[str, np.ndarray]:
 @functools.cache
 def example_files() -> tuple[GoodFile, ...]:
     """Small archives, binary and text, of one or two examples."""
-    groups = [(EXAMPLES, _examples()), (CHAIN_EXAMPLES, _chain_examples())]
+    groups = [(EXAMPLES, nnet3_examples()), (CHAIN_EXAMPLES, _chain_examples())]
     return tuple(
         good_file(
             f"{kind} {name}",
@@ -108,7 +108,8 @@ def example_files() -> tuple[GoodFile, ...]:
     )
 
 
-def _examples() -> dict[str, list[TrainingExample]]:
+def nnet3_examples() -> dict[str, list[TrainingExample]]:
+    """Examples of nnet3, by what is special about them."""
     rng = np.random.default_rng(0)
     features = rng.standard_normal((12, 6), dtype=np.float32)
     labels = ExampleOutput.from_labels("output", [[0, 2, 1, 0]], 5)

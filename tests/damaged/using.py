@@ -1,27 +1,17 @@
-"""Uses the values of damaged files, containers and texts, and extreme components, in every way.
+"""Uses of networks, requests and computations that were read from damaged files.
 
 Reading a damaged file may succeed: most damaged networks are still some network. Every use of it
 must then work, or raise a `Nnet3Error`, within bounds of time and memory.
-
-To repeat some, run it with a seed and numbers, and `tests` as PYTHONPATH: `python -m damaged.using
-files 1 300:310`. Instead of `files`, `texts` stands for containers and texts, and `fields` for
-components. The report is a line of JSON. A use may take two seconds of processor time, or the
-number of seconds in a fourth argument.
 """
 
 from __future__ import annotations
 
 import io
-import json
 import random
-import resource
 import signal
-import sys
 import traceback
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -36,7 +26,6 @@ from nnet3_compiler import (
     parse_computation,
 )
 from nnet3_descriptors import (
-    AcousticModel,
     Nnet,
     Nnet3Error,
     node_config_lines,
@@ -76,17 +65,8 @@ from nnet3_training import (
     TrainingExample,
 )
 
-from damaged.containers import damaged_text
-from damaged.damages import damaged_file
-from damaged.fields import changed_fields
-from damaged.good_files import read
-
-SECONDS = 2.0
-"""Processor time that a use may take, unless the caller says otherwise."""
 HANGING = 30
 """After so many times as long, a use is taken to wait for something that does not come."""
-MEMORY = 512 << 20
-"""Bytes of addresses that the uses of one thing may take; a thread reserves 64 MB of them."""
 MESSAGE = 5000
 """Characters that a message may have."""
 MOST_PARAMETERS = 1 << 20
@@ -102,15 +82,11 @@ class Report:
     """The results of uses.
 
     Attributes:
-        tried: Number of damaged files and texts.
-        used: Number of those that could be read, and so were used.
         uses: Number of uses that succeeded.
         refused: Number of uses that ended with a Nnet3Error.
         faults: All other ends of uses, such as too much time or memory.
     """
 
-    tried: int = 0
-    used: int = 0
     uses: int = 0
     refused: int = 0
     faults: list[str] = attrs.field(factory=list)
@@ -125,12 +101,14 @@ class User:
         name: Name of the value in use.
         rng: Draws requests and values.
         seconds: Processor time that a use may take.
+        is_thorough: Whether to try all uses of networks, not the most usual ones only.
     """
 
     report: Report
     name: str
     rng: random.Random
-    seconds: float = SECONDS
+    seconds: float
+    is_thorough: bool = True
 
     def attempt(self, what: str, use: Callable[[], Any]) -> Any:
         """Returns the result of a use; None if it is refused or fails."""
@@ -141,8 +119,8 @@ class User:
             self.report.refused += 1
             self._check_message(what, error)
             return None
-        except (Exception, TooLongError):
-            self.report.faults.append(f"{self.name}: {what}: {traceback.format_exc(limit=-4)}")
+        except (Exception, TooLongError):  # a MemoryError and a warning, too
+            self.report.faults.append(f"{self.name}: {what}: {traceback.format_exc(limit=-6)}")
             return None
         self.report.uses += 1
         return result
@@ -160,10 +138,15 @@ class User:
     # ---- networks ----
 
     def use_nnet(self, nnet: Nnet) -> None:
-        """Uses a network in every way."""
+        """Uses a network in every way, or in the most usual ones."""
         attempt = self.attempt
         attempt("repr", lambda: repr(nnet))
         attempt("info", nnet.info)
+        if not self.is_thorough:
+            attempt("write", lambda: _written(nnet, binary=self.rng.random() < 0.5))
+            if nnet.num_parameters <= MOST_PARAMETERS:
+                attempt("computation", lambda: self._compute(nnet))
+            return
         attempt("to_dot", nnet.to_dot)
         attempt("num_parameters", lambda: (nnet.num_parameters, nnet.modulus))
         attempt("config lines", lambda: parse_config("\n".join(_all_but_components(nnet)), nnet))
@@ -218,6 +201,12 @@ class User:
             need_model_derivative=derivs and rng.random() < 0.8,
             store_component_stats=rng.random() < 0.5,
         )
+
+    def _compute(self, nnet: Nnet) -> None:
+        """Computes a few frames."""
+        request = self._request(nnet)
+        computer = NnetComputer(nnet, optimize(nnet, compile_computation(nnet, request)))
+        computer.forward(self._ports(computer, "forward"))
 
     def _use_looped(self, nnet: Nnet) -> None:
         requests = self.attempt("looped requests", lambda: looped_requests(nnet, 3))
@@ -280,6 +269,9 @@ class User:
         if sum(len(io.indexes) for io in (*request.inputs, *request.outputs)) > 100_000:
             return
         attempt("repr of a request", lambda: repr(request))
+        if not self.is_thorough:
+            attempt("compile", lambda: compile_computation(nnet, request))
+            return
         attempt("container of a request", lambda: _same_bytes(request))
         attempt("graph", lambda: build_computation_graph(nnet, request))
         computation = attempt("compile", lambda: compile_computation(nnet, request))
@@ -317,9 +309,14 @@ class User:
     def use_computation(
         self, nnet: Nnet, computation: NnetComputation, good: NnetComputation | None = None
     ) -> None:
-        """Uses a computation in every way."""
+        """Uses a computation in every way, or in the most usual ones."""
         attempt = self.attempt
         attempt("repr of a computation", lambda: repr(computation))
+        if not self.is_thorough:
+            attempt("check", lambda: check_computation(nnet, computation))
+            attempt("format", lambda: format_computation(computation, nnet))
+            self._run(nnet, computation)
+            return
         attempt("commands", lambda: list(computation.commands))
         attempt("container of a computation", lambda: _same_bytes(computation))
         attempt("input_output_info", lambda: computation.input_output_info)
@@ -402,88 +399,3 @@ def _limited(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def _allow_memory() -> None:
-    """Limits the memory of this process to its current size and `MEMORY` more."""
-    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
-    limit = pages * resource.getpagesize() + MEMORY
-    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
-
-
-def use_damaged(what: str, seed: int, numbers: range, seconds: float = SECONDS) -> Report:
-    """Reads damaged things, and uses them.
-
-    Args:
-        what: "files", "texts" or "fields".
-        seed: Of the damage.
-        numbers: Which of them.
-        seconds: Processor time that a use may take.
-    """
-    report = Report()
-    warnings.simplefilter("ignore")
-    for number in numbers:
-        use = {"files": _use_file, "texts": _use_text, "fields": _use_fields}[what]
-        rng = random.Random(f"{what} {seed}:{number}")
-        _allow_memory()
-        use(User(report, "", rng, seconds), seed, number)
-        report.tried += 1
-    return report
-
-
-def _use_file(user: User, seed: int, number: int) -> None:
-    file = damaged_file(seed, number)
-    user.name = file.name
-    model = user.attempt("read", lambda: read(file.data, is_acoustic_model=file.is_acoustic_model))
-    if model is not None:
-        user.report.used += 1
-        user.use_nnet(model.nnet if isinstance(model, AcousticModel) else model)
-
-
-def _use_fields(user: User, seed: int, number: int) -> None:
-    changed = changed_fields(seed, number)
-    user.name = changed.name
-    nnet = user.attempt("make", changed.nnet)
-    if nnet is not None:
-        user.report.used += 1
-        user.use_nnet(nnet)
-
-
-def _use_text(user: User, seed: int, number: int) -> None:
-    text = damaged_text(seed, number)
-    user.name = text.name
-    nnet, request, data = text.example.nnet, text.example.request, text.data
-    good = compile_computation(nnet, request)
-    readers: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {
-        "nnet": (lambda: Nnet.from_bytes(data), user.use_nnet),
-        "request": (
-            lambda: ComputationRequest.from_bytes(data),
-            lambda value: user.use_request(nnet, value),
-        ),
-        "computation": (
-            lambda: NnetComputation.from_bytes(data),
-            lambda value: user.use_computation(nnet, value, good),
-        ),
-        "config": (lambda: parse_config(data), user.use_nnet),
-        "program": (
-            lambda: parse_computation(data, nnet),
-            lambda value: user.use_computation(nnet, value, good),
-        ),
-    }
-    read_it, use = readers[text.kind]
-    value = user.attempt("read", read_it)
-    if value is not None:
-        user.report.used += 1
-        use(value)
-
-
-def main() -> None:
-    """Takes `what seed first:last [seconds]` from the command line and prints the report."""
-    what, seed, numbers, *seconds = sys.argv[1:]
-    first, last = map(int, numbers.split(":"))
-    report = use_damaged(what, int(seed), range(first, last), *map(float, seconds))
-    print(json.dumps(attrs.asdict(report)))
-
-
-if __name__ == "__main__":
-    main()

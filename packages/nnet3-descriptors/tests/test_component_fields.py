@@ -316,3 +316,29 @@ class TestValues:
         assert component == from_binary(binary(component))
         assert hash(component) == hash(from_binary(binary(component)))
         assert component != NoOpComponent(dim=4)
+
+
+def test_numbers_beyond_single_precision_are_refused() -> None:
+    """Parameters that a program gives are refused if they would become infinite."""
+    with pytest.raises(NetworkError) as caught:
+        from_config("FixedBiasComponent", "dim=1").replace(bias=np.array([-1e300]))
+
+    assert str(caught.value) == (
+        "expected an array of numbers: -1e+300 is too large for single precision"
+    )
+
+
+@pytest.mark.parametrize("bias", [[np.inf, -np.inf], [3e38, 3e38]])
+def test_info_of_extreme_parameters(bias: list[float]) -> None:
+    """The info of parameters whose mean or deviation is not finite says so, without a warning."""
+    component = from_config("FixedBiasComponent", "dim=2").replace(bias=np.array(bias))
+
+    assert component.info().startswith("FixedBiasComponent, input-dim=2, output-dim=2, bias-")
+    assert "nan" in component.info() or "inf" in component.info()
+
+
+def test_initial_values_of_extreme_deviation() -> None:
+    """Initial values may overflow; that is no warning."""
+    component = from_config("PerElementOffsetComponent", "dim=100 param-mean=0 param-stddev=3e38")
+
+    assert np.isinf(component.offsets).any()

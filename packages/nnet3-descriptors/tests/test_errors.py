@@ -114,6 +114,10 @@ class TestMessages:
         assert text.startswith("name 'nnn")
         assert text.endswith("nnn' is too long")
 
+    def test_escapes_count_in_long_lines(self) -> None:
+        """A line is cut as it is shown, with its escapes."""
+        assert len(str(NetworkError("\0" * 100_000))) == 1500
+
     def test_many_lines_are_cut(self) -> None:
         """Of many lines, the first and the last are shown."""
         lines = str(NetworkError("\n".join(map(str, range(1000))))).splitlines()

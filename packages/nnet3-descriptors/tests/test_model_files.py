@@ -392,3 +392,11 @@ def test_what_notebooks_show(nnet: Nnet) -> None:
 
     assert page.startswith("<p>acoustic model with ")
     assert nnet._repr_svg_() in page
+
+
+def test_signalling_nan_in_double_precision() -> None:
+    """A NaN that signals becomes a NaN of single precision, without a warning."""
+    number = b"\4" + (1).to_bytes(4, "little")
+    data = b"\0BDM " + number + number + (0x7FF0_0000_0000_0001).to_bytes(8, "little")
+
+    assert np.isnan(read_matrix(io.BytesIO(data))).tolist() == [[True]]

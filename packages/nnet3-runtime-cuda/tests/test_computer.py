@@ -267,6 +267,26 @@ def test_sums_that_overflow_are_no_error() -> None:
     computer.forward({"input": large})
 
 
+@pytest.mark.parametrize(
+    "component",
+    ["LstmNonlinearityComponent cell-dim=3", "TanhComponent dim=15", "SigmoidComponent dim=15"],
+)
+def test_infinite_statistics_are_no_error(component: str) -> None:
+    """Statistics of a file may be infinite; they become NaN without a warning."""
+    nnet = parse_config(
+        f"input-node name=input dim=15\ncomponent name=c type={component}\n"
+        "component-node name=c component=c input=input\noutput-node name=output input=c\n",
+        rng=np.random.default_rng(0),
+    )
+    averages = nnet.component("c").value_avg
+    filled = nnet.component("c").replace(value_avg=np.full(averages.shape or 15, np.inf))
+    nnet = nnet.with_components({"c": filled})
+
+    computer = NnetComputer(nnet, compile_computation(nnet, request(range(2), range(2))))
+
+    assert not np.isfinite(computer.nnet.component("c").value_avg).any()
+
+
 def test_settings_of_numpy() -> None:
     """A run does not depend on what NumPy does about underflow."""
     computer = affine_computer()

@@ -216,6 +216,7 @@ def test_damaged_fsts(data: bytes, message: str, tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         (b"<Weight> 0.5", b"<Weight> -1", "weight must be at least 0 and finite"),
+        (b"<Weight> 0.5", b"<Weight> 1e39", r"finite in single precision \(got 1e\+39\)"),
         (b"<NumSequences> 3", b"<NumSequences> 0", "num_sequences must be an integer, at least 1"),
         (b"<FramesPerSeq> 4", b"<FramesPerSeq> x", "this is no integer"),
         (b"<LabelDim> 5", b"<LabelDim> 1", r"has the label \d; expected at most 1"),
@@ -223,6 +224,7 @@ def test_damaged_fsts(data: bytes, message: str, tmp_path: Path) -> None:
         (b"<End2End> F \n", b"<End2End> F 7\n", "a text FST starts on a line of its own"),
         (b"\n0\t1\t", b"\n0\t1\tx", "this is no line of an FST"),
         (b"\n0\t1\t", b"\n0\t99999999\t", "impossible number of a state"),
+        (b"\t0.25\n", b"\t1e300\n", "numbers of an FST do not fit in float32"),
         (b"</Supervision>", b"<Supervision>", "unexpected token"),
     ],
 )

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3_descriptors import ModelFileError
 from nnet3_descriptors.files import TextReader
+from nnet3_descriptors.model_files import HmmState, HmmTopology
 from nnet3_training import ChainSupervision, ExampleError, Fst
 from nnet3_training.chain.fsts.graph import Arc, Graph
 from nnet3_training.chain.fsts.joining import joined
@@ -30,8 +31,10 @@ from nnet3_training.chain.graphs import (
     end_to_end,
     estimate_phone_lm,
     read_phone_lattice,
+    supervision_of,
 )
 from nnet3_training.chain.graphs.context import in_context
+from nnet3_training.hmm import Transitions, initial_transition_model
 from nnet3_training.hmm.tree import ContextDependency, Leaf
 
 LONGEST = 4
@@ -449,7 +452,7 @@ def test_allowed_phones(
         ([(0, 2)], "the alignment has phone 0 for 2 frames; both must be at least 1"),
         ([(1, 1.5)], "an alignment is made of pairs of integers, phone and duration"),
         ([(1,)], "an alignment is made of pairs of integers, phone and duration"),
-        ([(1, 10**9)], "the alignment has 1000000000 frames; expected at most 16777216"),
+        ([(1, 10**9)], "the alignment has 1000000000 frames; expected at most 262144"),
     ],
 )
 def test_alignments_that_make_no_sense(alignment: list[tuple[int, int]], message: str) -> None:
@@ -458,6 +461,23 @@ def test_alignments_that_make_no_sense(alignment: list[tuple[int, int]], message
         ProtoSupervision.from_alignment(alignment, SupervisionOptions())
 
     assert str(raised.value) == message
+
+
+def test_supervisions_of_many_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More places at frames than a supervision may have are refused before memory is full."""
+    monkeypatch.setattr("nnet3_training.chain.graphs.alignments._MOST_STATES", 20)
+    options = SupervisionOptions(frame_subsampling_factor=1)
+    proto = ProtoSupervision.from_alignment([(1, 9), (1, 9), (1, 9)], options)
+    tree = ContextDependency(context_width=1, central_position=0, to_pdf=Leaf(0))
+    state = HmmState(forward_pdf_class=0, self_loop_pdf_class=0, transitions=((0, 0.5), (1, 0.5)))
+    end = HmmState(forward_pdf_class=-1, self_loop_pdf_class=-1, transitions=())
+    topology = HmmTopology(phones=(1,), phone_entries=(-1, 0), entries=((state, end),))
+    transitions = Transitions.of(initial_transition_model(tree, topology))
+
+    with pytest.raises(ExampleError) as caught:
+        supervision_of(proto, tree, transitions)
+
+    assert str(caught.value) == "the supervision of 27 frames has more than 20 states"
 
 
 def test_options_of_supervisions() -> None:

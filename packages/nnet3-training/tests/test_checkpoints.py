@@ -25,6 +25,7 @@ from nnet3_training import (
     TrainingError,
     TrainingExample,
 )
+from nnet3_training.checkpoint import _UNKNOWN, Checkpoint
 
 COMPONENTS = {
     "NoOpComponent dim=6": (6, 6),
@@ -233,6 +234,27 @@ def test_damage_anywhere(tmp_path: Path) -> None:
         path.write_bytes(data[:place])
         with pytest.raises(SerializationError, match=f"'{path}' is no checkpoint: "):
             Trainer.load(path)
+
+
+def test_estimate_of_another_shape(tmp_path: Path) -> None:
+    """An estimate of a Fisher matrix that does not fit its component is refused by its shape."""
+    path = tmp_path / "checkpoint"
+    saved(go_on(Trainer(network(), OPTIONS), 3), path)
+    checkpoint = Checkpoint.load(path)
+    first, *others = checkpoint.state.kernels
+    narrow, *same = first.estimates
+    narrow = attrs.evolve(narrow, w=narrow.w[:, 1:])
+    kernels = (attrs.evolve(first, estimates=(narrow, *same)), *others)
+    state = attrs.evolve(checkpoint.state, kernels=kernels)
+    path.write_bytes(attrs.evolve(checkpoint, state=state, digest=_UNKNOWN).to_bytes())
+    trainer = Trainer.load(path)
+
+    with pytest.raises(SerializationError) as caught:
+        trainer.train_minibatch(minibatch(3))
+
+    assert str(caught.value) == (
+        "an estimate of a Fisher matrix has the shape (4, 8), expected (4, 9)"
+    )
 
 
 def test_other_files(tmp_path: Path) -> None:

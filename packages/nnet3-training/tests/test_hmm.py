@@ -71,6 +71,30 @@ def test_answers_of_trees(tree: ContextDependency, window: tuple[int, ...], stat
         assert tree.pdf(window, state) == wanted
 
 
+@settings(max_examples=settings.default.max_examples // 5)
+@given(TREES, st.integers(0, 2), st.integers(0, 2))
+def test_pairs_of_pdfs(tree: ContextDependency, forward: int, self_loop: int) -> None:
+    """Each pair that some context has is found, and none of other pdfs; a wide window costs little.
+
+    Where questions contradict each other, there may be pairs that no context has, as in Kaldi.
+    """
+    phones = range(1, 5)
+    found = set(tree.pdf_pairs(2, forward, self_loop, phones))
+    windows = itertools.product((0, *phones), repeat=3)
+    expected = {
+        tuple(
+            answer(tree.to_pdf, {-1: of, **dict(enumerate(window))}) for of in (forward, self_loop)
+        )
+        for window in windows
+        if window[tree.central_position] == 2
+    }
+    wide = attrs.evolve(tree, context_width=32)
+
+    assert {pair for pair in expected if None not in pair} <= found
+    assert found <= set(itertools.product(tree.pdfs(2, forward), tree.pdfs(2, self_loop)))
+    assert set(wide.pdf_pairs(2, forward, self_loop, phones)) == found
+
+
 @pytest.mark.parametrize("binary", [True, False])
 def test_trees_are_read_as_they_were_written(binary: bool, tmp_path: Path) -> None:
     """Each kind of node, and a missing branch, is written and read as binary and text."""

@@ -659,6 +659,43 @@ def test_damaged_records(
     assert message in str(raised.value)
 
 
+def test_records_of_other_iterations(done: TrainingRun, tmp_path: Path) -> None:
+    """The record of an iteration has its number; what other files there are makes no difference."""
+    shutil.copytree(done.folder, tmp_path / "run")
+    iterations = tmp_path / "run" / "iterations"
+    shutil.copy(iterations / "0.json", tmp_path / "run" / "diagnostics" / "others.json")
+    assert TrainingRun.read(tmp_path / "run").diagnostics == done.diagnostics
+
+    shutil.copy(iterations / "0.json", iterations / "1.json")
+    with pytest.raises(RecipeError) as raised:
+        TrainingRun.read(tmp_path / "run")
+
+    assert str(raised.value) == (
+        f"{iterations}/1.json: expected the record of iteration 1, found that of 0"
+    )
+
+
+def test_schedules_without_end() -> None:
+    """More jobs than any run has are refused, before there is an iteration for each."""
+    with pytest.raises(RecipeError) as raised:
+        schedule(attrs.evolve(OPTIONS, num_epochs=1e6), 4)
+
+    assert str(raised.value) == (
+        "1e+06 epochs of 4 archives are 4000000 jobs; expected at most 200000"
+    )
+
+
+def test_rates_of_all_sizes() -> None:
+    """The rate falls from any rate to any other."""
+    options = attrs.evolve(OPTIONS, initial_learning_rate=1e300, final_learning_rate=1e-300)
+
+    rates = [iteration.learning_rate for iteration in schedule(options, 4)]
+
+    assert rates[0] == 1e300
+    assert rates == sorted(rates, reverse=True)
+    assert 0.0 < rates[-1] < 1e300
+
+
 # ---- other objectives, schedules, devices ----
 
 

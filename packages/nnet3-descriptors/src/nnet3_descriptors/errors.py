@@ -46,7 +46,7 @@ def readable_text(text: str) -> str:
     if len(lines) > _MOST_LINES:
         half = _MOST_LINES // 2
         lines[half:-half] = [f"... {len(lines) - 2 * half} more lines ..."]
-    return "\n".join(_escaped(_cut(line)) for line in lines)
+    return "\n".join(_cut(_escaped(_cut(line))) for line in lines)
 
 
 def _cut(line: str) -> str:

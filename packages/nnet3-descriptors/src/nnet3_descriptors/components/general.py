@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -172,7 +173,10 @@ class BackpropTruncationComponent(Component):
 
     def check(self) -> None:
         """Raises NetworkError if the scale is not valid."""
-        self.require(self.scale > 0.0, f"'scale' must be positive, got {self.scale:g}")
+        self.require(
+            0.0 < self.scale < math.inf,
+            f"'scale' must be positive and finite, got {self.scale:g}",
+        )
 
     def precompute_indexes(
         self, input_indexes: IndexArray, output_indexes: IndexArray, need_backprop: bool

@@ -98,7 +98,7 @@ class BinaryReader(Reader):
         if dtype == precision and raw.flags.aligned:
             values: NDArray[F] = raw.view(precision)
         else:
-            with np.errstate(over="ignore"):
+            with np.errstate(over="ignore", invalid="ignore"):
                 values = raw.astype(precision)
             values.flags.writeable = False
         return values.reshape(shape)

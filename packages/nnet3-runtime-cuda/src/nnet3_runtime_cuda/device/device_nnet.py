@@ -269,7 +269,8 @@ class DeviceNnet:
         if component not in self._kernels:
             value = self.nnet.components[component]
             kernel = kernel_class(value, self.nnet.component_names[component])
-            self._kernels[component] = kernel(value, self._store(component))
+            with np.errstate(all="ignore"):  # statistics of a file may be infinite
+                self._kernels[component] = kernel(value, self._store(component))
         return self._kernels[component]
 
     def _store(self, number: int) -> ComponentStore:
@@ -432,7 +433,8 @@ class DeviceNnet:
         replacements = {}
         for number, component in enumerate(self.nnet.components):
             if number in self._kernels and not is_gradient:
-                component = self._kernels[number].with_statistics()
+                with np.errstate(all="ignore"):
+                    component = self._kernels[number].with_statistics()
             if self._arrays[number] and values is not None:
                 views = self._views(values, number)
                 copies = {name: np.array(view, dtype=np.float32) for name, view in views.items()}

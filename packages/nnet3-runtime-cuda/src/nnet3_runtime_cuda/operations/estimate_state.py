@@ -60,3 +60,11 @@ class EstimateState:
             )
         if self.minibatches < 0:
             raise SerializationError(f"minibatches must not be negative (got {self.minibatches})")
+
+
+def check_shape(w: Array, rank: int, dim: int) -> None:
+    """Raises SerializationError unless W is that of an estimate of this rank and dimension."""
+    if w.shape != (rank, dim):
+        raise SerializationError(
+            f"an estimate of a Fisher matrix has the shape {w.shape}, expected {(rank, dim)}"
+        )

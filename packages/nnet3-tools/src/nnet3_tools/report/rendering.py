@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from importlib import resources
 from typing import Any
 
@@ -29,6 +30,12 @@ def _option(value: object) -> str:
 
 def rendered(template: str, **values: Any) -> str:
     """The page that a template gives with these values."""
+    return _environment().get_template(template).render(**values)
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    """The templates; each is compiled once."""
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_source),
         autoescape=True,
@@ -38,4 +45,4 @@ def rendered(template: str, **values: Any) -> str:
     )
     environment.filters["bytes"] = with_unit
     environment.filters["option"] = _option
-    return environment.get_template(template).render(**values)
+    return environment

@@ -201,9 +201,9 @@ def round_iterations(numbers: Array) -> list[int]:
     first, last = int(numbers.min()), int(numbers.max())
     steps = (base * 10**power for power in itertools.count() for base in (1, 2, 5))
     for step in steps:
-        ticks = range(-(-first // step) * step, last + 1, step)
-        if len(ticks) <= MOST_TICKS:
-            return list(ticks)
+        begin, end = -(-first // step), last // step + 1
+        if end - begin <= MOST_TICKS:
+            return [step * each for each in range(begin, end)]
     raise AssertionError("some step is larger than the range")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Iterable, Sequence
 from numbers import Real
@@ -16,6 +15,8 @@ from nnet3_training.chain.fsts.fst import EPSILON, Fst
 from nnet3_training.chain.fsts.operations import breadth_first, concatenated
 from nnet3_training.errors import ExampleError
 from nnet3_training.example_arrays import weights
+
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 def _fsts(values: Iterable[Fst]) -> tuple[Fst, ...]:
@@ -81,8 +82,10 @@ class ChainSupervision:
             if not isinstance(value, int | np.integer) or value < 1:
                 raise ExampleError(f"{name} must be an integer, at least 1 (got {value!r})")
         weight: object = self.weight
-        if not (isinstance(weight, Real) and 0.0 <= float(weight) < math.inf):
-            raise ExampleError(f"weight must be at least 0 and finite (got {self.weight})")
+        if not (isinstance(weight, Real) and 0.0 <= float(weight) <= _LARGEST):
+            raise ExampleError(
+                f"weight must be at least 0 and finite in single precision (got {self.weight})"
+            )
         if (self.fst is None) != bool(self.e2e_fsts):
             raise ExampleError("a supervision has either one FST or one for each sequence")
         if self.e2e_fsts and len(self.e2e_fsts) != self.num_sequences:

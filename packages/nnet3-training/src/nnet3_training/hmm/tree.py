@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import attrs
 
@@ -95,22 +95,27 @@ def _answer(node: EventMap | None, event: Mapping[int, int]) -> int | None:
                 return None
 
 
-def _answers(node: EventMap | None, event: Mapping[int, int]) -> set[int]:
-    """The pdfs of all events that agree with the known values."""
-    match node:
-        case Leaf(pdf):
-            return {pdf}
-        case Table(key, branches) if key not in event:
-            return {pdf for branch in branches for pdf in _answers(branch, event)}
-        case Table(key, branches):
-            value = event[key]
-            return _answers(branches[value], event) if 0 <= value < len(branches) else set()
-        case Split(key=key) if key not in event:
-            return _answers(node.yes, event) | _answers(node.no, event)
-        case Split(key=key):
-            return _answers(node.branch(event[key]), event)
-        case None:
-            return set()
+def _reached(node: EventMap | None, event: Mapping[int, int]) -> Iterator[EventMap]:
+    """The nodes that events which agree with the known values can lead to."""
+    left = [node]
+    while left:
+        match node := left.pop():
+            case Table(key, branches) if key in event:
+                value = event[key]
+                left.append(branches[value] if 0 <= value < len(branches) else None)
+            case Table(branches=branches):
+                left += branches
+            case Split(key=key) if key in event:
+                left.append(node.branch(event[key]))
+            case Split(yes=yes, no=no):
+                left += (yes, no)
+        if node is not None:
+            yield node
+
+
+def _answers(nodes: Iterable[EventMap]) -> set[int]:
+    """The pdfs of the leaves among some nodes."""
+    return {node.pdf for node in nodes if isinstance(node, Leaf)}
 
 
 @attrs.frozen(kw_only=True)
@@ -179,7 +184,7 @@ class ContextDependency:
         models.
         """
         event = {PDF_CLASS: pdf_class, self.central_position: phone}
-        return tuple(sorted(_answers(self.to_pdf, event)))
+        return tuple(sorted(_answers(_reached(self.to_pdf, event))))
 
     def pdf_pairs(
         self, phone: int, forward_class: int, self_loop_class: int, phones: Sequence[int]
@@ -195,21 +200,21 @@ class ContextDependency:
         Returns:
             For each pair that some context has, the forward pdf and the self-loop pdf.
         """
-        around = sorted(
-            set(range(self.context_width)) - {self.central_position},
-            key=lambda position: (abs(position - self.central_position), position),
-        )
         pairs: set[tuple[int, int]] = set()
         waiting: list[dict[int, int]] = [{self.central_position: phone}]
         while waiting:
             known = waiting.pop()
-            forward = _answers(self.to_pdf, {PDF_CLASS: forward_class, **known})
-            looping = {-1}
+            nodes = list(_reached(self.to_pdf, {PDF_CLASS: forward_class, **known}))
+            forward, looping = _answers(nodes), {-1}
             if self_loop_class >= 0:
-                looping = _answers(self.to_pdf, {PDF_CLASS: self_loop_class, **known})
-            if len(forward) == 1 or len(looping) == 1 or len(known) == self.context_width:
+                of_loop = list(_reached(self.to_pdf, {PDF_CLASS: self_loop_class, **known}))
+                looping = _answers(of_loop)
+                nodes += of_loop
+            asked = {node.key for node in nodes if not isinstance(node, Leaf)} - known.keys()
+            asked &= set(range(self.context_width))
+            if min(len(forward), len(looping)) <= 1 or not asked:
                 pairs.update(itertools.product(forward, looping))
             else:  # which goes with which depends on one more phone, or on none being there
-                position = around[len(known) - 1]
-                waiting += [{**known, position: other} for other in (0, *phones)]
+                nearest = min(asked, key=lambda each: (abs(each - self.central_position), each))
+                waiting += [{**known, nearest: other} for other in (0, *phones)]
         return tuple(sorted(pairs))

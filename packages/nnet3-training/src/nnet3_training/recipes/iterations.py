@@ -26,6 +26,9 @@ from nnet3_training.errors import RecipeError
 if TYPE_CHECKING:
     from nnet3_training.callbacks import DropoutFunction
 
+_MOST_JOBS = 200_000
+"""Jobs that a run may have: many times those of Kaldi's largest recipes."""
+
 
 def _integer(least: int) -> Any:
     def check(_: object, field: attrs.Attribute[Any], value: object) -> None:
@@ -170,7 +173,7 @@ def schedule(options: RecipeOptions, num_archives: int) -> tuple[Iteration, ...]
     the last one has as many as archives are left.
 
     Raises:
-        RecipeError: there are fewer archives than jobs.
+        RecipeError: there are fewer archives than jobs, or more than 200,000 jobs in all.
     """
     first, last = options.num_jobs_initial, options.num_jobs_final
     if num_archives < max(first, last):
@@ -178,15 +181,20 @@ def schedule(options: RecipeOptions, num_archives: int) -> tuple[Iteration, ...]
             f"expected an archive for each of {max(first, last)} jobs, found {num_archives}"
         )
     total = math.ceil(options.num_epochs * num_archives)
+    if total > _MOST_JOBS:
+        raise RecipeError(
+            f"{options.num_epochs:g} epochs of {num_archives} archives are {total} jobs; expected "
+            f"at most {_MOST_JOBS}"
+        )
     rounds = max(1, round(2 * total / (first + last)))
-    falls_by = math.log(options.final_learning_rate / options.initial_learning_rate)
     iterations: list[Iteration] = []
     done = 0
     while done < total:
         number = len(iterations)
         jobs = math.floor(0.5 + first + (last - first) * min(number / rounds, 1.0))
         jobs = min(jobs, total - done)
-        rate = options.initial_learning_rate * math.exp(falls_by * done / total)
+        part = done / total
+        rate = options.initial_learning_rate ** (1.0 - part) * options.final_learning_rate**part
         places = [divmod(done + job, num_archives) for job in range(jobs)]
         step = options.frame_subsampling_factor
         iterations.append(

@@ -112,16 +112,26 @@ class TrainingRun:
             final = read_record(FinalRecord, path / "final.json")
         iterations: list[IterationRecord] = []
         while (done := path / "iterations" / f"{len(iterations)}.json").exists():
-            iterations.append(read_record(IterationRecord, done))
-        numbers = (int(found.stem) for found in (path / "diagnostics").glob("*.json"))
+            iteration = read_record(IterationRecord, done)
+            if iteration.number != len(iterations):
+                raise RecipeError(
+                    f"{done}: expected the record of iteration {len(iterations)}, found that of "
+                    f"{iteration.number}"
+                )
+            iterations.append(iteration)
+        evaluated = (
+            (number, path / "diagnostics" / f"{number}.json")
+            for number in range(len(iterations) + 1)
+        )
         return cls(
             folder=path,
             options=record.options,
             archives=archives,
             iterations=tuple(iterations),
             diagnostics={
-                number: read_record(Diagnostics, path / "diagnostics" / f"{number}.json")
-                for number in sorted(numbers)
+                number: read_record(Diagnostics, file)
+                for number, file in evaluated
+                if file.exists()
             },
             final=final,
         )

@@ -341,7 +341,8 @@ class Component:
 
     def info(self) -> str:
         """Returns the line that nnet3-info prints for the component, from its type on."""
-        return f"{self.type}{items(self, self.INFO)}"
+        with np.errstate(all="ignore"):  # parameters may be infinite
+            return f"{self.type}{items(self, self.INFO)}"
 
 
 @component_family

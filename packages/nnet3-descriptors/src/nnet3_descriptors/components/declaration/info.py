@@ -78,8 +78,7 @@ def _mean_and_stddev(values: Array) -> tuple[float, float]:
     # Kaldi sums a matrix in double precision, and a vector in single, element by element.
     total = flat.sum(dtype=np.float64) if values.ndim == 2 else np.add.accumulate(flat)[-1]
     mean = np.float32(total) / size
-    with np.errstate(invalid="ignore", divide="ignore"):
-        stddev = np.sqrt(np.dot(flat, flat) / size - mean * mean)
+    stddev = np.sqrt(np.dot(flat, flat) / size - mean * mean)
     return float(mean), float(stddev)
 
 

@@ -26,8 +26,9 @@ def normal(
     """
     _check_shape(shape)
     values: Array = rng.standard_normal(shape, dtype=np.float32)
-    values *= np.float32(stddev)
-    values += np.float32(mean)
+    with np.errstate(over="ignore", invalid="ignore"):
+        values *= np.float32(stddev)
+        values += np.float32(mean)
     return values
 
 

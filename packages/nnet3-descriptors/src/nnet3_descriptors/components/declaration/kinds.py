@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
 from nnet3_descriptors.errors import NetworkError
-from nnet3_descriptors.frozen_arrays import is_frozen, real_numbers
+from nnet3_descriptors.frozen_arrays import is_frozen, real_numbers, single_precision
 from nnet3_descriptors.indexes.integers import is_int32
 
 if TYPE_CHECKING:
@@ -51,10 +51,11 @@ def read_only(values: ArrayLike, dtype: type[S]) -> NDArray[S]:
     An array that the caller could still write to is copied.
 
     Raises:
-        NetworkError: the values are no real numbers.
+        NetworkError: the values are no real numbers, or too large for single precision.
     """
     try:
-        array: NDArray[Any] = real_numbers(values)
+        is_single = dtype is np.float32
+        array: NDArray[Any] = single_precision(values) if is_single else real_numbers(values)
     except (TypeError, ValueError) as error:
         raise NetworkError(f"expected an array of numbers: {error}") from error
     if array.dtype == dtype and array.flags.c_contiguous and is_frozen(array):

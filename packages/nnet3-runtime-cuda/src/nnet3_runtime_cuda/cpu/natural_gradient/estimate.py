@@ -15,7 +15,7 @@ from nnet3_runtime_cuda.cpu.natural_gradient.row_matrices import ColumnBlocks, R
 from nnet3_runtime_cuda.cpu.products.blas import gemm
 from nnet3_runtime_cuda.keeping import Restore, keep_attributes
 from nnet3_runtime_cuda.operations import Array
-from nnet3_runtime_cuda.operations.estimate_state import EstimateState
+from nnet3_runtime_cuda.operations.estimate_state import EstimateState, check_shape
 from nnet3_runtime_cuda.operations.natural_gradient import INITIAL_UPDATES, SMALLEST, FisherEstimate
 
 _Doubles = npt.NDArray[np.float64]
@@ -122,7 +122,10 @@ class OnlineNaturalGradient:
 
     def rank(self, dim: int) -> int:
         """The rank of the estimate for rows of `dim` columns; 0 if such rows do not change."""
-        return self.estimate.rank(dim)
+        rank = self.estimate.rank(dim)
+        if self._w is not None:
+            check_shape(self._w, rank, dim)
+        return rank
 
     @property
     def w(self) -> Array:

@@ -12,7 +12,7 @@ from nnet3_runtime_cuda.cuda.memory.shadow_memory import ShadowMemory
 from nnet3_runtime_cuda.cuda.record.estimate_schedule import Clock
 from nnet3_runtime_cuda.cuda.source import fisher
 from nnet3_runtime_cuda.operations import Array
-from nnet3_runtime_cuda.operations.estimate_state import EstimateState
+from nnet3_runtime_cuda.operations.estimate_state import EstimateState, check_shape
 from nnet3_runtime_cuda.operations.natural_gradient import FisherEstimate
 
 
@@ -66,6 +66,7 @@ class Estimate:
         """Continues from a state; returns the number of minibatches that it has seen."""
         if not state.has_begun:
             return 0
+        check_shape(state.w, self.rank, self.dim)
         for array, values in ((self.w, state.w), (self.ww, state.ww), (self.d, state.d)):
             array[...] = values
         self.rho[...] = state.rho

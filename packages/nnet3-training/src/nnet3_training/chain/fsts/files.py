@@ -465,7 +465,7 @@ def read_text_fst(reader: Reader) -> Fst:
         reader.fail("impossible number of a state", at=begin,
                     expected=f"0 to {2 * len(numbers) - 1}",
                     found=str(min(numbers) if min(numbers) < 0 else max(numbers)))  # fmt: skip
-    costs = np.full(max(numbers) + 1, np.inf, dtype=np.float32)
+    costs = np.full(max(numbers) + 1, np.inf)
     for state, cost in finals.items():
         costs[state] = cost
     columns = list(zip(*arcs, strict=True)) or [(), (), (), (), ()]

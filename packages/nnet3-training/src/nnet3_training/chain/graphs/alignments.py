@@ -22,8 +22,11 @@ from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.errors import ExampleError
 from nnet3_training.hmm import ContextDependency, Transitions
 
-_MOST_FRAMES = 1 << 24
-"""More than the frames of a day; a damaged duration would take all memory."""
+_MOST_FRAMES = 1 << 18
+"""The frames of 43 minutes. A supervision takes time and memory for each, and a damaged duration
+would take all."""
+_MOST_STATES = 300_000
+"""States of a supervision, each a place in the phones at a frame: many times those of a minute."""
 
 
 def _is_phone(pair: object) -> bool:
@@ -117,7 +120,7 @@ class ProtoSupervision:
 
         Raises:
             ExampleError: the alignment is empty, has something else than pairs of integers, or more
-                than 16,777,216 frames, or a phone or a duration below 1.
+                than 262,144 frames, or a phone or a duration below 1.
         """
         if not alignment:
             raise ExampleError("the alignment has no phones")
@@ -190,6 +193,7 @@ def supervision_of(
         A supervision; None if the phones do not fit into the frames.
 
     Raises:
+        ExampleError: the supervision has more than 300,000 states.
         HmmError: a phone has no topology, or the tree no pdf for it.
     """
     graph = transition_graph(proto.phones, tree, transitions, probabilities=False)
@@ -223,6 +227,10 @@ def _timed(
 
     def state(pair: tuple[int, int]) -> int:
         if pair not in states:
+            if len(states) == _MOST_STATES:
+                raise ExampleError(
+                    f"the supervision of {len(allowed)} frames has more than {_MOST_STATES} states"
+                )
             is_end = pair[1] == len(allowed)
             states[pair] = result.add_state(graph.finals[pair[0]] if is_end else float("inf"))
             queue.append(pair)
