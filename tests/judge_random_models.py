@@ -19,6 +19,7 @@ import argparse
 import re
 import sys
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -458,6 +459,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--first-seed", type=int, default=int(time.time()))
     arguments = parser.parse_args()
+    warnings.filterwarnings("ignore", message="the network is not trained")
     disagree, kinds = 0, Counter[str]()
     for seed in range(arguments.first_seed, arguments.first_seed + arguments.count):
         judgement = judgement_of(seed)

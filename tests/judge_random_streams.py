@@ -16,6 +16,7 @@ import contextlib
 import math
 import sys
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from random import Random
@@ -311,6 +312,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--first-seed", type=int, default=int(time.time()))
     arguments = parser.parse_args()
+    warnings.filterwarnings("ignore", message="the network is not trained")
     disagree, largest, kinds = 0, 0.0, Counter[str]()
     for seed in range(arguments.first_seed, arguments.first_seed + arguments.count):
         judgement = judgement_of(seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
@@ -130,7 +131,7 @@ class Model:
         threads: int | None = 1,
         trace: Tracer | None = None,
     ) -> None:
-        """Makes a network ready to run.
+        """Makes a network ready to run; warns if it has never been trained (see `untrained`).
 
         Args:
             nnet: The network.
@@ -164,6 +165,12 @@ class Model:
             if name not in names:
                 raise RunError(f"the network has no {name} node '{name}'; it has {sorted(names)}")
         nnet, self.untrained = with_stand_in_statistics(nnet)
+        if self.untrained:
+            warnings.warn(
+                f"the network is not trained: batch-norm component '{self.untrained[0]}' has no "
+                f"statistics ({len(self.untrained)} such components); arbitrary ones are used",
+                stacklevel=2,
+            )
         self.nnet = set_test_mode(nnet)
         self.input_dim = inputs["input"]
         self.ivector_dim = inputs.get("ivector", 0)

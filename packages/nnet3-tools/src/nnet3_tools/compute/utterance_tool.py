@@ -119,15 +119,9 @@ class UtteranceRun:
         """
         device = "cuda" if self._wants_gpu() else "cpu"
         with readable(self.model_in) as source:
-            model = nnet3_runtime_cuda.load(
+            return nnet3_runtime_cuda.load(
                 source, device=device, capacity=capacity, trace=self.tracer
             )
-        if model.untrained:
-            self.progress.warn(
-                f"{self.model_in} is not trained: batch-norm component '{model.untrained[0]}' has "
-                f"no statistics ({len(model.untrained)} such components); arbitrary ones are used"
-            )
-        return model
 
     def _wants_gpu(self) -> bool:
         if self.use_gpu == "optional":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -235,12 +234,6 @@ def command(
         model = nnet3_runtime_cuda.Model(
             nnet3_descriptors.read_nnet(source)
         )  # prepares the network as for nnet3-compute
-    if model.untrained:
-        warnings.warn(
-            f"{nnet_in} is not trained: batch-norm component '{model.untrained[0]}' has no "
-            f"statistics ({len(model.untrained)} such components); arbitrary ones are used",
-            stacklevel=1,
-        )
     nnet = collapse_model(model.nnet)
     has_ivector = any(node.name == IVECTOR for node in nnet.input_nodes)
     if ivector and not has_ivector:
