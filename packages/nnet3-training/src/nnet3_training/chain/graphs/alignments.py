@@ -222,7 +222,8 @@ def _timed(
     """
     phones = transitions.phones.tolist()
     labels = (transitions.pdfs + 1).tolist() if convert_to_pdfs else range(transitions.num_ids + 1)
-    result, states = Graph(), {}
+    result = Graph()
+    states: dict[tuple[int, int], int] = {}
     queue: deque[tuple[int, int]] = deque()
 
     def state(pair: tuple[int, int]) -> int:
