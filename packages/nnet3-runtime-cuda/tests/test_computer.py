@@ -287,6 +287,18 @@ def test_infinite_statistics_are_no_error(component: str) -> None:
     assert not np.isfinite(computer.nnet.component("c").value_avg).any()
 
 
+def test_factors_that_overflow_are_no_error() -> None:
+    """Factors that single precision cannot hold become infinite without a warning."""
+    nnet = parse_config(
+        "input-node name=input dim=4\n"
+        "component name=c type=NormalizeComponent dim=4 target-rms=1e-45\n"
+        "component-node name=c component=c input=input\noutput-node name=output input=c\n"
+    )
+    computer = NnetComputer(nnet, compile_computation(nnet, request(range(2), range(2))))
+
+    computer.forward({"input": np.zeros((4, 4))})
+
+
 def test_settings_of_numpy() -> None:
     """A run does not depend on what NumPy does about underflow."""
     computer = affine_computer()

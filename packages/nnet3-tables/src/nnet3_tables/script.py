@@ -76,7 +76,7 @@ class ScriptEntry:
         """The slice for `first:last`, last included, as Kaldi writes ranges; `:` is all."""
         if text == ":":
             return slice(None)
-        found = re.fullmatch(r"(\d+):(\d+)", text)
+        found = re.fullmatch(r"(\d{1,18}):(\d{1,18})", text)
         if found is None:
             raise self._range_error(array, ranges)
         first, last = int(found[1]), int(found[2])

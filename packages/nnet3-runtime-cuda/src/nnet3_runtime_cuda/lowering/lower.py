@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 from nnet3_compiler import NnetComputation
 from nnet3_compiler.checks import check_runnable
 from nnet3_descriptors import Nnet
@@ -43,7 +44,7 @@ def lower(
         DeviceMemoryError: the device has too little memory; the message says what would fit.
     """
     check_runnable(nnet.nnet, computation)
-    with nnet.lowering, uncollected():
+    with nnet.lowering, uncollected(), np.errstate(all="ignore"):  # factors may overflow
         tape = nnet.machine.tape(nnet.dtype, is_alone=is_alone)
         plan = plan_with(nnet.nnet, computation, KernelCapabilities(nnet, tape))
         program = Binding(nnet, computation, plan, tape, watch).run()
@@ -67,7 +68,7 @@ def make_plan(
     """
     device_nnet = nnet if isinstance(nnet, DeviceNnet) else DeviceNnet(nnet, threads=1)
     check_runnable(device_nnet.nnet, computation)
-    with device_nnet.lowering:
+    with device_nnet.lowering, np.errstate(all="ignore"):
         if capabilities is None:
             tape = device_nnet.machine.tape(device_nnet.dtype)
             capabilities = KernelCapabilities(device_nnet, tape)
