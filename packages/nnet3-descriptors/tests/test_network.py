@@ -1,5 +1,7 @@
 """Networks as values: construction, queries, and changes of values."""
 
+import io
+
 import attrs
 import numpy as np
 import pytest
@@ -14,10 +16,12 @@ from nnet3_descriptors import (
     OutputNode,
     parse_config,
     parse_descriptor,
+    read_nnet,
     set_test_mode,
     unvectorize,
     use_limits,
     vectorize,
+    write_nnet,
 )
 from nnet3_descriptors.components import TanhComponent
 
@@ -264,6 +268,10 @@ class TestStateDict:
             ({"norm.stats_mean": ["one"] * 4}, "'norm.stats_mean' must be numbers: expected real"),
             ({"norm.stats_mean": [1j] * 4}, "must be numbers: expected real numbers, found comp"),
             ({"norm.stats_mean": [1e39] * 4}, "1e.39 is too large for single precision"),
+            (
+                {"linear.params": [[0, 0], [0, np.nan], *[[np.inf, 0]] * 3]},
+                r"^'linear.params' must be finite: found nan at \[1, 1\]$",
+            ),
         ],
     )
     def test_refuses_what_does_not_fit(self, arrays: dict[str, np.ndarray], message: str) -> None:
@@ -297,6 +305,25 @@ class TestVectorize:
             unvectorize(NNET, np.zeros(39))
         with pytest.raises(NetworkError, match="the vector must be numbers"):
             unvectorize(NNET, [[1.0], [2.0, 3.0]])
+
+    def test_refuses_what_is_not_finite(self) -> None:
+        """The error names the parameter and its place."""
+        vector = np.zeros(38, np.float32)
+        vector[25] = -np.inf
+        with pytest.raises(
+            NetworkError, match=r"^'affine.bias_params' must be finite: found -inf at \[1\]$"
+        ):
+            unvectorize(NNET, vector)
+
+    def test_files_are_read_as_they_are(self) -> None:
+        """A network with NaN, as training that diverged leaves it, is read and written."""
+        affine = NNET.component("affine")
+        broken = affine.replace(bias_params=np.full(4, np.nan, np.float32))
+        file = io.BytesIO()
+        write_nnet(NNET.with_components({"affine": broken}), file)
+        file.seek(0)
+
+        assert np.isnan(read_nnet(file).state_dict()["affine.bias_params"]).all()
 
     def test_no_parameters(self) -> None:
         """A network without parameters gives an empty vector."""

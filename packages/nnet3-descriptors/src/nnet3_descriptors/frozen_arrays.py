@@ -88,6 +88,18 @@ def real_numbers(values: npt.ArrayLike) -> npt.NDArray[Any]:
     return array
 
 
+def check_finite(array: npt.NDArray[Any]) -> None:
+    """Checks values that a caller sets; a reader of files keeps what it finds.
+
+    Raises:
+        ValueError: one is infinite or NaN.
+    """
+    is_finite = np.isfinite(array)
+    if not is_finite.all():
+        place = np.unravel_index(int(np.argmin(is_finite)), array.shape)
+        raise ValueError(f"found {array[place]} at {[int(index) for index in place]}")
+
+
 def single_precision(values: npt.ArrayLike) -> npt.NDArray[np.float32]:
     """The values as a float32 array; infinity and NaN stay what they are.
 

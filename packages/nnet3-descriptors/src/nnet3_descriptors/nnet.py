@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from nnet3_descriptors.check import check_network
 from nnet3_descriptors.components.declaration.base import Component
 from nnet3_descriptors.errors import NetworkError
-from nnet3_descriptors.frozen_arrays import real_numbers, single_precision
+from nnet3_descriptors.frozen_arrays import check_finite, real_numbers, single_precision
 from nnet3_descriptors.network_structure import NetworkStructure
 from nnet3_descriptors.printing.info import format_info
 from nnet3_descriptors.similar_names import hint
@@ -81,12 +81,13 @@ class Nnet(NetworkStructure, Serialized):
         """Returns the network with other arrays.
 
         Args:
-            arrays: New values by the names of `state_dict`; of the same shapes, converted to
-                the same precision. Arrays that are not named stay as they are.
+            arrays: New values by the names of `state_dict`; of the same shapes, finite, converted
+                to the same precision. Arrays that are not named stay as they are, even if a file
+                had infinity or NaN for them.
 
         Raises:
             NetworkError: This is not a mapping, a name is unknown, a shape differs, or values are
-                no numbers.
+                no numbers or not finite.
         """
         places = {
             f"{component_name}.{field}": (component_name, field, array)
@@ -109,6 +110,10 @@ class Nnet(NetworkStructure, Serialized):
                 raise NetworkError(
                     f"'{name}' must have the shape {current.shape} (got {array.shape})"
                 )
+            try:
+                check_finite(array)
+            except ValueError as error:
+                raise NetworkError(f"'{name}' must be finite: {error}") from error
             fields.setdefault(component_name, {})[field] = array
         return self.with_components(
             {name: self.component(name).replace(**changes) for name, changes in fields.items()}

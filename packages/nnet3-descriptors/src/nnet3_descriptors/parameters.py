@@ -5,7 +5,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nnet3_descriptors.components.declaration.base import Component
 from nnet3_descriptors.errors import NetworkError
-from nnet3_descriptors.frozen_arrays import single_precision
+from nnet3_descriptors.frozen_arrays import check_finite, single_precision
 from nnet3_descriptors.nnet import Nnet
 
 
@@ -29,10 +29,10 @@ def unvectorize(nnet: Nnet, vector: ArrayLike) -> Nnet:
 
     Args:
         nnet: The network that gives all but the values.
-        vector: (num_parameters,), converted to float32.
+        vector: (num_parameters,), finite, converted to float32.
 
     Raises:
-        NetworkError: The vector has another shape, or a value that is not a number.
+        NetworkError: The vector has another shape, or a value that is not a finite number.
     """
     try:
         values = single_precision(vector)
@@ -48,6 +48,10 @@ def unvectorize(nnet: Nnet, vector: ArrayLike) -> Nnet:
         changed = {}
         for field, array in component.parameter_arrays().items():
             changed[field] = values[start : start + array.size].reshape(array.shape)
+            try:
+                check_finite(changed[field])
+            except ValueError as error:
+                raise NetworkError(f"'{name}.{field}' must be finite: {error}") from error
             start += array.size
         if changed:
             components[name] = component.with_parameters(changed)
