@@ -205,7 +205,8 @@ def run(code: str, folder: Path, *paths: Path) -> subprocess.CompletedProcess[st
     """Runs code in a folder within this one, in a process with further paths for imports."""
     work = folder / "work"
     work.mkdir(exist_ok=True)
-    search = os.pathsep.join(map(str, (*paths, ROOT / "tests", os.environ.get("PYTHONPATH", ""))))
+    helpers = ROOT / "packages" / "nnet3-runtime-cuda" / "tests"
+    search = os.pathsep.join(map(str, (*paths, helpers, os.environ.get("PYTHONPATH", ""))))
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
         capture_output=True,

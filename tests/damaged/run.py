@@ -121,6 +121,7 @@ def _work(options: Options, numbers: range, shared: mmap.mmap, folder: Path, res
     resource.setrlimit(resource.RLIMIT_AS, (options.memory << 20, options.memory << 20))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     warnings.simplefilter("error")
+    warnings.filterwarnings("ignore", message="the network is not trained")
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)
