@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from nnet3_descriptors import FileError
+from nnet3_descriptors.files import atomic_write, new_file, new_folder
 from nnet3_descriptors.files.atomic_write import LONGEST_PAUSE, write_atomically
 
 
@@ -101,6 +102,96 @@ def test_an_unnamed_pipe_is_written_to() -> None:
     finally:
         os.close(read_end)
         os.close(write_end)
+
+
+def test_an_open_file_is_written_to_where_it_stands(tmp_path: Path) -> None:
+    """What stands in a file that the process has open stays, under whatever name it is written."""
+    path = tmp_path / "file"
+    (tmp_path / "link").symlink_to("/dev/stdout")
+    program = """
+import sys
+from nnet3_descriptors.files import write_atomically
+for name in sys.argv[1:]:
+    write_atomically(name, [b"next "])
+"""
+    with path.open("wb") as file:
+        file.write(b"first ")
+        file.flush()
+        names = "/dev/stdout", "/dev/fd/1", tmp_path / "link"
+        subprocess.run([sys.executable, "-c", program, *names], stdout=file, check=True)
+
+    assert path.read_bytes() == b"first next next next "
+    assert set(tmp_path.iterdir()) == {path, tmp_path / "link"}
+
+
+def test_a_file_that_may_not_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file without permission to write stays, though its folder would let it be replaced."""
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    monkeypatch.setattr(os, "access", lambda name, mode: mode != os.W_OK)  # as for others than root
+
+    with pytest.raises(PermissionError, match=r"cannot write '.*file': Permission denied"):
+        write_atomically(path, [b"new"])
+
+    assert path.read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("length", [4, 255])
+def test_a_part_that_is_of_use(length: int, tmp_path: Path) -> None:
+    """A part that its reader can use stays after an error, unless it is empty."""
+    path = tmp_path / ("n" * length)
+
+    def write(content: bytes) -> None:
+        with new_file(path, keep_part=True) as file:
+            file.write(content)
+            raise KeyError
+
+    for content in (b"", b"part", b"part"):
+        with pytest.raises(KeyError):
+            write(content)
+    write_atomically(path, [b"whole"])
+
+    parts = set(tmp_path.iterdir()) - {path}
+    assert {each.read_bytes() for each in parts} == {b"part"}
+    assert [each.suffix for each in parts] == [".incomplete"] * 2
+    assert all(each.name.startswith("n" * min(length, 200)) for each in parts)
+
+
+class TestNewFolder:
+    """A folder gets its name when it is whole."""
+
+    def test_name_at_the_end(self, tmp_path: Path) -> None:
+        """Until then it has another name; after an error it is gone."""
+        path = tmp_path / "folder"
+
+        def write(error: Exception | None) -> None:
+            with new_folder(path) as name:
+                assert name != str(path)
+                Path(name, "file").write_bytes(b"content")
+                if error is not None:
+                    raise error
+
+        with pytest.raises(KeyError):
+            write(KeyError())
+        assert list(tmp_path.iterdir()) == []
+        write(None)
+        assert [each.name for each in path.iterdir()] == ["file"]
+        with pytest.raises(OSError, match="not empty"):
+            write(None)
+        assert list(tmp_path.iterdir()) == [path]
+
+    def test_of_a_killed_writer(self, tmp_path: Path) -> None:
+        """The next writer removes what a killed one left, and leaves one that lives alone."""
+        left = tmp_path / f".folder.{atomic_write._machine()}.0123abcd.nnet3-tmp"
+        left.mkdir()
+        (left / "file").write_bytes(b"half")
+
+        with new_folder(tmp_path / "folder") as one, new_folder(tmp_path / "folder2"):
+            assert not left.exists()
+            atomic_write.remove_left_behind(str(tmp_path / "folder"))
+            assert Path(one).is_dir()
+
+        assert {each.name for each in tmp_path.iterdir()} == {"folder", "folder2"}
 
 
 def test_an_error_names_the_file_that_was_asked_for(tmp_path: Path) -> None:

@@ -15,6 +15,11 @@ def decode(reader: Reader) -> list[int]:
     return values
 
 
+def integers(reader: Reader) -> list[int]:
+    """The integers of an entry of a table."""
+    return reader.table_integers().tolist()
+
+
 class Drops:
     """A stream that gives a few bytes at a time."""
 
@@ -76,3 +81,40 @@ def test_streams_that_break_off() -> None:
     """An incomplete last entry is an error."""
     with pytest.raises(ModelFileError):
         list(read_entries(io.BytesIO(text(5)[:-3]), "s", decode))
+
+
+def test_values_that_are_empty() -> None:
+    """The end of a line behind a key ends the value, which is empty, as in Kaldi."""
+    found = read_entries(io.BytesIO(b"a\nb 1 2\nc \nd 3"), "s", integers)
+
+    assert [(each.key, each.value) for each in found] == [
+        ("a", []), ("b", [1, 2]), ("c", []), ("d", [3])
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("data", [b"k \0B\4\2\0\0\0\4\7\0\0\0\4\7\0\0\0", b"k 7 7\n"])
+def test_what_follows_is_not_waited_for(data: bytes) -> None:
+    """An entry is given when its last byte has come."""
+    stream = Drops(bytes([byte]) for byte in data + b"next")
+
+    entry = next(read_entries(stream, "s", integers))
+
+    assert (entry.key, entry.value, stream.given) == ("k", [7, 7], len(data))
+    assert (entry.end, entry.is_binary) == (len(data), b"B" in data)
+
+
+def test_large_arrays_are_read_in_one_piece() -> None:
+    """The rest of a large array is asked for at once, not in pieces that are tried in turn."""
+    size = 1_000_000
+    data = b"k \0BFV \4" + size.to_bytes(4, "little") + bytes(4 * size)
+    tries = 0
+
+    def decode(reader: Reader) -> int:
+        nonlocal tries
+        tries += 1
+        return len(reader.vector())
+
+    stream = Drops(iter([data[:100], *(data[n : n + 4096] for n in range(100, len(data), 4096))]))
+
+    assert next(read_entries(stream, "s", decode)).value == size
+    assert tries == 2

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nnet3_descriptors import Nnet3Error
+from nnet3_descriptors import ModelFileError, Nnet3Error
 from nnet3_descriptors.files import BinaryReader, CompressedMatrix, TextReader, compressed
 from nnet3_training import (
     DenseTargets,
@@ -325,6 +325,15 @@ def test_labels() -> None:
     reader = TextReader(memoryview(b"1 2 3\nnext"), "a")
     assert read_alignment(reader).tolist() == [1, 2, 3]
     assert reader.next_is(b"next")
+
+
+def test_binary_alignments() -> None:
+    """In binary, each class has its size in front, as ali-to-pdf of Kaldi writes it."""
+    data = b"".join(b"\4" + number.to_bytes(4, "little") for number in (3, 1, 2, 300))
+    reader = BinaryReader(memoryview(data), "a")
+    assert read_alignment(reader).tolist() == [1, 2, 300]
+    with pytest.raises(ModelFileError, match="byte 10: this is no integer; expected an integer"):
+        read_alignment(BinaryReader(memoryview(data[:10] + b"\5" + data[11:]), "a"))
 
 
 def test_sparse_matrix_with_doubles() -> None:

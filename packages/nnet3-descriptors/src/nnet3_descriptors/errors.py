@@ -46,7 +46,7 @@ def readable_text(text: str) -> str:
     if len(lines) > _MOST_LINES:
         half = _MOST_LINES // 2
         lines[half:-half] = [f"... {len(lines) - 2 * half} more lines ..."]
-    return "\n".join(_cut(_escaped(_cut(line))) for line in lines)
+    return "\n".join(_cut(escaped(_cut(line))) for line in lines)
 
 
 def _cut(line: str) -> str:
@@ -57,11 +57,11 @@ def _cut(line: str) -> str:
     return line[: _LONGEST_LINE - end - len(_CUT)] + _CUT + line[-end:]
 
 
-def _escaped(line: str) -> str:
-    """Returns a line in which characters that cannot be seen are written as in Python."""
-    if line.isprintable():
-        return line
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in line)
+def escaped(text: str) -> str:
+    """Returns lines in which characters that cannot be seen are written as in Python."""
+    return "".join(
+        char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text
+    )
 
 
 class NetworkError(Nnet3Error):
@@ -124,7 +124,7 @@ class SourceError(Nnet3Error):
         head = "... " if left > first else ""
         tail = " ..." if right < last else ""
         before, within, behind = (
-            _escaped(self.source[begin:stop].replace("\t", " "))
+            escaped(self.source[begin:stop].replace("\t", " "))
             for begin, stop in ((left, start), (start, min(end, right)), (min(end, right), right))
         )
         marker = " " * len(head + before) + "^" * max(1, len(within) + (end > right))
@@ -159,6 +159,7 @@ class ModelFileError(Nnet3Error):
         component: Name of the component that was being read, or None outside components.
         expected: The content that the format requires there, or None.
         found: The content of the file there, or None.
+        missing: Number of bytes that the element lacks at least, if the file ends too early.
     """
 
     def __init__(
@@ -170,6 +171,7 @@ class ModelFileError(Nnet3Error):
         component: str | None = None,
         expected: str | None = None,
         found: str | None = None,
+        missing: int = 0,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -178,13 +180,19 @@ class ModelFileError(Nnet3Error):
         self.component = component
         self.expected = expected
         self.found = found
+        self.missing = missing
+
+    @property
+    def reason(self) -> str:
+        """What is wrong, what was expected and what was found, without the place."""
+        wanted = f"; expected {self.expected}" if self.expected is not None else ""
+        found = f", found {self.found}" if self.found is not None else ""
+        return f"{self.message}{wanted}{found}"
 
     def _full_message(self) -> str:
         place = self.path if self.offset is None else f"{self.path}, byte {self.offset}"
         inside = f", in component '{self.component}'" if self.component is not None else ""
-        wanted = f"; expected {self.expected}" if self.expected is not None else ""
-        found = f", found {self.found}" if self.found is not None else ""
-        return f"{place}{inside}: {self.message}{wanted}{found}"
+        return f"{place}{inside}: {self.reason}"
 
 
 class FileError(OSError, Nnet3Error):

@@ -1,15 +1,16 @@
 """Opening, reading and replacing files; integers, reals and arrays in Kaldi's form."""
 
-from nnet3_descriptors.errors import file_error
+from nnet3_descriptors.errors import escaped, file_error
 from nnet3_descriptors.files import compressed
 from nnet3_descriptors.files.arrays import read_matrix, read_vector
-from nnet3_descriptors.files.atomic_write import write_atomically
+from nnet3_descriptors.files.atomic_write import locked, new_file, new_folder, write_atomically
 from nnet3_descriptors.files.binary_reader import BinaryReader
 from nnet3_descriptors.files.compressed import CompressedMatrix, Header
 from nnet3_descriptors.files.entries import Entry, key_fault, read_entries
 from nnet3_descriptors.files.opening import mapped, open_file, read_file
 from nnet3_descriptors.files.reader import Reader
 from nnet3_descriptors.files.source import PathOrFile, leave_behind, open_reader, stream_name
+from nnet3_descriptors.files.sparse import SparseMatrix
 from nnet3_descriptors.files.text_reader import TextReader
 from nnet3_descriptors.files.writer import BinaryWriter, TextWriter, Writer
 from nnet3_descriptors.text import parse_integer, parse_real
@@ -22,14 +23,19 @@ __all__ = [
     "Header",
     "PathOrFile",
     "Reader",
+    "SparseMatrix",
     "TextReader",
     "TextWriter",
     "Writer",
     "compressed",
+    "escaped",
     "file_error",
     "key_fault",
     "leave_behind",
+    "locked",
     "mapped",
+    "new_file",
+    "new_folder",
     "open_file",
     "open_reader",
     "parse_integer",

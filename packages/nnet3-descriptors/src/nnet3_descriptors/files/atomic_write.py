@@ -1,13 +1,21 @@
-"""Writing a file so that no reader sees it half-written.
+"""Writing a file so that no reader sees it half-written: all files of these packages are.
 
-A writer that is killed leaves its temporary file behind. The next writer of the same name removes
-it. A lock (`flock`) shows whether the writer of a temporary file still lives: the system removes
-the lock with the process. Machines that share a folder may not see each other's locks: so the name
-of a temporary file says which machine wrote it, and a file of another machine must also be old.
+Every writer has a temporary file of its own, in the folder of its target, which takes the target's
+place when it is whole and on disk. A writer that is killed leaves it behind.
+
+- `.NAME.MACHINE.RANDOM.nnet3-tmp` is of no use; the next writer of the same name removes it. A lock
+  (`flock`) shows whether the writer of a temporary file still lives: the system removes the lock
+  with the process. Machines that share a folder may not see each other's locks: so the name says
+  which machine wrote the file, and a file of another machine must also be old.
+- `NAME.RANDOM.incomplete` is a table of which a part can be read. It also stays after an error, and
+  only its owner removes it.
 """
 
 import contextlib
+import errno
 import os
+import re
+import shutil
 import stat
 import sys
 import time
@@ -28,16 +36,22 @@ _SHOWN_NAME: Final = 40
 
 _SUFFIX: Final = ".nnet3-tmp"
 
+_SUFFIX_OF_PART: Final = ".incomplete"
+
+_LONGEST_NAME: Final = 255
+"""The most bytes of a file's name on the usual systems."""
+
+_OPEN_FILE: Final = re.compile(r"(?:/dev|/proc/self)/fd/(\d+)")
+"""The name of a file that this process has open; `/dev/stdout` is a link to one."""
+
+_MOST_LINKS: Final = 40
+
 LONGEST_PAUSE: Final = 24 * 3600.0
 """Seconds after its last write, after which a file of another machine counts as abandoned."""
 
 
 def write_atomically(path: str | os.PathLike[str], chunks: Iterable[bytes | memoryview]) -> None:
-    """Writes a file, or leaves the old one.
-
-    The bytes go to a temporary file in the same folder, which takes the place of `path` when it is
-    on disk. Temporary files that killed writers of this file left there are removed. A path that is
-    not a regular file, such as a pipe or terminal, is written to directly.
+    """Writes a file, or leaves the old one; see `new_file`.
 
     Args:
         path: The file to write.
@@ -48,31 +62,37 @@ def write_atomically(path: str | os.PathLike[str], chunks: Iterable[bytes | memo
     """
     check_path(path, "write")
     try:
-        if os.path.exists(path) and not os.path.isfile(path):
-            with open(path, "wb") as file:
-                file.writelines(chunks)
-            return
-        with replacing(path) as file:
+        with new_file(path) as file:
             file.writelines(chunks)
     except OSError as error:
         raise file_error(error, "write", path) from error
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+def new_file(path: str | os.PathLike[str], *, keep_part: bool = False) -> Iterator[IO[bytes]]:
     """Gives a temporary file to write to, which at the end takes the place of a file.
 
-    If an error is raised within, the old file stays, and the temporary file is removed.
+    If an error is raised within, the old file stays, and the temporary file is removed. A path that
+    is not a regular file, such as a pipe or terminal, is written to directly.
 
     Args:
-        path: A regular file, a link to one, or nothing yet.
+        path: The file; of a link, the file that it refers to is replaced.
+        keep_part: Whether a part of the content is of use, and stays after an error.
 
     Raises:
         OSError: It could not be written.
     """
-    target = os.path.realpath(path)  # a link stays, and what it refers to is replaced
-    remove_left_behind(target)
-    file, temporary = _open_temporary(target)
+    target = os.path.realpath(path)
+    opened = _number_of_open_file(os.fspath(path))
+    if opened is not None or (os.path.exists(target) and not os.path.isfile(target)):
+        with open(target if opened is None else os.dup(opened), "wb") as stream:
+            yield stream
+        return
+    if os.path.exists(target) and not os.access(target, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), target)
+    if not keep_part:
+        remove_left_behind(target)
+    file, temporary = _open_temporary(target, is_part=keep_part)
     try:
         # Closed after the file is in place: as long as it is locked, nobody removes it.
         with file:
@@ -87,20 +107,87 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.remove(temporary)
+            if not (keep_part and os.path.getsize(temporary)):
+                os.remove(temporary)
         raise
     _sync_folder(os.path.dirname(target))
 
 
-def _open_temporary(target: str) -> tuple[IO[bytes], str]:
+@contextlib.contextmanager
+def new_folder(path: str | os.PathLike[str]) -> Iterator[str]:
+    """Gives a temporary folder to fill, which at the end gets the name of a folder to make.
+
+    If an error is raised within, the temporary folder is removed.
+
+    Raises:
+        OSError: It could not be made; or there is such a folder, and it is not empty.
+    """
+    target = os.path.realpath(path)
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    remove_left_behind(target)
+    with contextlib.ExitStack() as lock:
+        temporary = _locked_folder(target, lock)
+        try:
+            yield temporary
+            os.rename(temporary, target)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+    _sync_folder(os.path.dirname(target))
+
+
+def _locked_folder(target: str, lock: contextlib.ExitStack) -> str:
+    """Returns a new folder beside another one, which is locked until `lock` is closed."""
+    while True:
+        temporary = _temporary_name(target)
+        os.mkdir(temporary)
+        with contextlib.suppress(FileNotFoundError):
+            lock.enter_context(locked(temporary))
+            if os.path.isdir(temporary):
+                return temporary
+        lock.close()  # another writer took it for one left behind, before it was locked
+
+
+@contextlib.contextmanager
+def locked(folder: str) -> Iterator[None]:
+    """A context of a folder in which threads and processes take turns, if the system can do that.
+
+    Raises:
+        OSError: There is no such folder.
+    """
+    if not _LOCKS:
+        yield
+        return
+    descriptor = os.open(folder or os.curdir, os.O_RDONLY)
+    try:
+        _lock(descriptor, wait=True)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _number_of_open_file(path: str) -> int | None:
+    """The number of a file that this process has open, if a path names one, else None.
+
+    What has been written to such a file before must stay, and its name may be another file's.
+    """
+    path = os.path.abspath(path)
+    for _ in range(_MOST_LINKS):
+        if found := _OPEN_FILE.fullmatch(path):
+            return int(found[1])
+        if not os.path.islink(path):
+            break
+        path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
+    return None
+
+
+def _open_temporary(target: str, *, is_part: bool) -> tuple[IO[bytes], str]:
     """Returns a new file beside another one, locked, and its path."""
     while True:
-        # Cut, because folders limit the length of names.
-        name = f"{_prefix(target)}{_machine()}.{os.urandom(4).hex()}{_SUFFIX}"
-        temporary = os.path.join(os.path.dirname(target), name)
+        temporary = _name_of_part(target) if is_part else _temporary_name(target)
         file = open(temporary, "xb")  # noqa: SIM115  (the caller closes it)
         try:
-            _lock(file, wait=True)
+            _lock(file.fileno(), wait=True)
             if os.path.exists(temporary):
                 return file, temporary
         except BaseException:
@@ -109,6 +196,20 @@ def _open_temporary(target: str) -> tuple[IO[bytes], str]:
                 os.remove(temporary)
             raise
         file.close()  # another writer took it for one left behind, before it was locked
+
+
+def _name_of_part(target: str) -> str:
+    folder, name = os.path.split(target)
+    end = f".{os.urandom(4).hex()}{_SUFFIX_OF_PART}"
+    while len(os.fsencode(name + end)) > _LONGEST_NAME:
+        name = name[:-1]
+    return os.path.join(folder, name + end)
+
+
+def _temporary_name(target: str) -> str:
+    # Cut, because folders limit the length of names.
+    name = f"{_prefix(target)}{_machine()}.{os.urandom(4).hex()}{_SUFFIX}"
+    return os.path.join(os.path.dirname(target), name)
 
 
 def _prefix(target: str) -> str:
@@ -122,7 +223,7 @@ def _machine() -> str:
 
 
 def remove_left_behind(target: str) -> None:
-    """Removes temporary files of writers of a file that were killed."""
+    """Removes temporary files and folders of writers of a file or folder that were killed."""
     prefix = _prefix(target)
     with contextlib.suppress(OSError), os.scandir(os.path.dirname(target)) as entries:
         for entry in entries:
@@ -133,25 +234,29 @@ def remove_left_behind(target: str) -> None:
 
 
 def _remove_unless_used(temporary: str, *, is_own: bool) -> None:
-    """Removes a temporary file if no process writes to it.
+    """Removes a temporary file or folder if no process writes to it.
 
     Args:
-        temporary: The file.
+        temporary: The file or folder.
         is_own: Whether it was made on this machine.
     """
     if not is_own and time.time() - os.stat(temporary).st_mtime < LONGEST_PAUSE:
         return
-    # Append: opened for writing, as some systems ask for to lock it, and not changed.
-    with open(temporary, "ab") as file:
-        if _lock(file, wait=False):
-            os.remove(temporary)
+    # A file is opened for writing, as some systems ask for to lock it, and not changed.
+    is_folder = os.path.isdir(temporary)
+    descriptor = os.open(temporary, os.O_RDONLY if is_folder else os.O_WRONLY)
+    try:
+        if _lock(descriptor, wait=False):
+            (shutil.rmtree if is_folder else os.remove)(temporary)
+    finally:
+        os.close(descriptor)
 
 
-def _lock(file: IO[bytes], *, wait: bool) -> bool:
-    """Locks a file until it is closed.
+def _lock(descriptor: int, *, wait: bool) -> bool:
+    """Locks a file or folder until it is closed.
 
     Args:
-        file: The file, open for writing.
+        descriptor: Its number, by which it is open.
         wait: Whether to wait for whoever has locked it.
 
     Returns:
@@ -159,7 +264,7 @@ def _lock(file: IO[bytes], *, wait: bool) -> bool:
     """
     if sys.platform != "win32":
         try:
-            fcntl.flock(file.fileno(), fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError:
             return False
     return True

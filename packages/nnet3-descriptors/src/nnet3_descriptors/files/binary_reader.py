@@ -8,10 +8,12 @@ from numpy.typing import NDArray
 
 from nnet3_descriptors.files import compressed
 from nnet3_descriptors.files.reader import MAX_INTEGERS, F, Reader
+from nnet3_descriptors.indexes.integers import INT32_MAX
 
 FloatType = np.dtype[np.float32] | np.dtype[np.float64]
 
 _INT32: Final = struct.Struct("<i")
+_ITEM: Final = np.dtype([("size", "u1"), ("value", "<i4")])
 _FLOAT32: Final = struct.Struct("<f")
 _FLOAT64: Final = struct.Struct("<d")
 _VECTORS: Final[dict[str, FloatType]] = {"FV": np.dtype("<f4"), "DV": np.dtype("<f8")}
@@ -31,6 +33,7 @@ class BinaryReader(Reader):
                 at=at,
                 expected=f"{what} of {size} bytes",
                 found=f"{self.remaining} bytes",
+                missing=size - self.remaining,
             )
         start = self.position
         self.position = start + size
@@ -81,6 +84,16 @@ class BinaryReader(Reader):
         values: list[int] = self._integer_array(1).ravel().tolist()
         return values
 
+    def table_integers(self) -> NDArray[np.int32]:
+        """Reads integers as an entry of a table has them; returns (size,) int32."""
+        size = self.count("integers", maximum=INT32_MAX, least_bytes=_ITEM.itemsize)
+        start = self.position
+        items = np.frombuffer(self._take(size * _ITEM.itemsize, "integers"), dtype=_ITEM)
+        for wrong in np.flatnonzero(items["size"] != _INT32.size):
+            self.position = start + int(wrong) * _ITEM.itemsize
+            self.fail("this is no integer", expected="an integer", found=self.next_bytes())
+        return items["value"].astype(np.int32)
+
     def integer_pairs(self) -> list[tuple[int, int]]:
         """Reads a vector of pairs of 32-bit integers."""
         return [(first, second) for first, second in self._integer_array(2).tolist()]
@@ -107,7 +120,7 @@ class BinaryReader(Reader):
         start = self.position
         dtype = _VECTORS.get(token := self.token())
         if dtype is None:
-            self.fail("this is no vector", at=start, expected="'FV' or 'DV'", found=f"'{token}'")
+            self.fail("this is no vector", at=start, expected="'FV' or 'DV'", found=_named(token))
         return self._floats((self.integer(),), dtype, precision, start)
 
     def _matrix(self, precision: type[F]) -> NDArray[F]:
@@ -121,7 +134,7 @@ class BinaryReader(Reader):
         dtype = _MATRICES.get(token)
         if dtype is None:
             self.fail("this is no matrix", at=start, expected="'FM', 'DM', 'CM', 'CM2' or 'CM3'",
-                      found=f"'{token}'")  # fmt: skip
+                      found=_named(token))  # fmt: skip
         rows = self.integer()
         return self._floats((rows, self.integer()), dtype, precision, start)
 
@@ -143,3 +156,10 @@ class BinaryReader(Reader):
                       found=f"{header.rows} by {header.cols}")  # fmt: skip
         size = compressed.body_size(token, header)
         return token, header, self._take(size, "a compressed matrix", start)
+
+
+def _named(token: str) -> str:
+    """Returns the token of an array in quotes, with its kind, for errors."""
+    if token in _VECTORS:
+        return f"'{token}', a vector"
+    return f"'{token}', a matrix" if token in (*_MATRICES, *compressed.FORMATS) else f"'{token}'"

@@ -2,8 +2,8 @@
 
 An archive has for each entry a key, a blank, and an object, binary (behind the bytes 0 and "B") or
 text. It does not say how long an object is. So the reader decodes the bytes that have come, and
-tries again with twice as many, until the object is whole: of a stream only the entry at hand is
-held.
+tries again with more, until the object is whole: of a stream only the entry at hand is held. What
+follows an entry is waited for only behind large objects that do not say how many bytes they lack.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,9 @@ T = TypeVar("T")
 
 _BINARY_MARK: Final = b"\0B"
 _PIECE: Final = 1 << 18
-"""Bytes that are asked for at a time, and the least that is decoded of a longer stream."""
+"""Bytes that are asked for at a time."""
+_LARGE: Final = 1 << 20
+"""Bytes from which on an object that is not whole is tried again with twice as many."""
 
 
 @attrs.frozen
@@ -31,11 +33,18 @@ class Entry(Generic[T]):
         key: Its name.
         value: The decoded object.
         data: The bytes after the key and its blank, so that it can be written unchanged.
+        end: The offset of the byte behind it in the file.
     """
 
     key: str
     value: T
     data: bytes = attrs.field(repr=lambda data: f"<{len(data)} bytes>")
+    end: int = 0
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether it is in Kaldi's binary form."""
+        return self.data.startswith(_BINARY_MARK)
 
 
 def key_fault(key: object) -> str:
@@ -69,7 +78,7 @@ def read_entries(stream: IO[bytes], path: str, decode: Callable[[Reader], T]) ->
         OSError: The stream cannot be read.
     """
     window = _Window(stream)
-    window.fill(_PIECE)
+    window.fill(1)
     while True:
         found = _next_entry(window, path, decode)
         if found is None:
@@ -125,6 +134,7 @@ def _next_entry(
     earlier: tuple[object, ...] | None = None
     while True:
         data = window.view
+        wanted = len(data) + 1 if len(data) < _LARGE else 2 * len(data)
         try:
             found = _entry(data, path, window.origin, decode)
         except Nnet3Error as error:
@@ -132,18 +142,29 @@ def _next_entry(
             if window.is_last or (fault is not None and fault == earlier):
                 raise
             earlier = fault
+            missing = error.missing if isinstance(error, ModelFileError) else 0
+            if missing > len(data) // 8:  # the rest of a large array
+                wanted = len(data) + missing
         else:
-            # What ends where the window ends may go on behind it.
-            if window.is_last or (found is not None and found[1] < len(data)):
+            if window.is_last or (found is not None and _is_whole(*found, data)):
                 return found
-        window.fill(2 * max(len(data), _PIECE))
+        window.fill(wanted)
+
+
+def _is_whole(entry: Entry[T], size: int, data: memoryview) -> bool:
+    """Tells whether an entry cannot go on behind the bytes that are held."""
+    return size < len(data) or entry.is_binary or data[size - 1] == ord("\n")
 
 
 def _fault(error: Nnet3Error) -> tuple[object, ...] | None:
     """Returns a key that a fault keeps if more bytes do not mend it; None if they may."""
     if not isinstance(error, ModelFileError):
         return type(error), str(error)
-    if error.found == "the end of the file" or error.message == "the file ends too early":
+    if (
+        error.missing
+        or error.found == "the end of the file"
+        or error.message == "the file ends too early"
+    ):
         return None
     return error.message, error.offset, error.expected, error.found
 
@@ -162,4 +183,5 @@ def _entry(
     else:
         reader = TextReader(data, path, start, origin)
     value = decode(reader)
-    return Entry(key, value, bytes(data[start : reader.position])), reader.position
+    entry = Entry(key, value, bytes(data[start : reader.position]), reader.offset)
+    return entry, reader.position

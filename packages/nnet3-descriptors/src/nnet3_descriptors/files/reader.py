@@ -65,6 +65,7 @@ class Reader(ABC):
         at: int | None = None,
         expected: str | None = None,
         found: str | None = None,
+        missing: int = 0,
     ) -> NoReturn:
         """Raises a ModelFileError; `at` is a position, by default that of the next element."""
         raise ModelFileError(
@@ -74,6 +75,7 @@ class Reader(ABC):
             component=self.component,
             expected=expected,
             found=found,
+            missing=missing,
         )
 
     def next_bytes(self, at: int | None = None) -> str:
@@ -117,13 +119,11 @@ class Reader(ABC):
         """Reads the number of elements that follow, each of at least `least_bytes` bytes."""
         start = self.position
         number = self.integer()
-        if not 0 <= number <= min(maximum, self.remaining // least_bytes):
-            self.fail(
-                f"impossible number of {what}",
-                at=start,
-                expected=f"0 to {min(maximum, self.remaining // least_bytes)}",
-                found=str(number),
-            )
+        most = min(maximum, self.remaining // least_bytes)
+        if not 0 <= number <= most:
+            missing = number * least_bytes - self.remaining if 0 <= number <= maximum else 0
+            self.fail(f"impossible number of {what}", at=start, expected=f"0 to {most}",
+                      found=str(number), missing=missing)  # fmt: skip
         return number
 
     def _check_length(self, length: int, maximum: int, at: int) -> None:
@@ -145,24 +145,29 @@ class Reader(ABC):
         return self._word_and_blank(bytes.isascii).decode("ascii")
 
     def key(self) -> str:
-        """Reads the key of an entry of an archive, a word in UTF-8, and the blank behind it."""
+        """Reads the key of an entry of an archive, a word in UTF-8, and the blank behind it.
+
+        The end of a line stays, as in Kaldi: it ends the value, which is an empty one.
+        """
         self.skip_blanks()
         start = self.position
-        word = self._word_and_blank(lambda word: b"\0" not in word)
+        word = self._word_and_blank(lambda word: b"\0" not in word, "key")
+        if self.data[self.position - 1] == ord("\n"):
+            self.position -= 1
         try:
             return word.decode()
         except UnicodeDecodeError:
             self.fail("the key is not in UTF-8", at=start, expected="a key", found=shown(word[:24]))
 
-    def _word_and_blank(self, is_fit: Callable[[bytes], bool]) -> bytes:
+    def _word_and_blank(self, is_fit: Callable[[bytes], bool], what: str = "token") -> bytes:
         self.skip_blanks()
         start = self.position
         window = bytes(self.data[start : start + MAX_TOKEN + 1])
         word = window.split(maxsplit=1)[0] if window else b""
         if not word:
-            self.fail("the file ends too early", expected="a token", found="the end of the file")
+            self.fail("the file ends too early", expected=f"a {what}", found="the end of the file")
         if len(word) > MAX_TOKEN or not is_fit(word):
-            self.fail("this is no token", expected="a token", found=shown(word[:24]))
+            self.fail(f"this is no {what}", expected=f"a {what}", found=shown(word[:24]))
         if start + len(word) == len(self.data):
             # The word itself may be cut off.
             self.fail(
@@ -220,6 +225,17 @@ class Reader(ABC):
     @abstractmethod
     def integers(self) -> list[int]:
         """Reads a vector of 32-bit integers."""
+
+    @abstractmethod
+    def table_integers(self) -> NDArray[np.int32]:
+        """Reads integers as an entry of a table has them (`BasicVectorHolder` in Kaldi).
+
+        In text they are the rest of the line; in binary their number and each of them have a size
+        in front.
+
+        Returns:
+            (size,) int32.
+        """
 
     @abstractmethod
     def integer_pairs(self) -> list[tuple[int, int]]:

@@ -38,6 +38,8 @@ def open_reader(source: PathOrFile) -> Reader:
                 data, position = _contents(file)
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
+            if "\0" in path:
+                reason = "no name of a file has a null character"
             raise ModelFileError(f"cannot be read: {reason}", path=path) from error
         position += offset
         return _reader(data, path, position, 0)

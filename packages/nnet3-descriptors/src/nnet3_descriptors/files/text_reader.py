@@ -73,7 +73,11 @@ class TextReader(Reader):
         self.skip_blanks()
         start = self.position
         if self.remaining == 0 or self.data[start] != ord("["):
-            self.fail(f"this is no {what}", expected=f"a {what}", found=self.next_bytes())
+            self.fail(
+                f"this is no {what}",
+                expected=f"a {what}, which begins with '[' in text",
+                found=self.next_bytes(),
+            )
         end = find(self.data, b"]", start)
         if end < 0:
             self.fail(f"the {what} has no end", expected="']'", found="the end of the file")
@@ -113,6 +117,18 @@ class TextReader(Reader):
             values += numbers.astype(np.int32).tolist()
             self._check_length(len(values), MAX_INTEGERS, start)
         return values
+
+    def table_integers(self) -> NDArray[np.int32]:
+        """Reads the integers on the rest of the line; returns (size,) int32."""
+        start = self.position
+        end = find(self.data, b"\n", start)
+        self.position = len(self.data) if end < 0 else end + 1
+        words = re.finditer(rb"\S+", bytes(self.data[start : self.position]))
+        values = [
+            self._parse_integer(match[0].decode("latin-1"), start + match.start())
+            for match in words
+        ]
+        return np.array(values, dtype=np.int32)
 
     def integer_pairs(self) -> list[tuple[int, int]]:
         """Reads a vector of pairs of 32-bit integers."""

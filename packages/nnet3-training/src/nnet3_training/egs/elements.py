@@ -1,27 +1,23 @@
 """The parts of examples in Kaldi's files: indexes, and matrices of every form.
 
 An index is, in binary, one byte, the difference of its t to the one before (n and x being the
-same), or 127 and n, t and x. A sparse matrix is, in binary and in text,
-
-    SM rows { SV dim count { column value } }        rows=N { dim=D [ { column value } ] }
+same), or 127 and n, t and x.
 """
 
 from __future__ import annotations
 
-import itertools
-import struct
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from nnet3_descriptors.files import (
     BinaryReader,
     CompressedMatrix,
     Reader,
+    SparseMatrix,
     Writer,
     compressed,
-    parse_integer,
 )
-from nnet3_descriptors.indexes import IndexArray, is_int32
+from nnet3_descriptors.indexes import IndexArray
 
 from nnet3_training.examples import SparsePosteriors, StoredMatrix
 
@@ -29,11 +25,6 @@ _MAX_ROWS: Final = 1 << 24
 _WHOLE_INDEX: Final = 127
 _LARGEST_STEP: Final = 124
 _COMPRESSED: Final = tuple(f"{token} ".encode() for token in compressed.FORMATS)
-
-_ROW: Final = struct.Struct("<3sbibi")
-"""The beginning of a row of a sparse matrix in binary: "SV ", and two integers."""
-_ELEMENT: Final = np.dtype([("four", "u1"), ("column", "<i4"), ("size", "u1"), ("value", "<f4")])
-"""A column and a value of single precision, as they lie in binary."""
 
 _OTHER_OBJECTS: Final = {
     "<Nnet3Eg>": "an example, but of a network that is no chain model",
@@ -127,138 +118,26 @@ def read_stored_matrix(reader: Reader) -> StoredMatrix:
 
     Raises:
         ModelFileError: the file holds no matrix there.
-        ExampleError: a sparse matrix names columns beyond its dimension.
     """
-    if isinstance(reader, BinaryReader):
-        if reader.next_is(b"SM "):
-            return _read_binary_sparse(reader)
-        if reader.next_is(*_COMPRESSED):
-            matrix = reader.compressed_matrix()
-            return matrix if matrix.header.rows else matrix.decompressed()
-    else:
-        reader.skip_blanks()
-        if reader.next_is(b"rows="):
-            return _read_text_sparse(reader)
+    if SparseMatrix.is_next(reader):
+        return _posteriors(SparseMatrix.read(reader))
+    if isinstance(reader, BinaryReader) and reader.next_is(*_COMPRESSED):
+        matrix = reader.compressed_matrix()
+        return matrix if matrix.header.rows else matrix.decompressed()
     return np.array(reader.matrix())
 
 
-def _read_binary_sparse(reader: BinaryReader) -> SparsePosteriors:
-    start = reader.position
-    reader.expect("SM")
-    rows = reader.count("rows", maximum=_MAX_ROWS, least_bytes=_ROW.size)
-    begin, dims, counts, pieces = reader.position, {0}, [], []
-    for _ in range(rows):
-        if reader.remaining < _ROW.size:
-            reader.fail("the file ends too early", expected="a row of a sparse matrix")
-        token, four, dim, four_again, count = _ROW.unpack_from(reader.data, reader.position)
-        size = count * _ELEMENT.itemsize
-        is_row = (token, four, four_again) == (b"SV ", 4, 4)
-        if not is_row or not 0 <= size <= reader.remaining - _ROW.size:
-            break
-        dims.add(dim)
-        counts.append(count)
-        reader.position += _ROW.size
-        pieces.append(reader.data[reader.position : reader.position + size])
-        reader.position += size
-    elements = np.frombuffer(b"".join(pieces), dtype=_ELEMENT)
-    is_single = bool((elements["four"] == 4).all() and (elements["size"] == 4).all())
-    if len(counts) < rows or not is_single:  # double precision, or damaged
-        reader.position = begin
-        return _read_elements(reader, rows)
-    if len(dims) > 2:
-        reader.fail("the rows of a sparse matrix differ in their dimension", at=start)
+def _posteriors(matrix: SparseMatrix) -> SparsePosteriors:
     return SparsePosteriors(
-        dim=max(dims),
-        splits=np.concatenate(([0], np.cumsum(counts, dtype=np.int64))),
-        classes=elements["column"].astype(np.int64),
-        weights=elements["value"].copy(),
+        dim=matrix.dim, splits=matrix.splits, classes=matrix.columns, weights=matrix.values
     )
-
-
-def _read_elements(reader: BinaryReader, rows: int) -> SparsePosteriors:
-    """Reads the rows of a sparse matrix number by number, so that errors can say where."""
-    dims, splits = {0}, [0]
-    entries: list[tuple[int, float]] = []
-    for _ in range(rows):
-        reader.expect("SV")
-        dims.add(reader.integer())
-        for _ in range(reader.count("elements", maximum=_MAX_ROWS)):
-            entries.append((reader.integer(), reader.real()))
-        splits.append(len(entries))
-    return _sparse(max(dims), splits, entries)
-
-
-def _sparse(dim: int, splits: list[int], entries: list[tuple[int, float]]) -> SparsePosteriors:
-    pairs: Any = list(zip(*entries, strict=True)) or [(), ()]
-    return SparsePosteriors(dim=dim, splits=splits, classes=pairs[0], weights=pairs[1])
-
-
-def _read_text_sparse(reader: Reader) -> SparsePosteriors:
-    rows, dims, splits = _assigned(reader, "rows"), {0}, [0]
-    entries: list[tuple[int, float]] = []
-    for _ in range(rows):
-        dims.add(_assigned(reader, "dim"))
-        reader.expect("[")
-        reader.skip_blanks()
-        while not reader.next_is(b"]"):
-            entries.append((reader.integer(), reader.real()))
-            reader.skip_blanks()
-        reader.position += 1
-        splits.append(len(entries))
-    return _sparse(max(dims), splits, entries)
-
-
-def _assigned(reader: Reader, name: str) -> int:
-    """Reads `NAME=number`."""
-    reader.skip_blanks()
-    start = reader.position
-    word = reader.token()
-    found, equals, number = word.partition("=")
-    try:
-        value = parse_integer(number)
-    except ValueError:
-        value = -1
-    if found != name or not equals or not 0 <= value <= _MAX_ROWS or not is_int32(value):
-        reader.fail("this is no sparse matrix", at=start, expected=f"'{name}=' and a number",
-                    found=f"'{word}'")  # fmt: skip
-    return value
 
 
 def write_stored_matrix(writer: Writer, matrix: StoredMatrix) -> None:
     """Writes a matrix in the form that it has; in text, there is no compressed form."""
     if isinstance(matrix, CompressedMatrix):
         writer.compressed_matrix(matrix)
-    elif not isinstance(matrix, SparsePosteriors):
-        writer.matrix(matrix)
-    elif writer.binary:
-        _write_binary_sparse(writer, matrix)
+    elif isinstance(matrix, SparsePosteriors):
+        SparseMatrix(matrix.dim, matrix.splits, matrix.classes, matrix.weights).write(writer)
     else:
-        _write_text_sparse(writer, matrix)
-
-
-def _write_binary_sparse(writer: Writer, matrix: SparsePosteriors) -> None:
-    elements = np.empty(len(matrix.classes), dtype=_ELEMENT)
-    elements["four"] = elements["size"] = 4
-    elements["column"], elements["value"] = matrix.classes, matrix.weights
-    data = elements.tobytes()
-    writer.token("SM")
-    writer.integer(matrix.shape[0])
-    splits = matrix.splits.tolist()
-    for begin, end in itertools.pairwise(splits):
-        writer.raw(_ROW.pack(b"SV ", 4, matrix.dim, 4, end - begin))
-        writer.raw(data[begin * _ELEMENT.itemsize : end * _ELEMENT.itemsize])
-
-
-def _write_text_sparse(writer: Writer, matrix: SparsePosteriors) -> None:
-    writer.token(f"rows={matrix.shape[0]}")
-    splits, classes, weights = matrix.splits.tolist(), matrix.classes, matrix.weights
-    for begin, end in itertools.pairwise(splits):
-        writer.token(f"dim={matrix.dim}")
-        writer.token("[")
-        for column, value in zip(
-            classes[begin:end].tolist(), weights[begin:end].tolist(), strict=True
-        ):
-            writer.integer(column)
-            writer.real(value)
-        writer.token("]")
-    writer.newline()
+        writer.matrix(matrix)

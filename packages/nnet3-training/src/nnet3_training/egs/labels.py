@@ -60,17 +60,4 @@ def read_alignment(reader: Reader) -> npt.NDArray[np.int64]:
     Raises:
         ModelFileError: the file holds something else there.
     """
-    if isinstance(reader, BinaryReader):
-        return np.asarray(reader.integers(), dtype=np.int64)
-    values = []
-    while not _line_ends(reader):
-        values.append(_integer(reader))
-    return np.array(values, dtype=np.int64)
-
-
-def _integer(reader: Reader) -> int:
-    """Reads an integer; leaves the end of the line, which tells where the labels end."""
-    value = reader.integer()
-    if bytes(reader.data[reader.position - 1 : reader.position]) == b"\n":
-        reader.position -= 1
-    return value
+    return reader.table_integers().astype(np.int64)

@@ -17,11 +17,8 @@ def read_phones(reader: Reader) -> list[int]:
     Raises:
         ModelFileError: the file holds something else there.
     """
-    if isinstance(reader, BinaryReader):
-        count = reader.count("phones", maximum=_MAX_PHONES)
-        return [reader.integer() for _ in range(count)]
-    start = reader.position
-    return _integers(reader, reader.line().split(), start)
+    phones: list[int] = reader.table_integers().tolist()
+    return phones
 
 
 def read_alignment(reader: Reader) -> list[tuple[int, int]]:
