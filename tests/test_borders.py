@@ -127,3 +127,21 @@ def test_tests_of_a_package_stand_alone(source: Path) -> None:
                     continue
             imported |= {module.partition(".")[0]: file.name for module in modules}
     assert {name: file for name, file in imported.items() if name in foreign} == {}
+
+
+STARTING = {"nnet3_tables.commands", "nnet3_conformance.judge"}
+"""The modules that start programs: commands that a caller names, and the runtime that is judged."""
+
+
+def test_where_programs_are_started() -> None:
+    """Programs are started in one module, so that one place decides who may name a command."""
+    found = set()
+    for name, file in MODULES.items():
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+        modules = {alias.name for node in imports for alias in node.names}
+        modules |= {node.module for node in imports if isinstance(node, ast.ImportFrom)}
+        calls = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        if modules & {"subprocess", "pty"} or calls & {"os.system", "os.popen", "os.execv"}:
+            found.add(name)
+    assert found == STARTING

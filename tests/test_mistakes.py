@@ -595,12 +595,14 @@ MISTAKES: dict[str, tuple[Action, str]] = {
     ),
     "features in text without brackets": (
         table("ark:numbers.txt"),
-        "cannot read archive 'numbers.txt', byte 5: expected a matrix or vector, which begins "
-        "with '[' in text, found b'1.5 2.5 3.5'",
+        "cannot read archive 'numbers.txt', byte 5: this is no value of a table; expected a matrix "
+        "or vector, which begins with '[' in text, or integers, found "
+        "'1.5 2.5 3.5\\n4.5 5.5 6.5\\n'",
     ),
     "rows of different lengths": (
         table("ark:ragged.txt"),
-        "archive 'ragged.txt', byte 5, key 'utt1': the rows of a matrix differ in length",
+        "cannot read archive 'ragged.txt', byte 21: the rows of a matrix differ in length; "
+        "expected 3 numbers, found 2",
     ),
     "a folder for a table": (
         table("ark:."),
@@ -845,12 +847,13 @@ MISTAKES: dict[str, tuple[Action, str]] = {
     ),
     "a script file that names a missing archive": (
         table("scp:nowhere.scp"),
-        "nowhere.scp, line 1: 'utt1' at nowhere.ark:5: there is no such file",
+        "nowhere.scp, line 1: 'utt1' at nowhere.ark:5: cannot be read: No such file or directory",
     ),
     "an offset that leads nowhere": (
         table("scp:inside.scp"),
-        "inside.scp, line 1: 'utt1' at test.feats.ark:7: expected a matrix or vector, which "
-        "begins with '[' in text, found b'-gb-x-rp_m1-s145-p45-eig'",
+        "inside.scp, line 1: 'utt1' at test.feats.ark:7: this is no value of a table; expected a "
+        "matrix or vector, which begins with '[' in text, or integers, found "
+        "'-gb-x-rp_m1-s145-p45-eig'",
     ),
     "keys without places": (
         table("scp:keys.scp"),
@@ -890,8 +893,8 @@ TOOL_MISTAKES: dict[str, tuple[str, str]] = {
     ),
     "vectors for matrices": (
         "nnet3-compute final.raw ark:vectors.ark ark:output.ark",
-        "nnet3-compute: cannot read archive 'vectors.ark', byte 7: expected a matrix, found b'FV', "
-        "a vector",
+        "nnet3-compute: cannot read archive 'vectors.ark', byte 7: this is no matrix; "
+        "expected 'FM', 'DM', 'CM', 'CM2' or 'CM3', found 'FV', a vector",
     ),
     "an output in a folder that does not exist": (
         "nnet3-compute final.raw ark:test.feats.ark ark:nowhere/output.ark",
@@ -954,8 +957,8 @@ TOOL_MISTAKES: dict[str, tuple[str, str]] = {
     ),
     "a script file as an archive": (
         "nnet3-compute final.raw ark:feats.scp ark:output.ark",
-        "nnet3-compute: cannot read archive 'feats.scp', byte 5: expected a matrix, which "
-        "begins with '[' in text, found b'test.feats.ark:34'",
+        "nnet3-compute: cannot read archive 'feats.scp', byte 5: this is no matrix; expected "
+        "a matrix, which begins with '[' in text, found 'test.feats.ark:34\\n'",
     ),
     "an option of another tool": (
         "nnet3-compute --word-symbol-table=words.txt final.raw scp:feats.scp ark:output.ark",
@@ -1001,13 +1004,13 @@ TOOL_MISTAKES: dict[str, tuple[str, str]] = {
     ),
     "features for examples": (
         "nnet3-train final.raw ark:test.feats.ark new.raw",
-        "nnet3-train: test.feats.ark, byte 36: unexpected token; expected '<Nnet3Eg>', found "
-        "'FM', a matrix, as of features",
+        "nnet3-train: cannot read archive 'test.feats.ark', byte 36: unexpected token; expected "
+        "'<Nnet3Eg>', found 'FM', a matrix, as of features",
     ),
     "examples of a chain model": (
         "nnet3-train final.raw ark:chain.egs new.raw",
-        "nnet3-train: chain.egs, byte 7: unexpected token; expected '<Nnet3Eg>', found "
-        "'<Nnet3ChainEg>', an example of a chain model",
+        "nnet3-train: cannot read archive 'chain.egs', byte 7: unexpected token; expected "
+        "'<Nnet3Eg>', found '<Nnet3ChainEg>', an example of a chain model",
     ),
     "a momentum of 2": (
         "nnet3-train --momentum=2 final.raw ark:chain.egs new.raw",

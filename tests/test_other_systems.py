@@ -14,7 +14,7 @@ from reference_cases import ROOT
 
 BEGINNING = """
 import importlib, multiprocessing, pkgutil, signal, os, subprocess, sys, threading
-import attrs, cattrs, click, jinja2, kaldi_native_io, numpy, safetensors.numpy, scipy.sparse, tqdm
+import attrs, cattrs, click, jinja2, numpy, safetensors.numpy, scipy.sparse, tqdm
 import threadpoolctl, types
 import asyncio, concurrent.futures.process, ctypes, logging.handlers, mmap, tempfile, unittest
 

@@ -11,12 +11,11 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-import kaldi_native_io
 import numpy as np
 from nnet3_descriptors import parse_config
 from nnet3_runtime_cuda import Model
-from nnet3_tables import read_table
-from nnet3_training.egs import Utterance, posteriors
+from nnet3_tables import read_objects, read_table
+from nnet3_training.egs import Utterance, posteriors, read_posterior
 from nnet3_training.recipes import IterationRecord, RecipeOptions, train_recipe
 from nnet3_training.workers import Processes
 
@@ -30,10 +29,9 @@ EPOCHS = {1: 15, 4: 28}
 def utterances() -> Iterator[Utterance]:
     """Features and classes of the training utterances."""
     features = dict(read_table(f"ark:{FOLDER / 'train60.feats.ark'}"))
-    labels = kaldi_native_io.SequentialPosteriorReader(f"ark:{FOLDER / 'train60.post'}")
-    for key, frames in labels:
-        known = posteriors(frames, CLASSES)
-        yield Utterance(key=key, features=features[key], supervision=known)
+    for entry in read_objects(f"ark:{FOLDER / 'train60.post'}", read_posterior):
+        known = posteriors(entry.value, CLASSES)
+        yield Utterance(key=entry.key, features=features[entry.key], supervision=known)
 
 
 def num_recognised(model: Model) -> tuple[int, int]:

@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import kaldi_native_io
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,6 +12,7 @@ from nnet3_tables import (
     MatrixWriter,
     ObjectWriter,
     TableError,
+    TableWarning,
     VectorWriter,
     read_table,
     write_table,
@@ -60,30 +60,6 @@ def test_values_belong_to_the_caller(tmp_path: Path) -> None:
     assert all(value.flags.owndata and value.flags.writeable for value in values)
 
 
-def test_matrices_and_vectors_are_told_apart(tmp_path: Path) -> None:
-    """Matrices and vectors are recognised in one file: both forms of Kaldi's, and compressed."""
-    path, pieces = tmp_path / "one.ark", []
-    matrix, vector = np.ones((1, 3), np.float32), np.ones(3, np.float32)
-    for words in ("ark", "ark,t"):
-        for writer, value in (
-            (kaldi_native_io.FloatMatrixWriter, matrix),
-            (kaldi_native_io.DoubleMatrixWriter, matrix.astype(np.float64)),
-            (kaldi_native_io.FloatVectorWriter, vector),
-            (kaldi_native_io.DoubleVectorWriter, vector.astype(np.float64)),
-            (kaldi_native_io.FloatMatrixWriter, np.zeros((0, 0), np.float32)),
-        ):
-            with writer(f"{words}:{path}") as one:
-                one.write(f"key{len(pieces)}", value)
-            pieces.append(path.read_bytes())
-    with kaldi_native_io.CompressedMatrixWriter(f"ark:{path}") as one:
-        one.write("compressed", matrix, kaldi_native_io.CompressionMethod.kAutomaticMethod)
-    path.write_bytes(b"".join([*pieces, path.read_bytes()]))
-
-    shapes = [value.shape for _, value in read_table(f"ark:{path}")]
-
-    assert shapes == [(1, 3), (1, 3), (3,), (3,), (0, 0)] * 2 + [(1, 3)]
-
-
 def test_script_files(tmp_path: Path) -> None:
     """Values are found by a script file; the option p skips missing ones."""
     with write_table(f"ark,scp:{tmp_path}/a.ark,{tmp_path}/a.scp") as table:
@@ -91,9 +67,10 @@ def test_script_files(tmp_path: Path) -> None:
         table.write("b", [3.0])
     (tmp_path / "a.scp").write_text(f"nobody /nowhere\n{(tmp_path / 'a.scp').read_text()}")
 
-    with pytest.raises(TableError, match="'nobody' at /nowhere: there is no such file"):
+    with pytest.raises(TableError, match="'nobody' at /nowhere: cannot be read: No such file"):
         list(read_table(f"scp:{tmp_path}/a.scp"))
-    found = {key: value.tolist() for key, value in read_table(f"scp,p:{tmp_path}/a.scp")}
+    with pytest.warns(TableWarning, match="'nobody' at /nowhere: .*; left out because of the op"):
+        found = {key: value.tolist() for key, value in read_table(f"scp,p:{tmp_path}/a.scp")}
     assert found == {"a": [1, 2], "b": [3]}
 
 
@@ -104,7 +81,7 @@ def test_damage(tmp_path: Path) -> None:
     read = read_table(f"ark:{tmp_path}/a.ark")
 
     assert next(read)[0] == "first"
-    with pytest.raises(TableError, match=r"'first', byte 24: expected a matrix or vector, found"):
+    with pytest.raises(TableError, match=r"'first', byte 24: this is no matrix; expected 'FM',"):
         next(read)
 
 
@@ -117,10 +94,10 @@ def test_damage(tmp_path: Path) -> None:
         ("a\0b", [1.0], "expected a key without null characters, found 'a\\x00b'"),
         ("\udcff", [1.0], "expected a key in UTF-8, found '\\udcff'"),
         ("ü" * 2049, [1.0], "expected a key of at most 4096 bytes, found 4098: 'üü"),
-        ("b", [[1.0]], "'b': expected 1 axes as of the values before, found 2"),
-        ("b", 1.0, "'b': expected a matrix or a vector of real numbers, found float64 of shape ()"),
-        ("b", ["x"], "'b': expected a matrix or a vector of real numbers, found <U1"),
-        ("b", [[1], [2, 3]], "'b': expected a matrix or a vector: "),
+        ("b", [[1.0]], "'b': expected a vector of real numbers, found float64 of shape (1, 1)"),
+        ("b", 1.0, "'b': expected a vector of real numbers, found float64 of shape ()"),
+        ("b", ["x"], "'b': expected a vector of real numbers, found <U1"),
+        ("b", [[1], [2, 3]], "'b': expected a vector: "),
         ("b", [1e300], "'b' has a number that is too large for single precision"),
     ],
 )
@@ -139,7 +116,8 @@ def test_values_that_cannot_be_written(
         write()
 
     assert not path.exists()
-    assert [key for key, _ in read_table(f"ark:{path}.incomplete")] == ["first"]
+    (part,) = tmp_path.glob("a.ark.*.incomplete")
+    assert [key for key, _ in read_table(f"ark:{part}")] == ["first"]
 
 
 def test_names_are_checked_at_once() -> None:

@@ -390,7 +390,7 @@ class TestCopy:
             patch.setattr(sys, "stdin", None)  # as in Python with a closed descriptor
             status, _, errors = run("nnet3-copy", "-", "new.raw")
         assert status == 255
-        assert errors == "nnet3-copy: cannot use '-': standard input is closed\n"
+        assert errors == "nnet3-copy: cannot read '-': standard input is closed\n"
 
         with monkeypatch.context() as patch:
             patch.setattr(sys, "stdout", None)

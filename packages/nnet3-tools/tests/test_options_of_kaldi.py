@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 import pytest
+from nnet3_tools import entry_points
 from nnet3_tools.kaldi_command import ArgumentCountError, KaldiCommand
 from tool_runs import module_of
 
@@ -20,6 +21,10 @@ OPTIONS = {
         for line in Path(__file__).with_name("options_of_kaldi.txt").read_text().splitlines()
     )
 }
+
+TOOLS = [
+    name.replace("_", "-") for name in vars(entry_points) if name.startswith(("chain_", "nnet3_"))
+]
 
 
 def command_of(tool: str) -> KaldiCommand:
@@ -70,3 +75,19 @@ def test_options_of_the_optimizer(tool: str) -> None:
 
     with pytest.raises(ArgumentCountError, match="Missing argument"):
         command_of(tool).main(options, standalone_mode=False)
+
+
+@pytest.mark.parametrize("value", ["touch {} |", "ark:touch {} |", "scp,p:touch {}|", "| touch {}",
+                                   "ark,t:| touch {}", "ark:touch {} |  # a comment"])  # fmt: skip
+@pytest.mark.parametrize("tool", TOOLS)
+def test_no_file_starts_a_program(tool: str, value: str, tmp_path: Path) -> None:
+    """A command in a file of options is refused, for each option of each tool."""
+    config, touched = tmp_path / "options.conf", tmp_path / "touched"
+    command = command_of(tool)
+    names = {name for parameter in command.params for name in parameter.opts if "--" in name}
+    for name in sorted({*names, "--whatever"}):
+        config.write_text(f"{name}={value.format(touched)}\n")
+        with pytest.raises(click.UsageError) as caught:
+            command.main([f"--config={config}", "a", "b", "c"], standalone_mode=False)
+        assert f"{config}, line 1: the value of {name} is a command" in str(caught.value)
+    assert not touched.exists()

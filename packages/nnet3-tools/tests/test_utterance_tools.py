@@ -14,16 +14,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
-import kaldi_native_io
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from nnet3_descriptors import Nnet3Error, parse_config, read_nnet, write_nnet
+from nnet3_descriptors.files import Reader, read_entries
 from nnet3_runtime_cuda import EvenSegmentOptions, RunError, load
 from nnet3_runtime_cuda.inference.batches.runs import Minibatches
 from nnet3_runtime_cuda.inference.utterance_work import Run
-from nnet3_tables import TableError
-from nnet3_tables.archive import read_archive
+from nnet3_tables import MatrixWriter, TableError, VectorWriter, read_table
 from nnet3_tools.compute import (
     nnet3_compute,
     nnet3_compute_batch,
@@ -71,21 +70,19 @@ def features() -> dict[str, np.ndarray]:
 
 def write_features(path: Path, matrices: Mapping[str, np.ndarray]) -> None:
     """Writes an archive."""
-    with kaldi_native_io.FloatMatrixWriter(f"ark:{path}") as writer:
+    with MatrixWriter(f"ark:{path}") as writer:
         for key, matrix in matrices.items():
             writer.write(key, matrix)
 
 
 def matrices(path: Path) -> dict[str, np.ndarray]:
     """The matrices of an archive."""
-    with kaldi_native_io.SequentialFloatMatrixReader(f"ark:{path}") as reader:
-        return {key: np.array(matrix) for key, matrix in reader}
+    return dict(read_table(f"ark:{path}"))
 
 
 def vectors(path: Path) -> dict[str, np.ndarray]:
     """The vectors of an archive."""
-    with kaldi_native_io.SequentialFloatVectorReader(f"ark:{path}") as reader:
-        return {key: np.array(vector) for key, vector in reader}
+    return dict(read_table(f"ark:{path}"))
 
 
 def invoke(command: click.Command, *arguments: object) -> Result:
@@ -136,15 +133,16 @@ def test_manners_of_options(folder: Path) -> None:
 def test_values_of_a_config_file(folder: Path) -> None:
     """A value extends to the end of its line, with blanks and quotes; other lines are refused."""
     write_network_with_ivector(folder)
+    (folder / "some feats.ark").write_bytes((folder / "feats.ark").read_bytes())
     (folder / "ivectors.conf").write_text(
-        f"# of speakers\n\n--ivectors=ark:cat '{folder / 'feats.ark'}' |  # matrices\n"
+        f"# of speakers\n\n--ivectors=ark:{folder / 'some feats.ark'}  # matrices\n"
     )
     (folder / "bad.conf").write_text("--apply-exp\napply-exp=true\n")
 
     done = compute(folder, f"--config={folder / 'ivectors.conf'}")
     refused = compute(folder, f"--config={folder / 'bad.conf'}")
 
-    assert f"archive 'cat '{folder / 'feats.ark'}' |', byte 6: expected a vector" in done.stderr
+    assert f"archive '{folder / 'some feats.ark'}', byte 6: this is no vector" in done.stderr
     assert str(refused.exception) == (
         f"{folder / 'bad.conf'}, line 2: expected an option, --name=value, found 'apply-exp=true'"
     )
@@ -330,14 +328,14 @@ def test_prompt_output(folder: Path, threads: int) -> None:
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        answers = read_archive(process.stdout, "the answers")
+        answers = read_entries(process.stdout, "the answers", Reader.matrix)
         for key, frames in utterances:
             write_features(folder / "one.ark", {key: frames})
             process.stdin.write((folder / "one.ark").read_bytes())
             process.stdin.flush()
-            answered, read = next(answers)
-            assert answered == key
-            np.testing.assert_array_equal(read(), model.compute(frames))
+            answer = next(answers)
+            assert answer.key == key
+            np.testing.assert_array_equal(answer.value, model.compute(frames))
         process.stdin.close()
 
     assert process.returncode == 0
@@ -360,8 +358,8 @@ def test_interrupted_reading(folder: Path, ivectors: str, features: str) -> None
     utterances = {f"u{n}": np.full((9, 4), n, np.float32) for n in range(3)}
     vectors = {key: frames[0, :2].copy() for key, frames in utterances.items()}
     for name, writer, table in (
-        ("feats", kaldi_native_io.FloatMatrixWriter, utterances),
-        ("ivectors", kaldi_native_io.FloatVectorWriter, vectors),
+        ("feats", MatrixWriter, utterances),
+        ("ivectors", VectorWriter, vectors),
     ):
         with writer(f"ark,scp:{folder / name}.ark,{folder / name}.scp") as writing:
             for key, array in table.items():
@@ -386,8 +384,8 @@ def test_interrupted_reading(folder: Path, ivectors: str, features: str) -> None
         stderr=subprocess.PIPE,
         bufsize=0,
     ) as process:
-        answers = read_archive(process.stdout, "the answers")
-        keys = [key for key, _ in itertools.islice(answers, 2)]
+        answers = read_entries(process.stdout, "the answers", Reader.matrix)
+        keys = [answer.key for answer in itertools.islice(answers, 2)]
         process.send_signal(signal.SIGINT)
         try:
             rest, said = process.communicate(timeout=60)
@@ -616,7 +614,7 @@ def test_the_bar_ends_at_its_total(
     folder: Path, table: str, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bar advances by each utterance, also by failed ones, exactly up to its total."""
-    with kaldi_native_io.FloatMatrixWriter(f"ark,scp:{folder}/feats.ark,{folder}/feats.scp") as out:
+    with MatrixWriter(f"ark,scp:{folder}/feats.ark,{folder}/feats.scp") as out:
         for key, matrix in features().items():
             out.write(key, matrix[:, :3] if key == "u03" else matrix)
     monkeypatch.chdir(folder)

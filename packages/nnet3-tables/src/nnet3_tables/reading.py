@@ -1,45 +1,54 @@
-"""Tables read in their order."""
+"""Tables read in their order, and files that hold one matrix or vector."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import TypeVar
 
-import numpy as np
+from nnet3_descriptors import ModelFileError, Nnet3Error
+from nnet3_descriptors.files import Entry, Reader, open_reader
 
-from nnet3_tables.archive import MATRIX, MATRIX_OR_VECTOR, FloatArray, Kind, read_archive
-from nnet3_tables.errors import TableError
+from nnet3_tables.archive import FloatArray, Value, decoded, matrix, read_archive, value, vector
+from nnet3_tables.commands import is_command
+from nnet3_tables.errors import TableError, TableWarning
 from nnet3_tables.script import read_script
 from nnet3_tables.sources import lines, opened
 from nnet3_tables.specifier import Specifier
 
-Entries = Iterator[tuple[str, Callable[[], FloatArray]]]
-"""For each value its key, and a function that returns the value."""
+T = TypeVar("T")
 
 
-def read_table(rspecifier: str) -> Iterator[tuple[str, FloatArray]]:
-    """The entries of a table of matrices or vectors, in order: for each its key and its value.
+def read_table(rspecifier: str) -> Iterator[tuple[str, Value]]:
+    """The entries of a table, in order: for each its key and its value.
 
-    A value is a float32 array, (rows, cols) or (size,), that belongs to the caller: reading the
-    next value does not change it, and the caller may write to it. In text, a value whose numbers
-    begin on the line of its bracket is a vector, as Kaldi writes one; `[ ]` is an empty matrix.
-    When the iterator is exhausted, closed or deleted, reading ends, and so does the command of the
-    table.
+    The bytes say what a value is:
+
+    - a matrix (rows, cols) or vector (size,), float32; compressed matrices are unpacked. In text,
+      a value whose numbers begin on the line of its bracket is a vector, as Kaldi writes one; `[ ]`
+      is an empty matrix.
+    - integers (size,), int32, such as an alignment; in text, they have no bracket.
+    - a `SparseMatrix`.
+
+    Arrays belong to the caller: reading the next value does not change them, and the caller may
+    write to them. When the iterator is exhausted, closed or deleted, reading ends, and so does the
+    command of the table.
 
     Args:
         rspecifier: `ark:FILE`, `scp:FILE`, `ark:COMMAND |`, `scp,p:FILE`, ...
 
     Raises:
         TableError: the table cannot be opened, is damaged, or has a value that cannot be read. With
-            the option `p`, what cannot be read is left out.
+            the option `p`, what cannot be read is left out, with a `TableWarning`.
     """
-    entries = _entries(rspecifier, MATRIX_OR_VECTOR)
-    return ((key, np.array(read())) for key, read in entries)
+    return ((key, read().value) for key, read in _entries(rspecifier, value))
 
 
-def read_matrices(rspecifier: str, passed: Callable[[int], object] | None = None) -> Entries:
+def read_matrices(
+    rspecifier: str, passed: Callable[[int], object] | None = None
+) -> Iterator[tuple[str, Callable[[], FloatArray]]]:
     """The matrices of a table, in order: for each its key and a function that gives it.
 
     Args:
@@ -48,40 +57,86 @@ def read_matrices(rspecifier: str, passed: Callable[[int], object] | None = None
             `archive_size` has those of all. Not called for script files.
 
     Raises:
-        TableError: the table cannot be opened, or its archive is damaged or breaks off. (A single
-            matrix that cannot be read otherwise raises from its function instead.) With the option
-            `p`, what cannot be read is left out.
+        TableError: the table cannot be opened, or its archive is damaged or breaks off. (If the
+            matrix of a line of a script file cannot be read, its function raises the error.) With
+            the option `p`, what cannot be read is left out, with a `TableWarning`.
     """
-    return _entries(rspecifier, MATRIX, passed)
+    return ((key, partial(_value_of, read)) for key, read in _entries(rspecifier, matrix, passed))
 
 
-def _entries(rspecifier: str, kind: Kind, passed: Callable[[int], object] | None = None) -> Entries:
+def read_objects(rspecifier: str, decode: Callable[[Reader], T]) -> Iterator[Entry[T]]:
+    """The entries of a table, in order.
+
+    Of an archive only the entry at hand is held in memory.
+
+    Args:
+        rspecifier: `ark:FILE`, `scp:FILE`, `ark:COMMAND |`, `scp,p:FILE`, ...
+        decode: Takes one object from a reader; the object must not refer to the reader's data.
+
+    Raises:
+        TableError: the table cannot be opened, is damaged or breaks off. With the option `p`, what
+            cannot be read is left out, with a `TableWarning`.
+        Nnet3Error: another error of `decode`.
+    """
+    return (read() for _, read in _entries(rspecifier, decode))
+
+
+def _value_of(read: Callable[[], Entry[T]]) -> T:
+    return read().value
+
+
+_Entries = Iterator[tuple[str, Callable[[], Entry[T]]]]
+"""For each entry its key, and a function that returns the entry."""
+
+
+def _entries(
+    rspecifier: str, decode: Callable[[Reader], T], passed: Callable[[int], object] | None = None
+) -> _Entries[T]:
     specifier = Specifier.to_read(rspecifier)
     is_script = specifier.is_script
-    entries = _script(specifier, kind) if is_script else _archive(specifier, kind, passed)
-    return _readable(entries) if specifier.is_permissive else entries
+    entries = _script(specifier, decode) if is_script else _archive(specifier, decode, passed)
+    return _readable(entries, specifier) if specifier.is_permissive else entries
 
 
-def _script(specifier: Specifier, kind: Kind) -> Entries:
-    for entry in read_script(specifier):
-        yield entry.key, partial(entry.read, kind)
+def _script(specifier: Specifier, decode: Callable[[Reader], T]) -> _Entries[T]:
+    for line in read_script(specifier):
+        yield line.key, partial(line.read, decode)
 
 
-def _archive(specifier: Specifier, kind: Kind, passed: Callable[[int], object] | None) -> Entries:
-    with opened(specifier) as stream:
-        yield from read_archive(stream, specifier.target, kind, passed)
+def _archive(
+    specifier: Specifier, decode: Callable[[Reader], T], passed: Callable[[int], object] | None
+) -> _Entries[T]:
+    with opened(specifier.target) as stream:
+        for entry in read_archive(stream, specifier.target, decode):
+            if passed is not None:
+                passed(entry.end)
+            yield entry.key, partial(_identity, entry)
 
 
-def _readable(entries: Entries) -> Entries:
-    """The entries that can be read, up to the damage in the table."""
+def _identity(entry: Entry[T]) -> Entry[T]:
+    return entry
+
+
+def _readable(entries: _Entries[T], specifier: Specifier) -> _Entries[T]:
+    """The entries that can be read, up to the damage in the table; as in Kaldi, with warnings."""
     first = next(entries, None)  # a table that cannot be opened is always an error
     if first is None:
         return
-    with contextlib.suppress(TableError):
+    try:
         for key, read in itertools.chain([first], entries):
-            with contextlib.suppress(TableError):
-                value = read()
-                yield key, partial(np.asarray, value)
+            try:
+                entry = read()
+            except Nnet3Error as error:
+                warn(f"{error}; left out because of the option p")
+            else:
+                yield key, partial(_identity, entry)
+    except Nnet3Error as error:
+        warn(f"{error}; the rest of '{specifier.target}' is left out because of the option p")
+
+
+def warn(message: str) -> None:
+    """Warns the caller of this package that a part of a table is left out."""
+    warnings.warn(message, TableWarning, stacklevel=3)
 
 
 def read_tokens(rspecifier: str) -> Mapping[str, str]:
@@ -91,7 +146,7 @@ def read_tokens(rspecifier: str) -> Mapping[str, str]:
         TableError: it cannot be read, a line has not two words, or a key comes twice.
     """
     tokens: dict[str, str] = {}
-    for place, line in lines(Specifier.to_read(rspecifier)):
+    for place, line in lines(Specifier.to_read(rspecifier).target):
         words = line.split()
         if len(words) != 2:
             raise TableError(f"{place}: expected two words, found {len(words)}")
@@ -99,3 +154,41 @@ def read_tokens(rspecifier: str) -> Mapping[str, str]:
             raise TableError(f"{place}: the key '{words[0]}' comes twice")
         tokens[words[0]] = words[1]
     return tokens
+
+
+def read_matrix(name: str) -> FloatArray:
+    """Reads a file that holds one matrix, such as `lda.mat`, in any form that Kaldi writes.
+
+    Args:
+        name: A file, a place in an archive as in script files (`feats.ark:1234`), "-" for standard
+            input, or "command |".
+
+    Returns:
+        (rows, cols) float32, which belongs to the caller.
+
+    Raises:
+        TableError: it cannot be read, or is no matrix.
+    """
+    return _read_file(name, matrix)
+
+
+def read_vector(name: str) -> FloatArray:
+    """Reads a file that holds one vector, such as an i-vector; see `read_matrix`.
+
+    Returns:
+        (size,) float32, which belongs to the caller.
+
+    Raises:
+        TableError: it cannot be read, or is no vector.
+    """
+    return _read_file(name, vector)
+
+
+def _read_file(name: str, decode: Callable[[Reader], T]) -> T:
+    try:
+        if not is_command(name) and name not in ("", "-"):
+            return decoded(open_reader(name), decode)
+        with opened(name) as stream:
+            return decoded(open_reader(stream), decode)
+    except ModelFileError as error:
+        raise TableError(f"cannot read '{name}': {error.reason}") from error

@@ -5,14 +5,23 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import attrs
+import numpy as np
+from nnet3_descriptors import ModelFileError
+from nnet3_descriptors.files import Entry, Reader, open_reader
 
-from nnet3_tables.archive import FloatArray, Kind, read_value
+from nnet3_tables.archive import decoded
+from nnet3_tables.commands import is_command
 from nnet3_tables.errors import TableError
-from nnet3_tables.sources import file_and_offset, lines, opened_at
+from nnet3_tables.sources import lines
 from nnet3_tables.specifier import Specifier
+
+T = TypeVar("T")
+
+_BINARY_MARK = b"\0B"
 
 _MISSING_ROWS = 3
 """A range must end fewer rows than this beyond the end of a matrix. Kaldi allows the same, because
@@ -20,13 +29,13 @@ segments are rounded."""
 
 
 @attrs.frozen
-class ScriptEntry:
+class ScriptLine:
     """A line of a script file: the location of the value of a key.
 
     Attributes:
         key: The key.
         location: File, perhaps with a byte offset and a range of rows and columns.
-        place: File and line of the entry, for messages.
+        place: File and line of the script, for messages.
     """
 
     key: str
@@ -36,7 +45,7 @@ class ScriptEntry:
     @property
     def file(self) -> str:
         """The name of the file, without offset and range."""
-        return file_and_offset(self._source_and_range[0])[0]
+        return re.sub(r":\d{1,18}$", "", self._source_and_range[0])
 
     @property
     def _source_and_range(self) -> tuple[str, str | None]:
@@ -46,52 +55,58 @@ class ScriptEntry:
         source, _, ranges = self.location[:-1].rpartition("[")
         return source, ranges
 
-    def read(self, kind: Kind) -> FloatArray:
+    def read(self, decode: Callable[[Reader], T]) -> Entry[T]:
         """Reads the value, or the range of it that the line asks for.
 
         Raises:
             TableError: the value cannot be read, or is of another kind.
+            Nnet3Error: another error of `decode`.
         """
-        file, ranges = self._source_and_range
-        array = self._read_file(kind, file)
-        if ranges is None:
-            return array
-        parts = ranges.split(",")
-        if len(parts) > array.ndim:
-            raise self._range_error(array, ranges)
-        slices = [self._slice(part, array, axis, ranges) for axis, part in enumerate(parts)]
-        return array[tuple(slices)]
-
-    def _read_file(self, kind: Kind, file: str) -> FloatArray:
-        if file.endswith("|"):
+        source, ranges = self._source_and_range
+        if is_command(source):
             raise TableError(
-                f"{self.place}: '{self.key}' is to come from a command ({file[:60]!r}), and data "
+                f"{self.place}: '{self.key}' is to come from a command ({source[:60]!r}), and data "
                 "does not run commands; write it in the table's own name instead (ark:command |)"
             )
-        place = f"{self.place}: '{self.key}' at {file}"
-        with opened_at(file, place) as stream:
-            return read_value(stream, place, kind)
+        try:
+            reader = open_reader(source)
+            start = reader.position - (len(_BINARY_MARK) if reader.binary else 0)
+            value = decoded(reader, decode)
+        except ModelFileError as error:
+            place = f"{self.place}: '{self.key}' at {source}"
+            raise TableError(f"{place}: {error.reason}") from error
+        if ranges is not None:
+            value = self._part(value, ranges)
+        return Entry(self.key, value, bytes(reader.data[start : reader.position]))
 
-    def _slice(self, text: str, array: FloatArray, axis: int, ranges: str) -> slice:
-        """The slice for `first:last`, last included, as Kaldi writes ranges; `:` is all."""
-        if text == ":":
-            return slice(None)
-        found = re.fullmatch(r"(\d{1,18}):(\d{1,18})", text)
-        if found is None:
-            raise self._range_error(array, ranges)
-        first, last = int(found[1]), int(found[2])
-        length = array.shape[axis]
-        end = length + (_MISSING_ROWS if axis == 0 else 0)
-        if not (first <= last < end and first < length):
-            raise self._range_error(array, ranges)
-        return slice(first, last + 1)
+    def _part(self, value: T, ranges: str) -> T:
+        """The rows and columns of a range, such as `0:9,0:12`."""
+        shape = value.shape if isinstance(value, np.ndarray) else ()
+        parts = ranges.split(",")
+        slices = [
+            _slice(part, length, axis)
+            for axis, (part, length) in enumerate(zip(parts, shape, strict=False))
+        ]
+        if len(parts) > len(shape) or None in slices:
+            size = " x ".join(map(str, shape)) if shape else "an object without rows"
+            raise TableError(
+                f"{self.place}: '{self.key}': expected a range like [0:9] or [0:9,0:12] within "
+                f"{size}, found [{ranges}]"
+            )
+        part: T = value[tuple(slices)]  # type: ignore[index]
+        return part
 
-    def _range_error(self, array: FloatArray, ranges: str) -> TableError:
-        shape = " x ".join(map(str, array.shape))
-        return TableError(
-            f"{self.place}: '{self.key}': expected a range like [0:9] or [0:9,0:12] within "
-            f"{shape}, found [{ranges}]"
-        )
+
+def _slice(text: str, length: int, axis: int) -> slice | None:
+    """The slice for `first:last`, last included; `:` is all. None if it makes no sense."""
+    if text == ":":
+        return slice(None)
+    found = re.fullmatch(r"(\d{1,9}):(\d{1,9})", text)
+    if found is None:
+        return None
+    first, last = int(found[1]), int(found[2])
+    end = length + (_MISSING_ROWS if axis == 0 else 0)
+    return slice(first, last + 1) if first <= last < end and first < length else None
 
 
 def files_of(rspecifier: str) -> list[str]:
@@ -104,20 +119,20 @@ def files_of(rspecifier: str) -> list[str]:
     files = specifier.files
     if specifier.is_script and files and os.path.isfile(files[0]):
         with contextlib.suppress(TableError):  # the reader of the table will report it
-            files += sorted({entry.file for entry in read_script(specifier)})
+            files += sorted({line.file for line in read_script(specifier)})
     return files
 
 
-def read_script(specifier: Specifier) -> Iterator[ScriptEntry]:
-    """The entries of a script file, in order.
+def read_script(specifier: Specifier) -> Iterator[ScriptLine]:
+    """The lines of a script file, in order.
 
     Raises:
         TableError: the file cannot be read, the command that writes it fails, or a line has no
             location.
     """
-    for place, line in lines(specifier):
+    for place, line in lines(specifier.target):
         words = line.strip().split(maxsplit=1)
         if len(words) == 2:
-            yield ScriptEntry(words[0], words[1], place)
+            yield ScriptLine(words[0], words[1], place)
         elif words:
             raise TableError(f"{place}: expected a key and a file, found '{words[0]}'")

@@ -1,17 +1,17 @@
-"""Sources of tables: files, standard input, and commands."""
+"""What tables are read from and written to: files, standard input and output, commands."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import os
-import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from typing import IO, cast
 
-from nnet3_tables.commands import is_cut_off, shell
+from nnet3_descriptors.files import new_file
+
+from nnet3_tables.commands import input_of, is_command, output_of
 from nnet3_tables.errors import TableError
 from nnet3_tables.packed import Unpacked
 from nnet3_tables.specifier import Specifier
@@ -21,25 +21,60 @@ _GZIP = b"\x1f\x8b"
 
 
 @contextlib.contextmanager
-def opened(specifier: Specifier) -> Iterator[IO[bytes]]:
-    """The stream from which a table is read.
+def opened(name: str) -> Iterator[IO[bytes]]:
+    """A stream to read: a file, "-" for standard input, or "command |".
 
     Raises:
-        TableError: the file cannot be read, or the command fails.
+        TableError: it cannot be read, or the command fails.
     """
-    specifier.check_exists()
-    if specifier.is_command:
-        with output_of(specifier) as stream:
+    if is_command(name):
+        with output_of(name) as stream:
             yield stream
-    elif specifier.target == "-":
+    elif name in ("", "-"):
+        if sys.stdin is None:
+            raise TableError("cannot read '-': standard input is closed")
         yield sys.stdin.buffer
     else:
         try:
-            with open(specifier.target, "rb") as stream, _unpacked(stream) as contents:
+            with open(name, "rb") as stream, _unpacked(stream) as contents:
                 yield contents
+        except FileNotFoundError as error:
+            raise TableError(f"cannot read '{name}': there is no such file") from error
         except OSError as error:
-            reason = error.strerror or error
-            raise TableError(f"cannot read '{specifier.target}': {reason}") from error
+            raise TableError(f"cannot read '{name}': {error.strerror or error}") from error
+
+
+@contextlib.contextmanager
+def opened_to_write(name: str, *, keep_part: bool = False) -> Iterator[IO[bytes]]:
+    """A stream to write: a new file, "-" for standard output, or "| command".
+
+    A file gets its name at the end of the context, and does not get it after an error.
+
+    Args:
+        name: The name.
+        keep_part: Whether a part of a file stays after an error, under another name.
+
+    Raises:
+        TableError: it cannot be written, or the command fails.
+    """
+    try:
+        if is_command(name):
+            with input_of(name) as stream:
+                yield stream
+        elif name in ("", "-"):
+            if sys.stdout is None:
+                raise TableError("cannot write '-': standard output is closed")
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
+        else:
+            with new_file(name, keep_part=keep_part) as stream:
+                yield stream
+    except OSError as error:
+        folder = os.path.dirname(name)
+        reason = error.strerror or error
+        if isinstance(error, FileNotFoundError) and not os.path.isdir(folder or os.curdir):
+            reason = f"there is no folder '{folder}'"
+        raise TableError(f"cannot write '{name}': {reason}") from error
 
 
 @contextlib.contextmanager
@@ -80,71 +115,16 @@ def archive_size(rspecifier: str) -> int | None:
     return None
 
 
-def file_and_offset(location: str) -> tuple[str, int]:
-    """The name of a file, and the offset in bytes that follows it (`a.ark:11`), or 0."""
-    found = re.fullmatch(r"(.*):(\d{1,18})", location)
-    return (location, 0) if found is None else (found[1], int(found[2]))
-
-
-@contextlib.contextmanager
-def opened_at(location: str, place: str) -> Iterator[IO[bytes]]:
-    """The stream that a line of a script file refers to, from its offset on.
-
-    Args:
-        location: A file, perhaps with an offset in bytes (`a.ark:11`); or "-", standard input.
-        place: The beginning of messages.
-
-    Raises:
-        TableError: it cannot be read there.
-    """
-    if location == "-" and sys.stdin is not None:
-        yield sys.stdin.buffer
-        return
-    name, offset = file_and_offset(location)
-    if "\0" in name:
-        raise TableError(f"{place}: no name of a file has a null character")
-    try:
-        with open(name, "rb") as stream:
-            if offset:
-                stream.seek(offset)
-            yield stream
-    except FileNotFoundError as error:
-        raise TableError(f"{place}: there is no such file") from error
-    except OSError as error:
-        raise TableError(f"{place}: {error.strerror or error}") from error
-
-
-def lines(specifier: Specifier) -> Iterator[tuple[str, str]]:
+def lines(name: str) -> Iterator[tuple[str, str]]:
     """The lines of a text, each with its place, for messages.
 
     Raises:
         TableError: it cannot be read, or is not UTF-8.
     """
-    with opened(specifier) as stream:
+    with opened(name) as stream:
         for number, line in enumerate(stream, 1):
-            place = f"{specifier.target}, line {number}"
+            place = f"{name}, line {number}"
             try:
                 yield place, line.decode()
             except UnicodeDecodeError as error:
                 raise TableError(f"{place}: this is not UTF-8") from error
-
-
-@contextlib.contextmanager
-def output_of(specifier: Specifier) -> Iterator[IO[bytes]]:
-    """The output of the command of a table; within, the command may still run.
-
-    At the end this waits for the command, or ends it if the reader was interrupted.
-
-    Raises:
-        TableError: the command fails.
-    """
-    command = specifier.target.removesuffix("|").strip()
-    with subprocess.Popen(shell(command), stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        try:
-            yield process.stdout
-        except BaseException:
-            process.terminate()  # nobody will read its further output
-            raise
-    if process.returncode and not is_cut_off(process.returncode):
-        raise TableError(f"the command '{command}' failed with status {process.returncode}")

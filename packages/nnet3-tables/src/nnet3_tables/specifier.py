@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable
 from typing import Self
 
 import attrs
 
+from nnet3_tables.commands import is_command
 from nnet3_tables.errors import TableError
 
 KINDS = frozenset({"ark", "scp"})
@@ -110,8 +110,12 @@ class Specifier:
     @property
     def files(self) -> list[str]:
         """The names of files; none of standard input or output, or of a command."""
-        names = self.target.split(",", 1) if self.writes_both else [self.target]
-        return [] if self.is_command else [name for name in names if name != "-"]
+        return [name for name in self.targets if name != "-" and not is_command(name)]
+
+    @property
+    def targets(self) -> list[str]:
+        """The names behind the colon: of the archive and of the script file, or of one of them."""
+        return self.target.split(",", 1) if self.writes_both else [self.target]
 
     @property
     def is_permissive(self) -> bool:
@@ -121,7 +125,7 @@ class Specifier:
     @property
     def is_command(self) -> bool:
         """Whether its target is a command, to read from or to write to."""
-        return self.target.endswith("|") or self.target.startswith("|")
+        return is_command(self.target)
 
     def check_overwrites_none(self, paths: Iterable[str]) -> None:
         """Raises a TableError if it names a file that is among files to read."""
@@ -133,11 +137,3 @@ class Specifier:
             for name in there:
                 if os.path.samefile(name, path):
                     raise TableError(f"cannot write '{name}': it is read at the same time")
-
-    def check_exists(self) -> None:
-        """Raises a TableError if it names a file that does not exist, or closed standard input."""
-        if self.target == "-":
-            if sys.stdin is None:
-                raise TableError("cannot read '-': standard input is closed")
-        elif not self.is_command and not os.path.exists(self.target):
-            raise TableError(f"cannot read '{self.target}': there is no such file")

@@ -1,175 +1,186 @@
-"""Writing tables; every failure to write is an error."""
+"""Writing tables, and files that hold one matrix or vector; every failure to write is an error."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
-import sys
-from typing import Any, Self
+from collections.abc import Iterable
+from typing import IO, Self
 
-import kaldi_native_io as kaldi
 import numpy as np
 import numpy.typing as npt
+from nnet3_descriptors.files import BinaryWriter, TextWriter, Writer, key_fault, locked
 from nnet3_descriptors.values import is_masked
 
-from nnet3_tables.archive import FloatArray, check_key
+from nnet3_tables.archive import FloatArray
 from nnet3_tables.errors import TableError
-from nnet3_tables.incomplete import give_name, incomplete_path
-from nnet3_tables.native import FAILURES, LOG, Checked, message_of, reason_of
+from nnet3_tables.script import read_script
+from nnet3_tables.sources import opened_to_write
 from nnet3_tables.specifier import Specifier
 
-
-class _MatrixWriter(Checked, kaldi.FloatMatrixWriter):  # type: ignore[misc]
-    """Writes a table of matrices."""
+_BINARY_MARK = b"\0B"
 
 
-class _VectorWriter(Checked, kaldi.FloatVectorWriter):  # type: ignore[misc]
-    """Writes a table of vectors."""
+class _NotFinishedError(Exception):
+    """The owner of a table has met an error, so that the table gets no name."""
 
 
-class TableWriter:
-    """Writes a table; use as a context manager, so that closing can report failures.
-
-    Until an archive in a file is complete, its name ends with ".incomplete". So nobody takes an
-    unfinished archive for a complete one. In two cases the archive has its name from the beginning:
-    with the option `f`, for readers that wait for entries, and with a script file beside it.
-
-    Attributes:
-        is_prompt: Whether each entry is flushed at once (the option `f`).
-    """
-
-    writer_class: Any
-    num_axes: int
+class _Output:
+    """A table to write, whatever its values are; see `TableWriter`."""
 
     def __init__(self, wspecifier: str) -> None:
-        self._specifier = Specifier.to_write(wspecifier)
-        self._incomplete_path = incomplete_path(self._specifier)
-        self._is_complete = False
-        self.is_prompt = "f" in self._specifier.options
-        if self._specifier.target == "-" and sys.stdout is None:
-            raise TableError("cannot write '-': standard output is closed")
-        with LOG.capture(enabled=not self._specifier.is_command) as held:
-            try:
-                self._writer = self.writer_class(os.fsencode(self._library_specifier()))
-            except FAILURES as error:
-                log = held.text
-                text = f"{message_of(error)}\n{log}"
-                found = re.search(r"errno \(in case it's relevant\) is: (.+)", text)
-                reason = found[1].strip() if found else reason_of(error, log)
-                for folder in {os.path.dirname(name) or "." for name in self._specifier.files}:
-                    if not os.path.isdir(folder):
-                        reason = f"there is no folder '{folder}'"
-                raise TableError(f"cannot write '{self._specifier.target}': {reason}") from error
+        """Opens the table.
+
+        Raises:
+            TableError: the name is not that of a table to write, or the table cannot be opened.
+        """
+        self._specifier = specifier = Specifier.to_write(wspecifier)
+        self.is_text = "t" in specifier.options
+        self.is_prompt = "f" in specifier.options
+        self._is_open = True
+        self._offset = 0
+        self._locations: dict[str, str] = {}
+        self._script: IO[bytes] | None = None
+        with contextlib.ExitStack() as contexts:
+            if specifier.is_script:
+                self._locations = {line.key: line.location for line in read_script(specifier)}
+            else:
+                archive, *script = specifier.targets
+                if script:
+                    self._script = contexts.enter_context(opened_to_write(script[0]))
+                self._archive = contexts.enter_context(opened_to_write(archive, keep_part=True))
+            self._contexts = contexts.pop_all()
 
     def __repr__(self) -> str:
         """The kind of writer, and the table."""
         return f"<{type(self).__name__} to '{self._specifier.target}'>"
 
-    def _library_specifier(self) -> str:
-        """The wspecifier for the library, with the temporary name of an archive."""
-        if self._incomplete_path is None:
-            return self._specifier.text
-        words = self._specifier.text.partition(":")[0]
-        return f"{words}:{self._incomplete_path}"
-
     @property
     def unfinished(self) -> str | None:
-        """The file with a part of the table; None if the table is complete, or is not a file."""
-        if self._is_complete or not self._specifier.files:
+        """The file with a part of an archive; None if it is complete, empty, or in no file."""
+        if not self._specifier.files or self._specifier.is_script:
             return None
-        return self._incomplete_path or self._specifier.files[0]
+        name, whole = self._archive.name, os.path.realpath(self._specifier.targets[0])
+        return name if name != whole and os.path.exists(name) else None
 
-    def _incomplete(self) -> TableError:
-        return TableError(
-            f"cannot write '{self._specifier.target}': not everything could be written (is the "
-            "disk full, or has the reader gone?)"
-        )
-
-    def write(self, key: str, value: npt.ArrayLike) -> None:
-        """Writes one entry, in single precision.
+    def _put(self, key: str, data: Iterable[bytes | memoryview]) -> None:
+        """Writes an entry.
 
         Args:
-            key: A word.
-            value: (rows, cols) numbers for a table of matrices, (size,) for one of vectors. A
-                matrix without numbers is written as one of 0 rows and 0 columns.
+            key: Its key.
+            data: The pieces of its value.
 
         Raises:
-            TableError: the key is not a word, the value is no such array, or it cannot be written.
+            TableError: the key is not a word, the table is closed, or it cannot be written.
         """
-        check_key(key)
-        array = _numbers(key, value, self.num_axes)
+        _check_key(key)
+        if not self._is_open:
+            raise TableError(f"cannot write '{self._specifier.target}': the table is closed")
+        if self._specifier.is_script:
+            self._put_by_script(key, data)
+            return
+        pieces = [f"{key} ".encode(), *data]
+        place = f"{key} {self._specifier.targets[0]}:{self._offset + len(pieces[0])}\n"
         try:
-            with LOG.capture():
-                self._writer.write(key, np.ascontiguousarray(array))
-        except FAILURES as error:
-            self.close()  # it raises if a command has failed
-            raise self._incomplete() from error
+            self._archive.writelines(pieces)
+            if self._script is not None:
+                self._script.write(place.encode(errors="surrogateescape"))
+            if self.is_prompt:
+                self._archive.flush()
+        except BaseException as error:
+            self._is_open = False
+            self._contexts.__exit__(type(error), error, error.__traceback__)
+            raise
+        self._offset += sum(map(len, pieces))
+
+    def _put_by_script(self, key: str, data: Iterable[bytes | memoryview]) -> None:
+        """Writes a value to the file that a script file names."""
+        location = self._locations.get(key)
+        if location is None:
+            if self._specifier.is_permissive:
+                return
+            raise TableError(f"'{self._specifier.target}' has no line for '{key}'")
+        if location.startswith("|") or location.endswith("|"):
+            raise TableError(
+                f"'{self._specifier.target}': '{key}' is to go to a command ({location[:60]!r}), "
+                "and data does not run commands"
+            )
+        with opened_to_write(location) as file:
+            file.writelines(data)
 
     def close(self) -> None:
-        """Finishes the table.
+        """Finishes the table, and gives a file its name.
 
         Raises:
-            TableError: not everything could be written.
+            TableError: not everything could be written, or the command failed.
         """
-        with LOG.capture() as held:
-            complete = self._writer.finish()
-        if re.search(r"Pipe .* had nonzero return status", held.text):
-            command = self._specifier.target.removeprefix("|").strip()
-            raise TableError(f"the command '{command}' failed")
-        if not complete:
-            raise self._incomplete()
+        if not self._is_open:
+            return
+        self._is_open = False
+        if self._script is None:
+            self._contexts.close()
+            return
+        archive, script = self._specifier.targets
+        with locked(os.path.dirname(os.path.realpath(archive))), self._contexts:
+            self._archive.flush()
+            if os.path.isfile(archive):
+                os.fsync(self._archive.fileno())
+            if os.path.isfile(script):
+                os.remove(script)  # or it would refer to places in an archive that is replaced
 
-    def _finish(self) -> None:
-        """Closes the table, and gives a file its name.
-
-        Raises:
-            TableError: not everything could be written, or the file cannot be renamed.
-        """
-        self.close()
-        if self._incomplete_path is not None:
-            try:
-                give_name(self._incomplete_path, self._specifier.target)
-            except OSError as error:
-                raise TableError(
-                    f"cannot write '{self._specifier.target}': {error.strerror}; all is in "
-                    f"'{self._incomplete_path}'"
-                ) from error
-        self._is_complete = True
+    def abandon(self) -> None:
+        """Ends the writing of a table that is not complete."""
+        if self._is_open:
+            self._is_open = False
+            error = _NotFinishedError()
+            with contextlib.suppress(_NotFinishedError, TableError):
+                self._contexts.__exit__(type(error), error, None)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         if error is None:
-            self._finish()
+            self.close()
         else:
-            with contextlib.suppress(TableError):
-                self.close()
+            self.abandon()
 
 
-class MatrixWriter(TableWriter):
-    """Writes a table of matrices."""
+class ObjectWriter(_Output):
+    """Writes a table of objects of any kind, which are given as bytes; use as a context manager.
 
-    writer_class = _MatrixWriter
-    num_axes = 2
+    It gives files their names as `TableWriter` does.
+    """
+
+    def write(self, key: str, data: bytes) -> None:
+        """Writes one entry.
+
+        Args:
+            key: A word.
+            data: The value; in binary with the bytes 0 and "B" in front.
+
+        Raises:
+            TableError: the key is not a word, the value is no bytes, the table is closed, or the
+                entry cannot be written.
+        """
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise TableError(f"'{key}': expected bytes, found {type(data).__name__}")
+        self._put(key, [data])
 
 
-class VectorWriter(TableWriter):
-    """Writes a table of vectors."""
+class TableWriter(_Output):
+    """Writes a table of matrices or of vectors; use as a context manager. See `write_table`.
 
-    writer_class = _VectorWriter
-    num_axes = 1
+    A file gets its name when the table is complete. Until then an archive is
+    `FILE.RANDOM.incomplete`, and stays there after an error. With a script file beside it, both get
+    their names together, the script file last.
 
+    Attributes:
+        is_text: Whether entries are written as text (the option `t`).
+        is_prompt: Whether each entry is flushed at once (the option `f`).
+    """
 
-class MixedTableWriter:
-    """Writes a table of matrices or of vectors; its first value says which. See `write_table`."""
-
-    def __init__(self, wspecifier: str) -> None:
-        Specifier.to_write(wspecifier)
-        self._wspecifier = wspecifier
-        self._writer: TableWriter | None = None
-        self._ndim = 2
+    _num_axes: tuple[int, ...] = (1, 2)
 
     def write(self, key: str, value: npt.ArrayLike) -> None:
         """Writes one entry, in single precision.
@@ -182,39 +193,87 @@ class MixedTableWriter:
         Raises:
             TableError: the key is not a word, the value is no such array, or it cannot be written.
         """
-        check_key(key)
-        array = _numbers(key, value, *_WRITERS)
-        if self._writer is None:
-            self._ndim = array.ndim
-            self._writer = _WRITERS[self._ndim](self._wspecifier)
-        elif array.ndim != self._ndim:
-            raise TableError(
-                f"'{key}': expected {self._ndim} axes as of the values before, found {array.ndim}"
-            )
-        self._writer.write(key, array)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if self._writer is None and error is None:
-            self._writer = MatrixWriter(self._wspecifier)
-        if self._writer is not None:
-            self._writer.__exit__(kind, error, traceback)
+        _check_key(key)
+        array = _numbers(f"'{key}'", value, *self._num_axes)
+        self._put(key, _encoded(array, binary=not self.is_text))
+        self._num_axes = (array.ndim,)
 
 
-_WRITERS: dict[int, type[TableWriter]] = {1: VectorWriter, 2: MatrixWriter}
+class MatrixWriter(TableWriter):
+    """Writes a table of matrices."""
+
+    _num_axes = (2,)
+
+
+class VectorWriter(TableWriter):
+    """Writes a table of vectors."""
+
+    _num_axes = (1,)
+
+
+def write_table(wspecifier: str) -> TableWriter:
+    """A table to write: a context manager with `write(key, value)`.
+
+    The first value decides whether it holds matrices or vectors. (`MatrixWriter` and `VectorWriter`
+    hold one of them.) An archive in a file has its name when it is complete, and is
+    `FILE.RANDOM.incomplete` until then.
+
+    Args:
+        wspecifier: `ark:FILE`, `ark,t:FILE`, `ark,scp:ARCHIVE,SCRIPT`, `ark:| COMMAND`, ...
+
+    Raises:
+        TableError: the name is not that of a table to write, or the table cannot be opened.
+    """
+    return TableWriter(wspecifier)
+
+
+def write_matrix(name: str, value: npt.ArrayLike, *, binary: bool = True) -> None:
+    """Writes a file that holds one matrix, such as `lda.mat`, in single precision.
+
+    Args:
+        name: A file, "-" for standard output, or "| command".
+        value: (rows, cols) numbers.
+        binary: Whether to write it in binary form; else as text.
+
+    Raises:
+        TableError: the value is no matrix, or the file cannot be written; an old file stays.
+    """
+    _write_file(name, _numbers(f"'{name}'", value, 2), binary=binary)
+
+
+def write_vector(name: str, value: npt.ArrayLike, *, binary: bool = True) -> None:
+    """Writes a file that holds one vector, (size,) numbers; see `write_matrix`."""
+    _write_file(name, _numbers(f"'{name}'", value, 1), binary=binary)
+
+
+def _write_file(name: str, array: FloatArray, *, binary: bool) -> None:
+    with opened_to_write(name) as file:
+        file.writelines(_encoded(array, binary=binary))
+
+
+def _encoded(array: FloatArray, *, binary: bool) -> list[bytes | memoryview]:
+    writer: Writer = BinaryWriter() if binary else TextWriter()
+    if binary:
+        writer.raw(_BINARY_MARK)
+    (writer.vector if array.ndim == 1 else writer.matrix)(array)
+    return writer.chunks
+
+
+def _check_key(key: object) -> None:
+    """Raises a TableError if readers would refuse a key."""
+    if fault := key_fault(key):
+        raise TableError(fault)
 
 
 _KINDS = {1: "vector", 2: "matrix"}
 """The names of arrays, by the number of their axes."""
 
 
-def _numbers(key: str, value: npt.ArrayLike, *num_axes: int) -> FloatArray:
+def _numbers(what: str, value: npt.ArrayLike, *num_axes: int) -> FloatArray:
     """A value as an array that can be written.
 
     Args:
-        key: Its key.
+        what: Its name in messages.
         value: The value.
         num_axes: The numbers of axes that it may have.
 
@@ -226,15 +285,15 @@ def _numbers(key: str, value: npt.ArrayLike, *num_axes: int) -> FloatArray:
     rows = value if isinstance(value, list | tuple) else ()
     if any(map(is_masked, (value, *rows))):
         raise TableError(
-            f"'{key}': expected a {wanted}, found a masked array; filled() makes one of it"
+            f"{what}: expected a {wanted}, found a masked array; filled() makes one of it"
         )
     try:
         given = np.asarray(value)
     except ValueError as error:  # rows of different lengths
-        raise TableError(f"'{key}': expected a {wanted}: {error}") from error
+        raise TableError(f"{what}: expected a {wanted}: {error}") from error
     if given.dtype.kind not in "fiu" or given.ndim not in num_axes:
         raise TableError(
-            f"'{key}': expected a {wanted} of real numbers, found {given.dtype} of shape "
+            f"{what}: expected a {wanted} of real numbers, found {given.dtype} of shape "
             f"{given.shape}"
         )
     array: FloatArray = given
@@ -242,22 +301,5 @@ def _numbers(key: str, value: npt.ArrayLike, *num_axes: int) -> FloatArray:
         with np.errstate(over="ignore"):
             array = given.astype(np.float32)
         if not np.array_equal(np.isfinite(array), np.isfinite(given)):
-            raise TableError(f"'{key}' has a number that is too large for single precision")
+            raise TableError(f"{what} has a number that is too large for single precision")
     return array if array.size or array.ndim == 1 else array.reshape(0, 0)  # Kaldi has no other
-
-
-def write_table(wspecifier: str) -> MixedTableWriter:
-    """A table to write: a context manager with `write(key, value)`.
-
-    The first value opens the table, and decides whether it holds matrices or vectors.
-    (`MatrixWriter` and `VectorWriter` open it at once.) An archive in a file has its name when it
-    is complete, and is `FILE.incomplete` until then.
-
-    Args:
-        wspecifier: `ark:FILE`, `ark,t:FILE`, `ark,scp:ARCHIVE,SCRIPT`, `ark:| COMMAND`, ...
-
-    Raises:
-        TableError: the name is not that of a table to write. `write`, or the end of the context,
-            raises one for data that cannot be written.
-    """
-    return MixedTableWriter(wspecifier)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import click
+import nnet3_tables
 from nnet3_descriptors import Nnet3Error
 
 from nnet3_tools import __version__
@@ -112,7 +113,14 @@ class KaldiCommand(click.Command):
 
 
 def _read_config(path: str) -> list[str]:
-    """The options of a file: one on each line, whose value ends with the line or at a "#"."""
+    """The options of a file: one on each line, whose value ends with the line or at a "#".
+
+    All text that becomes an option of a tool, and does not stand on its command line, comes from
+    here. So no file can name a command, for whatever option: who runs the tool has to do that.
+
+    Raises:
+        click.UsageError: it cannot be read, or has something else, or a command.
+    """
     try:
         with open(path, encoding="utf-8") as file:
             lines = [line.partition("#")[0].strip() for line in file]
@@ -123,6 +131,12 @@ def _read_config(path: str) -> list[str]:
         if line and not (line.startswith("--") and line.strip("-")):
             raise click.UsageError(
                 f"{path}, line {number}: expected an option, --name=value, found {line[:60]!r}"
+            )
+        name, _, value = line.partition("=")
+        if any(map(nnet3_tables.is_command, (line, value, value.partition(":")[2]))):
+            raise click.UsageError(
+                f"{path}, line {number}: the value of {name} is a command ({value[:60]!r}), and "
+                "files do not run commands; give it on the command line instead"
             )
     return [line for line in lines if line]
 

@@ -29,26 +29,31 @@ def profiled(path: str) -> Iterator[Tracer | None]:
         path: The file; "" for none, and no tracer.
 
     Raises:
-        OSError: the file cannot be written; raised before anything is computed.
+        TableError: the file cannot be written; raised before anything is computed.
     """
     if not path:
         yield None
         return
+    import nnet3_tables
     from nnet3_runtime_cuda import Tracer, format_trace, trace_events
 
-    tracer, is_new = Tracer(), not os.path.lexists(path)
-    with open(path, "a", encoding="utf-8"):
-        pass  # raises now if the file cannot be written
-    try:
-        yield tracer
-    finally:
+    tracer, failure = Tracer(), None
+    with contextlib.suppress(_NothingTracedError), nnet3_tables.opened_to_write(path) as file:
+        try:
+            yield tracer
+        except BaseException as error:
+            failure = error
         trace = tracer.trace()
-        if trace.runs:
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(trace_events(trace))
-            click.echo(format_trace(trace), err=True, nl=False)
-        elif is_new:
-            os.remove(path)
+        if not trace.runs:
+            raise _NothingTracedError
+        file.write(trace_events(trace).encode())
+        click.echo(format_trace(trace), err=True, nl=False)
+    if failure is not None:
+        raise failure
+
+
+class _NothingTracedError(Exception):
+    """Nothing was computed, so no file is written."""
 
 
 def check_overwrites_none(path: str, used: Iterable[str]) -> None:

@@ -9,15 +9,13 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING, TextIO
+from typing import IO, TYPE_CHECKING
 
 import click
 import nnet3_descriptors
 import nnet3_tables
 
 if TYPE_CHECKING:
-    import subprocess
-
     from nnet3_descriptors.files import PathOrFile
 
 _STANDARD = ("", "-")
@@ -28,29 +26,18 @@ def readable(name: str) -> Iterator[PathOrFile]:
     """Gives a source for `read_nnet`: the path itself, standard input, or a command's output.
 
     Raises:
-        click.ClickException: The command fails, standard input is closed, or the name is that of a
-            table, such as ark:FILE.
+        click.ClickException: The name is that of a table, such as ark:FILE.
+        TableError: The command fails, or standard input is closed.
         ModelFileError: The data is not a model; the error names the command.
     """
-    if name in _STANDARD:
-        yield _open(sys.stdin, "input").buffer
-    elif name.rstrip().endswith("|"):
-        command = name.rstrip().removesuffix("|")
-        import subprocess
-
-        with subprocess.Popen(nnet3_tables.shell(command), stdout=subprocess.PIPE) as process:
+    if nnet3_tables.is_command(name) or name in _STANDARD:
+        with nnet3_tables.opened(name) as stream:
             try:
-                yield _pipe(process.stdout)
+                yield stream
             except nnet3_descriptors.ModelFileError as error:
-                _pipe(process.stdout).close()
-                if not nnet3_tables.is_cut_off(process.wait()):
-                    _check(process, command)  # which may be why there is no model
-                error.path = name
+                if nnet3_tables.is_command(name):
+                    error.path = name
                 raise
-            except BaseException:
-                process.terminate()  # nobody will read what it may yet write
-                raise
-        _check(process, command)
     elif name.partition(":")[0].partition(",")[0] in ("ark", "scp") and not os.path.exists(name):
         raise click.ClickException(
             f"'{name}' is a table; expected a file here (are the arguments in the right order?)"
@@ -64,25 +51,15 @@ def writable(name: str) -> Iterator[PathOrFile]:
     """Gives a target for `write_nnet`: the path itself, standard output, or a command's input.
 
     Raises:
-        click.ClickException: The command fails or leaves something unread, or standard output
-            cannot be written to.
+        click.ClickException: Standard output cannot be written to.
+        TableError: The command fails or leaves something unread.
     """
     if name in _STANDARD:
         with _standard_output() as stream:
             yield stream
-    elif name.lstrip().startswith("|"):
-        import subprocess
-
-        command = name.lstrip().removeprefix("|")
-        try:
-            with subprocess.Popen(nnet3_tables.shell(command), stdin=subprocess.PIPE) as process:
-                yield _pipe(process.stdin)
-        except BrokenPipeError as error:
-            _check(process, command)  # which may be why it did not read on
-            raise click.ClickException(
-                f"the command '{command.strip()}' ended before it had read everything"
-            ) from error
-        _check(process, command)
+    elif nnet3_tables.is_command(name):
+        with nnet3_tables.opened_to_write(name) as stream:
+            yield stream
     else:
         yield name
 
@@ -99,7 +76,9 @@ def print_text(text: str) -> None:
 
 @contextlib.contextmanager
 def _standard_output() -> Iterator[IO[bytes]]:
-    stream = _open(sys.stdout, "output").buffer
+    if sys.stdout is None:  # which is what Python makes of a descriptor that was closed before
+        raise click.ClickException("cannot use '-': standard output is closed")
+    stream = sys.stdout.buffer
     try:
         yield stream
         stream.flush()
@@ -139,23 +118,6 @@ def understanding(name: str) -> Iterator[None]:
     except (nnet3_descriptors.ConfigError, nnet3_descriptors.DescriptorSyntaxError) as error:
         between = ", " if str(error).startswith("line ") else ": "
         raise click.ClickException(f"{name}{between}{error}") from error
-
-
-def _open(stream: TextIO | None, what: str) -> TextIO:
-    if stream is None:  # which is what Python makes of a descriptor that was closed before
-        raise click.ClickException(f"cannot use '-': standard {what} is closed")
-    return stream
-
-
-def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
-    assert stream is not None
-    return stream
-
-
-def _check(process: subprocess.Popen[bytes], command: str) -> None:
-    if process.returncode != 0:
-        status = process.returncode
-        raise click.ClickException(f"the command '{command.strip()}' failed with status {status}")
 
 
 def terminal_width() -> int | None:

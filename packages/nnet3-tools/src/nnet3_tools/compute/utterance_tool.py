@@ -43,16 +43,16 @@ Examples:
 
 Tables are named as in Kaldi: ark:FILE, scp:FILE, ark,t:FILE (text), - for standard input or
 output, 'ark:COMMAND |' and 'scp:COMMAND |' for the output of a command. Commands inside script
-files are not run. With the option p (scp,p:FILE), entries that cannot be read are left out; with f
-(ark,f:-), each result is handed on before the next utterance is read.
+files are not run. With the option p (scp,p:FILE), entries that cannot be read are left out, with a
+warning; with f (ark,f:-), each result is handed on before the next utterance is read.
 
 --config=FILE reads options from a file.
 
 An utterance that cannot be computed, or whose output is not finite, is reported and left out; the
 others are written. The exit status is 255 if that was for another reason than missing frames or
 i-vectors, or if a table is damaged; else 0, or 1 if no utterance was computed. Until an archive is
-complete its file is called FILE.incomplete (with f and ark,scp: it has its name at once); that is
-what an interruption leaves."""
+complete its file is called FILE.RANDOM.incomplete; that is what an interruption leaves, and nobody
+else removes."""
 
 _THREADS = click.option(
     "--num-threads",

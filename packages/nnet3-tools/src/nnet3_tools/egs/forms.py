@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import attrs
-from nnet3_descriptors import Nnet
+from nnet3_descriptors import Nnet, files
 from nnet3_descriptors.files import Reader
-from nnet3_tables import ObjectEntry, ObjectWriter, Specifier, files_of, read_objects
+from nnet3_tables import ObjectWriter, Specifier, files_of, read_objects
 from nnet3_training import TrainingExample
 from nnet3_training.egs import example_bytes, read_example
 
-Entry = ObjectEntry[TrainingExample]
+Entry = files.Entry[TrainingExample]
 
 
 @attrs.frozen(kw_only=True)

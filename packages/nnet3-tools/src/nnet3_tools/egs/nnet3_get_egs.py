@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
+import nnet3_tables
 
 from nnet3_tools.egs.splitting import (
     ExampleMaker,
-    ObjectLookup,
     labels_option,
     posteriors_of,
     split_options,
@@ -37,7 +37,7 @@ def command(
     """
     from nnet3_training.egs import read_posterior
 
-    table = ObjectLookup(posteriors_in, read_posterior)
+    table = nnet3_tables.ObjectLookup(posteriors_in, read_posterior)
 
     def supervision(key: str) -> SparsePosteriors | None:
         frames = table.take(key)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
+import nnet3_tables
 import nnet3_training
 
 from nnet3_tools.egs.splitting import (
     ExampleMaker,
-    ObjectLookup,
     labels_option,
     split_options,
 )
@@ -37,7 +37,7 @@ def command(
     """
     from nnet3_training.egs import read_stored_matrix
 
-    table = ObjectLookup(targets_in, read_stored_matrix)
+    table = nnet3_tables.ObjectLookup(targets_in, read_stored_matrix)
 
     def supervision(key: str) -> Known | None:
         matrix = table.take(key)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 import nnet3_tables
 
-from nnet3_tools.egs.splitting import ObjectLookup
 from nnet3_tools.kaldi_command import KaldiCommand, NothingDoneError, run_tool
 
 NAME = "nnet3-get-egs-simple"
@@ -27,7 +26,9 @@ def command(tables: tuple[str, ...], egs_out: str) -> None:
     (first, first_in), *others = map(_split, tables)
     for table in (first_in, *(each for _, each in others)):
         check_files(table, egs_out)
-    lookups = [(name, ObjectLookup(table, read_stored_matrix)) for name, table in others]
+    lookups = [
+        (name, nnet3_tables.ObjectLookup(table, read_stored_matrix)) for name, table in others
+    ]
     written = failed = 0
     with nnet3_tables.ObjectWriter(egs_out) as writer:
         for entry in nnet3_tables.read_objects(first_in, read_stored_matrix):

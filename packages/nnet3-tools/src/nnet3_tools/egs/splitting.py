@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
@@ -14,38 +14,16 @@ from nnet3_tools.kaldi_command import NothingDoneError, boolean_option, log
 
 if TYPE_CHECKING:
     import numpy as np
-    from nnet3_descriptors.files import CompressedMatrix, Reader
+    from nnet3_descriptors.files import CompressedMatrix
+    from nnet3_tables import ObjectLookup
     from nnet3_training import DenseTargets, SparsePosteriors
     from nnet3_training.egs import SplitOptions, Utterance
 
     Features = np.ndarray[Any, np.dtype[np.float32]] | CompressedMatrix
     Known = SparsePosteriors | DenseTargets
 
-T = TypeVar("T")
-
 _SPLIT = ("left_context", "right_context", "left_context_initial", "right_context_final",
           "num_frames_overlap", "frame_subsampling_factor")  # fmt: skip
-
-
-class ObjectLookup(Generic[T]):
-    """A table read by key; entries before the wanted one stay in memory until asked for."""
-
-    def __init__(self, rspecifier: str, decode: Callable[[Reader], T]) -> None:
-        self._entries = nnet3_tables.read_objects(rspecifier, decode)
-        self._passed: dict[str, T] = {}
-
-    def take(self, key: str) -> T | None:
-        """Removes and returns the object of a key; None if there is none.
-
-        Raises:
-            TableError, ModelFileError: the table cannot be read.
-        """
-        while key not in self._passed:
-            entry = next(self._entries, None)
-            if entry is None:
-                return None
-            self._passed[entry.key] = entry.value
-        return self._passed.pop(key)
 
 
 def posteriors_of(
@@ -229,7 +207,9 @@ class ExampleMaker:
 
         ivectors = None
         if self.options["online_ivectors"]:
-            ivectors = ObjectLookup(self.options["online_ivectors"], read_stored_matrix)
+            ivectors = nnet3_tables.ObjectLookup(
+                self.options["online_ivectors"], read_stored_matrix
+            )
         num_failed = 0
         for entry in nnet3_tables.read_objects(features_in, read_stored_matrix):
             assert not isinstance(entry.value, nnet3_training.SparsePosteriors)

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 import nnet3_descriptors
+import nnet3_tables
 import nnet3_training
 
 from nnet3_tools.ignored_options import OF_OBJECTIVES
 from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, log, run_tool
-from nnet3_tools.streams import readable, writable
+from nnet3_tools.streams import readable
 
 if TYPE_CHECKING:
     from nnet3_descriptors.files import Writer
@@ -29,7 +30,7 @@ NAME = "nnet3-acc-lda-stats"
 def command(nnet_in: str, egs_in: str, stats_out: str, binary: bool, rand_prune: float) -> None:
     """Sum up the outputs of the network NNET-IN on examples, by the classes of their labels."""
     import numpy as np
-    from nnet3_descriptors.files import BinaryWriter, TextWriter, write_atomically
+    from nnet3_descriptors.files import BinaryWriter, TextWriter
 
     from nnet3_tools.egs.forms import form_for
     from nnet3_tools.training.lda_stats import LdaStats, as_posteriors
@@ -56,11 +57,8 @@ def command(nnet_in: str, egs_in: str, stats_out: str, binary: bool, rand_prune:
     if binary:
         writer.raw(b"\0B")
     stats.write(writer)
-    with writable(stats_out) as target:
-        if hasattr(target, "write"):
-            target.write(b"".join(writer.chunks))
-        else:
-            write_atomically(target, writer.chunks)
+    with nnet3_tables.opened_to_write(stats_out) as file:
+        file.writelines(writer.chunks)
     log(
         NAME,
         f"Accumulated stats, soft frame count = {stats.counts.sum():.6g}.  Wrote to {stats_out}",

@@ -10,7 +10,7 @@ import click
 import nnet3_tables
 import nnet3_training
 
-from nnet3_tools.egs.splitting import ExampleMaker, ObjectLookup, posteriors_of
+from nnet3_tools.egs.splitting import ExampleMaker, posteriors_of
 from nnet3_tools.kaldi_command import one_line
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class DataOptions:
 
         if self.alignments is not None:
             alignments = self.alignments
-            classes = ObjectLookup(alignments, read_alignment)
+            classes = nnet3_tables.ObjectLookup(alignments, read_alignment)
 
             def of_alignment(key: str) -> SparsePosteriors | None:
                 found = classes.take(key)
@@ -176,7 +176,7 @@ class DataOptions:
             return of_alignment
         if self.posteriors is not None:
             posteriors = self.posteriors
-            weighted = ObjectLookup(posteriors, read_posterior)
+            weighted = nnet3_tables.ObjectLookup(posteriors, read_posterior)
 
             def of_posterior(key: str) -> SparsePosteriors | None:
                 frames = weighted.take(key)
@@ -184,7 +184,7 @@ class DataOptions:
 
             return of_posterior
         assert self.targets is not None
-        matrices = ObjectLookup(self.targets, read_stored_matrix)
+        matrices = nnet3_tables.ObjectLookup(self.targets, read_stored_matrix)
 
         def of_targets(key: str) -> Known | None:
             matrix = matrices.take(key)

@@ -6,12 +6,10 @@ from typing import Any
 
 import attrs
 from nnet3_descriptors.files import CompressedMatrix
-from nnet3_tables import VectorLookup
+from nnet3_tables import ObjectLookup, VectorLookup
 from nnet3_training import ChainSupervision, ExampleError
 from nnet3_training.chain import ChainUtterance, read_supervision
 from nnet3_training.egs import read_stored_matrix
-
-from nnet3_tools.egs.splitting import ObjectLookup
 
 
 @attrs.frozen(kw_only=True, eq=False)
