@@ -342,3 +342,19 @@ def test_initial_values_of_extreme_deviation() -> None:
     component = from_config("PerElementOffsetComponent", "dim=100 param-mean=0 param-stddev=3e38")
 
     assert np.isinf(component.offsets).any()
+
+
+def test_scale_and_offset_of_batch_norm() -> None:
+    """In test mode batch-norm gives each column the target as root mean square, and the mean 0."""
+    norm = BatchNormComponent(
+        dim=4,
+        block_dim=2,
+        epsilon=0.5,
+        target_rms=3.0,
+        count=10,
+        stats_mean=[1, -2],
+        stats_var=[3.5, -0.1],
+    )
+
+    assert norm.scale.tolist() == [1.5, 3.0 / np.sqrt(0.5)]
+    assert norm.offset.tolist() == [-1.5, 2.0 * norm.scale[1]]

@@ -65,10 +65,7 @@ def _combined(first: Component, second: Component, options: CollapseOptions) -> 
         return _after_dropout(first, second)
     if options.batchnorm and isinstance(first, BatchNormComponent):
         _check_test_mode(first.test_mode)
-        scale = first.target_rms / np.sqrt(
-            np.maximum(first.stats_var, 0.0).astype(np.float64) + first.epsilon
-        )
-        return _after_diagonal(scale, -scale * first.stats_mean, second)
+        return _after_diagonal(first.scale, first.offset, second)
     if isinstance(first, AffineFamily | FixedAffineComponent):
         if options.affine and isinstance(second, AffineFamily):
             return _after_affine(first, second)

@@ -155,10 +155,6 @@ class Call:
         """A matrix of the component, by the name of its field, as the right factor of a product."""
         return self.derived(f"{name}.transposed", lambda: getattr(self.component, name).T)
 
-    def double(self, name: str) -> NDArray[np.float64]:
-        """An array of the component in double precision, to compute constants from."""
-        return np.asarray(getattr(self.component, name), dtype=np.float64)
-
     def numbers(self, values: NDArray[Any]) -> Tensor:
         """A column of numbers, (rows_out, 1), that follow from the indexes."""
         name = self.graph.free_name(f"{self.name}.numbers")

@@ -58,10 +58,8 @@ def batch_norm(call: Call) -> Tensor:
         image = call.x.image
         if image is not None and image.shape[1] == c.block_dim:
             return _normalized_image(call, image)
-        scale = c.target_rms / np.sqrt(np.maximum(call.double("stats_var"), 0) + c.epsilon)
-        offset = -scale * call.double("stats_mean")
-        y = call.x * call.derived("scale", lambda: np.tile(scale, blocks))
-        return y + call.derived("offset", lambda: np.tile(offset, blocks))
+        y = call.x * call.derived("scale", lambda: np.tile(c.scale, blocks))
+        return y + call.derived("offset", lambda: np.tile(c.offset, blocks))
     x = call.x.reshape(call.region.rows * blocks, c.block_dim)
     centred = x - x.reduce("ReduceMean", -2, keep=True)
     variance = (centred * centred).reduce("ReduceMean", -2, keep=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nnet3_descriptors.components.declaration import kinds
 from nnet3_descriptors.components.declaration.base import Component
@@ -48,7 +49,7 @@ class BatchNormComponent(Component):
         epsilon: Added to the variance.
         target_rms: Root mean square of the output.
         test_mode: Whether the component uses the stored statistics, not those of the minibatch.
-        count: Number of rows in the statistics.
+        count: Number of rows in the statistics; 0 if there are none.
         stats_mean: Mean of the input, (block_dim,).
         stats_var: Variance of the input, (block_dim,).
     """
@@ -76,6 +77,21 @@ class BatchNormComponent(Component):
         self.require(
             self.target_rms > 0.0, f"'target_rms' must be positive, got {self.target_rms:g}"
         )
+
+    @property
+    def scale(self) -> NDArray[np.float64]:
+        """(block_dim,), the factor of each column in test mode: y = scale x + offset.
+
+        It is target_rms / sqrt(stats_var + epsilon), with negative variances as 0.
+        """
+        variance = np.maximum(self.stats_var, 0.0).astype(np.float64)
+        scale: NDArray[np.float64] = self.target_rms / np.sqrt(variance + self.epsilon)
+        return scale
+
+    @property
+    def offset(self) -> NDArray[np.float64]:
+        """(block_dim,), the term of each column in test mode: -scale stats_mean."""
+        return -self.scale * self.stats_mean
 
     @property
     def properties(self) -> Property:

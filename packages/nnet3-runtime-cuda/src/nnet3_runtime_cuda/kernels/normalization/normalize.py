@@ -148,14 +148,11 @@ class BatchNormKernel(Kernel):
         """Turns averages into sums; in test mode, derives scale and offset."""
         c = self.component
         self.count = float(c.count)
-        mean = _zeros_if_empty(c.stats_mean, c.block_dim)
-        variance = _zeros_if_empty(c.stats_var, c.block_dim)
+        mean, variance = c.stats_mean.astype(np.float64), c.stats_var.astype(np.float64)
         self.sum = self.store.state(mean * self.count)
         self.sumsq = self.store.state((variance + mean**2) * self.count)
         if c.test_mode:
-            scale = c.target_rms / np.sqrt(np.maximum(variance, 0.0) + c.epsilon)
-            self.scale = self.store.constant(scale)
-            self.offset = self.store.constant(-scale * mean)
+            self.scale, self.offset = self.store.constant(c.scale), self.store.constant(c.offset)
 
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass; keeps mean, mean square and scale for later commands."""
@@ -296,10 +293,6 @@ class BatchNormKernel(Kernel):
             stats_var=(self.sumsq / self.count - mean**2).astype(np.float32),
         )
         return changed
-
-
-def _zeros_if_empty(values: Array, dim: int) -> Array:
-    return values.astype(np.float64) if values.size else np.zeros(dim)
 
 
 def _flat(tape: Operations, blocks: Array, dim: int) -> Array:
