@@ -75,15 +75,22 @@ def test_phone_lm_and_denominator(run: Run) -> None:
     assert status == 0
     for what in (
         "phone-LM FST is 45 and 48",
+        "context-dependent LM FST is 45 and 48",
         "transition-id FST is 89 and 136",
         "transition-id FST after removing epsilons is 45 and 92",
+        "transition-id FST after reversed minimization is 47 and 105 (pass 1)",
+        "transition-id FST after regular minimization is 39 and 89 (pass 1)",
+        "transition-id FST after reversed minimization is 41 and 91 (pass 2)",
+        "transition-id FST after regular minimization is 41 and 91 (pass 2)",
+        "transition-id FST after reversed minimization is 43 and 93 (pass 3)",
         "transition-id FST after regular minimization is 43 and 93 (pass 3)",
         "transition-id FST after removing any epsilons introduced by reversal is 37 and 84",
     ):
         assert f"Number of states and arcs in {what}\n" in errors
     assert (
-        "Number of states is 37 and arcs 84; number of states with in-degree <= 3 is 36" in errors
-    )
+        "Number of states is 37 and arcs 84; number of states with in-degree <= 3 is 36 and with "
+        "out-degree <= 3 is 36\n"
+    ) in errors
     assert largest_difference(found, wanted) < 1e-6
     assert read_fst("normalization.fst").num_arcs == 155
 

@@ -44,6 +44,11 @@ class Graph:
         """Number of states."""
         return len(self.arcs)
 
+    @property
+    def num_arcs(self) -> int:
+        """Number of arcs of all states."""
+        return sum(map(len, self.arcs))
+
     def add_state(self, final: float = math.inf) -> int:
         """Adds a state; returns its number."""
         self.arcs.append([])

@@ -16,6 +16,7 @@ import numpy as np
 from nnet3_training.chain.fsts.graph import Arc, Graph
 from nnet3_training.chain.fsts.machines import Machine
 from nnet3_training.chain.fsts.operations import breadth_first
+from nnet3_training.chain.graphs.context import in_context
 from nnet3_training.chain.graphs.phone_lattices import PhoneLattice
 from nnet3_training.chain.graphs.transition_graph import transition_graph
 from nnet3_training.chain.supervision import ChainSupervision
@@ -196,7 +197,7 @@ def supervision_of(
         ExampleError: the supervision has more than 300,000 states.
         HmmError: a phone has no topology, or the tree no pdf for it.
     """
-    graph = transition_graph(proto.phones, tree, transitions, probabilities=False)
+    graph = transition_graph(in_context(proto.phones, tree), tree, transitions, probabilities=False)
     fst = graph.fst()
     if bool((fst.labels == 0).any()):
         fst = Machine.of(fst).without_epsilons().fst()

@@ -18,6 +18,7 @@ from nnet3_training.chain.fsts.local_epsilons import without_local_epsilons
 from nnet3_training.chain.fsts.machines import Machine
 from nnet3_training.chain.fsts.operations import renumbered
 from nnet3_training.chain.fsts.pushing import pushed
+from nnet3_training.chain.graphs.context import in_context
 from nnet3_training.chain.graphs.transition_graph import transition_graph, with_pdfs
 from nnet3_training.errors import ExampleError
 from nnet3_training.hmm import ContextDependency, Transitions
@@ -51,19 +52,23 @@ def make_denominator_fst(phone_lm: Fst, tree: ContextDependency, transitions: Tr
     if not phone_lm.is_acceptor:
         raise ExampleError("the phone language model must be an acceptor: labels of an arc differ")
     _log("phone-LM FST is", phone_lm.num_states, phone_lm.num_arcs)
-    graph = transition_graph(Graph.of(phone_lm), tree, transitions, probabilities=True)
+    phones = in_context(Graph.of(phone_lm), tree)
+    _log("context-dependent LM FST is", phones.graph.num_states, phones.graph.num_arcs)
+    graph = transition_graph(phones, tree, transitions, probabilities=True)
     graph = with_pdfs(graph, transitions)
-    _log("transition-id FST is", graph.num_states, sum(map(len, graph.arcs)))
+    _log("transition-id FST is", graph.num_states, graph.num_arcs)
     graph = without_local_epsilons(graph)
     if not graph.num_states:
         raise ExampleError("the phone language model has no path")
     fst = Machine.of(graph.fst()).without_epsilons().fst()
     _log("transition-id FST after removing epsilons is", fst.num_states, fst.num_arcs)
     for number in range(1, _PASSES + 1):
-        for way in ("reversed", "regular"):
-            fst = joined(pushed(_reversed(fst), _PUSHED), _ROUNDED)
-            what = f"transition-id FST after {way} minimization is"
-            _log(what, fst.num_states, fst.num_arcs, f" (pass {number})")
+        fst = _reversed(joined(pushed(_reversed(fst), _PUSHED), _ROUNDED))
+        what = "transition-id FST after reversed minimization is"
+        _log(what, fst.num_states, fst.num_arcs, f" (pass {number})")
+        fst = joined(pushed(fst, _PUSHED), _ROUNDED)
+        what = "transition-id FST after regular minimization is"
+        _log(what, fst.num_states, fst.num_arcs, f" (pass {number})")
     fst = Machine.of(fst).without_epsilons().fst()
     _log(
         "transition-id FST after removing any epsilons introduced by reversal is",

@@ -13,7 +13,7 @@ from collections import deque
 from nnet3_training.chain.fsts.fst import EPSILON
 from nnet3_training.chain.fsts.graph import Arc, Graph
 from nnet3_training.chain.fsts.local_epsilons import without_local_epsilons
-from nnet3_training.chain.graphs.context import PhonesInContext, Window, in_context
+from nnet3_training.chain.graphs.context import PhonesInContext, Window
 from nnet3_training.errors import HmmError
 from nnet3_training.hmm import ContextDependency, Transitions
 from nnet3_training.hmm.transitions import topology_of
@@ -26,12 +26,16 @@ _START = -1
 
 
 def transition_graph(
-    phones: Graph, tree: ContextDependency, transitions: Transitions, *, probabilities: bool
+    phones: PhonesInContext,
+    tree: ContextDependency,
+    transitions: Transitions,
+    *,
+    probabilities: bool,
 ) -> Graph:
-    """An acceptor of transition-ids for an acceptor of phones.
+    """An acceptor of transition-ids for an acceptor of phones in context.
 
     Args:
-        phones: Its labels are phones, from 1 on.
+        phones: The acceptor, of `in_context`.
         tree: The tree.
         transitions: The transition model.
         probabilities: Whether arcs have the costs of transitions; else only those of `phones`.
@@ -40,7 +44,7 @@ def transition_graph(
         HmmError: a phone has no topology, or the tree no pdf for it.
     """
     hmms = _Hmms(tree, transitions, 1.0 if probabilities else 0.0)
-    graph = _expanded(in_context(phones, tree), hmms)
+    graph = _expanded(phones, hmms)
     return with_self_loops(graph, transitions, 1.0 if probabilities else 0.0)
 
 
