@@ -94,7 +94,7 @@ def test_forms_of_matrices(binary: bool, tmp_path: Path) -> None:
 
     assert found.key == again.key == "k"
     assert times(found.inputs[0]) == [-500, 3, 4]
-    np.testing.assert_array_equal(found.inputs[0].values, sparse.dense())
+    np.testing.assert_array_equal(found.inputs[0].values, sparse.values)
     np.testing.assert_array_equal(found.outputs[0].supervision.values, [[0.5, 0.25]])
     assert found.outputs[1].supervision.classes.tolist() == [1, 1]
 
@@ -347,7 +347,7 @@ def test_sparse_matrix_with_doubles() -> None:
 
     found = read_stored_matrix(BinaryReader(memoryview(data), "m"))
 
-    np.testing.assert_allclose(found.dense(), [[0.0, 0.0, 0.1]])
+    np.testing.assert_allclose(found.values, [[0.0, 0.0, 0.1]])
 
 
 def test_compressed_minibatches() -> None:

@@ -347,3 +347,24 @@ def test_times_beyond_32_bits() -> None:
         ExampleOutput.from_labels("output", [[1, 2]], 3, t_step=1.5)
     with pytest.raises(ExampleError, match="integers of 32 bits, found 0 to 4294967296"):
         ExampleInput(name="input", indexes=[[0, 2**32, 0]], values=[[1.0]])
+
+
+def test_parts_are_named_alike() -> None:
+    """Inputs and outputs have their matrix as it is stored, and its values."""
+    labels, targets = [[1, -1, 0]], np.arange(6.0).reshape(3, 2)
+    parts = (
+        ExampleInput.from_sequences("input", [targets]),
+        ExampleOutput.from_targets("output", [targets]),
+        ExampleOutput.from_labels("output", labels, 2),
+    )
+
+    for part in parts[:2]:
+        assert isinstance(part.matrix, np.ndarray)
+        np.testing.assert_array_equal(part.values, targets)
+    assert parts[2].matrix is parts[2].supervision
+    np.testing.assert_array_equal(parts[2].values, [[0, 1], [0, 0], [1, 0]])
+    other = ExampleOutput(name="output", indexes=np.zeros((1, 3), np.int32), supervision="text")
+    with pytest.raises(
+        ExampleError, match=r"^output 'output': expected DenseTargets or .* found str"
+    ):
+        _ = other.values

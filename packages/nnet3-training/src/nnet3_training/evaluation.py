@@ -67,10 +67,7 @@ class Evaluation:
 
 def accuracy(output: Array, supervision: DenseTargets | SparsePosteriors) -> Accuracy:
     """The accuracy of an output, (rows, dim); the weight of a row is the sum of its supervision."""
-    if isinstance(supervision, SparsePosteriors):
-        values = supervision.dense()
-    else:
-        values = supervision.values
+    values = supervision.values
     weights = values.sum(axis=1, dtype=np.float64)
     wanted = values.argmax(axis=1)
     is_right = wanted == np.asarray(output).argmax(axis=1)

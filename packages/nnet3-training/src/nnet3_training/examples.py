@@ -110,7 +110,8 @@ class SparsePosteriors:
         """(entries,), the row that each entry belongs to."""
         return np.repeat(np.arange(len(self.splits) - 1), np.diff(self.splits))
 
-    def dense(self) -> FloatArray:
+    @property
+    def values(self) -> FloatArray:
         """(rows, dim) float32, with the zeros."""
         values = np.zeros(self.shape, dtype=np.float32)
         np.add.at(values, (self.rows, self.classes), self.weights)
@@ -152,7 +153,7 @@ def values_of(matrix: StoredMatrix) -> FloatArray:
     """The values of a matrix of any form, (rows, cols) float32."""
     if isinstance(matrix, CompressedMatrix):
         return matrix.decompressed()
-    return matrix.dense() if isinstance(matrix, SparsePosteriors) else matrix
+    return matrix.values if isinstance(matrix, SparsePosteriors) else matrix
 
 
 def _stored(values: npt.ArrayLike | StoredMatrix) -> StoredMatrix:
@@ -250,6 +251,32 @@ class ExampleOutput:
                 f"output '{self.name}': {len(self.indexes)} indexes for {known.shape[0]} rows of "
                 "supervision"
             )
+
+    @property
+    def matrix(self) -> StoredMatrix:
+        """(rows, dim), the supervision as it is stored; as `ExampleInput.matrix`.
+
+        Raises:
+            ExampleError: it is neither `DenseTargets` nor `SparsePosteriors`, as in 'chain' models.
+        """
+        known = self.supervision
+        if isinstance(known, DenseTargets):
+            return known.matrix
+        if not isinstance(known, SparsePosteriors):
+            raise ExampleError(
+                f"output '{self.name}': expected DenseTargets or SparsePosteriors, found "
+                f"{type(known).__name__}"
+            )
+        return known
+
+    @property
+    def values(self) -> FloatArray:
+        """(rows, dim) float32, the supervision as numbers; as `ExampleInput.values`.
+
+        Raises:
+            ExampleError: see `matrix`.
+        """
+        return values_of(self.matrix)
 
     @classmethod
     def from_targets(

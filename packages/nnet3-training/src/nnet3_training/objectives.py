@@ -197,7 +197,7 @@ class OutputObjectives:
         output: Array,
         supervision: DenseTargets | SparsePosteriors,
     ) -> Objective:
-        targets = np.array(_dense(supervision))
+        targets = np.array(supervision.values)
         convert = self.convert or (lambda array: array)
         found = function(convert(output), convert(targets))
         try:
@@ -271,11 +271,6 @@ def _fitting(io: ExampleOutput, output: Array) -> DenseTargets | SparsePosterior
     return supervision
 
 
-def _dense(supervision: DenseTargets | SparsePosteriors) -> Array:
-    """Supervision as (rows, dim)."""
-    return supervision.values if isinstance(supervision, DenseTargets) else supervision.dense()
-
-
 def _unlimited() -> AbstractContextManager[Any]:
     """Within, NumPy warns of no numbers that are too large: the Trainer says that it diverged."""
     return np.errstate(over="ignore", invalid="ignore")
@@ -317,7 +312,7 @@ def quadratic(output: Array, supervision: DenseTargets | SparsePosteriors) -> Ob
 
 def cross_entropy(output: Array, supervision: DenseTargets | SparsePosteriors) -> Objective:
     """The sum of supervision * log softmax(output); the weight is the sum of the supervision."""
-    targets = _dense(supervision)
+    targets = supervision.values
     with _unlimited():
         shifted = output - output.max(axis=1, keepdims=True)
         logs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))

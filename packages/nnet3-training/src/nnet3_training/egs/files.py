@@ -171,18 +171,8 @@ def example_bytes(example: TrainingExample, *, binary: bool = True) -> bytes:
     writer.token("<Nnet3Eg>")
     writer.token("<NumIo>")
     writer.integer(len(example.ios))
-    for io in example.inputs:
+    for io in example.ios:
         _write_io(writer, io.name, io.indexes, io.matrix)
-    for output in example.outputs:
-        known = output.supervision
-        if isinstance(known, DenseTargets):
-            known = known.matrix
-        elif not isinstance(known, SparsePosteriors):
-            raise ExampleError(
-                f"output '{output.name}': expected DenseTargets or SparsePosteriors, found "
-                f"{type(known).__name__}"
-            )
-        _write_io(writer, output.name, output.indexes, known)
     writer.token("</Nnet3Eg>")
     return b"".join(writer.chunks)
 
