@@ -380,6 +380,10 @@ def test_fine_tunes(run: Run) -> None:
         ("nnet3-chain-copy-egs ark:no.ark ark:b", "cannot read 'no.ark': there is no such file"),
         ("nnet3-chain-copy-egs cegs8.ark ark:b", "'cegs8.ark' is no table"),
         ("nnet3-chain-copy-egs ark:cegs8.ark ark:cegs8.ark", "it is read at the same time"),
+        (
+            "nnet3-chain-copy-egs ark:cegs8.ark ark,t:b ark:./b",
+            "'ark,t:b' and 'ark:./b' would both be written to './b'",
+        ),
         ("nnet3-chain-copy-egs ark:cegs8.ark ark:no/b", "cannot write 'no/b'"),
         ("nnet3-chain-copy-egs 'ark:head -c 5000 cegs8.ark |' ark:b", "byte"),
         ("nnet3-chain-copy-egs 'ark:cat no |' ark:b", "the command 'cat no' failed"),

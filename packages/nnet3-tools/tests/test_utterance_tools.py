@@ -22,7 +22,7 @@ from nnet3_descriptors.files import Reader, read_entries
 from nnet3_runtime_cuda import EvenSegmentOptions, RunError, load
 from nnet3_runtime_cuda.inference.batches.runs import Minibatches
 from nnet3_runtime_cuda.inference.utterance_work import Run
-from nnet3_tables import MatrixWriter, TableError, VectorWriter, read_table
+from nnet3_tables import MatrixWriter, TableError, TableWarning, VectorWriter, read_table
 from nnet3_tools.compute import (
     nnet3_compute,
     nnet3_compute_batch,
@@ -30,6 +30,7 @@ from nnet3_tools.compute import (
     nnet3_xvector_compute,
 )
 from nnet3_tools.compute.utterances import num_utterances, total_of
+from nnet3_tools.egs import nnet3_get_egs_simple
 from nnet3_tools.progress import BYTES, UTTERANCES, Progress
 
 CONFIG = """
@@ -722,3 +723,27 @@ def test_short_utterances_of_even_chunks(folder: Path, chunk_size: int, status: 
     least = f"fewer than the least of {chunk_size}"
     assert f"'u00': the utterance has 5 frames, {least}" in done.stderr
     assert f"Read 12 utterances, wrote {len(long)} xvectors." in done.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--num-threads=2"]])
+def test_keys_that_a_terminal_would_obey(folder: Path, options: list[str]) -> None:
+    """Characters of keys that would change a terminal are escaped in all messages."""
+    key = "\x1b]0;title\x07"
+    write_features(folder / "named.ark", {key: np.zeros((5, 3), np.float32)})
+    (folder / "damaged.ark").write_bytes(key.encode() + b" \0BFM \4")
+    (folder / "cut.ark").write_bytes(b"a  [ 1 2 3 4 ]\n" + key.encode() + b"  [ 1 2\n x y ]\n")
+    named, cut = f"ark:{folder}/named.ark", f"ark,p:{folder}/cut.ark"
+
+    model, output = f"{folder}/final.raw", f"ark:{folder}/output.ark"
+
+    runs = [compute(folder, *options, features=name) for name in ("named.ark", "damaged.ark")]
+    with pytest.warns(TableWarning) as warned:
+        runs.append(invoke(nnet3_compute.command, *options, model, cut, output))
+    tables = f"input={named}", f"output=ark:{folder}/feats.ark", f"ark:{folder}/egs"
+    runs.append(invoke(nnet3_get_egs_simple.command, *tables))
+
+    said = [f"{done.stderr}{done.exception}" for done in runs]
+    said += [str(each.message) for each in warned]
+    assert not any("\x1b" in text or "\x07" in text for text in said)
+    assert "utterance '\\x1b]0;title\\x07': " in said[0]
+    assert "Could not find input for key \\x1b]0;title\\x07" in said[3]

@@ -636,6 +636,28 @@ def test_too_few_utterances(tmp_path: Path) -> None:
     assert train_recipe(tmp_path, network(), utterances(), options).final is not None
 
 
+def test_two_processes_make_the_archives(done: TrainingRun, tmp_path: Path) -> None:
+    """Two that begin one run at once do not disturb each other; the later one says so."""
+    options = attrs.evolve(OPTIONS, num_epochs=1)
+
+    def interrupted() -> Iterator[Utterance]:
+        for number, utterance in enumerate(utterances()):
+            if number == 10:
+                train_recipe(tmp_path, network(), utterances(), options)
+            yield utterance
+
+    with pytest.raises(RecipeError, match=r"archives' was made meanwhile, by another process"):
+        train_recipe(tmp_path, network(), interrupted(), options)
+
+    run = TrainingRun.read(tmp_path)
+    assert run.final is not None
+    archives = sorted((tmp_path / "archives").iterdir())
+    assert [each.name for each in archives] == [
+        each.name for each in sorted((done.folder / "archives").iterdir())
+    ]
+    assert not list(tmp_path.glob(".*"))
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         Nnet3Error,
         SerializationError,
         SourceError,
+        escaped,
     )
     from nnet3_descriptors.limits import Limits, check_limit, current_limits, use_limits
     from nnet3_descriptors.model_files.network import (
@@ -85,6 +86,7 @@ __all__ = [
     "component_types",
     "compute_context",
     "current_limits",
+    "escaped",
     "node_config_lines",
     "parse_config",
     "parse_descriptor",
@@ -126,6 +128,7 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
                 "Nnet3Error",
                 "SerializationError",
                 "SourceError",
+                "escaped",
             ),
             "nnet3_descriptors.limits": (
                 "Limits",

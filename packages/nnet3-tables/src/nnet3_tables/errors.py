@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from nnet3_descriptors import Nnet3Error
-from nnet3_descriptors.files import escaped
+from nnet3_descriptors import Nnet3Error, escaped
 
 
 class TableError(Nnet3Error):

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-import click
+from nnet3_tools.kaldi_command import say
 
 _NO_SIZE = {"ncols": 80, "nrows": 24}
 """The size of a terminal that says that it has none, as in some containers; a bar for 0 columns
@@ -58,7 +58,7 @@ class Bar:
         """Writes a line to standard error, above the bar."""
         if self._bar is not None:
             self._bar.clear()
-        click.echo(line, err=True)
+        say(line)
         if self._bar is not None:
             self._bar.refresh()
 

@@ -10,7 +10,7 @@ import platform
 
 import click
 
-from nnet3_tools.kaldi_command import FATAL, KaldiCommand, log, one_line, run_tool
+from nnet3_tools.kaldi_command import FATAL, KaldiCommand, log, one_line, run_tool, say
 
 COMPILED, AVAILABLE = "cuda-compiled", "cuda-gpu-available"
 NOT_INSTALLED = 1
@@ -56,23 +56,23 @@ def cuda_gpu_available() -> int:
     try:
         check_cuda_libraries()
     except nnet3_runtime_cuda.DeviceError as error:
-        click.echo(f"### CUDA WAS NOT COMPILED IN! ###\n{one_line(error)}", err=True)
+        say(f"### CUDA WAS NOT COMPILED IN! ###\n{one_line(error)}")
         return NOT_INSTALLED
     try:
         machine_for("cuda")
     except nnet3_runtime_cuda.DeviceError as error:
-        click.echo(one_line(error), err=True)
+        say(one_line(error))
         log(AVAILABLE, "...\n### WE DID NOT GET A CUDA GPU!!! ###")
         return FATAL
-    click.echo("### HURRAY, WE GOT A CUDA GPU FOR COMPUTATION!!! ##\n", err=True)
-    click.echo("### Testing CUDA setup with a small computation", err=True)
+    say("### HURRAY, WE GOT A CUDA GPU FOR COMPUTATION!!! ##\n")
+    say("### Testing CUDA setup with a small computation")
     try:
         _compute()
     except Exception as error:  # of any library, which is what this tool looks for
-        click.echo(one_line(error), err=True)
+        say(one_line(error))
         log(AVAILABLE, "...\n### The CUDA setup is wrong!")
         return FATAL
-    click.echo("### Test OK!", err=True)
+    say("### Test OK!")
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import shlex
 import sys
 import warnings
@@ -11,7 +12,7 @@ from typing import Any, NoReturn
 
 import click
 import nnet3_tables
-from nnet3_descriptors import Nnet3Error
+from nnet3_descriptors import Nnet3Error, escaped
 
 from nnet3_tools import __version__
 from nnet3_tools.entry_points import INTERRUPTED
@@ -176,12 +177,26 @@ PRINT_ARGS = boolean_option(
 def print_arguments(tool: str) -> None:
     """Writes the command line of the tool that runs to standard error, as Kaldi's tools do."""
     arguments = click.get_current_context().meta[_GIVEN]
-    click.echo(f"{shlex.join([tool, *arguments])}\n", err=True)
+    say(f"{shlex.join([tool, *arguments])}\n")
+
+
+def say(text: str) -> None:
+    """Writes lines to standard error; all messages of the tools go through here.
+
+    They name keys and nodes from files that anybody may have written. So characters that a terminal
+    would obey are escaped.
+    """
+    click.echo(escaped(text), err=True)  # noqa: TID251  (here they are escaped)
 
 
 def log(tool: str, message: str) -> None:
     """Writes a log line to standard error, as Kaldi's tools do."""
-    click.echo(f"LOG ({tool}) {message}", err=True)
+    say(f"LOG ({tool}) {message}")
+
+
+def warn(tool: str, message: str) -> None:
+    """Writes a warning to standard error, as Kaldi's tools do."""
+    say(f"WARNING ({tool}) {message}")
 
 
 @contextlib.contextmanager
@@ -197,7 +212,7 @@ def logged(tool: str, logger: str) -> Iterator[None]:
     class Lines(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             level = "LOG" if record.levelno <= logging.INFO else record.levelname
-            click.echo(f"{level} ({tool}) {record.getMessage()}", err=True)
+            say(f"{level} ({tool}) {record.getMessage()}")
 
     source, lines = logging.getLogger(logger), Lines()
     usual = source.level, source.propagate
@@ -227,7 +242,7 @@ def _warnings_as_lines(tool: str) -> Iterator[None]:
     """A context in which a Python warning is a log line, without its place in the source."""
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
-        click.echo(f"WARNING ({tool}) {message}", err=True)
+        warn(tool, str(message))
 
     with warnings.catch_warnings():
         warnings.showwarning = show
@@ -254,13 +269,15 @@ def run_tool(command: click.Command, name: str) -> NoReturn:
     except Exception as error:
         status = _status_after(error)
         if isinstance(error, click.UsageError):
-            error.show()  # with the usage line, as Kaldi's tools do
+            shown = io.StringIO()
+            error.show(shown)  # with the usage line, as Kaldi's tools do
+            say(shown.getvalue().removesuffix("\n"))
         else:
             known = isinstance(error, click.ClickException | Nnet3Error | OSError | MemoryError)
             what = "" if known else f"internal error: {type(error).__name__}: "
-            click.echo(f"{name}: {what}{one_line(error)}", err=True)
+            say(f"{name}: {what}{one_line(error)}")
     if status == INTERRUPTED:
         # Here the exception is released, and with it contexts that may have replaced standard
         # error.
-        click.echo(f"{name}: interrupted", err=True)
+        say(f"{name}: interrupted")
     sys.exit(status or 0)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nnet3_tools.kaldi_command import say
+
 if TYPE_CHECKING:
     from nnet3_runtime_cuda import Tracer
 
@@ -47,7 +49,7 @@ def profiled(path: str) -> Iterator[Tracer | None]:
         if not trace.runs:
             raise _NothingTracedError
         file.write(trace_events(trace).encode())
-        click.echo(format_trace(trace), err=True, nl=False)
+        say(format_trace(trace).rstrip("\n"))
     if failure is not None:
         raise failure
 

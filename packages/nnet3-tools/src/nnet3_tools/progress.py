@@ -8,11 +8,10 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import click
 from nnet3_descriptors import Nnet3Error
 
 from nnet3_tools.bar import Bar
-from nnet3_tools.kaldi_command import FATAL, NOTHING_DONE, log, one_line
+from nnet3_tools.kaldi_command import FATAL, NOTHING_DONE, log, one_line, say
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda import Model
@@ -94,7 +93,7 @@ class Progress:
         """Writes a line to standard error, above the bar."""
         line = f"{self._tool}: {message}"
         if self._bar is None:
-            click.echo(line, err=True)
+            say(line)
         else:
             self._bar.say(line)
 

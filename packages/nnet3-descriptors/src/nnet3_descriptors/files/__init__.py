@@ -1,9 +1,15 @@
 """Opening, reading and replacing files; integers, reals and arrays in Kaldi's form."""
 
-from nnet3_descriptors.errors import escaped, file_error
+from nnet3_descriptors.errors import file_error
 from nnet3_descriptors.files import compressed
 from nnet3_descriptors.files.arrays import read_matrix, read_vector
-from nnet3_descriptors.files.atomic_write import locked, new_file, new_folder, write_atomically
+from nnet3_descriptors.files.atomic_write import (
+    locked,
+    new_file,
+    new_folder,
+    remove_folder,
+    write_atomically,
+)
 from nnet3_descriptors.files.binary_reader import BinaryReader
 from nnet3_descriptors.files.compressed import CompressedMatrix, Header
 from nnet3_descriptors.files.entries import Entry, key_fault, read_entries
@@ -28,7 +34,6 @@ __all__ = [
     "TextWriter",
     "Writer",
     "compressed",
-    "escaped",
     "file_error",
     "key_fault",
     "leave_behind",
@@ -44,6 +49,7 @@ __all__ = [
     "read_file",
     "read_matrix",
     "read_vector",
+    "remove_folder",
     "stream_name",
     "write_atomically",
 ]

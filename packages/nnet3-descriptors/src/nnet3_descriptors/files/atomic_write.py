@@ -136,6 +136,18 @@ def new_folder(path: str | os.PathLike[str]) -> Iterator[str]:
     _sync_folder(os.path.dirname(target))
 
 
+def remove_folder(path: str | os.PathLike[str]) -> None:
+    """Removes a folder: nobody sees a part of it.
+
+    Raises:
+        OSError: It could not be removed.
+    """
+    target = os.path.realpath(path)
+    temporary = _temporary_name(target)
+    os.rename(target, temporary)
+    shutil.rmtree(temporary, ignore_errors=True)  # what stays has the name of what is left behind
+
+
 def _locked_folder(target: str, lock: contextlib.ExitStack) -> str:
     """Returns a new folder beside another one, which is locked until `lock` is closed."""
     while True:

@@ -20,6 +20,7 @@ from nnet3_tools.kaldi_command import (
     gpu_option,
     log,
     run_tool,
+    warn,
 )
 from nnet3_tools.streams import readable, writable
 
@@ -140,7 +141,7 @@ def command(
         )
     if training.objective.num_failed:
         failed = training.objective.num_failed
-        click.echo(f"WARNING ({NAME}) {failed} minibatches had no objective.", err=True)
+        warn(NAME, f"{failed} minibatches had no objective.")
     with writable(model_out) as target:
         if isinstance(model, nnet3_descriptors.AcousticModel):
             nnet3_descriptors.write_acoustic_model(

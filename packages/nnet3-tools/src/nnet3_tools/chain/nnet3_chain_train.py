@@ -20,6 +20,7 @@ from nnet3_tools.kaldi_command import (
     gpu_option,
     log,
     run_tool,
+    warn,
 )
 from nnet3_tools.objectives.step_options import trainer_options, training_options
 from nnet3_tools.profiles import PROFILE, check_overwrites_none, profiled
@@ -37,7 +38,7 @@ def _say(line: str) -> None:
 
 
 def _warn(line: str) -> None:
-    click.echo(f"WARNING ({NAME}) {line}", err=True)
+    warn(NAME, line)
 
 
 @click.command(cls=KaldiCommand, ignored=OF_OBJECTIVES)

@@ -11,7 +11,7 @@ import attrs
 import click
 import nnet3_tables
 
-from nnet3_tools.kaldi_command import NothingDoneError, boolean_option, log
+from nnet3_tools.kaldi_command import NothingDoneError, boolean_option, log, warn
 
 if TYPE_CHECKING:
     from nnet3_tables import ObjectWriter
@@ -183,11 +183,11 @@ class ContextCutter:
         ):
             if wanted is not None and found < wanted and side not in self._warned:
                 self._warned.add(side)
-                click.echo(
-                    f"WARNING ({self.tool}) You requested --{side}-context={wanted}, but example "
+                warn(
+                    self.tool,
+                    f"You requested --{side}-context={wanted}, but example "
                     f"only has {side}-context of {found}: '{example.key}'. No further example "
                     "gives this warning; examples at the ends of utterances may have less context.",
-                    err=True,
                 )
         return with_context(example, left=left, right=right)
 
@@ -231,7 +231,7 @@ class Copying:
                 count = self._count(rng)
                 missing = self.options.relabelling.missing(entry.key)
                 if missing is not None:
-                    click.echo(f"WARNING ({self.tool}) {missing}", err=True)
+                    warn(self.tool, missing)
                     num_missing += 1
                     continue
                 for _ in range(count):

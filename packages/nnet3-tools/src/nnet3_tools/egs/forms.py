@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 
 import attrs
 from nnet3_descriptors import Nnet, files
 from nnet3_descriptors.files import Reader
-from nnet3_tables import ObjectWriter, Specifier, files_of, read_objects
+from nnet3_tables import ObjectWriter, Specifier, TableError, files_of, read_objects
 from nnet3_training import TrainingExample
 from nnet3_training.egs import example_bytes, read_example
 
@@ -73,6 +74,15 @@ def form_for(nnet: Nnet) -> ExampleForm:
 
 
 def check_files(rspecifier: str, *wspecifiers: str) -> None:
-    """Raises a TableError if an output table would overwrite an input table."""
+    """Raises a TableError if an output table would overwrite an input table, or another output."""
+    written: dict[str, str] = {}
     for wspecifier in wspecifiers:
-        Specifier.to_write(wspecifier).check_overwrites_none(files_of(rspecifier))
+        specifier = Specifier.to_write(wspecifier)
+        specifier.check_overwrites_none(files_of(rspecifier))
+        for name in specifier.files:
+            path = os.path.realpath(name)
+            if path in written and not (os.path.exists(path) and not os.path.isfile(path)):
+                raise TableError(
+                    f"'{written[path]}' and '{wspecifier}' would both be written to '{name}'"
+                )
+            written[path] = wspecifier

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import nnet3_tables
 
-from nnet3_tools.kaldi_command import KaldiCommand, NothingDoneError, run_tool
+from nnet3_tools.kaldi_command import KaldiCommand, NothingDoneError, run_tool, warn
 
 NAME = "nnet3-get-egs-simple"
 
@@ -58,7 +58,7 @@ def _split(argument: str) -> tuple[str, str]:
 
 
 def _warn(line: str) -> None:
-    click.echo(f"WARNING ({NAME}) {line}", err=True)
+    warn(NAME, line)
 
 
 def main() -> None:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 import click
 import nnet3_tables
 
-from nnet3_tools.kaldi_command import KaldiCommand, NothingDoneError, boolean_option, log, run_tool
+from nnet3_tools.kaldi_command import (
+    KaldiCommand,
+    NothingDoneError,
+    boolean_option,
+    log,
+    run_tool,
+    warn,
+)
 from nnet3_tools.streams import read_text
 
 if TYPE_CHECKING:
@@ -84,7 +91,7 @@ def _writer(writers: list[ObjectWriter], chunk: SpeakerChunk) -> ObjectWriter:
 
 
 def _warn(line: str) -> None:
-    click.echo(f"WARNING ({NAME}) {line}", err=True)
+    warn(NAME, line)
 
 
 def main() -> None:

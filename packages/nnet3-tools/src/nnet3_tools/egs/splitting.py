@@ -10,7 +10,7 @@ import click
 import nnet3_tables
 import nnet3_training
 
-from nnet3_tools.kaldi_command import NothingDoneError, boolean_option, log
+from nnet3_tools.kaldi_command import NothingDoneError, boolean_option, log, warn
 
 if TYPE_CHECKING:
     import numpy as np
@@ -272,4 +272,4 @@ class ExampleMaker:
         )
 
     def _warn(self, line: str) -> None:
-        click.echo(f"WARNING ({self.tool}) {line}", err=True)
+        warn(self.tool, line)

@@ -6,7 +6,7 @@ import click
 import nnet3_descriptors
 from nnet3_descriptors import editing
 
-from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, log, run_tool
+from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, log, run_tool, warn
 from nnet3_tools.models.model_changes import ModelChanges, model_change_options
 from nnet3_tools.streams import readable, writable
 
@@ -53,10 +53,10 @@ def command(
     nnet = changes.with_edits(changes.with_learning_rate(nnet))
     changed = model.with_nnet(changes.prepared(changes.scaled(nnet)))
     if changed.priors.size != model.priors.size:
-        click.echo(
-            f"WARNING ({NAME}) Removing priors, of which there are {model.priors.size}: the "
+        warn(
+            NAME,
+            f"Removing priors, of which there are {model.priors.size}: the "
             f"output of the network now has dimension {changed.nnet.node_dim('output')}",
-            err=True,
         )
     with writable(model_out) as target:
         if raw:

@@ -15,6 +15,7 @@ from nnet3_tools.kaldi_command import (
     boolean_option,
     log,
     run_tool,
+    warn,
 )
 from nnet3_tools.streams import readable, writable
 
@@ -37,9 +38,7 @@ def _normalized_weights(text: str, count: int) -> list[float]:
             f"--weights must be {count} numbers whose sum is not 0, got '{text}'"
         )
     if text and abs(total - 1.0) > _TOLERANCE:
-        click.echo(
-            f"WARNING ({NAME}) Normalizing weights to sum to one, sum was {total:g}", err=True
-        )
+        warn(NAME, f"Normalizing weights to sum to one, sum was {total:g}")
     return [weight / total for weight in weights]
 
 

@@ -17,6 +17,7 @@ from nnet3_tools.kaldi_command import (
     gpu_option,
     log,
     run_tool,
+    warn,
 )
 from nnet3_tools.streams import readable
 
@@ -63,7 +64,7 @@ def command(
     with readable(new_in) as source:
         new = nnet3_descriptors.read_nnet(source)
     if old.num_parameters != new.num_parameters:
-        click.echo(f"WARNING ({NAME}) Parameter-dim mismatch, cannot show progress.", err=True)
+        warn(NAME, "Parameter-dim mismatch, cannot show progress.")
         return
     if egs_in:
         _say_objectives(

@@ -17,6 +17,7 @@ from nnet3_tools.kaldi_command import (
     gpu_option,
     log,
     run_tool,
+    warn,
 )
 from nnet3_tools.objectives.step_options import trainer_options, training_options
 from nnet3_tools.profiles import PROFILE, check_overwrites_none, profiled
@@ -75,7 +76,7 @@ def command(
     say_totals(dict(sorted(trainer.objectives.items())), _say)
     say_limits(trainer, _say)
     if trainer.num_skipped:
-        click.echo(f"WARNING ({NAME}) {trainer.num_skipped} changes were not finite.", err=True)
+        warn(NAME, f"{trainer.num_skipped} changes were not finite.")
     with writable(nnet_out) as target:
         nnet3_descriptors.write_nnet(trainer.nnet, target, binary=binary)
     _say(f"Wrote model to {nnet_out}")

@@ -14,7 +14,7 @@ import nnet3_training
 from nnet3_tools.bar import Bar
 from nnet3_tools.chain.options import CHAIN_NUMBERS, read_den_fst
 from nnet3_tools.chosen_workers import DASK, chosen_workers
-from nnet3_tools.kaldi_command import KaldiCommand, log, run_tool
+from nnet3_tools.kaldi_command import KaldiCommand, log, run_tool, say
 from nnet3_tools.streams import read_text, readable, understanding
 from nnet3_tools.training.recipe_data import DataOptions, data_options
 
@@ -312,7 +312,7 @@ class _Progress:
     def _say(self, line: str, level: str = "LOG") -> None:
         text = f"{level} ({NAME}) {line}"
         if self._bar is None:
-            click.echo(text, err=True)
+            say(text)
         else:
             self._bar.say(text)
 

@@ -11,7 +11,7 @@ import nnet3_tables
 import nnet3_training
 
 from nnet3_tools.egs.splitting import ExampleMaker, posteriors_of
-from nnet3_tools.kaldi_command import one_line
+from nnet3_tools.kaldi_command import one_line, warn
 
 if TYPE_CHECKING:
     from nnet3_training import SparsePosteriors
@@ -156,7 +156,7 @@ class DataOptions:
             try:
                 yield tables.utterance(entry.key, entry.value)
             except nnet3_training.ExampleError as error:
-                click.echo(f"WARNING ({self.tool}) {one_line(error)}", err=True)
+                warn(self.tool, one_line(error))
 
     def _labels(self, dim: int) -> Callable[[str], Known | None]:
         """A function from the key of an utterance to the labels of its frames."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 from nnet3_descriptors import Nnet, compute_context
+from nnet3_descriptors.files import new_folder
 
 from nnet3_training.egs.archive import entries_of, key_bytes
 from nnet3_training.egs.chunks import SplitOptions, UtteranceSplitter
@@ -73,8 +73,22 @@ def make_archives(
         FileError: a file of utterances cannot be read.
         OSError: the examples cannot be written.
     """
-    unfinished = _unfinished(folder)
-    unfinished.mkdir(parents=True)
+    try:
+        with new_folder(folder) as unfinished:
+            _write_archives(utterances, nnet, objective, options, Path(unfinished))
+    except OSError as error:
+        if folder.exists():
+            raise RecipeError(f"'{folder}' was made meanwhile, by another process") from error
+        raise
+
+
+def _write_archives(
+    utterances: Iterable[TrainingData],
+    nnet: Nnet,
+    objective: RunObjective,
+    options: RecipeOptions,
+    unfinished: Path,
+) -> None:
     left, right = compute_context(nnet)
     step = options.frame_subsampling_factor
     split = SplitOptions(
@@ -130,19 +144,6 @@ def make_archives(
         too_short=too_short,
     )
     write_record(record, unfinished / "archives.json")
-    unfinished.rename(folder)
-
-
-def discard_archives(folder: Path) -> None:
-    """Removes archives, all at once."""
-    folder.rename(_unfinished(folder))
-
-
-def _unfinished(folder: Path) -> Path:
-    """The place of archives that are not complete, emptied."""
-    path = folder.with_name(f"{folder.name}.incomplete")
-    shutil.rmtree(path, ignore_errors=True)
-    return path
 
 
 def _frames(example: TrainingExample) -> int:

@@ -23,6 +23,7 @@ import attrs
 import numpy as np
 from nnet3_descriptors import Nnet, read_nnet, write_nnet
 from nnet3_descriptors.editing import set_dropout_proportion, weighted_sum
+from nnet3_descriptors.files import remove_folder
 from nnet3_runtime_cuda import TrainingError
 
 from nnet3_training.activations.saturation import saturation
@@ -31,7 +32,7 @@ from nnet3_training.chain.fsts.fst import Fst
 from nnet3_training.chain.training import ChainTraining
 from nnet3_training.errors import RecipeError
 from nnet3_training.recipes.averaging import diverged_jobs
-from nnet3_training.recipes.example_archives import discard_archives, make_archives
+from nnet3_training.recipes.example_archives import make_archives
 from nnet3_training.recipes.iterations import Iteration, RecipeOptions, first_combined, schedule
 from nnet3_training.recipes.objectives import (
     ChainRunObjective,
@@ -291,7 +292,7 @@ def _begin(
                 f"{folder}: the examples there are for another network, other options or another "
                 "denominator: expected utterances to make them anew"
             )
-        discard_archives(archives)
+        remove_folder(archives)
     network.parent.mkdir(parents=True, exist_ok=True)
     write_nnet(nnet, network)
     if given is not None:

@@ -18,6 +18,7 @@ from nnet3_tools.kaldi_command import (
     log,
     one_line,
     run_tool,
+    warn,
 )
 from nnet3_tools.streams import readable
 
@@ -101,10 +102,7 @@ def command(
             except nnet3_training.ExampleError as error:
                 found, reason = None, one_line(error)
             if found is None:
-                click.echo(
-                    f"WARNING ({NAME}) Failed creating supervision for utterance {key}: {reason}",
-                    err=True,
-                )
+                warn(NAME, f"Failed creating supervision for utterance {key}: {reason}")
                 failed += 1
                 continue
             writer.write(key, supervision_bytes(found, binary=not writer.is_text))

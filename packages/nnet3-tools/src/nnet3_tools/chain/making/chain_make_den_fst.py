@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import nnet3_training
 
-from nnet3_tools.kaldi_command import KaldiCommand, log, logged, run_tool
+from nnet3_tools.kaldi_command import KaldiCommand, log, logged, run_tool, warn
 from nnet3_tools.streams import readable, writable
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def command(
     seen = np.zeros(transitions.num_pdfs, dtype=bool)
     seen[den_fst.labels - 1] = True
     for pdf in np.flatnonzero(~seen).tolist():
-        click.echo(f"WARNING ({NAME}) Pdf-id {pdf} is not seen in denominator graph.", err=True)
+        warn(NAME, f"Pdf-id {pdf} is not seen in denominator graph.")
     states = den_fst.num_states
     of_few_arcs = [
         int((np.bincount(ends, minlength=states) <= _FEW_ARCS).sum())

@@ -21,6 +21,7 @@ from nnet3_tools.kaldi_command import (
     log,
     one_line,
     run_tool,
+    warn,
 )
 from nnet3_tools.streams import readable
 
@@ -35,10 +36,6 @@ NUM_FST, GET_EGS = "chain-make-num-fst-e2e", "nnet3-chain-e2e-get-egs"
 
 _MOST_MISSING = 4
 """The most frames by which an utterance may be longer or shorter than an allowed length."""
-
-
-def _warn(tool: str, message: str) -> None:
-    click.echo(f"WARNING ({tool}) {message}", err=True)
 
 
 def _normalization(name: str) -> Normalization:
@@ -80,7 +77,7 @@ def chain_make_num_fst_e2e(model_in: str, fst_in: str, graphs_in: str, fsts_out:
             try:
                 fst = normalization.composed(numerator_fst(entry.value, transitions))
             except nnet3_training.ExampleError as error:
-                _warn(NUM_FST, f"Utterance {entry.key} rejected: {one_line(error)}")
+                warn(NUM_FST, f"Utterance {entry.key} rejected: {one_line(error)}")
             writer.write(entry.key, fst_bytes(fst, binary=not writer.is_text))
             count += 1
     log(
@@ -137,12 +134,12 @@ def nnet3_chain_e2e_get_egs(names: tuple[str, ...], **options: Any) -> None:
                 if options["compress"]:
                     example = with_compression(example)
             except nnet3_training.ExampleError as error:
-                _warn(GET_EGS, one_line(error))
+                warn(GET_EGS, one_line(error))
                 failed += 1
             else:
                 CHAIN.write(writer, example)
     if failed:
-        _warn(GET_EGS, f"{failed} utterances had errors and could not be processed.")
+        warn(GET_EGS, f"{failed} utterances had errors and could not be processed.")
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -192,7 +189,7 @@ class _ExampleMaker:
         if self.normalization is not None:
             normalized = self.normalization.added(known)
             if normalized is None:
-                _warn(
+                warn(
                     GET_EGS,
                     f"For utterance {key}, FST was empty after composing with normalization FST; "
                     "the example has its paths without weights.",
@@ -226,7 +223,7 @@ class _ExampleMaker:
         allowed = self.options.num_frames
         nearest = min(allowed, key=lambda length: abs(num_frames - length), default=-1)
         if nearest != num_frames:
-            _warn(
+            warn(
                 GET_EGS,
                 f"No exact match found for the length of utt {key} which has length: {num_frames} "
                 f"closest allowed length is off by {num_frames - nearest} frames. Will try to fix "

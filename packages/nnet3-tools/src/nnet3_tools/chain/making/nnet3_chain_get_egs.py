@@ -17,6 +17,7 @@ from nnet3_tools.kaldi_command import (
     log,
     one_line,
     run_tool,
+    warn,
 )
 from nnet3_tools.streams import readable
 
@@ -116,7 +117,7 @@ def command(
 
 
 def _warn(message: str) -> None:
-    click.echo(f"WARNING ({NAME}) {message}", err=True)
+    warn(NAME, message)
 
 
 def _write(

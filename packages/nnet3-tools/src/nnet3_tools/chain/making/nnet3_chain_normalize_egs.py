@@ -7,7 +7,7 @@ import click
 import nnet3_tables
 import nnet3_training
 
-from nnet3_tools.kaldi_command import KaldiCommand, NothingDoneError, log, run_tool
+from nnet3_tools.kaldi_command import KaldiCommand, NothingDoneError, log, run_tool, warn
 from nnet3_tools.streams import readable
 
 NAME = "nnet3-chain-normalize-egs"
@@ -45,10 +45,10 @@ def command(fst_in: str, egs_in: str, egs_out: str, normalization_fst_scale: flo
             assert isinstance(output.supervision, nnet3_training.ChainSupervision)
             found = normalization.added(output.supervision)
             if found is None:
-                click.echo(
-                    f"WARNING ({NAME}) For example {entry.key}, FST was empty after composing "
+                warn(
+                    NAME,
+                    f"For example {entry.key}, FST was empty after composing "
                     "with normalization FST.",
-                    err=True,
                 )
                 failed += 1
                 continue

@@ -1,0 +1,102 @@
+"""Tools and their tables: what is read is not lost, what is left out is said, no file is run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+from nnet3_tables import read_objects, read_table
+from nnet3_training.egs import read_example
+from reference_cases import ROOT
+from tool_runs import module_of, run_tool
+
+MODEL = ROOT / "examples/digits/final.raw"
+FEATURES = ROOT / "examples/digits/test.feats.ark"
+EGS = ROOT / "tests/reference/training/subset.ark"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, with features and examples; five whole utterances, and a part of one."""
+    features = FEATURES.read_bytes()
+    entries = read_objects(f"ark:{FEATURES}", lambda reader: reader.matrix().shape)
+    ends = [entry.end for entry in entries]
+    (tmp_path / "x").write_bytes(features[: ends[1]])
+    (tmp_path / "x.incomplete").write_bytes(features[: ends[0]])
+    (tmp_path / "cut").write_bytes(features[: ends[5] - 100])
+    (tmp_path / "egs.incomplete").write_bytes(EGS.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(tool: str, *arguments: object) -> CompletedProcess[str]:
+    """Runs a tool."""
+    return run_tool(module_of(tool), *map(str, arguments))
+
+
+def test_a_part_as_input(folder: Path) -> None:
+    """A tool reads what an interruption of it left, and loses none of it."""
+    before = (folder / "egs.incomplete").read_bytes()
+    done = run("nnet3-copy-egs", "ark:egs.incomplete", "ark:egs")
+    assert done.returncode == 0
+    assert (folder / "egs.incomplete").read_bytes() == (folder / "egs").read_bytes() == before
+
+    before = (folder / "x.incomplete").read_bytes()
+    done = run("nnet3-compute", MODEL, "ark:x.incomplete", "ark:x")
+    assert done.returncode == 0
+    assert (folder / "x.incomplete").read_bytes() == before
+    assert len(list(read_table("ark:x"))) == 1
+
+
+@pytest.mark.parametrize("table", ["ark:cat egs |", "scp:cat egs.scp |"])
+def test_examples_are_written_over_while_they_are_read(table: str, folder: Path) -> None:
+    """A tool that reads a table by a command may write it: it is whole before and afterwards."""
+    assert run("nnet3-copy-egs", "ark:egs.incomplete", "ark,scp:egs,egs.scp").returncode == 0
+    whole = (folder / "egs").read_bytes()
+
+    done = run("nnet3-copy-egs", table, "ark,scp:egs,egs.scp")
+
+    assert done.returncode == 0
+    assert (folder / "egs").read_bytes() == whole
+    assert len(list(read_objects("scp:egs.scp", read_example))) > 10
+
+
+@pytest.mark.parametrize(
+    ("features", "status", "level"), [("ark:cut", 255, ""), ("ark,p:cut", 0, "WARNING (")]
+)
+def test_features_that_break_off(features: str, status: int, level: str, folder: Path) -> None:
+    """As in Kaldi: with the option p a warning, and the status of what could be computed."""
+    done = run("nnet3-compute", MODEL, features, "ark:out")
+
+    assert done.returncode == status
+    (line,) = [line for line in done.stderr.splitlines() if "breaks off" in line]
+    assert line.startswith(f"{level}nnet3-compute")
+    assert line.endswith("left out because of the option p") == (status == 0)
+    assert len(list(read_table("ark:out"))) == 5
+
+
+@pytest.mark.parametrize(
+    ("tool", "option", "arguments"),
+    [
+        ("nnet3-compute", "--ivectors=ark:{} |", [MODEL, f"ark:{FEATURES}", "ark:out"]),
+        ("nnet3-copy-egs", "--weights=ark:{}|", [f"ark:{EGS}", "ark:out"]),
+        ("nnet3-copy", "--edits-config={} |", [MODEL, "out"]),
+        ("nnet3-train-recipe", "--egs=ark:{} |", ["--nnet", MODEL, "run"]),
+    ],
+)
+def test_no_file_starts_a_program(
+    tool: str, option: str, arguments: list[object], folder: Path
+) -> None:
+    """A command in a file of options is refused; on the command line it is run."""
+    value = option.format("touch touched")
+    (folder / "options").write_text(f"{value}\n")
+
+    refused = run(tool, "--config=options", *arguments)
+
+    assert refused.returncode == 255
+    name, _, command = value.partition("=")
+    assert f"options, line 1: the value of {name} is a command ({command!r})" in refused.stderr
+    assert not (folder / "touched").exists()
+    run(tool, value, *arguments)
+    assert (folder / "touched").exists() == (tool != "nnet3-compute")  # whose model takes none
