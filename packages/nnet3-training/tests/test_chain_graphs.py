@@ -175,6 +175,16 @@ def test_numerators_of_training_graphs() -> None:
     )
 
 
+def test_arcs_side_by_side_are_kept() -> None:
+    """Two arcs of one pdf, for two words, both get the weights of the normalization FST."""
+    anything = Normalization(Graph([[Arc(1, 0.5, 0), Arc(2, 0.25, 0)]], [0.0]).fst())
+    words = Graph([[Arc(1, 1.0, 1), Arc(1, 2.0, 1)], []], [math.inf, 0.0])
+
+    composed = Graph.of(anything.composed(words.fst()))
+
+    assert composed.arcs[0] == [Arc(1, 1.5, 1), Arc(1, 2.5, 1)]
+
+
 @pytest.mark.parametrize(
     ("change", "num_frames", "message"),
     [

@@ -44,10 +44,13 @@ class Normalization:
     def composed(self, fst: Fst) -> Fst:
         """The paths of an acceptor that are in the normalization FST, with the costs of both.
 
+        Args:
+            fst: An acceptor without epsilons.
+
         Returns:
-            An acceptor without epsilons; without states if there is no such path.
+            Such an acceptor; without states if there is no such path.
         """
-        return Machine.of(fst).without_epsilons().composed(self._machine).fst()
+        return Machine.of(fst).composed(self._machine).fst()
 
     def added(self, supervision: ChainSupervision) -> ChainSupervision | None:
         """The supervision with the costs that its paths have in the normalization FST.
@@ -70,10 +73,12 @@ class Normalization:
                 f"{supervision.num_sequences}: too late"
             )
         [fst] = supervision.fsts
-        if supervision.fst is None:
-            looped = self.composed(fst)
-            return attrs.evolve(supervision, e2e_fsts=[looped]) if looped.num_states else None
         machine = Machine.of(fst).without_epsilons()
+        if supervision.fst is None:
+            looped = machine.composed(self._machine)
+            if not looped.num_states:
+                return None
+            return attrs.evolve(supervision, e2e_fsts=[looped.fst()])
         if not _made_small(machine) or not machine.composed(self._machine).num_states:
             return None
         # Added costs can exceed float32; such a path is dropped.
