@@ -18,6 +18,9 @@ from nnet3_training.hmm import Transitions
 
 Array = npt.NDArray[np.float32]
 
+_CHECKED = 6
+"""Kaldi checks the supervision of one example in this many, drawn at random."""
+
 _LEAST_FRAMES = 2
 """The fewest output frames of an example."""
 
@@ -215,6 +218,7 @@ def _example(
     indexes = _times(0, known.frames_per_sequence, step)
     output = ExampleOutput(name="output", indexes=indexes, supervision=known)
     inputs = [_features(utterance, chunk)]
+    rng.integers(0, _CHECKED)  # Kaldi decides here whether to check the supervision
     if utterance.ivectors is not None:
         inputs.append(_ivector(utterance, chunk, length, rng))
     return TrainingExample(key=utterance.key, inputs=inputs, outputs=[output])

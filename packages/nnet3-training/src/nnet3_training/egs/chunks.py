@@ -277,13 +277,14 @@ def _splits_by_length(lengths: tuple[int, ...], overlap: int) -> list[list[tuple
 
 
 def _possible_splits(lengths: tuple[int, ...], overlap: int, longest: int) -> list[tuple[int, ...]]:
+    """The splits, sorted; as in Kaldi, two other lengths alone are there in both orders."""
     found = set()
     for one, other in itertools.product((None, *lengths[1:]), repeat=2):
         split = [length for length in (one, other) if length is not None]
         while _duration(split, lengths[0], overlap) <= longest:
             if split:
-                found.add(tuple(sorted(split)))
-            split.append(lengths[0])
+                found.add(tuple(split))
+            split = sorted([*split, lengths[0]])
     return sorted(found)
 
 
