@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
 from chain_graphs import largest_difference
-from nnet3_training import TrainingExample, read_chain_examples
+from nnet3_tables import read_objects, read_table
+from nnet3_training import TrainingExample, read_chain_examples, read_examples
+from nnet3_training.chain import read_table_fst
 from reference_cases import REFERENCE
 from tool_runs import module_of, run_tool
 
@@ -61,6 +64,85 @@ def test_end_to_end_examples(written: Written) -> None:
         np.testing.assert_array_equal(known.deriv_weights, right.deriv_weights)
         assert known.frames_per_sequence == right.frames_per_sequence
         assert largest_difference(known.e2e_fsts[0], right.e2e_fsts[0]) < 1e-5
+
+
+@of("num")
+def test_numerators(written: Written) -> None:
+    """FSTs are Kaldi's up to the numbers of states, and empty where Kaldi rejects the graph."""
+    wanted, found, _ = written
+    ours, theirs = (
+        {entry.key: entry.value for entry in read_objects(f"ark:{path}", read_table_fst)}
+        for path in (found, wanted)
+    )
+
+    assert list(ours) == list(theirs)
+    assert [fst.num_states for fst in ours.values()] == [fst.num_states for fst in theirs.values()]
+    assert sum(fst.num_states == 0 for fst in theirs.values()) == 1
+    for key, fst in theirs.items():
+        if fst.num_states:
+            assert largest_difference(ours[key], fst) < 1e-5
+
+
+@of("post.pdfs", "post.phones", "batched.20", "batched.40")
+def test_arrays(written: Written) -> None:
+    """Posteriors and x-vectors are Kaldi's within 1e-4 of the largest value."""
+    wanted, found, _ = written
+    ours, theirs = (dict(read_table(f"ark:{path}")) for path in (found, wanted))
+
+    assert list(ours) == list(theirs)
+    for key, values in theirs.items():
+        np.testing.assert_allclose(ours[key], values, rtol=0, atol=1e-4 * np.abs(values).max())
+
+
+@of("add.raw", "add.den")
+def test_posteriors_of_examples(written: Written) -> None:
+    """Examples have Kaldi's posteriors as a further input, within 1e-4 of the largest value."""
+    wanted, found, _ = written
+    ours, theirs = list(read_chain_examples(found)), list(read_chain_examples(wanted))
+
+    assert len(ours) == len(theirs) == 8
+    for one, other in zip(ours, theirs, strict=True):
+        assert_same_inputs(one, other, 1e-4 * float(other.inputs[-1].values.max()))
+        assert np.array_equal(one.inputs[0].values, other.inputs[0].values)
+
+
+@of("simple")
+def test_simple_examples(written: Written) -> None:
+    """The archive is Kaldi's, byte for byte."""
+    wanted, found, _ = written
+
+    assert found.read_bytes() == wanted.read_bytes()
+
+
+@of("augment.flip", "augment.shift", "augment.rotate")
+def test_images(written: Written) -> None:
+    """Images are changed as Kaldi changes them with the same seed, within 1e-5."""
+    wanted, found, _ = written
+    ours, theirs = list(read_examples(found)), list(read_examples(wanted))
+
+    assert len(ours) == len(theirs) == 11
+    for one, other in zip(ours, theirs, strict=True):
+        assert_same_inputs(one, other, 1e-5)
+
+
+NUMBER = re.compile(r"-?[0-9]+\.[0-9]+")
+OWN_LINE = re.compile(r"^(?:LOG|WARNING) \(\S+:(?:nnet3|chain)bin/\S+\) (?!Time taken)(.*)$", re.M)
+"""What Kaldi's program itself says, unlike its libraries."""
+
+
+@of(*(name for name in COMMANDS if name != "chunks"))
+def test_logs(written: Written) -> None:
+    """The tool logs and warns in Kaldi's words; numbers differ by rounding."""
+    wanted, _, said = written
+    lines = [line.partition(") ")[2] for line in said.splitlines()]
+    log = (RECIPES / f"{wanted.name.rpartition('.')[0]}.log").read_text()
+
+    for line in OWN_LINE.findall(log):
+        if line == "Utterance rejected due to eps on input label":  # without its name
+            continue
+        [same] = (each for each in lines if NUMBER.sub("", each) == NUMBER.sub("", line))
+        numbers, right = (list(map(float, NUMBER.findall(each))) for each in (same, line))
+        assert numbers == pytest.approx(right, rel=1e-4)
 
 
 def lengths(keys: list[str]) -> list[tuple[str, str]]:
