@@ -321,6 +321,9 @@ REFUSED: dict[str, Callable[[], object]] = {
         output_of(f"Append({', '.join(['input'] * 5000)})"),
         request(FRAMES_8000, FRAMES_8000),
     ),
+    "output at t = 1,000,000 of pooled sums of 1,000 frames": lambda: use(
+        pooled_sums(1000, 10_000), far_request(1_000_000)
+    ),
     "output of an LSTM at t = 200,000": lambda: use(lstm(), far_request(200_000)),
     "output at t = 200,000 of a recurrence without a first value": lambda: use(
         recurrence("Sum(Offset(r, -1), ReplaceIndex(input, t, 0))"), far_request(200_000)

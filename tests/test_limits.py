@@ -58,6 +58,9 @@ MESSAGES = {
     "5,000 parts of a descriptor at each of 8,000 frames": (
         "RequestError: node 'output': the rows that its 8000 rows read: 40000000 is above the limit"
     ),
+    "output at t = 1,000,000 of pooled sums of 1,000 frames": (
+        "NotComputableError: cannot compute 1 of 2 rows of 'output'; the first needs, one after"
+    ),
     "output of an LSTM at t = 200,000": "NotComputableError: cannot compute 1 of 2 rows of",
     "output at t = 200,000 of a recurrence without a first value": (
         "NotComputableError: cannot compute 2 of 2 rows of"

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+from nnet3_tables import TableWarning
 
 from damaged.formats import FORMATS, Try
 from damaged.using import Report, User
@@ -121,6 +122,9 @@ def _work(options: Options, numbers: range, shared: mmap.mmap, folder: Path, res
     resource.setrlimit(resource.RLIMIT_AS, (options.memory << 20, options.memory << 20))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     warnings.simplefilter("error")
+    # What the packages themselves tell of some files: not trained, or left out by the option p.
+    warnings.filterwarnings("ignore", "the network is not trained")
+    warnings.simplefilter("ignore", TableWarning)
     warnings.filterwarnings("ignore", message="the network is not trained")
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):

@@ -187,8 +187,8 @@ def test_a_component_that_reads_too_many_rows() -> None:
         compute_context(nnet)
 
     assert str(caught.value) == (
-        "the context is not looked for in a window of 40 frames: node 'c' reads 65537 rows for "
-        "each of 3, at 1 of 30 positions, above 4194304 rows at all positions"
+        "the context is not looked for in a window of 40 frames: 3 rows of node 'c' read 196611 "
+        "rows, at 1 of 30 positions, above 4194304 rows at all positions"
     )
     assert "left-context" not in nnet.info()
 

@@ -362,3 +362,21 @@ def test_what_never_ends_stays_unknown():
     assert not found.is_finished
     assert found.missing_outputs == [("output", (0, 0, 0))]
     assert found.info("output", (0, 0, 0)) == UNKNOWN
+
+
+def test_refuses_to_keep_too_many_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each read is an object: an examination of more than it can keep is refused."""
+    monkeypatch.setattr("nnet3_graph.examination.breadth_first._MOST_READS", 30)
+    nnet = parse_config(
+        "input-node name=input dim=4\ncomponent name=c type=StatisticsExtractionComponent "
+        "input-dim=4 output-period=10\ncomponent-node name=c component=c input=input\n"
+        "output-node name=output input=Round(c, 10)\n"
+    )
+    one, two = (
+        BreadthFirstExamination(nnet, request_of({"input": (0, 20)}, wanted))
+        for wanted in ((0, 1), (0, 11))
+    )
+
+    assert one.run().is_finished
+    with pytest.raises(RequestError, match="the rows examined read more than 30 rows"):
+        two.run()

@@ -148,7 +148,9 @@ def _edges(computable: BoolArray) -> tuple[int, int] | None:
 def _computable_outputs(nnet: NetworkStructure, window: int) -> BoolArray:
     """Returns which outputs can be computed from windows of input: (modulus, window)."""
     modulus, reads = nnet.modulus, _reads_of_components(nnet)
-    most_reads = max((each for each in reads.values() if isinstance(each, int)), default=1)
+    most_reads = max(
+        (each if isinstance(each, int) else each.length for each in reads.values()), default=1
+    )
     at_once = max(1, _ROWS_AT_ONCE // (window * most_reads))
     deciding = _deciding_nodes(nnet)
     order = _consumers_first(nnet, deciding)
@@ -311,6 +313,7 @@ class _Computability:
                 windows = self._reads[node.component]
                 if isinstance(windows, Windows):
                     inputs = windows.union(indexes, f"node '{name}'")
+                    self._check_reads(node, indexes, len(inputs))
                 else:
                     _, inputs = self._inputs(node, indexes, windows)
                 yield nnet.nodes[nnet.node_index(name) - 1].name, self._keys.of(inputs)
@@ -324,14 +327,17 @@ class _Computability:
         self, node: ComponentNode, indexes: IndexArray, reads: int
     ) -> tuple[npt.NDArray[np.int64], IndexArray]:
         """Returns the `input_dependencies` of a component, if they are not too many."""
+        self._check_reads(node, indexes, len(indexes) * reads)
+        return self._nnet.component_of(node).input_dependencies(indexes)
+
+    def _check_reads(self, node: ComponentNode, indexes: IndexArray, reads: int) -> None:
         windows, modulus = len(self._end_frames), self._nnet.modulus
-        if len(indexes) * reads * modulus > _MOST_READS * windows:
+        if reads * modulus > _MOST_READS * windows:
             raise NetworkError(
-                f"the context is not looked for in a window of {self._window} frames: node "
-                f"'{node.name}' reads {reads} rows for each of {len(indexes)}, at {windows} of "
+                f"the context is not looked for in a window of {self._window} frames: "
+                f"{len(indexes)} rows of node '{node.name}' read {reads} rows, at {windows} of "
                 f"{modulus} positions, above {_MOST_READS} rows at all positions"
             )
-        return self._nnet.component_of(node).input_dependencies(indexes)
 
     def _leaf_sources(
         self, leaf: ForwardingDescriptor, indexes: IndexArray

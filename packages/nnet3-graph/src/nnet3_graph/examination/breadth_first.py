@@ -53,6 +53,8 @@ Cindex = tuple[int, int, int, int]
 
 MAX_HOPS = 10_000
 """The hops after which `run` gives up, as many as in Kaldi."""
+_MOST_READS = 1 << 20
+"""The reads of rows that are kept, each as an object or two; see `BreadthFirstExamination`."""
 
 
 @attrs.frozen(kw_only=True)
@@ -134,6 +136,7 @@ class BreadthFirstExamination:
         self._records: list[_Record] = []
         self._ids: dict[Cindex, int] = {}
         self._queue: list[int] = []
+        self._num_reads = 0
         self._outputs: list[int] = []
         for io in request.inputs:
             for cindex in self._new_rows(io, "given"):
@@ -169,7 +172,7 @@ class BreadthFirstExamination:
         A recurrence without a first value has no end, and its rows stay UNKNOWN.
 
         Raises:
-            RequestError: the rules of a component refuse a row.
+            RequestError: the rules of a component refuse a row, or the rows read too many others.
         """
         while not self.is_finished and len(self.hops) < max_hops:
             self.advance()
@@ -179,7 +182,8 @@ class BreadthFirstExamination:
         """Goes one hop further.
 
         Raises:
-            RequestError: nothing is left, or the rules of a component refuse a row.
+            RequestError: nothing is left, the rules of a component refuse a row, or the rows read
+                too many others.
         """
         if self.is_finished:
             raise RequestError("nothing is left to be examined")
@@ -232,6 +236,9 @@ class BreadthFirstExamination:
     def _add_dependencies(self, reader: int, cindexes: Iterable[Cindex]) -> None:
         record = self._records[reader]
         record.dependencies = tuple(dict.fromkeys(map(self._add, cindexes)))
+        self._num_reads += len(record.dependencies)
+        if self._num_reads > _MOST_READS:
+            raise RequestError(f"the rows examined read more than {_MOST_READS} rows")
         for each in record.dependencies:
             self._records[each].readers.append(reader)
         if record.usable_count:

@@ -162,8 +162,8 @@ class _Split(_Combination):
     __slots__ = ()
 
     @abstractmethod
-    def _split(self, rows: Bits, layout: BitLayout) -> list[tuple[Rule, Bits]]:
-        """Returns the parts and the rows that follow each, if there are any."""
+    def _split(self, rows: Bits, layout: BitLayout) -> Iterator[tuple[Rule, Bits]]:
+        """Yields the parts and the rows that follow each, if there are any."""
 
     def demand(self, rows: Bits, layout: BitLayout, need: list[Bits]) -> None:
         for part, some in self._split(rows, layout):
@@ -217,13 +217,11 @@ class ByTime(_Split):
             if rows:
                 part.want(rows, want)
 
-    def _split(self, rows: Bits, layout: BitLayout) -> list[tuple[Rule, Bits]]:
+    def _split(self, rows: Bits, layout: BitLayout) -> Iterator[tuple[Rule, Bits]]:
         modulus = len(self.parts)
-        split = [
-            (self.parts[residue], rows & layout.residue(modulus, residue))
-            for residue in layout.residues(modulus, rows)
-        ]
-        return [(part, some) for part, some in split if some]
+        for residue in layout.residues(modulus, rows):
+            if some := rows & layout.residue(modulus, residue):
+                yield self.parts[residue], some
 
 
 @attrs.frozen
@@ -241,6 +239,7 @@ class InRows(_Split):
     def possible(self, hulls: Sequence[Hull]) -> Hull:
         return join_all(part.possible(hulls) for part in self.parts)
 
-    def _split(self, rows: Bits, layout: BitLayout) -> list[tuple[Rule, Bits]]:
-        split = [(self.parts[0], rows & self.rows), (self.parts[1], rows & ~self.rows)]
-        return [(part, some) for part, some in split if some]
+    def _split(self, rows: Bits, layout: BitLayout) -> Iterator[tuple[Rule, Bits]]:
+        for part, some in zip(self.parts, (rows & self.rows, rows & ~self.rows), strict=True):
+            if some:
+                yield part, some

@@ -25,6 +25,8 @@ Bits = int
 
 _DENSE = 1 << 20
 """Tables with at most this many entries are always made."""
+_MOST_MASK_BITS = 1 << 28
+"""Bits that the masks of all residues of a modulus may keep; larger ones are made for each use."""
 _FEW_RESIDUES = 16
 """Up to this many residues, all are tried; with more, the occurring ones are found first."""
 _ENTRIES_PER_ROW = 64
@@ -122,7 +124,9 @@ class BitLayout:
             first = (residue - self.t_first) % modulus
             count = (self.num_t - first + modulus - 1) // modulus
             times = repeated(1, modulus, count) << first if count > 0 else 0
-            mask = self._masks[key] = times * self._row_starts
+            mask = times * self._row_starts
+            if modulus * self.num_bits <= _MOST_MASK_BITS:
+                self._masks[key] = mask
         return mask
 
     def residues(self, modulus: int, bits: Bits) -> Iterable[int]:

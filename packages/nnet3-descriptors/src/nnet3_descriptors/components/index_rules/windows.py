@@ -40,6 +40,11 @@ class Windows:
         starts, lengths = np.array(ends, dtype=np.int64).T
         return cls(starts, lengths, steps.pop())
 
+    @property
+    def length(self) -> int:
+        """The largest number of offsets of a window."""
+        return int(self.lengths.max())
+
     def rows_within(
         self, rows: IndexArray, readers: IndexArray
     ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
