@@ -73,6 +73,14 @@ BY_MKL = ("bf16", "blas", "blas_threads", "computer", "operations", "random_comp
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 """Any of these takes pictures of pages."""
 
+EVERY_MODULE = """
+import importlib, pkgutil, sys
+package = importlib.import_module(sys.argv[1])
+for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+    importlib.import_module(module.name)
+"""
+"""Imports all modules of a package."""
+
 FROM_WHEELS = f"--constraint={WHEELS / 'constraints.txt'}"
 
 
@@ -152,8 +160,14 @@ def kernels(session: nox.Session) -> None:
 @nox.session(requires=["wheels"])
 @nox.parametrize("package", [nox.param(name, id=name) for name in SLOWEST_FIRST])
 def package(session: nox.Session, package: str) -> None:
-    """Run the tests of one package's source archive with its wheel and declared dependencies."""
-    session.install(FROM_WHEELS, package, "--group=test")
+    """Run the tests of one package's source archive with its wheel and declared dependencies.
+
+    All of its modules can be imported with these. Its extra `test` names the packages of this
+    project that its tests need beside them.
+    """
+    session.install(FROM_WHEELS, package)
+    session.run("python", "-c", EVERY_MODULE, package.replace("-", "_"))
+    session.install(FROM_WHEELS, f"{package}[test]", "--group=test")
     folder = Path(session.create_tmp())
     shutil.rmtree(folder)
     build = "uv", "build", "--quiet", f"--package={package}", "--sdist", f"--out-dir={folder}"

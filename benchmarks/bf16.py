@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 from networks import BENCHMARKS
-from nnet3_optimizer import CachingCompiler
+from nnet3 import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from workload import CLOCKS, Workload, flat
 

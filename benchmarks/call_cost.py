@@ -18,7 +18,7 @@ from functools import partial
 
 import attrs
 from networks import BENCHMARKS
-from nnet3_optimizer import CachingCompiler
+from nnet3 import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.lowering import lower
 from workload import Call, Workload, flat, least

@@ -25,13 +25,14 @@ from typing import TYPE_CHECKING
 import attrs
 from kaldi import COMPILED, compilation_ms, loop_seconds
 from networks import BENCHMARKS, Benchmark
+from nnet3 import CachingCompiler
 from nnet3_compiler import compile_computation
+from nnet3_computation import ComputationRequest
 from nnet3_descriptors import Nnet, parse_config, set_test_mode
-from nnet3_graph import ComputationRequest, build_computation_graph
-from nnet3_optimizer import CachingCompiler
+from nnet3_graph import build_computation_graph
 
 if TYPE_CHECKING:
-    from nnet3_compiler import NnetComputation
+    from nnet3_computation import NnetComputation
 
 
 def best_ms(function: Callable[[], object], runs: int) -> float:

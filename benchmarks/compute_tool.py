@@ -20,12 +20,12 @@ from pathlib import Path
 
 import attrs
 import numpy as np
-from nnet3_runtime_cuda.arrays import FloatArray
+from nnet3.chunks import ChunkOptions
+from nnet3.model import Model
+from nnet3.output_scores import ScoreOptions
+from nnet3.utterance_work import Work
+from nnet3_runtime_cuda.arrays.checks import FloatArray
 from nnet3_runtime_cuda.cpu.threads.shared_tasks import Task
-from nnet3_runtime_cuda.inference.chunks import ChunkOptions
-from nnet3_runtime_cuda.inference.model import Model
-from nnet3_runtime_cuda.inference.output_scores import ScoreOptions
-from nnet3_runtime_cuda.inference.utterance_work import Work
 from nnet3_tables import MatrixWriter
 from nnet3_tools.compute.utterances import compute_all
 from nnet3_tools.progress import Progress

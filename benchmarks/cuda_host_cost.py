@@ -29,8 +29,8 @@ from typing import Any
 import attrs
 import numpy as np
 from networks import BENCHMARKS
+from nnet3 import CachingCompiler
 from nnet3_descriptors import parse_config, set_test_mode
-from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cuda.platform.cupy_platform import CupyPlatform
 

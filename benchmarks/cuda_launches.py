@@ -29,8 +29,8 @@ from pathlib import Path
 import attrs
 import numpy as np
 from networks import BENCHMARKS
+from nnet3 import CachingCompiler
 from nnet3_descriptors import parse_config, set_test_mode
-from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet
 from nnet3_runtime_cuda.cuda.bind.binder import DeviceSegment
 from nnet3_runtime_cuda.cuda.fuse.fusion import Group, group_operations, side_by_side

@@ -106,7 +106,7 @@ def products_flops(nnet: Any, computation: Any) -> float:
     pass, once for the derivative of its input if that is wanted, once for that of its parameters.
     Natural gradient, and nonlinearities, are not counted.
     """
-    from nnet3_compiler import commands as c
+    from nnet3_computation import commands as c
 
     rows = computation.submatrices[:, 2]
     total = 0
@@ -132,7 +132,7 @@ def _weights(component: Any) -> int:
 
 def count_lstm_steps(nnet: Any, computation: Any) -> int:
     """How often the forward pass computes the nonlinearity of an LSTM layer."""
-    from nnet3_compiler import commands as c
+    from nnet3_computation import commands as c
 
     return sum(
         nnet.components[command.component].type == "LstmNonlinearityComponent"
@@ -258,8 +258,8 @@ class RehearsalClock(Clock):
 
 def nnet3_workload(case: Case) -> Workload:
     """This package."""
+    from nnet3 import CachingCompiler
     from nnet3_descriptors import parse_config, set_test_mode
-    from nnet3_optimizer import CachingCompiler
     from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 
     if case.dry_run:
@@ -325,8 +325,8 @@ def on_the_host(array: Any) -> np.ndarray:
 
 def torch_workload(case: Case) -> Workload:
     """The same network in PyTorch; training is plain gradient descent there."""
+    from nnet3 import CachingCompiler
     from nnet3_descriptors import parse_config
-    from nnet3_optimizer import CachingCompiler
 
     clock: Clock = RehearsalClock() if case.dry_run else TorchClock()
     benchmark, rng = BENCHMARKS[case.network], np.random.default_rng(0)

@@ -34,8 +34,8 @@ import attrs
 import numpy as np
 from kaldi import REQUESTS, execution_ms, product_gflops
 from networks import BENCHMARKS
-from nnet3_optimizer import CachingCompiler
-from nnet3_runtime_cuda import DeviceNnet, NnetComputer, ParallelComputer
+from nnet3 import CachingCompiler, ParallelComputer
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from peers.runners import PEERS, missing
 from workload import CLOCKS, Workload, flat
 

@@ -19,8 +19,9 @@ import functools
 
 from compile_time import best_ms, network, twice_as_long
 from networks import BENCHMARKS
+from nnet3_computation import ComputationRequest
 from nnet3_descriptors import Nnet
-from nnet3_graph import ComputationGraph, ComputationRequest, build_computation_graph
+from nnet3_graph import ComputationGraph, build_computation_graph
 from nnet3_graph.nodes.rules import node_rules
 
 CASES = ((1, False), (2, True), (64, True))

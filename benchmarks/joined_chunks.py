@@ -13,8 +13,7 @@ import argparse
 import time
 
 import numpy as np
-from nnet3_runtime_cuda import Model
-from nnet3_runtime_cuda.inference import chunk_work
+from nnet3 import Model, chunk_work
 from workload import Workload
 
 FRAMES = 733

@@ -20,9 +20,10 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from networks import BENCHMARKS
 from nnet3_compiler import compile_computation, compile_looped, looped_requests
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, SerializationError, parse_config, set_test_mode
 from nnet3_descriptors.errors import Nnet3Error
-from nnet3_graph import ComputationRequest, IoSpecification, compute_context
+from nnet3_graph import compute_context
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import NnetComputer
 

@@ -19,9 +19,10 @@ import attrs
 import numpy as np
 from live_bytes_plot import Curve, Panel, drawing
 from networks import BENCHMARKS
-from nnet3_compiler import NnetComputation, compile_computation
+from nnet3_compiler import compile_computation
+from nnet3_computation import NnetComputation, live_bytes, peak_bytes, plan_memory
 from nnet3_descriptors import Nnet, parse_config, set_test_mode
-from nnet3_optimizer import live_bytes, optimize, peak_bytes, plan_memory
+from nnet3_optimizer import optimize
 
 KALDI_MB = {
     ("tdnnf", 64, True): 1719.4,

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 if TYPE_CHECKING:
-    from nnet3_graph import ComputationRequest
+    from nnet3_computation import ComputationRequest
 
 IVECTOR_DIM = 100
 MAX_CHANGE = {"max-change": 0.75}
@@ -322,7 +322,7 @@ class Benchmark:
         for inference, for the first output.
         """
         # Imported here, so that the config alone can be written without the packages.
-        from nnet3_graph import ComputationRequest, IoSpecification
+        from nnet3_computation import ComputationRequest, IoSpecification
 
         def specification(name: str, times: range, has_deriv: bool = False) -> IoSpecification:
             return IoSpecification.from_range(

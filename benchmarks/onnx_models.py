@@ -18,13 +18,13 @@ import numpy as np
 import onnxruntime
 from networks import BENCHMARKS
 from nnet3_compiler import (
-    NnetComputation,
     compile_computation,
     compile_looped,
     looped_chunk_size,
     looped_requests,
     with_ivector_period,
 )
+from nnet3_computation import NnetComputation
 from nnet3_descriptors import Nnet
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import NnetComputer

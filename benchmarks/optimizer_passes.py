@@ -20,9 +20,9 @@ import attrs
 import numpy as np
 from networks import BENCHMARKS
 from nnet3_compiler import compile_computation
+from nnet3_computation import ComputationRequest, peak_bytes
 from nnet3_descriptors import Nnet, parse_config
-from nnet3_graph import ComputationRequest
-from nnet3_optimizer import OptimizeOptions, optimize, peak_bytes
+from nnet3_optimizer import OptimizeOptions, optimize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 
 BEYOND_KALDI = (

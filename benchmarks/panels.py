@@ -15,8 +15,8 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+from nnet3_runtime_cuda.arrays.settings import running
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
-from nnet3_runtime_cuda.numpy_settings import running
 from nnet3_runtime_cuda.operations.panels import Panels
 
 ROWS = (2, 8, 16, 48, 66, 128, 213, 286, 384, 512)

@@ -24,17 +24,12 @@ import functools
 import attrs
 from compile_time import best_ms, best_ms_of, network
 from networks import BENCHMARKS
-from nnet3_compiler import NnetComputation, compile_computation
+from nnet3 import CachingCompiler
+from nnet3_compiler import compile_computation
+from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation, plan_memory
 from nnet3_descriptors import Nnet
-from nnet3_graph import ComputationRequest, IoSpecification, NotComputableError
-from nnet3_optimizer import (
-    CachingCompiler,
-    OptimizeOptions,
-    check_computation,
-    optimize,
-    plan_memory,
-    verify_equivalent,
-)
+from nnet3_graph import NotComputableError
+from nnet3_optimizer import OptimizeOptions, check_computation, optimize, verify_equivalent
 from nnet3_optimizer.pipeline import PIPELINE
 
 CASES = ((64, True), (8, True), (8, False), (1, False))

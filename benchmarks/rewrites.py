@@ -32,8 +32,8 @@ from functools import partial
 import attrs
 from kaldi import REQUESTS
 from networks import BENCHMARKS
-from nnet3_compiler import NnetComputation
-from nnet3_optimizer import CachingCompiler
+from nnet3 import CachingCompiler
+from nnet3_computation import NnetComputation
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cpu.products import panel_trial
 from nnet3_runtime_cuda.cpu.switches import PANELS, TILES, Switch

@@ -13,8 +13,8 @@ from __future__ import annotations
 import attrs
 import numpy as np
 from networks import BENCHMARKS
-from nnet3_compiler import NnetComputation
-from nnet3_optimizer import CachingCompiler
+from nnet3 import CachingCompiler
+from nnet3_computation import NnetComputation
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cpu.switches import TILES
 from workload import Workload, chosen, flat

@@ -30,12 +30,12 @@ import attrs
 import numpy as np
 from kaldi import REQUESTS, product_gflops
 from networks import BENCHMARKS
-from nnet3_compiler import NnetComputation
-from nnet3_optimizer import CachingCompiler
+from nnet3 import CachingCompiler
+from nnet3_computation import NnetComputation
 from nnet3_runtime_cuda import DeviceNnet
+from nnet3_runtime_cuda.arrays.settings import running
 from nnet3_runtime_cuda.cpu.switches import TILES
 from nnet3_runtime_cuda.lowering import Program, lower
-from nnet3_runtime_cuda.numpy_settings import running
 from workload import FIRST_STEPS, UPDATE_PERIOD, Call, Workload, chosen, flat
 
 PRODUCTS, TRANSFORMS, NATURAL_GRADIENT, REST = "products", "transforms", "natural gradient", "rest"

@@ -24,13 +24,13 @@ from functools import partial
 
 import numpy as np
 from networks import BENCHMARKS
-from nnet3_compiler import NnetComputation
-from nnet3_optimizer import CachingCompiler
-from nnet3_runtime_cuda import DeviceNnet, NnetComputer, ParallelComputer
+from nnet3 import CachingCompiler, ParallelComputer
+from nnet3_computation import NnetComputation
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda.arrays.settings import running
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.cpu.threads.blas_threads import LIMIT
 from nnet3_runtime_cuda.cpu.threads.workers import Workers
-from nnet3_runtime_cuda.numpy_settings import running
 from nnet3_runtime_cuda.operations.scratch import Scratch
 from workload import FIRST_STEPS, Call, Workload, flat, least
 

@@ -27,11 +27,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from networks import BENCHMARKS
+from nnet3 import CachingCompiler, Model
 from nnet3_compiler import chunks_with_state, looped_requests, with_ivector_period
 from nnet3_descriptors import parse_config
 from nnet3_descriptors.editing import collapse_model
-from nnet3_optimizer import CachingCompiler
-from nnet3_runtime_cuda import Model, NnetComputer
+from nnet3_runtime_cuda import NnetComputer
 
 NETWORKS = "cnn-tdnnf", "tdnn-lstm", "tdnnf"
 

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 import attrs
 import numpy as np
 from networks import BENCHMARKS
+from nnet3_computation import ComputationRequest
 from nnet3_descriptors import Component, Nnet, parse_config, set_test_mode
 from nnet3_descriptors.components import BatchNormComponent
-from nnet3_graph import ComputationRequest
 from nnet3_runtime_cuda.cpu.switches import Switch
 
 FIRST_STEPS = 10

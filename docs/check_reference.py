@@ -49,7 +49,7 @@ def undescribed(names: set[str]) -> Iterator[str]:
             if isinstance(value, types.ModuleType):
                 continue
             home = getattr(value, "__module__", None) or ""
-            package = home.partition(".")[0] if home.startswith("nnet3_") else exporter
+            package = home.partition(".")[0] if home.startswith("nnet3") else exporter
             places = [each for each in names if each.endswith(f".{name}")]
             if not any(each.split(".")[0] == package.split(".")[0] for each in places):
                 yield f"{exporter}.{name}: not in the reference"

@@ -68,7 +68,7 @@ def skip_member(app: Sphinx, what: str, name: str, value: object, skip: bool, _:
     module = app.env.current_document.autodoc_module
     package = module.partition(".")[0]
     owner = getattr(value, "__module__", None) or package
-    if owner.startswith("nnet3_") and owner.partition(".")[0] != package:
+    if owner.startswith("nnet3") and owner.partition(".")[0] != package:
         return True
     return True if is_elsewhere(module, name, value) else None
 

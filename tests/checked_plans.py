@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import attrs
-from nnet3_compiler import NnetComputation
+from nnet3_computation import NnetComputation
 from nnet3_descriptors import Nnet
 from nnet3_runtime_cuda import Plan, check_plan
 from nnet3_runtime_cuda.lowering.plan.make import plan_with

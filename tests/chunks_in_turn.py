@@ -6,8 +6,8 @@ import attrs
 import numpy as np
 from nnet3_compiler import chunks_with_state, compile_computation
 from nnet3_compiler.looped import extended_requests
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet
-from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_runtime_reference import ReferenceComputer
 
 Arrays = Mapping[str, np.ndarray]

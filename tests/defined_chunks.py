@@ -11,16 +11,11 @@ from functools import cached_property
 
 import attrs
 import numpy as np
-from nnet3_compiler import NnetComputation, compile_computation
+from nnet3_compiler import compile_computation
+from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.editing import remove_orphans
-from nnet3_graph import (
-    ComputationRequest,
-    IoSpecification,
-    NotComputableError,
-    UnboundedComputationError,
-    compute_context,
-)
+from nnet3_graph import NotComputableError, UnboundedComputationError, compute_context
 from nnet3_runtime_reference import ReferenceComputer
 
 NOT_COMPUTABLE = NotComputableError, UnboundedComputationError

@@ -20,9 +20,10 @@ from example_generator import draw_request, is_computable, random_arrays
 from judged_seeds import Judged, judge_seeds
 from network_generator import DIM, LAYERS, NetworkWriter
 from nnet3_compiler import compile_computation
+from nnet3_computation import ComputationRequest
 from nnet3_descriptors import ComponentNode, Nnet, parse_config, set_test_mode
 from nnet3_descriptors.editing import CollapseOptions, collapse_model, remove_orphans
-from nnet3_graph import ComputationRequest, ContextError, compute_context
+from nnet3_graph import ContextError, compute_context
 from nnet3_runtime_reference import ReferenceComputer
 
 LARGEST_DIFFERENCE = 1e-5

@@ -33,10 +33,10 @@ import package_tests  # noqa: F401  the helpers of the packages
 from chunk_networks import IVECTOR, OPTIONAL, features_in, write_chunk_network
 from defined_chunks import NOT_COMPUTABLE, ChunkDefinition, Utterance
 from network_generator import DIM, LAYERS, OFTEN, NetworkWriter
+from nnet3 import BatchOptions, ChunkOptions, Model, ScoreOptions, chunk_work
 from nnet3_descriptors import Nnet, node_config_lines, parse_config
 from nnet3_graph import ContextError
-from nnet3_runtime_cuda import BatchOptions, ChunkOptions, Model, RunError, ScoreOptions
-from nnet3_runtime_cuda.inference import chunk_work
+from nnet3_runtime_cuda import RunError
 from small_thresholds import thresholds
 from test_looped_networks import add_lookahead, case_of_seed
 

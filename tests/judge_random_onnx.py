@@ -30,6 +30,7 @@ from chunk_networks import write_chunk_network
 from judge_random_models import network_of_all_kinds
 from judged_networks import write_network as write_judged_network
 from judged_seeds import Judged, judge_seeds
+from nnet3 import Model
 from nnet3_compiler import (
     CompilationError,
     compile_computation,
@@ -38,17 +39,11 @@ from nnet3_compiler import (
     with_ivector_period,
 )
 from nnet3_compiler.looped import extended_requests
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, Nnet3Error, node_config_lines, parse_config, write_nnet
 from nnet3_descriptors.editing import remove_orphans
-from nnet3_graph import (
-    ComputationRequest,
-    ContextError,
-    IoSpecification,
-    NotComputableError,
-    UnboundedComputationError,
-    compute_context,
-)
-from nnet3_runtime_cuda import Model, RunError
+from nnet3_graph import ContextError, NotComputableError, UnboundedComputationError, compute_context
+from nnet3_runtime_cuda import RunError
 from nnet3_runtime_reference import ReferenceComputer
 from nnet3_tools.models.nnet3_to_onnx import start_path
 from reference_cases import DIGITS_EXAMPLE

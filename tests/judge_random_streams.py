@@ -34,16 +34,11 @@ from chunk_networks import (
 )
 from example_generator import is_computable
 from judge_random_models import reads_ivector, words_in
+from nnet3 import Model
 from nnet3_compiler import CompilationError, compile_computation, looped_chunk_size
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, Nnet3Error, parse_config, parse_descriptor
-from nnet3_graph import (
-    ComputationRequest,
-    ContextError,
-    IoSpecification,
-    NotComputableError,
-    compute_context,
-)
-from nnet3_runtime_cuda import Model
+from nnet3_graph import ContextError, NotComputableError, compute_context
 from nnet3_runtime_reference import ReferenceComputer
 from small_thresholds import thresholds
 from test_looped_networks import DIM, Case, add_lookahead, case_of_seed, whole_request

@@ -24,10 +24,10 @@ import numpy as np
 import package_tests  # noqa: F401  the helpers of the packages
 from judged_cases import WHOLE, case_of_seed, parameter_names
 from nnet3_compiler import compile_computation
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import InputNode, Nnet
 from nnet3_descriptors.components import UpdatableComponent
 from nnet3_descriptors.indexes import N
-from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_runtime_cuda import TrainingError
 from nnet3_runtime_reference import ReferenceComputer
 from nnet3_training import (

@@ -12,7 +12,6 @@ from judged_networks import RANDOM, NetworkWriter, write_network
 from nnet3_compiler import (
     CompilationError,
     CompilerOptions,
-    NnetComputation,
     compile_looped,
     compile_segments,
     looped_chunk_size,
@@ -20,14 +19,10 @@ from nnet3_compiler import (
     with_ivector_period,
 )
 from nnet3_compiler.looped import extended_requests
+from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation
 from nnet3_descriptors import ComponentNode, NetworkError, Nnet, parse_config
 from nnet3_descriptors.components import BatchNormComponent, Component
-from nnet3_graph import (
-    ComputationRequest,
-    IoSpecification,
-    NotComputableError,
-    UnboundedComputationError,
-)
+from nnet3_graph import NotComputableError, UnboundedComputationError
 from nnet3_optimizer import OptimizeOptions, optimize
 from small_thresholds import gathering
 

@@ -21,7 +21,9 @@ import numpy as np
 from checked_plans import checked_plan
 from judged_cases import LOSSLESS, WHOLE, Case, parameter_names
 from limited_times import limited_times
-from nnet3_compiler import NnetComputation, compile_computation
+from nnet3 import ParallelComputer
+from nnet3_compiler import compile_computation
+from nnet3_computation import ComputationRequest, NnetComputation
 from nnet3_descriptors import Component, Nnet
 from nnet3_descriptors.components import (
     AffineComponent,
@@ -31,9 +33,8 @@ from nnet3_descriptors.components import (
     TdnnComponent,
     TimeHeightConvolutionComponent,
 )
-from nnet3_graph import ComputationRequest
 from nnet3_optimizer import check_computation, optimize
-from nnet3_runtime_cuda import DeviceNnet, NnetComputer, ParallelComputer, check_plan, make_plan
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer, check_plan, make_plan
 from nnet3_runtime_cuda.cuda.platform.platform import Platform
 from nnet3_runtime_cuda.kernels import Kernel, Propagation, base
 from nnet3_runtime_cuda.kernels.elementwise.masks import (

@@ -13,8 +13,8 @@ from unittest import mock
 
 import numpy as np
 from judged_cases import Case
-from nnet3_compiler import NnetComputation
-from nnet3_compiler.computation import T
+from nnet3_computation import NnetComputation
+from nnet3_computation.computation import T
 from nnet3_runtime_reference import state
 from nnet3_runtime_reference.matrices import Matrices
 

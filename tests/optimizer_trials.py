@@ -8,9 +8,9 @@ from functools import cached_property
 import attrs
 import numpy as np
 import pytest
-from nnet3_compiler import SCHEMA, NnetComputation, compile_computation
+from nnet3_compiler import compile_computation
+from nnet3_computation import SCHEMA, ComputationRequest, NnetComputation
 from nnet3_descriptors import ComponentProperties, Nnet, vectorize
-from nnet3_graph import ComputationRequest
 from nnet3_optimizer import (
     OptimizeOptions,
     check_computation,

@@ -13,14 +13,10 @@ import attrs
 import numpy as np
 from judged_cases import LOOP, SEGMENTS, WHOLE, Case, parameter_names
 from nnet3_compiler import CompilerOptions, compile_computation
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Component
 from nnet3_descriptors.components import BatchNormComponent
-from nnet3_graph import (
-    ComputationGraph,
-    ComputationRequest,
-    IoSpecification,
-    build_computation_graph,
-)
+from nnet3_graph import ComputationGraph, build_computation_graph
 from nnet3_runtime_reference import ReferenceComputer
 
 Results = dict[str, np.ndarray]

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 if TYPE_CHECKING:
-    from nnet3_graph import ComputationRequest
+    from nnet3_computation import ComputationRequest
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCE = ROOT / "tests" / "reference"
@@ -191,7 +191,7 @@ def assert_close(
 def computation_request(case: ReferenceCase) -> ComputationRequest:
     """The request of the case as nnet3-graph's type."""
     # Imported here: the tests of nnet3-descriptors read the cases without having nnet3-graph.
-    from nnet3_graph import ComputationRequest, IoSpecification
+    from nnet3_computation import ComputationRequest, IoSpecification
 
     def specifications(ios: tuple[CaseIo, ...]) -> tuple[IoSpecification, ...]:
         return tuple(

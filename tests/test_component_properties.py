@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from component_forms import CONFIGS, from_config
 from nnet3_compiler import compile_computation
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import ComponentProperties, Nnet, parse_config, set_test_mode
-from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 
 KALDI = {

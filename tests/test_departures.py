@@ -6,17 +6,13 @@ from itertools import compress
 import attrs
 import numpy as np
 import pytest
-from nnet3_compiler import Compiler, commands, compile_computation, compile_segments
-from nnet3_compiler.accesses import Variables
+from nnet3_compiler import Compiler, compile_computation, compile_segments
 from nnet3_compiler.steps import Graphs, Network, Steps, compute_epochs, compute_phases
+from nnet3_computation import ComputationRequest, IoSpecification, commands
+from nnet3_computation.analysis import Variables
 from nnet3_descriptors import DescriptorSyntaxError, Nnet, parse_config, parse_descriptor
 from nnet3_descriptors.indexes import index_order, make_indexes
-from nnet3_graph import (
-    ComputationRequest,
-    IoSpecification,
-    UnboundedComputationError,
-    build_computation_graph,
-)
+from nnet3_graph import UnboundedComputationError, build_computation_graph
 from nnet3_graph.nodes import node_users
 from nnet3_optimizer import analyze, optimize, optimize_in_steps, pass_summaries
 from nnet3_runtime_cuda import NnetComputer

@@ -16,7 +16,8 @@ import numpy as np
 import nvrtc
 import pytest
 from emulated_device import DryRun, HostPlatform, compiler
-from nnet3_compiler import NnetComputation, compile_computation
+from nnet3_compiler import compile_computation
+from nnet3_computation import NnetComputation
 from nnet3_descriptors import Nnet, read_nnet, set_test_mode, vectorize
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer

@@ -8,8 +8,8 @@ import pytest
 from example_generator import draw_request, is_computable, random_arrays
 from network_generator import write_network
 from nnet3_compiler import compile_computation, compile_segments
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, parse_config, set_test_mode
-from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import NnetComputer
 from optimizer_trials import TOLERANCE

@@ -16,10 +16,10 @@ import nnet3_tools
 import numpy as np
 import pytest
 from emulated_device import HostPlatform, compiler
+from nnet3 import CachingCompiler
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import ComponentProperties, component_class, read_nnet
 from nnet3_descriptors.components.declaration import registry
-from nnet3_graph import ComputationRequest, IoSpecification
-from nnet3_optimizer import CachingCompiler
 from nnet3_training import read_chain_examples, write_chain_examples
 from reference_cases import CHAIN_REFERENCE, ROOT
 

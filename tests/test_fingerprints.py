@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 import attrs
-from nnet3_compiler import NnetComputation, compile_computation
+from nnet3_compiler import compile_computation
+from nnet3_computation import ComputationRequest, NnetComputation
 from nnet3_descriptors import NetworkError, Nnet, read_nnet
 from nnet3_descriptors.structure import NetworkFingerprint
-from nnet3_graph import ComputationRequest
 from nnet3_optimizer import optimize
 from reference_cases import ReferenceCase, computation_request, parametrize_cases
 

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from nnet3 import Model
 from nnet3_compiler import CompilationError, chunks_with_state, looped_requests, with_ivector_period
 from nnet3_descriptors import Nnet, parse_config, write_nnet
-from nnet3_runtime_cuda import Model, RunError
+from nnet3_runtime_cuda import RunError
 from nnet3_tables import read_table, write_table
 from tool_runs import run_tool
 

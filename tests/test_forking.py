@@ -14,7 +14,7 @@ import json, os, signal, sys, threading, time, warnings
 import numpy as np
 from nnet3_descriptors import Nnet3Error, parse_config
 from nnet3_descriptors.forking import gate
-from nnet3_runtime_cuda import Model
+from nnet3 import Model
 
 warnings.simplefilter("ignore")  # Python itself warns of forks with threads
 threads, forks, is_stuck = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "stuck"
@@ -87,11 +87,12 @@ def test_a_fork_that_could_not_wait() -> None:
 IMPORTING = """
 import os, signal, sys, threading, time, warnings
 import nnet3_runtime_cuda
+import nnet3
 from nnet3_descriptors import parse_config
 
 warnings.simplefilter("ignore")
 slow, kind = sys.argv[1:]
-model = nnet3_runtime_cuda.Model(parse_config('''
+model = nnet3.Model(parse_config('''
 input-node name=input dim=2
 component name=a type=AffineComponent input-dim=2 output-dim=2
 component-node name=a component=a input=input
@@ -124,7 +125,7 @@ print(status)
 @pytest.mark.parametrize(
     ("slow", "kind"),
     [
-        ("nnet3_runtime_cuda.inference.streams.stream", "stream"),
+        ("nnet3.streams.stream", "stream"),
         ("nnet3_runtime_cuda.lowering.check.execution", "export"),
     ],
 )

@@ -25,19 +25,13 @@ import pytest
 from example_generator import Example, example_of_seed, random_arrays
 from judged_cases import case_of_seed
 from judging import judge
-from nnet3_compiler import NnetComputation, compile_computation, compile_looped
+from nnet3 import Model
+from nnet3_compiler import compile_computation, compile_looped
+from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation
 from nnet3_descriptors import Nnet, read_nnet, set_test_mode, vectorize
 from nnet3_descriptors.files import read_matrix
-from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import optimize
-from nnet3_runtime_cuda import (
-    DeviceError,
-    DeviceMemoryError,
-    DeviceNnet,
-    Model,
-    NnetComputer,
-    RunError,
-)
+from nnet3_runtime_cuda import DeviceError, DeviceMemoryError, DeviceNnet, NnetComputer, RunError
 from nnet3_training import (
     ChainObjective,
     ChainOptions,

@@ -6,32 +6,31 @@ from pathlib import Path
 import attrs
 import numpy as np
 import pytest
+from nnet3 import CacheError, CachingCompiler
 from nnet3_compiler import (
-    CheckError,
     CompilationError,
     Compiler,
-    ComputationError,
-    NnetComputation,
-    check_runnable,
     compile_computation,
     compile_looped,
-    format_computation,
     looped_requests,
+)
+from nnet3_computation import (
+    CheckError,
+    ComputationError,
+    ComputationRequest,
+    IoSpecification,
+    NnetComputation,
+    check_runnable,
+    format_computation,
     parse_computation,
 )
-from nnet3_compiler.memory import plan_memory, with_memory_plan
+from nnet3_computation.memory import plan_memory, with_memory_plan
 from nnet3_descriptors import Nnet, SerializationError, parse_config
 from nnet3_descriptors.editing import rename_node
 from nnet3_descriptors.serialization import from_json, to_json
 from nnet3_descriptors.structure import NetworkFingerprint
-from nnet3_graph import (
-    ComputationRequest,
-    IoSpecification,
-    build_computation_graph,
-)
+from nnet3_graph import build_computation_graph
 from nnet3_optimizer import (
-    CacheError,
-    CachingCompiler,
     EquivalenceError,
     OptimizeOptions,
     check_computation,

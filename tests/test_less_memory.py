@@ -4,8 +4,8 @@ import attrs
 import numpy as np
 import pytest
 from nnet3_compiler import compile_computation
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import parse_config
-from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import OptimizeOptions, check_computation, optimize, verify_equivalent
 from nnet3_runtime_cuda import NnetComputer
 from optimizer_trials import Trial

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from example_generator import is_computable
 from network_generator import DIM, LAYERS, OTHER_LAYERS, NetworkWriter
+from nnet3 import Model
 from nnet3_compiler import (
     compile_computation,
     compile_looped,
@@ -19,10 +20,11 @@ from nnet3_compiler import (
     looped_requests,
     with_ivector_period,
 )
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, parse_config
-from nnet3_graph import ComputationRequest, IoSpecification, compute_context
+from nnet3_graph import compute_context
 from nnet3_optimizer import optimize
-from nnet3_runtime_cuda import Model, NnetComputer
+from nnet3_runtime_cuda import NnetComputer
 from optimizer_trials import TOLERANCE
 
 SEEDS = range(20)

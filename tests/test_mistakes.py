@@ -16,7 +16,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from nnet3_compiler import NnetComputation, compile_computation, parse_computation
+from nnet3 import CachingCompiler, load
+from nnet3_compiler import compile_computation
+from nnet3_computation import (
+    ComputationRequest,
+    IoSpecification,
+    NnetComputation,
+    parse_computation,
+)
 from nnet3_descriptors import (
     Nnet,
     Nnet3Error,
@@ -27,9 +34,9 @@ from nnet3_descriptors import (
     write_nnet,
 )
 from nnet3_descriptors.editing import apply_edits
-from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
-from nnet3_optimizer import CachingCompiler, optimize
-from nnet3_runtime_cuda import NnetComputer, load
+from nnet3_graph import build_computation_graph
+from nnet3_optimizer import optimize
+from nnet3_runtime_cuda import NnetComputer
 from nnet3_tables import read_table, write_table
 from nnet3_tools.compute import nnet3_compute
 from nnet3_tools.egs import nnet3_copy_egs, nnet3_get_egs, nnet3_merge_egs

@@ -11,7 +11,8 @@ import test_steps
 from example_generator import example_of_seed
 from graph_one_by_one import build_one_by_one
 from graph_strategies import MARGIN, STEP
-from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
+from nnet3_computation import ComputationRequest, IoSpecification
+from nnet3_graph import build_computation_graph
 from test_breadth_first import check_against_builder
 from test_random_graphs import check_graph
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kaldi_tables import assert_same_archive, read_archive, write_archive
+from nnet3 import load
 from nnet3_compiler import compile_computation, looped_requests, with_ivector_period
-from nnet3_runtime_cuda import load
 from nnet3_runtime_reference import ReferenceComputer
 from reference_cases import TOOLS_REFERENCE
 from test_reference_loops import CASES, case_file, features_of

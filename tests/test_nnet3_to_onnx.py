@@ -13,8 +13,8 @@ import numpy as np
 import onnxruntime
 import pytest
 from kaldi_tables import assert_same_archive, read_archive
+from nnet3 import Model
 from nnet3_descriptors import parse_config, write_nnet
-from nnet3_runtime_cuda import Model
 from nnet3_tools.models import nnet3_to_onnx
 from reference_cases import DIGITS_EXAMPLE, DIGITS_REFERENCE, TOOLS_REFERENCE
 from tool_runs import run_tool

@@ -15,8 +15,8 @@ from nnet3_compiler import (
     looped_requests,
 )
 from nnet3_compiler.looped import extended_requests
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, parse_config, parse_descriptor
-from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import optimize
 from nnet3_runtime_reference import ReferenceComputer
 

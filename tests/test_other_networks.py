@@ -8,9 +8,9 @@ import attrs
 import numpy as np
 import pytest
 from nnet3_compiler import compile_computation
+from nnet3_computation import ComputationRequest, IoSpecification, peak_bytes
 from nnet3_descriptors import parse_config
-from nnet3_graph import ComputationRequest, IoSpecification
-from nnet3_optimizer import OptimizeOptions, check_computation, optimize, peak_bytes
+from nnet3_optimizer import OptimizeOptions, check_computation, optimize
 from optimizer_trials import KALDIS_PASSES, working_commands
 
 

@@ -71,7 +71,7 @@ USE = """
 from pathlib import Path
 import numpy as np
 from nnet3_descriptors import read_nnet, write_nnet
-from nnet3_runtime_cuda import load
+from nnet3 import load
 from nnet3_tables import read_table, write_table
 from nnet3_training import Trainer
 from nnet3_tools.compute import nnet3_compute

@@ -20,11 +20,14 @@ STAGES = """
 import attrs
 import numpy as np
 from emulated_device import HostPlatform, compiler
-from nnet3_compiler import NnetComputation, compile_computation, format_computation
-from nnet3_compiler import parse_computation
+from nnet3_computation import NnetComputation, format_computation
+from nnet3_compiler import compile_computation
+from nnet3_computation import parse_computation
 from nnet3_descriptors import Nnet, parse_config, read_nnet, write_nnet
-from nnet3_graph import BreadthFirstExamination, ComputableInfo, ComputationRequest
-from nnet3_graph import IoSpecification, build_computation_graph
+from nnet3_graph import BreadthFirstExamination, ComputableInfo
+from nnet3_computation import ComputationRequest
+from nnet3_computation import IoSpecification
+from nnet3_graph import build_computation_graph
 from nnet3_optimizer import OptimizeOptions, optimize
 from nnet3_runtime_cuda import NnetComputer
 from nnet3_runtime_onnx import OnnxComputer
@@ -106,7 +109,7 @@ from nnet3_descriptors import parse_config, read_nnet, unvectorize, vectorize, w
 from nnet3_descriptors.components import ComponentProperties as Property
 from nnet3_descriptors.components import UpdatableComponent
 from nnet3_descriptors.components.declaration import component, filled, vector
-from nnet3_graph import ComputationRequest, IoSpecification
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_optimizer import OptimizeOptions, optimize
 from nnet3_runtime_cuda import NnetComputer
 from nnet3_runtime_cuda.kernels import Kernel, kernel_for
@@ -179,7 +182,7 @@ print("all stages")
 """
 
 LOAD = """
-from nnet3_compiler import NnetComputation
+from nnet3_computation import NnetComputation
 print(len(NnetComputation.load("delta.computation").commands))
 """
 

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 from checked_plans import REWRITES, checked_plan, rewrites_of
+from nnet3 import CachingCompiler
 from nnet3_compiler import compile_computation, compile_looped, looped_requests
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import parse_config, read_nnet, set_test_mode
-from nnet3_graph import ComputationRequest, IoSpecification
-from nnet3_optimizer import CachingCompiler, optimize
+from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceNnet, Plan, check_plan, format_plan, make_plan
 from nnet3_runtime_cuda.lowering.plan import (
     deferred_derivatives,

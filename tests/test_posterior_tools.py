@@ -9,8 +9,8 @@ from pathlib import Path
 import attrs
 import numpy as np
 import pytest
+from nnet3 import load
 from nnet3_descriptors import read_nnet
-from nnet3_runtime_cuda import load
 from nnet3_tables import read_table
 from nnet3_training import DenominatorGraph, Evaluator, in_test_mode, read_chain_examples
 from nnet3_training.chain import example_bytes

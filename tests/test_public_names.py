@@ -18,21 +18,25 @@ PUBLIC_NAMES = {
     "nnet3_descriptors": """
         Component ComponentProperties Descriptor Nnet parse_config parse_descriptor read_nnet
         set_test_mode unvectorize vectorize write_nnet""",
+    "nnet3_computation": """
+        ComputationBuilder ComputationRequest IoSpecification MemoryPlan NnetComputation
+        check_runnable format_computation parse_computation peak_bytes plan_memory""",
     "nnet3_graph": """
-        BreadthFirstExamination ComputationGraph ComputationGraphBuilder ComputationRequest
-        IoSpecification
+        BreadthFirstExamination ComputationGraph ComputationGraphBuilder
         NotComputableError build_computation_graph compute_context""",
     "nnet3_compiler": """
-        Compiler CompilerOptions ComputationBuilder NnetComputation compile_computation
-        format_computation
-        parse_computation""",
+        Compiler CompilerOptions compile_computation compile_looped""",
+    "nnet3": """
+        CachingCompiler Model ParallelComputer Stream StreamState load""",
+    "nnet3_report": """
+        format_dot format_tree memory_svg network_svg report_page training_page""",
     "nnet3_conformance": """
         Case Verdict judge_class judge_program read_cases reference_cases write_case""",
     "nnet3_optimizer": """
-        CachingCompiler OptimizeOptions analyze check_computation optimize peak_bytes""",
+        OptimizeOptions analyze check_computation optimize""",
     "nnet3_runtime_cuda": """
-        Capabilities Model NnetComputer Plan PlanError Stream StreamState Trace Tracer check_plan
-        format_plan format_trace load make_plan trace_events""",
+        Capabilities NnetComputer Plan PlanError Trace Tracer check_plan
+        format_plan format_trace make_plan trace_events""",
     "nnet3_runtime_onnx": """
         ExportError OnnxComputer RunError to_onnx""",
     "nnet3_runtime_reference": """
@@ -73,15 +77,17 @@ CALLS = """
     nnet3_compiler: Compiler.create_computation(self, options)
     nnet3_compiler: compile_computation(nnet, request, options=)
     nnet3_compiler: compile_looped(nnet, requests, options=)
-    nnet3_compiler: NnetComputation.steps_by_node(self, nnet)
-    nnet3_compiler: format_computation(computation, nnet)
-    nnet3_compiler: parse_computation(text, nnet)
+    nnet3_computation: NnetComputation.steps_by_node(self, nnet)
+    nnet3_computation: format_computation(computation, nnet)
+    nnet3_computation: parse_computation(text, nnet)
     nnet3_optimizer: analyze(nnet, computation)
     nnet3_optimizer: check_computation(nnet, computation, check_rewrite=)
     nnet3_optimizer: optimize(nnet, computation, options)
-    nnet3_optimizer: peak_bytes(computation)
-    nnet3_optimizer: CachingCompiler(nnet)
-    nnet3_optimizer: CachingCompiler.compile(self, request)
+    nnet3_computation: peak_bytes(computation)
+    nnet3_computation: plan_memory(computation)
+    nnet3_computation: check_runnable(nnet, computation)
+    nnet3: CachingCompiler(nnet)
+    nnet3: CachingCompiler.compile(self, request)
     nnet3_optimizer: verify_equivalent(nnet, before, after)
     nnet3_runtime_cuda: NnetComputer(nnet, computation, device=)
     nnet3_runtime_cuda: NnetComputer.forward(self, inputs)
@@ -94,12 +100,12 @@ CALLS = """
     nnet3_runtime_onnx: OnnxComputer.forward(self, inputs)
     nnet3_tables: read_table(rspecifier)
     nnet3_tables: write_table(wspecifier)
-    nnet3_runtime_cuda: load(path, device=)
-    nnet3_runtime_cuda: Model.compute(self, features, ivector)
-    nnet3_runtime_cuda: Model.stream(self, ivector_period=, sequences=)
-    nnet3_runtime_cuda: Stream.push(self, frames, ivector)
-    nnet3_runtime_cuda: Stream.finish(self)
-    nnet3_runtime_cuda: Stream.reset(self)
+    nnet3: load(path, device=)
+    nnet3: Model.compute(self, features, ivector)
+    nnet3: Model.stream(self, ivector_period=, sequences=)
+    nnet3: Stream.push(self, frames, ivector)
+    nnet3: Stream.finish(self)
+    nnet3: Stream.reset(self)
     nnet3_training: ChainOptions(leaky_hmm_coefficient=, l2_regularize=, xent_regularize=)
     nnet3_training: ChainObjective(den_fst, options, num_pdfs=)
     nnet3_training: ChainObjective.compute(self, supervision, output)

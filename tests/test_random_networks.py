@@ -13,7 +13,8 @@ from checked_plans import checked_plan
 from example_generator import example_of_seed, random_arrays
 from network_generator import LAYERS
 from nnet3_compiler import CompilerOptions, compile_computation
-from nnet3_optimizer import OptimizeOptions, check_computation, peak_bytes
+from nnet3_computation import peak_bytes
+from nnet3_optimizer import OptimizeOptions, check_computation
 from optimizer_trials import Trial
 from small_thresholds import thresholds
 

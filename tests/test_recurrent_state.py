@@ -7,13 +7,9 @@ import pytest
 from example_generator import is_computable, random_arrays
 from network_generator import LAYERS, write_network
 from nnet3_compiler import compile_computation
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, parse_config
-from nnet3_graph import (
-    ComputationGraph,
-    ComputationRequest,
-    IoSpecification,
-    build_computation_graph,
-)
+from nnet3_graph import ComputationGraph, build_computation_graph
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import NnetComputer
 from optimizer_trials import TOLERANCE

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kaldi_tables import assert_same_archive, read_archive
+from nnet3 import Model
 from nnet3_compiler import (
     compile_computation,
     compile_looped,
@@ -13,10 +14,11 @@ from nnet3_compiler import (
     looped_requests,
     with_ivector_period,
 )
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, read_nnet
-from nnet3_graph import ComputationRequest, IoSpecification, compute_context
+from nnet3_graph import compute_context
 from nnet3_optimizer import OptimizeOptions, optimize
-from nnet3_runtime_cuda import Model, NnetComputer
+from nnet3_runtime_cuda import NnetComputer
 from nnet3_runtime_onnx import OnnxComputer
 from nnet3_runtime_reference import ReferenceComputer
 from reference_cases import TOOLS_REFERENCE

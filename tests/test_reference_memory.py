@@ -1,8 +1,9 @@
 """Memory plans of the reference cases are close to the least memory possible."""
 
 from nnet3_compiler import compile_computation
+from nnet3_computation import plan_memory
 from nnet3_descriptors import read_nnet, set_test_mode
-from nnet3_optimizer import OptimizeOptions, optimize, plan_memory
+from nnet3_optimizer import OptimizeOptions, optimize
 from reference_cases import ReferenceCase, computation_request, parametrize_cases
 
 EXCESS = 1.02

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import onnxruntime
 import pytest
-from nnet3_compiler import NnetComputation, compile_computation
+from nnet3_compiler import compile_computation
+from nnet3_computation import ComputationRequest, NnetComputation
 from nnet3_descriptors import Nnet, read_nnet, set_test_mode
-from nnet3_graph import ComputationRequest
 from nnet3_optimizer import optimize
 from nnet3_runtime_onnx import OnnxComputer, to_onnx
 from reference_cases import ReferenceCase, assert_close, computation_request, parametrize_cases

@@ -4,14 +4,9 @@ With any option turned off, results stay the same.
 """
 
 from nnet3_compiler import compile_computation
+from nnet3_computation import peak_bytes
 from nnet3_descriptors import read_nnet, set_test_mode
-from nnet3_optimizer import (
-    OptimizeOptions,
-    check_computation,
-    optimize,
-    peak_bytes,
-    verify_equivalent,
-)
+from nnet3_optimizer import OptimizeOptions, check_computation, optimize, verify_equivalent
 from optimizer_trials import KALDIS_PASSES, SWITCHES, Trial, working_commands
 from reference_cases import ReferenceCase, computation_request, parametrize_cases
 

@@ -3,15 +3,15 @@
 from collections import Counter
 
 import numpy as np
-from nnet3_compiler import (
-    Compiler,
+from nnet3_compiler import Compiler, compile_computation
+from nnet3_computation import (
+    ComputationRequest,
     NnetComputation,
-    compile_computation,
     format_computation,
     parse_computation,
 )
 from nnet3_descriptors import read_nnet
-from nnet3_graph import ComputationRequest, build_computation_graph, compute_context
+from nnet3_graph import build_computation_graph, compute_context
 from reference_cases import ReferenceCase, computation_request, parametrize_cases
 
 

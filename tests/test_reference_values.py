@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
-from nnet3_compiler import NnetComputation, compile_computation
+from nnet3_compiler import compile_computation
+from nnet3_computation import ComputationRequest, NnetComputation
 from nnet3_descriptors import Nnet, read_nnet, set_test_mode, vectorize
-from nnet3_graph import ComputationRequest
 from nnet3_optimizer import check_computation, optimize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cpu import recorder

@@ -232,4 +232,4 @@ def test_an_unknown_package(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         release.main(["nnet3-grahp"])
 
-    assert "no package 'nnet3-grahp'; there are nnet3-compiler, " in capsys.readouterr().err
+    assert "no package 'nnet3-grahp'; there are nnet3, nnet3-compiler, " in capsys.readouterr().err

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from nnet3 import CachingCompiler, load
 from nnet3_compiler import compile_computation, compile_looped, looped_requests
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, parse_config, write_nnet
-from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
-from nnet3_optimizer import CachingCompiler, check_computation, optimize, verify_equivalent
-from nnet3_runtime_cuda import DeviceNnet, NnetComputer, load, make_plan
+from nnet3_graph import build_computation_graph
+from nnet3_optimizer import check_computation, optimize, verify_equivalent
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer, make_plan
 from nnet3_runtime_reference import ReferenceComputer
 
 CONFIG = """

@@ -8,30 +8,18 @@ import inspect
 
 import numpy as np
 import pytest
-from nnet3_compiler import (
-    Compiler,
+from nnet3 import CachingCompiler, load
+from nnet3_compiler import Compiler, compile_computation
+from nnet3_computation import (
     ComputationBuilder,
-    NnetComputation,
-    compile_computation,
-)
-from nnet3_descriptors import Nnet, compute_context, read_nnet, set_test_mode
-from nnet3_graph import (
-    BreadthFirstExamination,
-    ComputationGraphBuilder,
     ComputationRequest,
     IoSpecification,
-    build_computation_graph,
+    NnetComputation,
 )
-from nnet3_optimizer import CachingCompiler, analyze, optimize
-from nnet3_runtime_cuda import (
-    DeviceNnet,
-    NnetComputer,
-    Plan,
-    Tracer,
-    format_plan,
-    load,
-    make_plan,
-)
+from nnet3_descriptors import Nnet, compute_context, read_model, read_nnet, set_test_mode
+from nnet3_graph import BreadthFirstExamination, ComputationGraphBuilder, build_computation_graph
+from nnet3_optimizer import analyze, optimize
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer, Plan, Tracer, format_plan, make_plan
 from nnet3_runtime_onnx import OnnxComputer
 from nnet3_runtime_reference import ReferenceComputer
 from nnet3_tables import MatrixLookup
@@ -44,7 +32,7 @@ from nnet3_training import (
     Trainer,
     TrainingExample,
 )
-from reference_cases import ROOT
+from reference_cases import REFERENCE, ROOT
 
 FRAMES = 40
 MODEL = ROOT / "examples" / "digits" / "final.raw"
@@ -63,6 +51,7 @@ def shown() -> dict[str, object]:
     computation = optimize(tested, compile_computation(tested, request))
     return {
         "network": nnet,
+        "acoustic model": read_model(REFERENCE / "digits" / "final.mdl"),
         "component": nnet.components[0],
         "compilation": Compiler(nnet, request),
         "builder": ComputationBuilder(computation),
@@ -128,7 +117,7 @@ def test_reprs_are_short(shown: dict[str, object]) -> None:
         assert " at 0x" not in text, what
 
 
-PACKAGES = [path.name for path in sorted(ROOT.glob("packages/*/src/nnet3_*")) if path.is_dir()]
+PACKAGES = [path.name for path in sorted(ROOT.glob("packages/*/src/nnet3*")) if path.is_dir()]
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -169,6 +158,7 @@ class Elements(html.parser.HTMLParser):
     ("what", "said"),
     [
         ("network", "<svg"),
+        ("acoustic model", "<p>acoustic model with "),
         ("request", f">{FRAMES + 24}</td>"),
         ("graph", ">tdnn1.affine</td>"),
         ("computation", ">given</td>"),

@@ -6,10 +6,10 @@ same request around t = 0, for which the reference runtime gives the results.
 
 import numpy as np
 import pytest
-from nnet3_compiler import NnetComputation, compile_segments
+from nnet3_compiler import compile_segments
+from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation, RequestError
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_descriptors.indexes import INT32_MAX
-from nnet3_graph import ComputationRequest, IoSpecification, RequestError
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import NnetComputer
 from nnet3_runtime_reference import ReferenceComputer

@@ -8,7 +8,7 @@ from chunks_in_turn import chunks_in_turn
 from judge_random_streams import LARGEST_DIFFERENCE, judgement_of
 from judged_cases import LOOP, case_of_seed
 from kaldi_tables import assert_same_archive, read_archive
-from nnet3_runtime_cuda import load
+from nnet3 import load
 from nnet3_runtime_reference import ReferenceComputer
 from reference_cases import TOOLS_REFERENCE
 from test_reference_loops import CASES, case_file, features_of

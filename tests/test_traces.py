@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 from emulated_device import HostPlatform
 from example_generator import example_of_seed, random_arrays
+from nnet3 import CachingCompiler
 from nnet3_descriptors import parse_config, write_nnet
-from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, RunError, Tracer
 from nnet3_runtime_cuda.cpu.recorder import Recorder
 from nnet3_tools.training import nnet3_train

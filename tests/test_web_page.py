@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import nnet3_runtime_cuda
+import nnet3
 import numpy as np
 import pytest
 from nnet3_tables import read_table
@@ -53,7 +53,7 @@ def page(address: str, folder: Path) -> str:
 def test_a_browser_recognises_digits(site: str, tmp_path: Path, number: int) -> None:
     """The recognised word is right, and the log-posteriors are those of the runtime."""
     key, features = list(read_table(f"ark:{DIGITS / 'test.feats.ark'}"))[number]
-    expected = nnet3_runtime_cuda.load(DIGITS / "final.raw").compute(features)
+    expected = nnet3.load(DIGITS / "final.raw").compute(features)
 
     shown = page(f"{site}?utterance={key}", tmp_path)
 

@@ -14,18 +14,17 @@ import numpy as np
 import pytest
 from component_forms import CONFIGS, from_config
 from kaldi_tables import read_archive
-from nnet3_compiler import (
+from nnet3_compiler import compile_computation, compile_looped, looped_requests
+from nnet3_computation import (
     COMMAND_TYPES,
     Access,
     Command,
+    ComputationRequest,
+    IoSpecification,
     NnetComputation,
-    compile_computation,
-    compile_looped,
-    looped_requests,
 )
 from nnet3_descriptors import Nnet, component_types, parse_config, read_nnet, set_test_mode
 from nnet3_descriptors.components import Component, ComponentProperties, component_class
-from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import optimize
 from nnet3_runtime_reference import ReferenceComputer
 from nnet3_runtime_reference.formulas import formula_of

@@ -6,18 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from nnet3_compiler import (
-    CompilationError,
-    compile_computation,
-    compile_looped,
+from nnet3_compiler import CompilationError, compile_computation, compile_looped, looped_requests
+from nnet3_computation import (
+    ComputationRequest,
+    IoSpecification,
+    RequestError,
     format_computation,
-    looped_requests,
     parse_computation,
 )
 from nnet3_descriptors import Nnet, Nnet3Error, SerializationError, parse_config
 from nnet3_descriptors.components import AffineComponent
 from nnet3_descriptors.editing import apply_edits, average, scale
-from nnet3_graph import ComputationRequest, IoSpecification, RequestError
 from nnet3_runtime_cuda import NnetComputer
 from nnet3_runtime_onnx import OnnxComputer
 from nnet3_runtime_reference import ReferenceComputer

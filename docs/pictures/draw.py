@@ -9,14 +9,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from nnet3_compiler import AcceptInput, DeallocMatrix, NnetComputation, compile_computation
-from nnet3_descriptors import Nnet, parse_config
-from nnet3_graph import (
-    ComputationGraph,
+from nnet3_compiler import compile_computation
+from nnet3_computation import (
+    AcceptInput,
     ComputationRequest,
+    DeallocMatrix,
     IoSpecification,
-    build_computation_graph,
+    NnetComputation,
 )
+from nnet3_descriptors import Nnet, parse_config
+from nnet3_graph import ComputationGraph, build_computation_graph
 from nnet3_optimizer import optimize
 
 FOLDER = Path(__file__).parent

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 from nnet3_descriptors import Nnet, parse_config, read_nnet
-from nnet3_tools.report import pooled_frames, report_page, training_page, usual_request
+from nnet3_report.pages import pooled_frames, report_page, training_page, usual_request
 from nnet3_training.recipes import TrainingRun
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ word. The key of an utterance ends in the correct word.
 
 from pathlib import Path
 
-import nnet3_runtime_cuda
+import nnet3
 from nnet3_tables import read_table
 
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -16,7 +16,7 @@ FOLDER = Path(__file__).parent
 
 def main() -> None:
     """Print the word recognised in each utterance, and how many are right."""
-    model = nnet3_runtime_cuda.load(FOLDER / "final.raw")
+    model = nnet3.load(FOLDER / "final.raw")
     right = total = 0
     for key, features in read_table(f"ark:{FOLDER / 'test.feats.ark'}"):
         log_posteriors = model.compute(features)

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from nnet3 import Model
 from nnet3_descriptors import parse_config
-from nnet3_runtime_cuda import Model
 from nnet3_tables import read_objects, read_table
 from nnet3_training.egs import Utterance, posteriors, read_posterior
 from nnet3_training.recipes import IterationRecord, RecipeOptions, train_recipe

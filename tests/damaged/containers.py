@@ -18,7 +18,8 @@ import numpy as np
 import safetensors.numpy
 from component_forms import CONFIGS, from_config
 from example_generator import Example, example_of_seed
-from nnet3_compiler import compile_computation, format_computation
+from nnet3_compiler import compile_computation
+from nnet3_computation import format_computation
 from nnet3_optimizer import optimize
 
 EXAMPLES = 24

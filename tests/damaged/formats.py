@@ -20,7 +20,9 @@ from typing import Any
 
 import numpy as np
 from chain_cases import denominator, supervision
-from nnet3_compiler import NnetComputation, compile_computation, parse_computation
+from nnet3 import CachingCompiler
+from nnet3_compiler import compile_computation
+from nnet3_computation import ComputationRequest, NnetComputation, parse_computation
 from nnet3_conformance import read_cases, reference_cases, write_case
 from nnet3_descriptors import (
     AcousticModel,
@@ -32,8 +34,7 @@ from nnet3_descriptors import (
 from nnet3_descriptors.editing import apply_edits
 from nnet3_descriptors.files import Reader, compressed, read_matrix, read_vector
 from nnet3_descriptors.indexes import make_indexes
-from nnet3_graph import ComputationRequest
-from nnet3_optimizer import CachingCompiler
+from nnet3_report.pages import training_page
 from nnet3_tables import (
     MatrixLookup,
     VectorLookup,
@@ -43,7 +44,6 @@ from nnet3_tables import (
     read_table,
     read_tokens,
 )
-from nnet3_tools.report import training_page
 from nnet3_training import (
     ChainObjective,
     ChainSupervision,

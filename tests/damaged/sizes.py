@@ -31,17 +31,13 @@ import numpy as np
 import safetensors.numpy
 from component_forms import CONFIGS, from_config
 from limits import measured
-from nnet3_compiler import (
-    NnetComputation,
-    compile_computation,
-    compile_looped,
-    looped_requests,
-    with_ivector_period,
-)
+from nnet3 import Model
+from nnet3_compiler import compile_computation, compile_looped, looped_requests, with_ivector_period
+from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation
 from nnet3_descriptors import AcousticModel, Nnet, Nnet3Error, parse_config
-from nnet3_graph import ComputationRequest, IoSpecification, compute_context
+from nnet3_graph import compute_context
 from nnet3_optimizer import optimize
-from nnet3_runtime_cuda import Model, NnetComputer
+from nnet3_runtime_cuda import NnetComputer
 from nnet3_tables import read_table
 from nnet3_training import read_examples
 

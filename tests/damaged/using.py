@@ -16,14 +16,17 @@ from typing import Any
 
 import attrs
 import numpy as np
-from nnet3_compiler import (
+from nnet3 import CachingCompiler, Model, ParallelComputer
+from nnet3_compiler import compile_computation, compile_looped, looped_requests
+from nnet3_computation import (
+    ComputationRequest,
+    IoSpecification,
     NnetComputation,
     check_runnable,
-    compile_computation,
-    compile_looped,
     format_computation,
-    looped_requests,
     parse_computation,
+    peak_bytes,
+    plan_memory,
 )
 from nnet3_descriptors import (
     Nnet,
@@ -38,24 +41,11 @@ from nnet3_descriptors import (
 )
 from nnet3_descriptors import compute_context as descriptor_context
 from nnet3_descriptors.editing import apply_edits, average, collapse_model, scale
-from nnet3_graph import (
-    ComputationRequest,
-    IoSpecification,
-    build_computation_graph,
-    compute_context,
-)
-from nnet3_optimizer import (
-    CachingCompiler,
-    analyze,
-    check_computation,
-    optimize,
-    peak_bytes,
-    plan_memory,
-    verify_equivalent,
-)
-from nnet3_runtime_cuda import Model, NnetComputer, ParallelComputer
+from nnet3_graph import build_computation_graph, compute_context
+from nnet3_optimizer import analyze, check_computation, optimize, verify_equivalent
+from nnet3_report import format_dot, report_page
+from nnet3_runtime_cuda import NnetComputer
 from nnet3_runtime_onnx import to_onnx
-from nnet3_tools.report import report_page
 from nnet3_training import (
     DenseTargets,
     ExampleInput,
@@ -147,7 +137,7 @@ class User:
             if nnet.num_parameters <= MOST_PARAMETERS:
                 attempt("computation", lambda: self._compute(nnet))
             return
-        attempt("to_dot", nnet.to_dot)
+        attempt("format_dot", lambda: format_dot(nnet))
         attempt("num_parameters", lambda: (nnet.num_parameters, nnet.modulus))
         attempt("config lines", lambda: parse_config("\n".join(_all_but_components(nnet)), nnet))
         attempt("context", lambda: descriptor_context(nnet))

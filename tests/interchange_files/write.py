@@ -7,17 +7,16 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from nnet3_compiler import (
+from nnet3_compiler import compile_computation, compile_looped, looped_requests
+from nnet3_computation import (
+    ComputationRequest,
+    IoSpecification,
     NnetComputation,
-    compile_computation,
-    compile_looped,
     format_computation,
-    looped_requests,
 )
-from nnet3_compiler.memory import with_memory_plan
+from nnet3_computation.memory import with_memory_plan
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_descriptors.serialization import to_json
-from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import OptimizeOptions, optimize
 
 CONFIG = """

@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 from nnet3_compiler import Compiler
+from nnet3_computation import ComputationRequest
 from nnet3_descriptors import Nnet
-from nnet3_graph import ComputationRequest
 
 
 def main(folder: str) -> None:

@@ -4,8 +4,9 @@ import json
 import sys
 from pathlib import Path
 
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet
-from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
+from nnet3_graph import build_computation_graph
 
 
 def main(case: str, folder: str) -> None:

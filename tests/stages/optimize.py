@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-from nnet3_compiler import NnetComputation
-from nnet3_compiler.memory import with_memory_plan
+from nnet3_computation import NnetComputation
+from nnet3_computation.memory import with_memory_plan
 from nnet3_descriptors import Nnet
 from nnet3_optimizer import check_computation, optimize
 

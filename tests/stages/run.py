@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from nnet3_compiler import NnetComputation
+from nnet3_computation import NnetComputation
 from nnet3_descriptors import Nnet
 from nnet3_runtime_cuda import NnetComputer
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from nnet3_computation import ComputationRequest
 from nnet3_descriptors import (
     ComponentInputNode,
     ComponentNode,
@@ -25,7 +26,7 @@ from nnet3_descriptors.descriptors import (
     Sum,
     SumDescriptor,
 )
-from nnet3_graph import ComputationGraph, ComputationRequest
+from nnet3_graph import ComputationGraph
 from running_computations import linear_weight, pooled, time_weights
 
 Cindex = tuple[int, int, int, int]

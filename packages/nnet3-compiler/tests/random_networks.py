@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import reject
 from hypothesis import strategies as st
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import (
     ComponentInputNode,
     ComponentNode,
@@ -43,8 +44,6 @@ from nnet3_descriptors.descriptors import (
 )
 from nnet3_graph import (
     ComputationGraph,
-    ComputationRequest,
-    IoSpecification,
     NotComputableError,
     UnboundedComputationError,
     build_computation_graph,

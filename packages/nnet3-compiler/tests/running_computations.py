@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from nnet3_compiler import NnetComputation, commands
-from nnet3_compiler.commands.declaration import Command
+from nnet3_computation import NnetComputation, commands
+from nnet3_computation.commands.declaration import Command
 from nnet3_descriptors import Component, Nnet
 from nnet3_descriptors.components import (
     BackpropTruncationComponent,

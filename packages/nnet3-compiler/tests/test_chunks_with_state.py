@@ -2,8 +2,8 @@
 
 import pytest
 from nnet3_compiler import CompilationError, chunks_with_state, compile_looped, looped_requests
+from nnet3_computation import IoSpecification
 from nnet3_descriptors import parse_config
-from nnet3_graph import IoSpecification
 
 RECURRENT = """
 input-node name=input dim=2

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from nnet3_compiler import CompilationError, compile_computation, compile_looped
 from nnet3_compiler.looped import extended_requests
+from nnet3_computation import ComputationRequest, IoSpecification, RequestError
 from nnet3_descriptors import Nnet, parse_config
-from nnet3_graph import ComputationRequest, IoSpecification, RequestError
 
 LAST = 2**31 - 1
 LAYERS = {

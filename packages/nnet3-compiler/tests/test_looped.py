@@ -8,22 +8,26 @@ from direct_evaluation import Evaluation
 from nnet3_compiler import (
     CompilationError,
     CompilerOptions,
-    NnetComputation,
     close_loop,
-    command_table,
-    commands,
     compile_looped,
     compile_segments,
-    format_computation,
     looped_chunk_size,
     looped_requests,
-    parse_computation,
     with_ivector_period,
 )
 from nnet3_compiler.looped import extended_requests
 from nnet3_compiler.looped.matrix_use import MatrixUse, with_tight_lifetimes
+from nnet3_computation import (
+    ComputationRequest,
+    IoSpecification,
+    NnetComputation,
+    command_table,
+    commands,
+    format_computation,
+    parse_computation,
+)
 from nnet3_descriptors import Nnet, parse_config
-from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
+from nnet3_graph import build_computation_graph
 from random_networks import random_arrays
 from running_computations import Machine
 

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 from direct_evaluation import Evaluation
 from hypothesis import HealthCheck, event, given, settings
-from nnet3_compiler import (
-    CompilerOptions,
+from nnet3_compiler import CompilerOptions, compile_computation, compile_segments
+from nnet3_compiler.assembly import backward
+from nnet3_compiler.shortcut import reduce_request
+from nnet3_computation import (
+    ComputationRequest,
+    IoSpecification,
     NnetComputation,
-    compile_computation,
-    compile_segments,
     format_computation,
     parse_computation,
 )
-from nnet3_compiler.assembly import backward
-from nnet3_compiler.shortcut import reduce_request
 from nnet3_descriptors import Nnet, parse_config, unvectorize, vectorize
-from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
+from nnet3_graph import build_computation_graph
 from random_networks import examples, random_arrays, segmented_examples
 from running_computations import Machine
 

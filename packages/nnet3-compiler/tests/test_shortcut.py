@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_compiler.shortcut import Minibatch, reduce_request
-from nnet3_graph import ComputationRequest, IoSpecification
+from nnet3_computation import ComputationRequest, IoSpecification
 
 
 @st.composite

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from click.testing import CliRunner
-from nnet3_compiler import NnetComputation
+from nnet3_computation import NnetComputation
 from nnet3_conformance import (
     Case,
     ConformanceError,

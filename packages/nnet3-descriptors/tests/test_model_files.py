@@ -386,14 +386,6 @@ def test_safetensors(tmp_path: Path) -> None:
     assert all(np.array_equal(found[name], array) for name, array in nnet.state_dict().items())
 
 
-def test_what_notebooks_show(nnet: Nnet) -> None:
-    """The repr of an acoustic model shows its network."""
-    page = model(nnet, chain=True)._repr_html_()
-
-    assert page.startswith("<p>acoustic model with ")
-    assert nnet._repr_svg_() in page
-
-
 def test_signalling_nan_in_double_precision() -> None:
     """A NaN that signals becomes a NaN of single precision, without a warning."""
     number = b"\4" + (1).to_bytes(4, "little")

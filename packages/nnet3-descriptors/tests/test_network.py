@@ -349,7 +349,7 @@ def test_components_that_do_not_fit_are_refused() -> None:
 
 
 class TestDescriptions:
-    """Tests for `repr`, `info` and `to_dot`."""
+    """Tests for `repr` and `info`."""
 
     def test_repr(self) -> None:
         """The repr of a network shows its size, not its arrays."""
@@ -367,16 +367,3 @@ class TestDescriptions:
             "input-node name=input dim=3",
         ]
         assert lines[-1].startswith("component name=linear type=LinearComponent, input-dim=2, ")
-
-    def test_dot(self) -> None:
-        """Nodes are vertices; a descriptor that is not just a node labels its edge."""
-        nnet = parse_config("output-node name=output2 input=IfDefined(Offset(norm, 2))", NNET)
-        lines = [line.strip() for line in nnet.to_dot().splitlines()]
-
-        assert '"input" [label="input\\n3 columns", shape=ellipse];' in lines
-        assert '"affine" [label="affine\\nAffineComponent\\n6 to 4 columns"];' in lines
-        assert '"input" -> "affine";' in lines
-        assert '"input" -> "affine" [label="Offset(input, 1)"];' in lines
-        assert '"norm" -> "part";' in lines
-        assert '"norm" -> "output2" [label="Offset(norm, 2)", style=dashed];' in lines
-        assert len([line for line in lines if line.startswith('"part" -> "linear"')]) == 1

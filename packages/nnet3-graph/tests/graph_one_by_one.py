@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 import attrs
 import numpy as np
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import (
     ComponentInputNode,
     ComponentNode,
@@ -33,7 +34,6 @@ from nnet3_descriptors.descriptors import (
     SumDescriptor,
     Switch,
 )
-from nnet3_graph import ComputationRequest, IoSpecification
 
 Index = tuple[int, int, int]
 Cindex = tuple[str, int, int, int]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import note
 from hypothesis import strategies as st
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import ComponentNode, Nnet, parse_config
 from nnet3_descriptors.descriptors import (
     Const,
@@ -25,7 +26,6 @@ from nnet3_descriptors.descriptors import (
     SumDescriptor,
     Switch,
 )
-from nnet3_graph import ComputationRequest, IoSpecification
 
 MAX_OFFSET = 2
 STEP = (30, 8)

@@ -11,15 +11,13 @@ from graph_strategies import (
     networks_and_two_requests,
 )
 from hypothesis import assume, event, given, settings
+from nnet3_computation import ComputationRequest, IoSpecification, RequestError
 from nnet3_descriptors import InputNode, parse_config
 from nnet3_graph import (
     BreadthFirstExamination,
     ComputableInfo,
     ComputationGraphBuilder,
-    ComputationRequest,
-    IoSpecification,
     NotComputableError,
-    RequestError,
     UnboundedComputationError,
     build_computation_graph,
 )

@@ -5,13 +5,11 @@ import pickle
 import attrs
 import numpy as np
 import pytest
+from nnet3_computation import ComputationRequest, IoSpecification, RequestError
 from nnet3_descriptors import Limits, parse_config, use_limits
 from nnet3_graph import (
     ComputationGraphBuilder,
-    ComputationRequest,
-    IoSpecification,
     NotComputableError,
-    RequestError,
     UnboundedComputationError,
     build_computation_graph,
 )

@@ -6,16 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nnet3_computation import ComputationRequest, IoSpecification, RequestError
 from nnet3_descriptors import NetworkError, parse_config
 from nnet3_descriptors.components import TdnnComponent
 from nnet3_descriptors.components.index_rules import AnyWithin, AtOffsets
 from nnet3_descriptors.indexes import as_indexes
-from nnet3_graph import (
-    ComputationGraphBuilder,
-    ComputationRequest,
-    IoSpecification,
-    RequestError,
-)
+from nnet3_graph import ComputationGraphBuilder
 from nnet3_graph.nodes.component_rules import component_rule
 from nnet3_graph.rules import NEVER, All, Asked, ByTime, Optional, Shift
 

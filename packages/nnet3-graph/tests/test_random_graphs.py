@@ -7,13 +7,12 @@ import pytest
 from graph_one_by_one import Bounds, blamed_one_by_one, build_one_by_one, might_read
 from graph_strategies import MARGIN, STEP, networks_and_requests, networks_and_two_requests
 from hypothesis import assume, event, given, settings
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import ComponentInputNode, InputNode, OutputNode, parse_config
 from nnet3_descriptors.indexes import as_indexes
 from nnet3_graph import (
     ComputableInfo,
     ComputationGraphBuilder,
-    ComputationRequest,
-    IoSpecification,
     NotComputableError,
     UnboundedComputationError,
     build_computation_graph,

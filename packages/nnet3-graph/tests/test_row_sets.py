@@ -6,15 +6,11 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import parse_config
 from nnet3_descriptors.components import DistributeComponent
 from nnet3_descriptors.indexes import as_indexes
-from nnet3_graph import (
-    ComputationRequest,
-    IoSpecification,
-    NotComputableError,
-    build_computation_graph,
-)
+from nnet3_graph import NotComputableError, build_computation_graph
 from nnet3_graph.blame import Blame
 from nnet3_graph.nodes import NodeRules, node_rules
 from nnet3_graph.nodes.cycles import find_cycles, reads_of_any_row

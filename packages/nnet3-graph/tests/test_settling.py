@@ -7,13 +7,11 @@ import pytest
 from graph_strategies import networks
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from nnet3_computation import ComputationRequest, IoSpecification, RequestError
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_graph import (
     ComputationGraph,
-    ComputationRequest,
-    IoSpecification,
     NotComputableError,
-    RequestError,
     UnboundedComputationError,
     build_computation_graph,
     unsettled_node,

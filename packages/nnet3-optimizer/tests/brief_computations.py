@@ -11,8 +11,8 @@ import re
 import textwrap
 from collections.abc import Callable
 
-from nnet3_compiler import NnetComputation, format_computation, parse_computation
-from nnet3_compiler.text import SUBMATRIX
+from nnet3_computation import NnetComputation, format_computation, parse_computation
+from nnet3_computation.text import SUBMATRIX
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_optimizer.draft import Draft
 

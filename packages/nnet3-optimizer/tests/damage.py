@@ -7,8 +7,8 @@ from random import Random
 
 import attrs
 import numpy as np
-from nnet3_compiler import NnetComputation
-from nnet3_compiler.commands import (
+from nnet3_computation import NnetComputation
+from nnet3_computation.commands import (
     ALPHA_COLUMN,
     OPCODE_COLUMN,
     SCHEMA,

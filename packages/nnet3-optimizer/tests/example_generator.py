@@ -12,11 +12,10 @@ from random import Random
 import attrs
 import numpy as np
 from network_generator import write_network
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import ComponentNode, Nnet, parse_config
 from nnet3_graph import (
     ComputationGraph,
-    ComputationRequest,
-    IoSpecification,
     NotComputableError,
     UnboundedComputationError,
     build_computation_graph,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from example_generator import draw_example
 from hypothesis import note, reject
 from hypothesis import strategies as st
-from nnet3_compiler import NnetComputation, compile_computation
+from nnet3_compiler import compile_computation
+from nnet3_computation import NnetComputation
 from nnet3_descriptors import Nnet
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import attrs
 import pytest
-from nnet3_compiler import NnetComputation, compile_computation
+from nnet3_compiler import compile_computation
+from nnet3_computation import ComputationRequest, NnetComputation
 from nnet3_descriptors import Nnet, parse_config
-from nnet3_graph import ComputationRequest
 from nnet3_optimizer import EquivalenceError, optimize
 from nnet3_optimizer.equivalence import Prover
 from nnet3_optimizer.equivalence.pattern import IrregularError

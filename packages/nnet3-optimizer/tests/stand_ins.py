@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from nnet3_compiler import NnetComputation, commands
-from nnet3_compiler.commands import Command
+from nnet3_computation import NnetComputation, commands
+from nnet3_computation.commands import Command
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.components import ComponentProperties as Property
 

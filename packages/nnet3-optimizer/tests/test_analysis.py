@@ -7,11 +7,11 @@ import pytest
 from brief_computations import NNET, computation
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_compiler import SCHEMA, NnetComputation
-from nnet3_compiler.accesses import Variables, overlap
-from nnet3_compiler.commands import Access, OperandKind
+from nnet3_computation import SCHEMA, ComputationError, NnetComputation
+from nnet3_computation.analysis import Variables, overlap
+from nnet3_computation.commands import Access, OperandKind
 from nnet3_descriptors import Nnet, parse_config
-from nnet3_optimizer import ComputationError, analyze, optimize
+from nnet3_optimizer import analyze, optimize
 from optimizer_networks import examples
 
 TEXT = """

@@ -8,8 +8,8 @@ from functools import wraps
 import attrs
 import pytest
 from brief_computations import NNET, computation
-from nnet3_compiler import NnetComputation
-from nnet3_compiler.commands import ALPHA_COLUMN, OPCODE_COLUMN, MatrixAdd, MatrixCopy
+from nnet3_computation import NnetComputation
+from nnet3_computation.commands import ALPHA_COLUMN, OPCODE_COLUMN, MatrixAdd, MatrixCopy
 from nnet3_optimizer import (
     EquivalenceError,
     OptimizeOptions,

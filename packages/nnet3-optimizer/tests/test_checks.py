@@ -5,15 +5,17 @@ import re
 import attrs
 import pytest
 from brief_computations import NNET, computation
-from nnet3_compiler import check_runnable, compile_computation
-from nnet3_compiler.commands import Backprop, Propagate, columns
-from nnet3_descriptors import parse_config
-from nnet3_graph import ComputationRequest, IoSpecification
-from nnet3_optimizer import (
+from nnet3_compiler import compile_computation
+from nnet3_computation import (
     CheckError,
     ComputationError,
-    check_computation,
+    ComputationRequest,
+    IoSpecification,
+    check_runnable,
 )
+from nnet3_computation.commands import Backprop, Propagate, columns
+from nnet3_descriptors import parse_config
+from nnet3_optimizer import check_computation
 
 FORWARD = """
 m1 = accept input
@@ -631,8 +633,8 @@ def test_label_without_goto() -> None:
 
 def test_debug_info_of_another_size() -> None:
     """Debug info must have as many rows as the matrix."""
-    from nnet3_compiler import MatrixDebugInfo
-    from nnet3_compiler.computation import NO_DEBUG_INFO
+    from nnet3_computation import MatrixDebugInfo
+    from nnet3_computation.computation import NO_DEBUG_INFO
 
     given = computation(FORWARD)
     info = MatrixDebugInfo(pattern=[[0, 0, 0, 0]])

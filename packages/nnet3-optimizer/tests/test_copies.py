@@ -2,7 +2,8 @@
 
 import pytest
 from brief_computations import NNET, before_and_after, brief, computation, draft
-from nnet3_optimizer import check_computation, peak_bytes, verify_equivalent
+from nnet3_computation import peak_bytes
+from nnet3_optimizer import check_computation, verify_equivalent
 from nnet3_optimizer.passes.backward.gather_early import gather_early
 from nnet3_optimizer.passes.renumber import renumber
 from nnet3_optimizer.passes.rows.share_equal_copies import share_equal_copies

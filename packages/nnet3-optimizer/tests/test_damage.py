@@ -17,15 +17,10 @@ import numpy as np
 import pytest
 from damage import KINDS
 from example_generator import example_of_seed
-from nnet3_compiler import NnetComputation, compile_computation
+from nnet3_compiler import compile_computation
+from nnet3_computation import CheckError, ComputationError, NnetComputation
 from nnet3_descriptors import Nnet
-from nnet3_optimizer import (
-    CheckError,
-    ComputationError,
-    check_computation,
-    optimize,
-    verify_equivalent,
-)
+from nnet3_optimizer import check_computation, optimize, verify_equivalent
 from stand_ins import Machine
 
 COUNT = int(os.environ.get("DAMAGED_COMPUTATIONS", "600"))

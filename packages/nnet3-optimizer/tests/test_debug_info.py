@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from nnet3_compiler.computation import NO_DEBUG_INFO, MatrixDebugInfo
+from nnet3_computation.computation import NO_DEBUG_INFO, MatrixDebugInfo
 from nnet3_optimizer.debug_info import by_sequence, concatenated, rows_of
 
 

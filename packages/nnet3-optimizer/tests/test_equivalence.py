@@ -6,11 +6,8 @@ import attrs
 import numpy as np
 import pytest
 from brief_computations import NNET, computation
-from nnet3_optimizer import (
-    CheckError,
-    EquivalenceError,
-    verify_equivalent,
-)
+from nnet3_computation import CheckError
+from nnet3_optimizer import EquivalenceError, verify_equivalent
 from nnet3_optimizer.equivalence import Prover
 
 PROGRAM = """

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_compiler import NnetComputation
-from nnet3_compiler.commands import (
+from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation
+from nnet3_computation.commands import (
     ALPHA_COLUMN,
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
@@ -17,7 +17,6 @@ from nnet3_compiler.commands import (
     AddRows,
     alpha_bits,
 )
-from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import EquivalenceError
 from nnet3_optimizer.equivalence import Prover
 from proof_examples import (

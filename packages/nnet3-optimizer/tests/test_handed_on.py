@@ -6,8 +6,8 @@ import attrs
 import numpy as np
 from brief_computations import draft
 from hypothesis import given, settings
-from nnet3_compiler import NnetComputation
-from nnet3_compiler.accesses import PairLists, SubmatrixAccesses
+from nnet3_computation import NnetComputation
+from nnet3_computation.analysis import PairLists, SubmatrixAccesses
 from nnet3_descriptors import Nnet
 from nnet3_optimizer import Analysis, OptimizeOptions
 from nnet3_optimizer.draft import Draft

@@ -8,37 +8,35 @@ import pytest
 from brief_computations import before_and_after, brief, computation, draft
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_compiler import (
+from nnet3_compiler import compile_computation, compile_looped, compile_segments, looped_requests
+from nnet3_compiler.looped import extended_requests
+from nnet3_computation import (
     AllocMatrixZeroed,
+    CheckError,
     Command,
     ComputationBuilder,
+    ComputationError,
+    ComputationRequest,
+    IoSpecification,
     NnetComputation,
     NoOperation,
     NoOperationLabel,
     NoOperationMarker,
+    OptionError,
     Propagate,
     StoreStats,
     check_runnable,
-    compile_computation,
-    compile_looped,
-    compile_segments,
-    looped_requests,
+    peak_bytes,
+    plan_memory,
 )
-from nnet3_compiler.commands import GotoLabel
-from nnet3_compiler.looped import extended_requests
+from nnet3_computation.commands import GotoLabel
 from nnet3_descriptors import Nnet, parse_config
-from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import (
-    CheckError,
-    ComputationError,
     EquivalenceError,
     OptimizeOptions,
-    OptionError,
     analyze,
     check_computation,
     optimize,
-    peak_bytes,
-    plan_memory,
     verify_equivalent,
 )
 from nnet3_optimizer.passes.backward.limit_derivative_times import limit_derivative_times

@@ -7,26 +7,26 @@ import pytest
 from brief_computations import computation
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from nnet3_compiler import NnetComputation
-from nnet3_compiler.commands import CompressMatrix, DecompressMatrix
-from nnet3_compiler.memory import compressed_bytes
-from nnet3_compiler.memory.blocks import Blocks, Packing
-from nnet3_compiler.memory.gaps import Gaps
-from nnet3_compiler.memory.live import holdings
-from nnet3_compiler.memory.one_by_one import place_one_by_one
-from nnet3_compiler.memory.packing import pack
-from nnet3_compiler.memory.search import search
-from nnet3_compiler.memory.sweep import from_the_peak
-from nnet3_descriptors import Nnet
-from nnet3_optimizer import (
+from nnet3_computation import (
     ComputationError,
     MemoryPlan,
+    NnetComputation,
     OptionError,
     live_bytes,
-    optimize,
     peak_bytes,
     plan_memory,
 )
+from nnet3_computation.commands import CompressMatrix, DecompressMatrix
+from nnet3_computation.memory import compressed_bytes
+from nnet3_computation.memory.blocks import Blocks, Packing
+from nnet3_computation.memory.gaps import Gaps
+from nnet3_computation.memory.live import holdings
+from nnet3_computation.memory.one_by_one import place_one_by_one
+from nnet3_computation.memory.packing import pack
+from nnet3_computation.memory.search import search
+from nnet3_computation.memory.sweep import from_the_peak
+from nnet3_descriptors import Nnet
+from nnet3_optimizer import optimize
 from optimizer_networks import examples
 
 TEXT = """

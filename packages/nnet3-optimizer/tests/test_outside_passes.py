@@ -3,15 +3,16 @@
 import attrs
 import numpy as np
 import pytest
-from nnet3_compiler import (
+from nnet3_compiler import compile_computation
+from nnet3_computation import (
     ComputationBuilder,
+    ComputationRequest,
+    IoSpecification,
     MatrixAdd,
     MatrixCopy,
     NnetComputation,
-    compile_computation,
 )
 from nnet3_descriptors import Nnet, parse_config
-from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import OptimizeOptions, PassError, optimize
 
 NNET = parse_config(

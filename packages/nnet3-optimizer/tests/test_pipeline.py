@@ -6,9 +6,9 @@ from importlib import import_module
 import attrs
 import numpy as np
 from nnet3_compiler import compile_computation
-from nnet3_compiler.commands import CompressMatrix
+from nnet3_computation import ComputationRequest, IoSpecification
+from nnet3_computation.commands import CompressMatrix
 from nnet3_descriptors import parse_config
-from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import OptimizeOptions, optimize, passes
 from nnet3_optimizer.pipeline import PIPELINE
 

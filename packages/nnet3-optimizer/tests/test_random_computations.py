@@ -4,15 +4,9 @@ import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_compiler import NnetComputation
+from nnet3_computation import NnetComputation, peak_bytes
 from nnet3_descriptors import Nnet
-from nnet3_optimizer import (
-    OptimizeOptions,
-    check_computation,
-    optimize,
-    peak_bytes,
-    verify_equivalent,
-)
+from nnet3_optimizer import OptimizeOptions, check_computation, optimize, verify_equivalent
 from optimizer_networks import examples
 from stand_ins import same_results
 

@@ -4,9 +4,14 @@ import re
 
 import attrs
 import pytest
-from nnet3_compiler import NnetComputation, compile_computation, format_computation
+from nnet3_compiler import compile_computation
+from nnet3_computation import (
+    ComputationRequest,
+    IoSpecification,
+    NnetComputation,
+    format_computation,
+)
 from nnet3_descriptors import Nnet, parse_config
-from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import EquivalenceError, check_computation, verify_equivalent
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.passes.renumber import renumber

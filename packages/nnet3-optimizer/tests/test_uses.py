@@ -3,9 +3,9 @@
 import numpy as np
 from brief_computations import NNET, computation
 from hypothesis import given, settings
-from nnet3_compiler import NnetComputation
-from nnet3_compiler.accesses import MATRIX, overlap
-from nnet3_compiler.commands import Access, AllocMatrixZeroed
+from nnet3_computation import NnetComputation
+from nnet3_computation.analysis import MATRIX, overlap
+from nnet3_computation.commands import Access, AllocMatrixZeroed
 from nnet3_descriptors import Nnet
 from nnet3_optimizer import Analysis, analyze
 from optimizer_networks import examples

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import attrs
 import pytest
 from brief_computations import NNET, computation
-from nnet3_compiler.commands import FIRST_OPERAND_COLUMN, OPCODE_COLUMN, Propagate
+from nnet3_computation.commands import FIRST_OPERAND_COLUMN, OPCODE_COLUMN, Propagate
 from nnet3_optimizer import OptimizeOptions, PassError, optimize, pipeline
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.pipeline import PIPELINE, Pass

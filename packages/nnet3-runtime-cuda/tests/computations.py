@@ -6,15 +6,15 @@ import re
 
 import attrs
 import numpy as np
-from nnet3_compiler import (
+from nnet3_compiler import compile_computation, compile_looped
+from nnet3_computation import (
+    ComputationRequest,
+    IoSpecification,
     NnetComputation,
-    compile_computation,
-    compile_looped,
     parse_computation,
 )
-from nnet3_compiler.text import SUBMATRIX
+from nnet3_computation.text import SUBMATRIX
 from nnet3_descriptors import Nnet, parse_config
-from nnet3_graph import ComputationRequest, IoSpecification
 
 NODES = """
 component-node name=c component=c input={descriptor}

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from nnet3 import CachingCompiler
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import parse_config, set_test_mode
-from nnet3_graph import ComputationRequest, IoSpecification
-from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import NnetComputer
 from nnet3_runtime_cuda.cpu import recorder
 

@@ -7,11 +7,12 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from nnet3_compiler import NnetComputation, compile_computation
+from nnet3 import Model, ParallelComputer, load
+from nnet3_compiler import compile_computation
+from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation
 from nnet3_descriptors import Nnet, parse_config, read_model, write_nnet
 from nnet3_descriptors.errors import ModelFileError
-from nnet3_graph import ComputationRequest, IoSpecification
-from nnet3_runtime_cuda import Model, NnetComputer, ParallelComputer, RunError, load
+from nnet3_runtime_cuda import NnetComputer, RunError
 
 CONFIG = """
 input-node name=input dim=4

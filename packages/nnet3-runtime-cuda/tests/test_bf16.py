@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from computations import single
 from nnet3_compiler import compile_computation
-from nnet3_graph import ComputationRequest, IoSpecification
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_runtime_cuda import DeviceError, DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cpu import bf16
 from nnet3_runtime_cuda.cpu.bf16 import Bf16Machine

@@ -12,11 +12,12 @@ from computations import loop, request
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from nnet3 import Model, StreamState
 from nnet3_compiler import compile_computation, compile_segments, looped_requests
 from nnet3_compiler.looped import extended_requests
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_descriptors.editing import set_learning_rate
-from nnet3_runtime_cuda import DeviceNnet, Model, NnetComputer, RunError, StreamState
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer, RunError
 from nnet3_runtime_cuda.kernels.elementwise.nonlinear import TanhKernel
 
 # ---- streams ----

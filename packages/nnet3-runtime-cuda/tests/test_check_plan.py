@@ -14,7 +14,7 @@ import pytest
 import test_known_inputs
 import test_splices
 from computations import program
-from nnet3_compiler import ComputationError, NnetComputation
+from nnet3_computation import ComputationError, NnetComputation
 from nnet3_descriptors import InputNode, Nnet
 from nnet3_descriptors.structure import NetworkFingerprint
 from nnet3_runtime_cuda import Plan, PlanError, check_plan

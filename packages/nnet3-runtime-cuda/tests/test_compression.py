@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 from computations import request
-from nnet3_compiler import ComputationError, NnetComputation, commands
-from nnet3_compiler.commands import command_table
+from nnet3 import CachingCompiler
+from nnet3_computation import ComputationError, NnetComputation, commands
+from nnet3_computation.commands import command_table
 from nnet3_descriptors import parse_config
-from nnet3_optimizer import CachingCompiler, OptimizeOptions
+from nnet3_optimizer import OptimizeOptions
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
 

@@ -13,17 +13,13 @@ import attrs
 import numpy as np
 import pytest
 from computations import loop, request, single
-from nnet3_compiler import (
-    NnetComputation,
-    compile_computation,
-    compile_segments,
-    looped_requests,
-)
-from nnet3_compiler.commands import AllocMatrixUndefined, Command, Propagate
+from nnet3_compiler import compile_computation, compile_segments, looped_requests
 from nnet3_compiler.looped import extended_requests
+from nnet3_computation import CheckError, NnetComputation
+from nnet3_computation.commands import AllocMatrixUndefined, Command, Propagate
 from nnet3_descriptors import Nnet, parse_config, vectorize
 from nnet3_descriptors.editing import set_learning_rate
-from nnet3_optimizer import CheckError, optimize
+from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceError, DeviceNnet, NnetComputer, RunError
 from nnet3_runtime_cuda.errors import TrainingError
 from nnet3_runtime_cuda.kernels.elementwise.nonlinear import TanhKernel

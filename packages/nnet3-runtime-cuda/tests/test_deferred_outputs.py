@@ -5,10 +5,9 @@ import pytest
 from computations import PROJECTED, loop
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_compiler import NnetComputation
+from nnet3 import CachingCompiler
+from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation
 from nnet3_descriptors import Nnet, parse_config
-from nnet3_graph import ComputationRequest, IoSpecification
-from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, check_plan
 from nnet3_runtime_cuda.lowering.kernel_capabilities import KernelCapabilities
 from nnet3_runtime_cuda.lowering.plan import deferred_outputs

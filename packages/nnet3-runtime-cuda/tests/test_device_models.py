@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from computations import loop, program, single
 from emulated_device import HostPlatform, compiler
+from nnet3 import Model
 from nnet3_descriptors import Nnet, parse_config
-from nnet3_runtime_cuda import Model, NnetComputer
+from nnet3_runtime_cuda import NnetComputer
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
 

@@ -9,21 +9,19 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from computations import request, single
+from nnet3 import CachingCompiler, Model, ParallelComputer, load
 from nnet3_compiler import compile_computation
+from nnet3_computation import CheckError, OptionError
 from nnet3_descriptors import NetworkError, Nnet, parse_config, write_nnet
 from nnet3_descriptors.components import AffineComponent
 from nnet3_graph import ContextError, NotComputableError
-from nnet3_optimizer import CachingCompiler, CheckError, OptionError
 from nnet3_runtime_cuda import (
     DeviceError,
     DeviceNnet,
-    Model,
     NnetComputer,
-    ParallelComputer,
     RunError,
     TrainingError,
     UnsupportedComponentError,
-    load,
 )
 from nnet3_runtime_cuda.kernels import kernel_class, registry
 

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from nnet3_compiler import commands
+from nnet3_computation import commands
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.lowering.bind.hand_over import Memory, Move, origins, record_moves
 

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from nnet3_compiler import NnetComputation, compile_looped, looped_requests
-from nnet3_compiler.commands import DeallocMatrix, NoOperationLabel
+from nnet3 import CachingCompiler
+from nnet3_compiler import compile_looped, looped_requests
+from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation
+from nnet3_computation.commands import DeallocMatrix, NoOperationLabel
 from nnet3_descriptors import Nnet, parse_config
-from nnet3_graph import ComputationRequest, IoSpecification
-from nnet3_optimizer import CachingCompiler, optimize
+from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import NnetComputer
 from nnet3_runtime_cuda.lowering import kernel_capabilities
 from nnet3_runtime_cuda.lowering.plan import known_inputs

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from computations import request
 from nnet3_compiler import compile_computation
-from nnet3_compiler.commands import Backprop, Propagate
+from nnet3_computation.commands import Backprop, Propagate
 from nnet3_descriptors.components import ComponentProperties as Property
 from nnet3_runtime_cuda import DeviceNnet
 from nnet3_runtime_cuda.kernels import Backpropagation, Memo, Propagation, StatsStorage

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_compiler import NnetComputation, commands
-from nnet3_compiler.commands import Command, command_table
+from nnet3_computation import NnetComputation, commands
+from nnet3_computation.commands import Command, command_table
 from nnet3_descriptors import parse_config
 from nnet3_runtime_cuda import NnetComputer
 

@@ -10,10 +10,10 @@ import pytest
 from computations import program
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nnet3 import CachingCompiler, Model
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, parse_config
-from nnet3_graph import ComputationRequest, IoSpecification
-from nnet3_optimizer import CachingCompiler
-from nnet3_runtime_cuda import DeviceNnet, Model, NnetComputer, check_plan
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer, check_plan
 from nnet3_runtime_cuda.kernels.tiles import tiled_product
 from nnet3_runtime_cuda.lowering.areas import Area
 from nnet3_runtime_cuda.lowering.plan import splices

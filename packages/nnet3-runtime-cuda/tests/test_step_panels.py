@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import test_known_inputs
 from computations import PROJECTED, loop
-from nnet3_compiler import NnetComputation
+from nnet3 import CachingCompiler
+from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation
 from nnet3_descriptors import Nnet, parse_config
-from nnet3_graph import ComputationRequest, IoSpecification
-from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.lowering import make_plan

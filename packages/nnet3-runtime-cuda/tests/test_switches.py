@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 from computations import single
-from nnet3_runtime_cuda import DeviceNnet, Model, RunError
+from nnet3 import Model
+from nnet3_runtime_cuda import DeviceNnet, RunError
 from nnet3_runtime_cuda.cpu import switches
 from nnet3_runtime_cuda.cpu.switches import BLAS, PANELS, TILES, Switch
 from nnet3_runtime_cuda.cpu.tape import NumpyTape

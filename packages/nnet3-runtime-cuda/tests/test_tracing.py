@@ -9,19 +9,12 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
-from nnet3_compiler import NnetComputation, Propagate, compile_computation, compile_looped
+from nnet3 import load
+from nnet3_compiler import compile_computation, compile_looped
+from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation, Propagate
 from nnet3_descriptors import Nnet, parse_config
-from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import optimize
-from nnet3_runtime_cuda import (
-    DeviceNnet,
-    NnetComputer,
-    Trace,
-    Tracer,
-    format_trace,
-    load,
-    trace_events,
-)
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer, Trace, Tracer, format_trace, trace_events
 from nnet3_runtime_cuda.lowering import lower
 from nnet3_runtime_cuda.tracing import CommandProfile, CommandRun, Fault, ProgramProfile
 from nnet3_runtime_cuda.tracing.watch import TimedCalls

@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-from nnet3_compiler import (
+from nnet3_computation import (
     AcceptInput,
     Command,
+    ComputationRequest,
+    IoSpecification,
     NnetComputation,
     NoOperationMarker,
     ProvideOutput,
     command_table,
 )
 from nnet3_descriptors import Nnet, parse_config
-from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_runtime_onnx import OnnxComputer
 
 INPUT, OUTPUT = 0, 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from exported_programs import INPUT, OUTPUT, computation, identity, program_of, run
-from nnet3_compiler import (
+from nnet3_computation import (
     AcceptInput,
     AddRowRanges,
     AddRows,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from exported_programs import identity, program_of, session_of
-from nnet3_compiler import (
+from nnet3_computation import (
     AllocMatrixZeroed,
     Command,
     CopyRows,

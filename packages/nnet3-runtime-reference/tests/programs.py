@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from nnet3_compiler import (
+from nnet3_computation import (
     AcceptInput,
     Command,
     NnetComputation,

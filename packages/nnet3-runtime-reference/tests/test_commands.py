@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from nnet3_compiler import (
+from nnet3_computation import (
     AddRowRanges,
     AddRows,
     AddRowsMulti,

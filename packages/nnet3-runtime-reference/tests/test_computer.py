@@ -5,21 +5,21 @@ from __future__ import annotations
 import attrs
 import numpy as np
 import pytest
-from nnet3_compiler import (
+from nnet3_compiler import compile_computation, compile_looped
+from nnet3_computation import (
     AcceptInput,
     AllocMatrixZeroed,
     Command,
     ComputationError,
+    ComputationRequest,
+    IoSpecification,
     MatrixAdd,
     MatrixCopy,
     NnetComputation,
     NoOperationMarker,
     ProvideOutput,
-    compile_computation,
-    compile_looped,
 )
 from nnet3_descriptors import Nnet, parse_config, vectorize
-from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_runtime_reference import (
     Draws,
     GivenMasks,

@@ -9,7 +9,7 @@ from pathlib import Path
 import nnet3_runtime_reference
 import numpy as np
 import pytest
-from nnet3_compiler import COMMAND_TYPES
+from nnet3_computation import COMMAND_TYPES
 from nnet3_descriptors import component_class, component_types, parse_config, write_nnet
 from nnet3_runtime_reference.formulas.formula import registered_formula
 

@@ -8,7 +8,8 @@ import sys
 import nnet3_runtime_cuda
 import numpy as np
 import pytest
-from nnet3_runtime_cuda import DeviceError, load
+from nnet3 import load
+from nnet3_runtime_cuda import DeviceError
 from tool_runs import run_tool
 
 cuda_compiled, cuda_gpu_available = (

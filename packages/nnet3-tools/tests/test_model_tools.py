@@ -18,8 +18,8 @@ from nnet3_descriptors import (
     write_acoustic_model,
     write_nnet,
 )
-from nnet3_descriptors.drawing import format_tree
 from nnet3_descriptors.model_files.transition_model import HmmState, TransitionModel
+from nnet3_report import format_tree
 from nnet3_tools.colours import is_coloured
 
 CONFIG = """

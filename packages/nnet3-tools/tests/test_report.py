@@ -14,19 +14,19 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from nnet3_compiler.drawing import with_unit
-from nnet3_compiler.text import command_lines
+from nnet3_computation import ComputationRequest, IoSpecification
+from nnet3_computation.text import command_lines
 from nnet3_descriptors import Nnet, parse_config, write_nnet
-from nnet3_descriptors.drawing import layers_of
-from nnet3_graph import ComputationRequest, IoSpecification, build_computation_graph
+from nnet3_graph import build_computation_graph
+from nnet3_report import layers_of, with_unit
+from nnet3_report.pages import report_page, usual_request
+from nnet3_report.pages.component_facts import component_facts, rank_of
+from nnet3_report.pages.frames_picture import frames_svg
+from nnet3_report.pages.page import described_rows
+from nnet3_report.pages.program_facts import program_facts
+from nnet3_report.pages.time_facts import time_facts
 from nnet3_runtime_cuda import NnetComputer
 from nnet3_tools.models.nnet3_report import command
-from nnet3_tools.report import report_page, usual_request
-from nnet3_tools.report.component_facts import component_facts, rank_of
-from nnet3_tools.report.frames_picture import frames_svg
-from nnet3_tools.report.page import described_rows
-from nnet3_tools.report.program_facts import program_facts
-from nnet3_tools.report.time_facts import time_facts
 from threadpoolctl import threadpool_info
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -259,7 +259,7 @@ def test_times_of_one_thread(nnet: Nnet, monkeypatch: pytest.MonkeyPatch) -> Non
             threads.update(each["num_threads"] for each in blas)
             return super().forward(*args, **kwargs)
 
-    monkeypatch.setattr("nnet3_tools.report.time_facts.NnetComputer", Watched)
+    monkeypatch.setattr("nnet3_report.pages.time_facts.NnetComputer", Watched)
 
     time_facts(nnet, wanted, program.optimized)
 

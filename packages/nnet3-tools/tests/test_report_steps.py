@@ -10,12 +10,12 @@ import pytest
 from click.testing import CliRunner
 from nnet3_compiler import compile_computation
 from nnet3_descriptors import Nnet, parse_config, write_nnet
-from nnet3_descriptors.drawing import layers_of
 from nnet3_graph import build_computation_graph
+from nnet3_report import layers_of
+from nnet3_report.pages import pooled_frames, usual_request
+from nnet3_report.pages.step_facts import StepFacts, step_facts
+from nnet3_report.pages.steps_picture import described_frames, steps_picture
 from nnet3_tools.models.nnet3_report import command
-from nnet3_tools.report import pooled_frames, usual_request
-from nnet3_tools.report.step_facts import StepFacts, step_facts
-from nnet3_tools.report.steps_picture import described_frames, steps_picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -135,7 +135,7 @@ def test_rows_that_are_read() -> None:
 
 def test_many_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
     """If there are too many boxes, the first are drawn, and the picture says how many are not."""
-    monkeypatch.setattr("nnet3_tools.report.steps_picture.MOST_BOXES", 2)
+    monkeypatch.setattr("nnet3_report.pages.steps_picture.MOST_BOXES", 2)
     nnet = parse_config(RECURRENT)
     picture = steps_picture(nnet, facts_of(nnet, 4), layers_of(nnet))
 

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_descriptors import read_nnet
+from nnet3_report.pages import training_page
+from nnet3_report.pages.training_page import MOST_TICKS, round_iterations
 from nnet3_tables import MatrixWriter
-from nnet3_tools.report import training_page
-from nnet3_tools.report.training_page import MOST_TICKS, round_iterations
 from nnet3_tools.training import nnet3_train_recipe
 from nnet3_tools.training.nnet3_train_recipe import write_report
 from nnet3_training import ChainOptions

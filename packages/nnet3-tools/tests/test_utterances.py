@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from nnet3_runtime_cuda import RunError, UtteranceQueue, Work
-from nnet3_runtime_cuda.inference.batches.queue import READ_AHEAD_FRAMES
+from nnet3 import UtteranceQueue, Work
+from nnet3.batches.queue import READ_AHEAD_FRAMES
+from nnet3_runtime_cuda import RunError
 from nnet3_tables import MatrixWriter, read_matrices
 from nnet3_tools.compute.utterances import compute_all
 from nnet3_tools.progress import Progress

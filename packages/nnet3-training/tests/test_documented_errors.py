@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from nnet3_computation import RequestError
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_descriptors.components import AffineComponent
-from nnet3_graph import RequestError
 from nnet3_runtime_cuda import DeviceError, RunError, UnsupportedComponentError
 from nnet3_runtime_cuda.kernels import kernel_class, registry
 from nnet3_training import (

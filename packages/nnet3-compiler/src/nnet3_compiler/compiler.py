@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import attrs
+from nnet3_computation import ComputationRequest, OptionError, RequestFingerprint
+from nnet3_computation.computation import NnetComputation
 from nnet3_descriptors import Nnet
-from nnet3_graph import ComputationGraph, ComputationRequest, build_computation_graph
-from nnet3_graph.interchange import RequestFingerprint
+from nnet3_graph import ComputationGraph, build_computation_graph
 
 from nnet3_compiler.assembly.assembly import Assembly
 from nnet3_compiler.assembly.component_commands import precompute_indexes
@@ -19,8 +20,7 @@ from nnet3_compiler.assembly.derivatives import derivatives_needed
 from nnet3_compiler.assembly.locations import input_locations
 from nnet3_compiler.assembly.pieces import classify
 from nnet3_compiler.assembly.step_info import make_step_info
-from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.errors import CompilationError, OptionError
+from nnet3_compiler.errors import CompilationError
 from nnet3_compiler.shortcut import ONE_SEQUENCE, Minibatch, reduce_request
 from nnet3_compiler.steps.epochs import compute_epochs
 from nnet3_compiler.steps.graphs import Graphs, check_graph

@@ -17,11 +17,9 @@ from typing import Any
 
 import attrs
 import numpy as np
+from nnet3_computation import ComputationRequest, IoSpecification
+from nnet3_computation.arrays import IntArray, frozen_array
 from nnet3_descriptors.indexes import N, distinct
-from nnet3_graph import ComputationRequest, IoSpecification
-
-from nnet3_compiler.arrays import IntArray
-from nnet3_compiler.arrays.read_only import frozen_array
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nnet3_conformance.judge import Verdict, judge_class, judge_program
     from nnet3_conformance.reference import reference_cases
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "VERSION",

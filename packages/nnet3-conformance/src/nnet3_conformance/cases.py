@@ -27,9 +27,8 @@ import numpy as np
 import numpy.typing as npt
 import safetensors
 import safetensors.numpy
-from nnet3_compiler import NnetComputation
+from nnet3_computation import ComputationRequest, NnetComputation
 from nnet3_descriptors import Nnet
-from nnet3_graph import ComputationRequest
 
 from nnet3_conformance.errors import ConformanceError
 

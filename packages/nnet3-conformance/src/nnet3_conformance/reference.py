@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 from nnet3_compiler import compile_computation
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import read_nnet, set_test_mode, unvectorize
-from nnet3_graph import ComputationRequest, IoSpecification
 from nnet3_optimizer import optimize
 
 from nnet3_conformance.cases import Case, Entry

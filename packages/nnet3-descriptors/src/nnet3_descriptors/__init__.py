@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     )
     from nnet3_descriptors.nnet import Nnet
     from nnet3_descriptors.nodes import (
+        INPUT_SUFFIX,
         ComponentInputNode,
         ComponentNode,
         DimRangeNode,
@@ -57,9 +58,10 @@ if TYPE_CHECKING:
     from nnet3_descriptors.parameters import set_test_mode, unvectorize, vectorize
     from nnet3_descriptors.printing.config_lines import node_config_lines
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
+    "INPUT_SUFFIX",
     "AcousticModel",
     "Component",
     "ComponentInputNode",
@@ -146,6 +148,7 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
             ),
             "nnet3_descriptors.nnet": ("Nnet",),
             "nnet3_descriptors.nodes": (
+                "INPUT_SUFFIX",
                 "ComponentInputNode",
                 "ComponentNode",
                 "DimRangeNode",

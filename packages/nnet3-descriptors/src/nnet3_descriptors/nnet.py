@@ -16,6 +16,7 @@ from nnet3_descriptors.network_structure import NetworkStructure
 from nnet3_descriptors.printing.info import format_info
 from nnet3_descriptors.similar_names import hint
 from nnet3_descriptors.values.serialized import Serialized
+from nnet3_descriptors.values.showing import shown
 
 
 @attrs.frozen(kw_only=True, repr=False)
@@ -144,23 +145,13 @@ class Nnet(NetworkStructure, Serialized):
         """Returns the text that nnet3-info prints: context, nodes and components."""
         return format_info(self)
 
-    def to_dot(self) -> str:
-        """Returns the network as a graph in the language of Graphviz."""
-        from nnet3_descriptors.drawing import format_dot
-
-        return format_dot(self)
-
-    def _repr_svg_(self) -> str:
+    def _repr_svg_(self) -> str | None:
         """The layers as a drawing, for notebooks that show no HTML."""
-        from nnet3_descriptors.drawing import layers_of, network_svg
+        return shown("network_picture", self)
 
-        return network_svg(layers_of(self))
-
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         """Size, context and drawing, for notebooks."""
-        from nnet3_descriptors.drawing import network_html
-
-        return network_html(self)
+        return shown("network_html", self)
 
 
 def _check_mapping(arrays: object) -> None:

@@ -11,31 +11,26 @@ if TYPE_CHECKING:
         ContextError,
         MissingFrames,
         NotComputableError,
-        RequestError,
         UnboundedComputationError,
     )
     from nnet3_graph.examination import BreadthFirstExamination, ComputableInfo, Examined
     from nnet3_graph.fixed_frames import fixed_frame
     from nnet3_graph.graph import ComputationGraph
-    from nnet3_graph.request import ComputationRequest, IoSpecification
     from nnet3_graph.sets.index_set import IndexSet
     from nnet3_graph.settling import unsettled_node
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "BreadthFirstExamination",
     "ComputableInfo",
     "ComputationGraph",
     "ComputationGraphBuilder",
-    "ComputationRequest",
     "ContextError",
     "Examined",
     "IndexSet",
-    "IoSpecification",
     "MissingFrames",
     "NotComputableError",
-    "RequestError",
     "UnboundedComputationError",
     "build_computation_graph",
     "compute_context",
@@ -56,7 +51,6 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
                 "ContextError",
                 "MissingFrames",
                 "NotComputableError",
-                "RequestError",
                 "UnboundedComputationError",
             ),
             "nnet3_graph.examination": (
@@ -67,10 +61,6 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
             "nnet3_graph.fixed_frames": ("fixed_frame",),
             "nnet3_graph.graph": ("ComputationGraph",),
             "nnet3_graph.sets.index_set": ("IndexSet",),
-            "nnet3_graph.request": (
-                "ComputationRequest",
-                "IoSpecification",
-            ),
             "nnet3_graph.settling": ("unsettled_node",),
         },
     )

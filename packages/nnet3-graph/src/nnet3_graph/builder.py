@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nnet3_computation import ComputationRequest
 from nnet3_descriptors import Nnet
 
 from nnet3_graph.errors import UnboundedComputationError
@@ -10,7 +11,6 @@ from nnet3_graph.explain import EXPLAINED_STEPS, explain
 from nnet3_graph.graph import ComputationGraph, make_graph
 from nnet3_graph.named_rows import NamedRows
 from nnet3_graph.reach import Reach
-from nnet3_graph.request import ComputationRequest
 from nnet3_graph.request_check import check_not_repeated, check_previous, check_request
 from nnet3_graph.sets.index_set import Grid
 

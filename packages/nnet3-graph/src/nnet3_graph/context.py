@@ -6,11 +6,12 @@ import functools
 
 import nnet3_descriptors
 import numpy as np
+from nnet3_computation import RequestError
 from nnet3_descriptors import NetworkError, Nnet
 from nnet3_descriptors.indexes import make_indexes
 
-from nnet3_graph.errors import ContextError, RequestError
-from nnet3_graph.indexes import BoolArray
+from nnet3_graph.arrays import BoolArray
+from nnet3_graph.errors import ContextError
 from nnet3_graph.nodes.rules import node_rules
 from nnet3_graph.reach import find_reach
 

@@ -16,10 +16,6 @@ _SHOWN_RANGES = 8
 _SHOWN_SEQUENCES = 6
 
 
-class RequestError(Nnet3Error):
-    """A computation request is malformed, or does not fit the network it is made for."""
-
-
 class ContextError(Nnet3Error):
     """The left and right context of a network is not defined, or could not be found."""
 

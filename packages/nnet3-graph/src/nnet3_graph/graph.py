@@ -10,6 +10,7 @@ from functools import cached_property
 import attrs
 import numpy as np
 import numpy.typing as npt
+from nnet3_computation import RequestError
 from nnet3_descriptors import (
     ComponentInputNode,
     ComponentNode,
@@ -22,11 +23,10 @@ from nnet3_descriptors import (
 )
 from nnet3_descriptors.components.index_rules import Windows
 from nnet3_descriptors.descriptors import ForwardingDescriptor, IfDefined, Sum, SumDescriptor
-from nnet3_descriptors.indexes import AnyIndexes, IndexArray, T, distinct, moved_indexes
-from nnet3_descriptors.values import frozen
+from nnet3_descriptors.indexes import AnyIndexes, IndexArray, distinct, moved_indexes
+from nnet3_descriptors.values import frozen, shown
 
-from nnet3_graph.errors import RequestError
-from nnet3_graph.indexes import BoolArray, IdArray
+from nnet3_graph.arrays import BoolArray, IdArray
 from nnet3_graph.nodes.rules import node_rules
 from nnet3_graph.rules import NEVER, All, AnyOf, ByTime, Optional, Rule, Shift
 from nnet3_graph.sets.bit_layout import Bits
@@ -92,18 +92,9 @@ class ComputationGraph:
         nodes = sum(map(bool, map(len, self.index_sets)))
         return f"<ComputationGraph: {self.num_cindexes} cindexes of {nodes} nodes>"
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         """The cindexes of each node, for notebooks."""
-        from nnet3_descriptors.drawing import html_table
-
-        rows = [
-            (name, len(rows), len(given), f"{times.min()} to {times.max()}")
-            for name, rows, given in zip(
-                self.nnet.node_names, self.index_sets, self.given_sets, strict=True
-            )
-            if len(rows) and len(times := rows.indexes[:, T])
-        ]
-        return html_table(("node", "cindexes", "given", "t"), rows)
+        return shown("graph_html", self)
 
     # -- cindexes ------------------------------------------------------------------------------
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
+from nnet3_computation import ComputationRequest
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.indexes import IndexArray
 
 from nnet3_graph.graph import ComputationGraph
 from nnet3_graph.nodes.rules import NodeRules, node_rules
 from nnet3_graph.reach import MAX_STEPS, Earlier, Reach, find_reach
-from nnet3_graph.request import ComputationRequest
 from nnet3_graph.sets.bit_layout import BitLayout, Bits
 from nnet3_graph.sets.patterns import Patterns, Ranks, find_patterns
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import attrs
+from nnet3_computation import RequestError
 from nnet3_descriptors import check_limit, current_limits
 from nnet3_descriptors.indexes import IndexArray
 
 from nnet3_graph.bounds import limited, possible_hulls, wanted_hulls
-from nnet3_graph.errors import RequestError
 from nnet3_graph.nodes.rules import NodeRules
 from nnet3_graph.row_sets import computable_rows, demanded_rows, used_rows
 from nnet3_graph.sets.bit_layout import BitLayout, Bits, change_layout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import zip_longest
 
+from nnet3_computation import ComputationRequest, RequestError
 from nnet3_descriptors import (
     ComponentInputNode,
     ComponentNode,
@@ -15,10 +16,8 @@ from nnet3_descriptors import (
 )
 from nnet3_descriptors.similar_names import hint
 
-from nnet3_graph.errors import RequestError
 from nnet3_graph.graph import ComputationGraph
 from nnet3_graph.reach import Reach
-from nnet3_graph.request import ComputationRequest
 
 _KINDS: dict[type[Node], str] = {
     InputNode: "an input node",

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
+from nnet3_computation import ComputationRequest, RequestError
 
 from nnet3_graph.bounds import possible_hulls
-from nnet3_graph.errors import RequestError
 from nnet3_graph.graph import ComputationGraph
 from nnet3_graph.named_rows import NamedRows
 from nnet3_graph.nodes.rules import NodeRules, node_rules
 from nnet3_graph.reach import MAX_STEPS, Reach
-from nnet3_graph.request import ComputationRequest
 from nnet3_graph.row_sets import computable_rows
 from nnet3_graph.rules import ALWAYS, NEVER, All, ByTime, First, Fixed, Optional, Rule
 from nnet3_graph.sets.bit_layout import Bits, change_layout

@@ -5,47 +5,29 @@ from typing import TYPE_CHECKING
 from nnet3_descriptors.lazy_exports import on_first_use
 
 if TYPE_CHECKING:
-    from nnet3_compiler.memory import MemoryPlan, live_bytes, peak_bytes, plan_memory
+    from nnet3_computation.analysis import Analysis, analyze
 
-    from nnet3_optimizer.analysis import Analysis, analyze
     from nnet3_optimizer.bisecting import FaultyOption, find_faulty_option
-    from nnet3_optimizer.caching import CachingCompiler
     from nnet3_optimizer.checks import check_computation
     from nnet3_optimizer.equivalence import verify_equivalent
-    from nnet3_optimizer.errors import (
-        CacheError,
-        CheckError,
-        ComputationError,
-        EquivalenceError,
-        OptionError,
-        PassError,
-    )
+    from nnet3_optimizer.errors import EquivalenceError, PassError
     from nnet3_optimizer.options import OptimizeOptions
     from nnet3_optimizer.pipeline import optimize, optimize_in_steps, pass_summaries
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Analysis",
-    "CacheError",
-    "CachingCompiler",
-    "CheckError",
-    "ComputationError",
     "EquivalenceError",
     "FaultyOption",
-    "MemoryPlan",
     "OptimizeOptions",
-    "OptionError",
     "PassError",
     "analyze",
     "check_computation",
     "find_faulty_option",
-    "live_bytes",
     "optimize",
     "optimize_in_steps",
     "pass_summaries",
-    "peak_bytes",
-    "plan_memory",
     "verify_equivalent",
 ]
 
@@ -53,13 +35,7 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
     __getattr__, __dir__ = on_first_use(
         __name__,
         {
-            "nnet3_compiler.memory": (
-                "MemoryPlan",
-                "live_bytes",
-                "peak_bytes",
-                "plan_memory",
-            ),
-            "nnet3_optimizer.analysis": (
+            "nnet3_computation.analysis": (
                 "Analysis",
                 "analyze",
             ),
@@ -67,18 +43,17 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
                 "FaultyOption",
                 "find_faulty_option",
             ),
-            "nnet3_optimizer.caching": ("CachingCompiler",),
             "nnet3_optimizer.checks": ("check_computation",),
             "nnet3_optimizer.equivalence": ("verify_equivalent",),
             "nnet3_optimizer.errors": (
-                "CacheError",
-                "CheckError",
-                "ComputationError",
                 "EquivalenceError",
-                "OptionError",
                 "PassError",
             ),
             "nnet3_optimizer.options": ("OptimizeOptions",),
-            "nnet3_optimizer.pipeline": ("optimize", "optimize_in_steps", "pass_summaries"),
+            "nnet3_optimizer.pipeline": (
+                "optimize",
+                "optimize_in_steps",
+                "pass_summaries",
+            ),
         },
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from nnet3_compiler.computation import NnetComputation
+from nnet3_computation.computation import NnetComputation
 
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.options import OptimizeOptions

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import attrs
 import numpy as np
-from nnet3_compiler.arrays import Ids, IntArray, freeze
-from nnet3_compiler.computation import NO_DEBUG_INFO, NODE, MatrixDebugInfo, T
+from nnet3_computation.arrays import Ids, IntArray, freeze
+from nnet3_computation.computation import NO_DEBUG_INFO, NODE, MatrixDebugInfo, T
 from nnet3_descriptors.indexes import NO_TIME
 
 

@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING, Self
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_compiler.accesses import Layout, PairLists
-from nnet3_compiler.arrays import Ids
-from nnet3_compiler.commands import (
+from nnet3_computation import ComputationError
+from nnet3_computation.analysis import Analysis, Findings, Layout, PairLists
+from nnet3_computation.arrays import Ids
+from nnet3_computation.commands import (
     ALPHA_COLUMN,
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
     Table,
     alpha_bits,
 )
-from nnet3_compiler.computation import MatrixDebugInfo, NnetComputation
+from nnet3_computation.computation import MatrixDebugInfo, NnetComputation
 from nnet3_descriptors.structure import component_properties
-
-from nnet3_optimizer.analysis.analysis import Analysis, Findings
-from nnet3_optimizer.errors import ComputationError
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_compiler.accesses import MATRIX, NUM_COLS, NUM_ROWS, Layout, PairLists
-from nnet3_compiler.arrays import Ids, ordering, splits_of, where
-from nnet3_compiler.commands import (
+from nnet3_computation.analysis import MATRIX, NUM_COLS, NUM_ROWS, Layout, PairLists
+from nnet3_computation.arrays import Ids, ordering, splits_of, where
+from nnet3_computation.commands import (
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
     Command,
@@ -18,7 +18,7 @@ from nnet3_compiler.commands import (
     Table,
     is_loop,
 )
-from nnet3_compiler.computation import MatrixDebugInfo
+from nnet3_computation.computation import MatrixDebugInfo
 from nnet3_descriptors.components import PrecomputedIndexes
 
 from nnet3_optimizer.draft import Draft

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from nnet3_compiler import CheckError, ComputationError, OptionError
-from nnet3_descriptors import Nnet3Error
+from nnet3_computation import ComputationError
 
 
 class EquivalenceError(ComputationError):
@@ -48,17 +47,3 @@ class PassError(ComputationError):
         super().__init__(message)
         self.name = name
         self.before = before
-
-
-class CacheError(Nnet3Error):
-    """A saved cache belongs to another network, or to other options."""
-
-
-__all__ = [
-    "CacheError",
-    "CheckError",
-    "ComputationError",
-    "EquivalenceError",
-    "OptionError",
-    "PassError",
-]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import attrs
+from nnet3_computation import OptionError
 from nnet3_descriptors.values import is_integer
-
-from nnet3_optimizer.errors import OptionError
 
 
 @attrs.frozen(kw_only=True)

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from nnet3_compiler.computation import NnetComputation
+from nnet3_computation import ComputationError
+from nnet3_computation.computation import NnetComputation
 
 from nnet3_optimizer.checks import check_computation
 from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.errors import ComputationError, PassError
+from nnet3_optimizer.errors import PassError
 from nnet3_optimizer.options import OptimizeOptions
 from nnet3_optimizer.passes.backward.consolidate_model_update import consolidate_model_update
 from nnet3_optimizer.passes.backward.gather_early import gather_early

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from nnet3_compiler.commands import (
+from nnet3_computation.commands import (
     OPCODE_COLUMN,
     AddRowRanges,
     AddRows,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
-from nnet3_compiler.accesses import CommandKinds
-from nnet3_compiler.arrays import Bools, where
-from nnet3_compiler.commands import (
+from nnet3_computation.analysis import CommandKinds
+from nnet3_computation.arrays import Bools, where
+from nnet3_computation.commands import (
     FIRST_OPERAND_COLUMN,
     AllocMatrixUndefined,
     AllocMatrixZeroed,

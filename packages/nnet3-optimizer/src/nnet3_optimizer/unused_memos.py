@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.accesses import memos
-from nnet3_compiler.arrays import where
-from nnet3_compiler.commands import OPCODE_COLUMN, Propagate, Table, columns
+from nnet3_computation.analysis import memos
+from nnet3_computation.arrays import where
+from nnet3_computation.commands import OPCODE_COLUMN, Propagate, Table, columns
 
 
 def drop_unused_memos(table: Table) -> None:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from nnet3_compiler.computation import NnetComputation
+from nnet3_computation.computation import NnetComputation
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.forking import GATE
 
-from nnet3_runtime_cuda.arrays import FloatArray, checked_arrays
+from nnet3_runtime_cuda.arrays.checks import FloatArray, checked_arrays
+from nnet3_runtime_cuda.arrays.settings import running
 from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.errors import RunError
 from nnet3_runtime_cuda.lowering import Segment, lower
-from nnet3_runtime_cuda.numpy_settings import running
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda.cuda.platform.platform import Platform

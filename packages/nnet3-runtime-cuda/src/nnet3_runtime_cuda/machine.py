@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from nnet3_compiler.computation import NnetComputation
+from nnet3_computation.computation import NnetComputation
 
 from nnet3_runtime_cuda.operations import Array, Tape
 from nnet3_runtime_cuda.operations.estimate_state import EstimateState

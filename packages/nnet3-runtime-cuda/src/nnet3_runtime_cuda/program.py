@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import numpy as np
 
-from nnet3_runtime_cuda.arrays import on_host
+from nnet3_runtime_cuda.arrays.checks import on_host
 from nnet3_runtime_cuda.operations import Array, Call
 
 

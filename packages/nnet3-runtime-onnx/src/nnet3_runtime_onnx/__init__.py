@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from nnet3_runtime_onnx.errors import ExportError, RunError
     from nnet3_runtime_onnx.export import to_onnx
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = ["ExportError", "OnnxComputer", "RunError", "to_onnx"]
 

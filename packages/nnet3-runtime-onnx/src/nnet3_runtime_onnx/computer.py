@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import numpy as np
 import onnxruntime
-from nnet3_compiler import NnetComputation
+from nnet3_computation import NnetComputation
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.values import array_of
 from numpy.typing import ArrayLike, NDArray

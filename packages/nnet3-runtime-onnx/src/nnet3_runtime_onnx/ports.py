@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 
 import numpy as np
-from nnet3_compiler import AcceptInput, NnetComputation, ProvideOutput
+from nnet3_computation import AcceptInput, NnetComputation, ProvideOutput
 from nnet3_descriptors import Nnet
 
 from nnet3_runtime_onnx.errors import ExportError

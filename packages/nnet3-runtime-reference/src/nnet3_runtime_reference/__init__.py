@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from nnet3_runtime_reference.errors import RunError, UnsupportedComponentError
     from nnet3_runtime_reference.formulas import Call, Formula, formula, formula_of
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Call",

@@ -1,4 +1,4 @@
-"""The commands: the execution of each, as its definition in nnet3_compiler says."""
+"""The commands: the execution of each, as its definition in nnet3_computation says."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import attrs
 import numpy as np
-from nnet3_compiler import (
+from nnet3_computation import (
     AcceptInput,
     AddRowRanges,
     AddRows,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler import ComputationError
+from nnet3_computation import ComputationError
 
 from nnet3_runtime_reference.draws import Array
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 import numpy as np
-from nnet3_compiler import (
+from nnet3_computation import (
     AcceptInput,
     Command,
     ComputationError,

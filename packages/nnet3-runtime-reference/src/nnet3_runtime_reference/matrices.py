@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from nnet3_compiler import ComputationError, NnetComputation
+from nnet3_computation import ComputationError, NnetComputation
 from numpy.typing import NDArray
 
 from nnet3_runtime_reference.draws import Array

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         write_vector,
     )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "FloatArray",

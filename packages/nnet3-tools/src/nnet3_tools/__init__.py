@@ -1,5 +1,5 @@
 """Command-line tools with the names and options of Kaldi's."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__: list[str] = []

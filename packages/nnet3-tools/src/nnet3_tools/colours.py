@@ -31,6 +31,6 @@ def is_coloured() -> bool:
 
 
 def paint(text: str, kind: str) -> str:
-    """Gives a part of a tree its colours, see `nnet3_descriptors.drawing.format_tree`."""
+    """Gives a part of a tree its colours, see `nnet3_report.format_tree`."""
     style = _STYLES.get(kind)
     return click.style(text, **style) if style else text  # type: ignore[arg-type]

@@ -83,15 +83,14 @@ def _compute() -> None:
         DeviceError: they differ.
         Exception: the device cannot compute.
     """
+    import nnet3
     import nnet3_runtime_cuda
     import numpy as np
     from nnet3_descriptors import parse_config
 
     nnet = parse_config(_SOFTMAX)
     values = np.random.default_rng().normal(size=(_SIZE, _SIZE)).astype(np.float32)
-    found, wanted = (
-        nnet3_runtime_cuda.load(nnet, device=device).compute(values) for device in ("cuda", "cpu")
-    )
+    found, wanted = (nnet3.load(nnet, device=device).compute(values) for device in ("cuda", "cpu"))
     difference = float(np.abs(found - wanted).max())
     if not difference < 1e-4:
         raise nnet3_runtime_cuda.DeviceError(

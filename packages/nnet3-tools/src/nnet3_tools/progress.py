@@ -14,7 +14,7 @@ from nnet3_tools.bar import Bar
 from nnet3_tools.kaldi_command import FATAL, NOTHING_DONE, log, one_line, say
 
 if TYPE_CHECKING:
-    from nnet3_runtime_cuda import Model
+    from nnet3 import Model
 
 _LONG = 200
 """The length from which a reason is shortened if it is not the first of its kind."""

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from nnet3_training.recipes.tuning_options import FineTuning
     from nnet3_training.trainer import Callback, Trainer
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Accuracy",

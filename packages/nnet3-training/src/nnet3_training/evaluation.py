@@ -7,9 +7,9 @@ from typing import Any
 import attrs
 import numpy as np
 import numpy.typing as npt
+from nnet3 import CachingCompiler
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.components import BatchNormComponent
-from nnet3_optimizer import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cuda.platform import Platform
 

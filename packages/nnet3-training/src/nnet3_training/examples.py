@@ -8,9 +8,9 @@ from typing import Any, Self, TypeVar
 import attrs
 import numpy as np
 import numpy.typing as npt
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors.files import CompressedMatrix
 from nnet3_descriptors.indexes import IndexArray, N, T, is_int32
-from nnet3_graph import ComputationRequest, IoSpecification
 
 from nnet3_training import example_arrays as arrays_of
 from nnet3_training.errors import ExampleError

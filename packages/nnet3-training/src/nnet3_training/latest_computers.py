@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from nnet3_compiler import NnetComputation
-from nnet3_graph import ComputationRequest
+from nnet3_computation import ComputationRequest, NnetComputation
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 
 if TYPE_CHECKING:

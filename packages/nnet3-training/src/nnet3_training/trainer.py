@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Self
 
+from nnet3 import CachingCompiler
 from nnet3_descriptors import Nnet, SerializationError, set_test_mode
 from nnet3_descriptors.editing import set_dropout_proportion, set_learning_rate
 from nnet3_descriptors.structure import NetworkFingerprint
-from nnet3_optimizer import CachingCompiler
+from nnet3_descriptors.values import shown
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, TrainingError
 from nnet3_runtime_cuda.cuda.platform import Platform
 from nnet3_runtime_cuda.device import PostponedSignals
@@ -176,17 +177,9 @@ class Trainer:
         )
         return f"<Trainer of {self.nnet_as_given!r}: {self.num_minibatches} minibatches{totals}>"
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         """The objectives, and how often changes were limited: what notebooks show."""
-        from nnet3_descriptors.drawing import html_table
-
-        rows = [
-            (name, f"{total.per_frame:.6g}", f"{total.weight:,.6g}", total.minibatches)
-            for name, total in self.objectives.items()
-        ]
-        limits = [line for line in self.summary().splitlines() if not line.startswith("objective")]
-        table = html_table(("output", "objective per frame", "frames", "minibatches"), rows)
-        return table + (html_table(("limits",), [[line] for line in limits]) if limits else "")
+        return shown("trainer_html", self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a checkpoint, from which `load` continues as if training had never stopped.

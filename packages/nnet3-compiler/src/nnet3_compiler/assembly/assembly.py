@@ -6,34 +6,36 @@ from collections.abc import Sequence
 
 import attrs
 import numpy as np
+from nnet3_computation import ComputationRequest, RequestFingerprint
+from nnet3_computation.arrays import IntArray, where
+from nnet3_computation.commands import (
+    AcceptInput,
+    AllocMatrixZeroed,
+    Command,
+    DeallocMatrix,
+    Emission,
+    IndexLists,
+    NoOperationMarker,
+    ProvideOutput,
+    Table,
+    command_rows,
+)
+from nnet3_computation.computation import (
+    NO_DEBUG_INFO,
+    DebugInfoOfRows,
+    MatrixDebugInfo,
+    NnetComputation,
+)
 from nnet3_descriptors.components import PrecomputedIndexes
 from nnet3_descriptors.structure import NetworkFingerprint
-from nnet3_graph import ComputationRequest
-from nnet3_graph.interchange import RequestFingerprint
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import IntArray, where
 from nnet3_compiler.assembly.backward import DescriptorBackward
 from nnet3_compiler.assembly.component_commands import ComponentCommands
 from nnet3_compiler.assembly.forward import PLACES_PER_STEP, DescriptorForward
 from nnet3_compiler.assembly.gathered import GatheredMatrices
 from nnet3_compiler.assembly.pieces import Pieces
 from nnet3_compiler.assembly.step_info import StepInfo
-from nnet3_compiler.commands import (
-    AcceptInput,
-    AllocMatrixZeroed,
-    DeallocMatrix,
-    NoOperationMarker,
-    ProvideOutput,
-)
-from nnet3_compiler.commands.declaration import Command, Table
-from nnet3_compiler.commands.emission import Emission, IndexLists, command_rows
-from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.computation.debug_info import (
-    NO_DEBUG_INFO,
-    DebugInfoOfRows,
-    MatrixDebugInfo,
-)
 from nnet3_compiler.shortcut import Minibatch
 from nnet3_compiler.steps.network import Network, NodeKind
 from nnet3_compiler.steps.steps import Steps

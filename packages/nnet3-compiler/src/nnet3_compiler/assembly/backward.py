@@ -10,11 +10,19 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
+from nnet3_computation.arrays import NONE, IntArray, run_starts, where
+from nnet3_computation.commands import (
+    AddRowRanges,
+    AddRows,
+    AddToRowsMulti,
+    Emission,
+    IndexLists,
+    MatrixAdd,
+    command_rows,
+)
 from nnet3_descriptors.indexes import distinct
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import IntArray, where
-from nnet3_compiler.arrays.read_only import NONE, run_starts
 from nnet3_compiler.assembly.forward import PLACES_PER_STEP, ScatteredRows
 from nnet3_compiler.assembly.gathered import (
     GatheredMatrices,
@@ -25,8 +33,6 @@ from nnet3_compiler.assembly.gathered import (
 )
 from nnet3_compiler.assembly.pieces import PieceKind, Pieces
 from nnet3_compiler.assembly.step_info import MATRIX, NUM_ROWS, StepInfo
-from nnet3_compiler.commands import AddRowRanges, AddRows, AddToRowsMulti, MatrixAdd
-from nnet3_compiler.commands.emission import Emission, IndexLists, command_rows
 
 
 @attrs.frozen(kw_only=True, eq=False)

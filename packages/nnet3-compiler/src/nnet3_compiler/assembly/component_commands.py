@@ -6,15 +6,21 @@ from collections.abc import Sequence
 
 import attrs
 import numpy as np
+from nnet3_computation import ComputationRequest
+from nnet3_computation.arrays import IntArray, where
+from nnet3_computation.commands import (
+    Backprop,
+    BackpropNoModelUpdate,
+    Emission,
+    Propagate,
+    StoreStats,
+    command_rows,
+)
 from nnet3_descriptors.components import ComponentProperties, PrecomputedIndexes
-from nnet3_graph import ComputationRequest
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import IntArray, where
 from nnet3_compiler.assembly.forward import PLACES_PER_STEP
 from nnet3_compiler.assembly.step_info import StepInfo
-from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate, Propagate, StoreStats
-from nnet3_compiler.commands.emission import Emission, command_rows
 from nnet3_compiler.shortcut import Minibatch
 from nnet3_compiler.steps.network import Network, NodeKind
 from nnet3_compiler.steps.steps import Steps

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from nnet3_graph import ComputationRequest
+from nnet3_computation import ComputationRequest
+from nnet3_computation.arrays import run_starts, where
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import where
-from nnet3_compiler.arrays.read_only import run_starts
 from nnet3_compiler.assembly.locations import InputLocations
 from nnet3_compiler.steps.network import Network, NodeKind
 from nnet3_compiler.steps.steps import Steps

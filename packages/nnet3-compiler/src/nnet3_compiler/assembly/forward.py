@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
+from nnet3_computation.arrays import NONE, IntArray, where
+from nnet3_computation.commands import (
+    AddRows,
+    AddRowsMulti,
+    Emission,
+    IndexLists,
+    MatrixAdd,
+    SetConst,
+    command_rows,
+)
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import IntArray, where
-from nnet3_compiler.arrays.read_only import NONE
 from nnet3_compiler.assembly.pieces import PieceKind, Pieces
 from nnet3_compiler.assembly.step_info import StepInfo
-from nnet3_compiler.commands import AddRows, AddRowsMulti, MatrixAdd, SetConst
-from nnet3_compiler.commands.emission import Emission, IndexLists, command_rows
 from nnet3_compiler.shortcut import Minibatch
 
 PLACES_PER_STEP = 1 << 32

@@ -10,16 +10,21 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
+from nnet3_computation.arrays import NONE, IntArray, freeze, run_starts, where
+from nnet3_computation.commands import (
+    AddRowRanges,
+    AllocMatrixZeroed,
+    CopyRows,
+    DeallocMatrix,
+    IndexLists,
+    Table,
+    command_rows,
+)
+from nnet3_computation.computation import MatrixDebugInfo
 from nnet3_descriptors.indexes import distinct
 
-from nnet3_compiler.arrays import IntArray, freeze, where
-from nnet3_compiler.arrays.read_only import NONE, run_starts
 from nnet3_compiler.assembly.pieces import Pieces
 from nnet3_compiler.assembly.step_info import NUM_COLS, NUM_ROWS, SubmatrixTable
-from nnet3_compiler.commands import AddRowRanges, AllocMatrixZeroed, CopyRows, DeallocMatrix
-from nnet3_compiler.commands.declaration import Table
-from nnet3_compiler.commands.emission import IndexLists, command_rows
-from nnet3_compiler.computation.debug_info import MatrixDebugInfo
 
 MOST_LISTS = 16
 """The number of commands, each with a list of rows, that take no longer than gathering."""

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
+from nnet3_computation.arrays import NONE, IntArray, run_starts, where
 from nnet3_descriptors.descriptors import ForwardingDescriptor, Node, SumDescriptor
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import IntArray, where
-from nnet3_compiler.arrays.read_only import NONE, run_starts
 from nnet3_compiler.steps.graphs import Graphs
 from nnet3_compiler.steps.network import Network
 from nnet3_compiler.steps.steps import Steps

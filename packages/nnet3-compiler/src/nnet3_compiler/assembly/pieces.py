@@ -6,9 +6,8 @@ import enum
 
 import attrs
 import numpy as np
+from nnet3_computation.arrays import NONE, IntArray, where
 
-from nnet3_compiler.arrays import IntArray, where
-from nnet3_compiler.arrays.read_only import NONE
 from nnet3_compiler.assembly.locations import InputLocations
 from nnet3_compiler.shortcut import Minibatch
 from nnet3_compiler.steps.steps import Steps

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
+from nnet3_computation.arrays import IntArray, expand_ranges, where
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import IntArray, expand_ranges, where
 from nnet3_compiler.shortcut import Minibatch
 from nnet3_compiler.steps.network import Network
 from nnet3_compiler.steps.steps import Steps

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import attrs
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import NetworkError
 from nnet3_descriptors.indexes import T, as_rows, moved_indexes
-from nnet3_graph import ComputationRequest, IoSpecification
 
 from nnet3_compiler.errors import CompilationError
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
+from nnet3_computation.arrays import IntArray, same
+from nnet3_computation.commands import (
+    OPCODE_COLUMN,
+    SCHEMA,
+    GotoLabel,
+    NoOperationLabel,
+    OperandKind,
+    SwapMatrix,
+    Table,
+    command_rows,
+)
+from nnet3_computation.computation import NnetComputation, T
 from nnet3_descriptors.indexes import INT32_MAX, NO_TIME
 from nnet3_descriptors.values import is_integer
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import IntArray
-from nnet3_compiler.arrays.read_only import same
 from nnet3_compiler.assembly.step_info import MATRIX
-from nnet3_compiler.commands import SCHEMA, GotoLabel, NoOperationLabel, SwapMatrix
-from nnet3_compiler.commands.declaration import OPCODE_COLUMN, OperandKind, Table
-from nnet3_compiler.commands.emission import command_rows
-from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.computation.debug_info import T
 from nnet3_compiler.errors import CompilationError
 from nnet3_compiler.looped.matrix_use import MatrixUse
 

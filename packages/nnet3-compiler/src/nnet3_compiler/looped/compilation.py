@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import attrs
+from nnet3_computation import ComputationRequest
+from nnet3_computation.computation import NnetComputation
 from nnet3_descriptors import Nnet
-from nnet3_graph import ComputationRequest
 from nnet3_graph.nodes import node_rules
 
 from nnet3_compiler.compiler import CompilerOptions, compile_segments
-from nnet3_compiler.computation import NnetComputation
 from nnet3_compiler.errors import CompilationError
 from nnet3_compiler.looped.chunk_requests import extended_requests, shift_of
 from nnet3_compiler.looped.closing import close_loop, find_repetition

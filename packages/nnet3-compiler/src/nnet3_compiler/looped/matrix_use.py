@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
-
-from nnet3_compiler.arrays.read_only import NONE
-from nnet3_compiler.assembly.step_info import MATRIX
-from nnet3_compiler.commands import (
+from nnet3_computation.arrays import NONE
+from nnet3_computation.commands import (
+    FIRST_OPERAND_COLUMN,
+    OPCODE_COLUMN,
     SCHEMA,
     AllocMatrixUndefined,
     AllocMatrixZeroed,
     DeallocMatrix,
+    OperandKind,
 )
-from nnet3_compiler.commands.declaration import FIRST_OPERAND_COLUMN, OPCODE_COLUMN, OperandKind
-from nnet3_compiler.computation import NnetComputation
+from nnet3_computation.computation import NnetComputation
+from numpy.typing import NDArray
+
+from nnet3_compiler.assembly.step_info import MATRIX
 
 ALLOCATIONS = (AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE)
 

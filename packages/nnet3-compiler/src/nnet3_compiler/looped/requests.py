@@ -6,6 +6,7 @@ import contextlib
 import math
 
 import attrs
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import ComponentInputNode, Nnet, OutputNode
 from nnet3_descriptors.descriptors import (
     Descriptor,
@@ -15,13 +16,7 @@ from nnet3_descriptors.descriptors import (
     SumDescriptor,
 )
 from nnet3_descriptors.values import is_integer
-from nnet3_graph import (
-    ComputationRequest,
-    ContextError,
-    IoSpecification,
-    compute_context,
-    fixed_frame,
-)
+from nnet3_graph import ContextError, compute_context, fixed_frame
 
 from nnet3_compiler.errors import CompilationError
 

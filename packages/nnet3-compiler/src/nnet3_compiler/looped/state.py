@@ -17,6 +17,7 @@ from typing import Final
 
 import attrs
 import numpy as np
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import (
     ComponentInputNode,
     ComponentNode,
@@ -31,12 +32,7 @@ from nnet3_descriptors.components import ComponentProperties, NoOpComponent
 from nnet3_descriptors.descriptors import Descriptor, Failover, IfDefined, SumDescriptor
 from nnet3_descriptors.indexes import IndexArray, N, T
 from nnet3_descriptors.values import is_integer
-from nnet3_graph import (
-    ComputationGraph,
-    ComputationRequest,
-    IoSpecification,
-    build_computation_graph,
-)
+from nnet3_graph import ComputationGraph, build_computation_graph
 from nnet3_graph.nodes import node_rules
 from numpy.typing import NDArray
 

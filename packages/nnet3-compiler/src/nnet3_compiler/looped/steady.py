@@ -13,14 +13,10 @@ from collections.abc import Sequence
 
 import attrs
 import numpy as np
+from nnet3_computation import ComputationRequest
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.indexes import T
-from nnet3_graph import (
-    ComputationGraph,
-    ComputationRequest,
-    build_computation_graph,
-    unsettled_node,
-)
+from nnet3_graph import ComputationGraph, build_computation_graph, unsettled_node
 from nnet3_graph.nodes import node_rules
 
 from nnet3_compiler.errors import CompilationError

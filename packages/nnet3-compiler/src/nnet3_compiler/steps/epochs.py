@@ -11,13 +11,11 @@ from functools import cached_property
 
 import attrs
 import numpy as np
+from nnet3_computation.arrays import IntArray, freeze, frozen_array
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.values import remembered
 from nnet3_graph.nodes import node_groups
 from numpy.typing import NDArray
-
-from nnet3_compiler.arrays import IntArray, freeze
-from nnet3_compiler.arrays.read_only import frozen_array
 
 
 @attrs.frozen(kw_only=True, eq=False)

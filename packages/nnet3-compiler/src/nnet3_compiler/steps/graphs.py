@@ -7,11 +7,12 @@ from functools import cached_property
 
 import attrs
 import numpy as np
+from nnet3_computation import ComputationRequest
+from nnet3_computation.arrays import IntArray, where
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.structure import NetworkFingerprint
-from nnet3_graph import ComputationGraph, ComputationRequest
+from nnet3_graph import ComputationGraph
 
-from nnet3_compiler.arrays import IntArray, where
 from nnet3_compiler.errors import CompilationError
 
 

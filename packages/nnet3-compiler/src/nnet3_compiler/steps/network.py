@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 import numpy as np
+from nnet3_computation.arrays import IntArray, freeze
 from nnet3_descriptors import (
     ComponentInputNode,
     ComponentNode,
@@ -23,8 +24,6 @@ from nnet3_descriptors.structure import (
 )
 from nnet3_descriptors.values import remembered
 from numpy.typing import NDArray
-
-from nnet3_compiler.arrays import IntArray, freeze
 
 
 class NodeKind(enum.IntEnum):

@@ -11,10 +11,10 @@ from typing import TypeVar
 
 import attrs
 import numpy as np
+from nnet3_computation.arrays import IntArray, expand_ranges, where
 from nnet3_descriptors.components import ComponentProperties
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import IntArray, expand_ranges, where
 from nnet3_compiler.errors import CompilationError
 from nnet3_compiler.steps.epochs import Epochs
 from nnet3_compiler.steps.graphs import Graphs

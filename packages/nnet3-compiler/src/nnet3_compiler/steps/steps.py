@@ -21,13 +21,12 @@ from itertools import pairwise
 
 import attrs
 import numpy as np
+from nnet3_computation import ComputationRequest, IoSpecification
+from nnet3_computation.arrays import NONE, IntArray, expand_ranges, freeze, run_starts, where
 from nnet3_descriptors.components import ComponentProperties
 from nnet3_descriptors.indexes import distinct, index_order
-from nnet3_graph import ComputationRequest, IoSpecification
 from numpy.typing import NDArray
 
-from nnet3_compiler.arrays import IntArray, expand_ranges, freeze, where
-from nnet3_compiler.arrays.read_only import NONE, run_starts
 from nnet3_compiler.errors import CompilationError
 from nnet3_compiler.shortcut import Minibatch
 from nnet3_compiler.steps.graphs import Graphs

@@ -38,6 +38,7 @@ from nnet3_descriptors.model_files.transition_model import (
 )
 from nnet3_descriptors.nnet import Nnet
 from nnet3_descriptors.printing.config_lines import node_config_lines
+from nnet3_descriptors.values.showing import shown
 
 _MAX_COMPONENTS: Final = 100_000
 _MAX_TEXT: Final = 1 << 20
@@ -69,10 +70,9 @@ class AcousticModel:
         context = f"context {self.left_context} + {self.right_context} frames"
         return f"<AcousticModel: {self.nnet!r}, {context}, {self.priors.size} priors>"
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         """The network as a drawing, and the size of the priors, for notebooks."""
-        priors = f"{len(self.priors)} priors" if len(self.priors) else "no priors"
-        return f"<p>acoustic model with {priors}</p>{self.nnet._repr_html_()}"
+        return shown("model_html", self)
 
     def with_nnet(self, nnet: Nnet) -> Self:
         """Returns the model with another network, its context, and priors only if they fit.

@@ -4,6 +4,7 @@ from nnet3_descriptors.network_structure import NetworkStructure
 from nnet3_descriptors.structure.component_arrays import (
     component_dims,
     component_properties,
+    node_dims,
     updated_components,
 )
 from nnet3_descriptors.structure.fingerprint import DIGEST_BYTES, Digests, NetworkFingerprint
@@ -15,5 +16,6 @@ __all__ = [
     "NetworkStructure",
     "component_dims",
     "component_properties",
+    "node_dims",
     "updated_components",
 ]

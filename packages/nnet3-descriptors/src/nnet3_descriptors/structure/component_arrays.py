@@ -24,6 +24,12 @@ def component_properties(nnet: Nnet) -> NDArray[np.int32]:
 
 
 @remembered
+def node_dims(nnet: Nnet) -> NDArray[np.int32]:
+    """Returns the number of columns of each node, (nodes,) int32."""
+    return frozen(np.array([nnet.node_dim(name) for name in nnet.node_names], np.int32))
+
+
+@remembered
 def updated_components(nnet: Nnet) -> NDArray[np.bool_]:
     """Returns which components training changes: (components,) bool."""
     has_parameters = component_properties(nnet) & _UPDATABLE != 0

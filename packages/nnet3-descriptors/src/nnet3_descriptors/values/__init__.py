@@ -11,6 +11,7 @@ from nnet3_descriptors.frozen_arrays import (
 from nnet3_descriptors.values.integers import is_integer
 from nnet3_descriptors.values.remembering import remembered
 from nnet3_descriptors.values.serialized import Serialized
+from nnet3_descriptors.values.showing import shown
 
 __all__ = [
     "Serialized",
@@ -22,4 +23,5 @@ __all__ = [
     "is_masked",
     "read_only",
     "remembered",
+    "shown",
 ]

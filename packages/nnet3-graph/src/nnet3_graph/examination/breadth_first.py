@@ -29,6 +29,7 @@ from collections.abc import Iterable, Iterator
 import attrs
 import numpy as np
 import numpy.typing as npt
+from nnet3_computation import ComputationRequest, IoSpecification, RequestError
 from nnet3_descriptors import (
     ComponentInputNode,
     ComponentNode,
@@ -41,11 +42,10 @@ from nnet3_descriptors import (
 from nnet3_descriptors.descriptors import CindexSet
 from nnet3_descriptors.indexes import INT32_MAX, LEAST_TIME, AnyIndexes, IndexArray
 
-from nnet3_graph.errors import RequestError, Row
+from nnet3_graph.arrays import BoolArray
+from nnet3_graph.errors import Row
 from nnet3_graph.examination.states import ComputableInfo
 from nnet3_graph.graph import ComputationGraph
-from nnet3_graph.indexes import BoolArray
-from nnet3_graph.request import ComputationRequest, IoSpecification
 from nnet3_graph.request_check import check_previous, check_request, repeated
 
 Cindex = tuple[int, int, int, int]

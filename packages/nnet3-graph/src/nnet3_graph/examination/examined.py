@@ -10,9 +10,9 @@ import numpy.typing as npt
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.indexes import IndexArray
 
+from nnet3_graph.arrays import BoolArray, IdArray
 from nnet3_graph.examination.states import ComputableInfo
 from nnet3_graph.graph import ComputationGraph, make_graph
-from nnet3_graph.indexes import BoolArray, IdArray
 from nnet3_graph.nodes.rules import NodeRules, node_rules
 from nnet3_graph.reach import Reach, make_layout
 from nnet3_graph.sets.bit_layout import BitLayout, Bits, change_layout

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from nnet3_computation import RequestError
 from nnet3_descriptors import check_limit
 from nnet3_descriptors.components import Component
 from nnet3_descriptors.components.index_rules import AnyWithin, AtOffsets, has_closed_form
 
-from nnet3_graph.errors import RequestError
 from nnet3_graph.rules import ALWAYS, NEVER, All, AnyOf, Asked, ByTime, Optional, Rule, Shift
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 import numpy as np
+from nnet3_computation import RequestError
 from nnet3_descriptors import (
     ComponentInputNode,
     ComponentNode,
@@ -29,7 +30,6 @@ from nnet3_descriptors.descriptors import Node as DescriptorNode
 from nnet3_descriptors.indexes import AnyIndexes
 from nnet3_descriptors.values import remembered
 
-from nnet3_graph.errors import RequestError
 from nnet3_graph.nodes.component_rules import component_rule
 from nnet3_graph.nodes.cycles import Cycle, find_cycles, reads_of_any_row
 from nnet3_graph.nodes.order import node_groups

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.indexes import IndexArray, N, T, X, distinct
 
-from nnet3_graph.indexes import BoolArray
+from nnet3_graph.arrays import BoolArray
 from nnet3_graph.sets.hull import NOWHERE, Hull, hull_of
 
 Bits = int

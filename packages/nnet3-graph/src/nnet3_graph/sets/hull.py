@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from nnet3_computation import RequestError
 from nnet3_descriptors.indexes import INT32_MAX, LEAST_TIME, IndexArray, T, X
-
-from nnet3_graph.errors import RequestError
 
 INFINITY = math.inf
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from nnet3_descriptors.indexes import AnyIndexes, IndexArray, N, T, X, moved_indexes
 from nnet3_descriptors.values import frozen
 
-from nnet3_graph.indexes import IdArray
+from nnet3_graph.arrays import IdArray
 from nnet3_graph.sets.bit_layout import BitLayout, Bits, is_table_worthwhile
 from nnet3_graph.sets.patterns import Patterns
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from nnet3_compiler.checks import (
+from nnet3_computation import ComputationRequest
+from nnet3_computation.checks import (
+    Subject,
     check_allocation,
     check_components,
     check_compression_types,
@@ -17,10 +19,8 @@ from nnet3_compiler.checks import (
     check_world,
     run_checks,
 )
-from nnet3_compiler.computation import NnetComputation
-from nnet3_graph import ComputationRequest
+from nnet3_computation.computation import NnetComputation
 
-from nnet3_optimizer.checks.analysed import Subject
 from nnet3_optimizer.checks.backward_lists import check_backward_lists
 from nnet3_optimizer.checks.balance import check_balance
 from nnet3_optimizer.checks.compression import check_compression

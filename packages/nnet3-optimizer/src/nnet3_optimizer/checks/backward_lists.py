@@ -7,9 +7,10 @@ row of its input once, because each row of a sum has one source in each list.
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.accesses import MATRIX
-from nnet3_compiler.arrays import Bools, Ids
-from nnet3_compiler.commands import (
+from nnet3_computation.analysis import MATRIX
+from nnet3_computation.arrays import Bools, Ids
+from nnet3_computation.checks import Subject
+from nnet3_computation.commands import (
     AcceptInput,
     AddRowRanges,
     AddRows,
@@ -18,8 +19,6 @@ from nnet3_compiler.commands import (
     CopyRows,
     Table,
 )
-
-from nnet3_optimizer.checks.analysed import Subject
 
 
 def check_backward_lists(subject: Subject) -> None:

@@ -6,11 +6,16 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
-from nnet3_compiler.arrays import Bools, Ids
-from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate, Command, Propagate, StoreStats
+from nnet3_computation.arrays import Bools, Ids
+from nnet3_computation.checks import Subject
+from nnet3_computation.commands import (
+    Backprop,
+    BackpropNoModelUpdate,
+    Command,
+    Propagate,
+    StoreStats,
+)
 from nnet3_descriptors.components import ComponentProperties as Property
-
-from nnet3_optimizer.checks.analysed import Subject
 
 Counts = npt.NDArray[np.int64]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from nnet3_compiler.accesses import MATRIX
-from nnet3_compiler.commands import (
+from nnet3_computation.analysis import MATRIX
+from nnet3_computation.checks import Subject
+from nnet3_computation.commands import (
     ALPHA_COLUMN,
     ONE_BIT,
     SCHEMA,
@@ -17,8 +18,6 @@ from nnet3_compiler.commands import (
     alpha_value,
     keeps_sign_only,
 )
-
-from nnet3_optimizer.checks.analysed import Subject
 
 LARGEST_RANGE = 1000.0
 

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import numpy as np
-from nnet3_compiler.arrays import Bools, where
-from nnet3_compiler.checks import node_dims
-from nnet3_compiler.computation import MatrixDebugInfo, N
-
-from nnet3_optimizer.checks.analysed import Subject
+from nnet3_computation.arrays import Bools, where
+from nnet3_computation.checks import Subject
+from nnet3_computation.computation import MatrixDebugInfo, N
+from nnet3_descriptors.structure import node_dims
 
 
 def check_debug_info(subject: Subject) -> None:

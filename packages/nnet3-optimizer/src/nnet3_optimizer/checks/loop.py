@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from nnet3_compiler.accesses import MATRIX
-from nnet3_compiler.commands import (
+from nnet3_computation.analysis import MATRIX
+from nnet3_computation.checks import Subject
+from nnet3_computation.commands import (
     AcceptInput,
     AllocMatrixUndefined,
     AllocMatrixZeroed,
@@ -12,8 +13,6 @@ from nnet3_compiler.commands import (
     NoOperationLabel,
     SwapMatrix,
 )
-
-from nnet3_optimizer.checks.analysed import Subject
 
 _TAKING = (AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE, AcceptInput.OPCODE)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.commands import (
+from nnet3_computation.checks import Subject
+from nnet3_computation.commands import (
     FIRST_OPERAND_COLUMN,
     Backprop,
     BackpropNoModelUpdate,
@@ -11,8 +12,6 @@ from nnet3_compiler.commands import (
     StoreStats,
 )
 from nnet3_descriptors.components import ComponentProperties as Property
-
-from nnet3_optimizer.checks.analysed import Subject
 
 
 def check_order(subject: Subject) -> None:

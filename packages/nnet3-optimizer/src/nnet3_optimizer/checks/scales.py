@@ -5,13 +5,10 @@ from __future__ import annotations
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_compiler.accesses import CommandKinds
-from nnet3_compiler.arrays import Bools
-from nnet3_compiler.checks import SUMS
-from nnet3_compiler.commands import (
-    ALPHA_COLUMN,
-    SetConst,
-)
+from nnet3_computation.analysis import CommandKinds
+from nnet3_computation.arrays import Bools
+from nnet3_computation.checks import SUMS, Subject
+from nnet3_computation.commands import ALPHA_COLUMN, SetConst
 from nnet3_descriptors import ComponentInputNode, Nnet, OutputNode
 from nnet3_descriptors.descriptors import (
     Const,
@@ -28,8 +25,6 @@ from nnet3_descriptors.descriptors import (
     Switch,
 )
 from nnet3_descriptors.values import remembered
-
-from nnet3_optimizer.checks.analysed import Subject
 
 _SETTING = CommandKinds.of(SetConst)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.accesses import MATRIX, READ, WRITE, CommandKinds
-from nnet3_compiler.arrays import where
-from nnet3_compiler.checks import COMPUTING, SUMS
-from nnet3_compiler.commands import (
+from nnet3_computation.analysis import MATRIX, READ, WRITE, CommandKinds
+from nnet3_computation.arrays import where
+from nnet3_computation.checks import COMPUTING, SUMS, Subject
+from nnet3_computation.commands import (
     AllocMatrixUndefined,
     AllocMatrixZeroed,
     CompressMatrix,
@@ -14,8 +14,6 @@ from nnet3_compiler.commands import (
     NoOperation,
     SwapMatrix,
 )
-
-from nnet3_optimizer.checks.analysed import Subject
 
 _IDLE = CommandKinds.of(
     AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix, SwapMatrix, NoOperation

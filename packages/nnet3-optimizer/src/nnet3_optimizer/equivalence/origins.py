@@ -7,7 +7,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 import attrs
-from nnet3_compiler.commands import (
+from nnet3_computation.commands import (
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
     AddRows,
@@ -20,7 +20,7 @@ from nnet3_compiler.commands import (
     MatrixAdd,
     MatrixCopy,
 )
-from nnet3_compiler.computation import NnetComputation
+from nnet3_computation.computation import NnetComputation
 
 from nnet3_optimizer.equivalence.differences import first_column
 from nnet3_optimizer.equivalence.execution.components import COMPONENT_CALLS

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from nnet3_compiler.computation import MatrixDebugInfo, N, NnetComputation
+from nnet3_computation.computation import MatrixDebugInfo, N, NnetComputation
 
 from nnet3_optimizer.equivalence.symbols.prime_field import PRIME
 
 if TYPE_CHECKING:
-    from nnet3_compiler.arrays import IntArray
+    from nnet3_computation.arrays import IntArray
 
 Indexes = npt.NDArray[np.integer]
 Rows = list[int]

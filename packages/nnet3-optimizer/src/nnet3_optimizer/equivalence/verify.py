@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nnet3_compiler.checks import check_fitting
-from nnet3_compiler.commands import is_loop
-from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.text import command_lines
+from nnet3_computation.checks import check_fitting
+from nnet3_computation.commands import is_loop
+from nnet3_computation.computation import NnetComputation
+from nnet3_computation.text import command_lines
 
 from nnet3_optimizer.equivalence.behaviour import Behaviour
 from nnet3_optimizer.equivalence.differences import compare_behaviour

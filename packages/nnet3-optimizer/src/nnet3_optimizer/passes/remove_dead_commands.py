@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
-from nnet3_compiler.arrays import Bools, ordering, splits_of, where
-from nnet3_compiler.commands import Backprop, NoOperation, columns, is_loop
+from nnet3_computation.analysis import Flow
+from nnet3_computation.arrays import Bools, ordering, splits_of, where
+from nnet3_computation.commands import Backprop, NoOperation, columns, is_loop
 
-from nnet3_optimizer.analysis.flow import Flow
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.unused_matrices import SIZING, sizing_without_use
 from nnet3_optimizer.unused_memos import drop_unused_memos

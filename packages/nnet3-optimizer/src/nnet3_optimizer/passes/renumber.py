@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import attrs
 import numpy as np
-from nnet3_compiler.accesses import MATRIX, MEMO_COLUMN, Layout, PairLists, columns_of_kind
-from nnet3_compiler.arrays import Bools, Ids, ordering, where
-from nnet3_compiler.commands import SCHEMA, TABLE_WIDTH, OperandKind, Table
+from nnet3_computation.analysis import MATRIX, MEMO_COLUMN, Layout, PairLists, columns_of_kind
+from nnet3_computation.arrays import Bools, Ids, ordering, where
+from nnet3_computation.commands import SCHEMA, TABLE_WIDTH, OperandKind, Table
 from nnet3_descriptors.indexes import distinct
 
 from nnet3_optimizer.draft import Draft

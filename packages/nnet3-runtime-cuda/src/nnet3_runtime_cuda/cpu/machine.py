@@ -7,13 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from nnet3_compiler.computation import NnetComputation
+from nnet3_computation.computation import NnetComputation
 
+from nnet3_runtime_cuda.arrays.settings import running
 from nnet3_runtime_cuda.cpu.natural_gradient.estimate import Estimates
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.cpu.threads.workers import Workers
 from nnet3_runtime_cuda.machine import Machine
-from nnet3_runtime_cuda.numpy_settings import running
 from nnet3_runtime_cuda.operations import Array, Tape
 from nnet3_runtime_cuda.operations.estimate_state import EstimateState
 from nnet3_runtime_cuda.operations.natural_gradient import FisherEstimate

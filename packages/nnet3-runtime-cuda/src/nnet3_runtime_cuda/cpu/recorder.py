@@ -11,9 +11,9 @@ from typing import Any, ClassVar, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
+from nnet3_runtime_cuda.arrays.settings import running
 from nnet3_runtime_cuda.cpu.threads.lanes import Lanes, Op, Round
 from nnet3_runtime_cuda.cpu.threads.workers import Workers
-from nnet3_runtime_cuda.numpy_settings import running
 from nnet3_runtime_cuda.operations import Array, Call, Operand, Tape
 from nnet3_runtime_cuda.operations.scratch import Scratch
 from nnet3_runtime_cuda.slices import even_parts, part_of

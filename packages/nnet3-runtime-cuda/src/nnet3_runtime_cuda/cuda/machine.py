@@ -9,7 +9,7 @@ from typing import ClassVar
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_compiler.computation import NnetComputation
+from nnet3_computation.computation import NnetComputation
 
 from nnet3_runtime_cuda.cuda.bind.binder import Binder
 from nnet3_runtime_cuda.cuda.bind.exchange import Exchange

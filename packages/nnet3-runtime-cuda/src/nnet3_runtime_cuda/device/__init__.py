@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from nnet3_runtime_cuda.device.device_nnet import (
         STEP_BLOCK,
         DeviceNnet,
+        check_number_of_threads,
         learning_rates,
         machine_for,
     )
@@ -41,6 +42,7 @@ __all__ = [
     "Threads",
     "TrainingState",
     "check_cuda_libraries",
+    "check_number_of_threads",
     "learning_rates",
     "machine_for",
 ]
@@ -61,6 +63,7 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
             "nnet3_runtime_cuda.device.device_nnet": (
                 "STEP_BLOCK",
                 "DeviceNnet",
+                "check_number_of_threads",
                 "learning_rates",
                 "machine_for",
             ),

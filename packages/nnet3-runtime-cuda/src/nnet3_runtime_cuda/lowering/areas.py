@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import attrs
-from nnet3_compiler import NnetComputation
+from nnet3_computation import NnetComputation
 
 
 @attrs.frozen(order=True)

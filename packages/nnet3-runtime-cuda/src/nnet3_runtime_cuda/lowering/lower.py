@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from nnet3_compiler import NnetComputation
-from nnet3_compiler.checks import check_runnable
+from nnet3_computation import NnetComputation
+from nnet3_computation.checks import check_runnable
 from nnet3_descriptors import Nnet
 
 from nnet3_runtime_cuda.device import DeviceNnet

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import attrs
 import numpy as np
-from nnet3_compiler import NnetComputation, OperandKind
-from nnet3_compiler.commands import Access, Command
-from nnet3_compiler.computation import NODE, N, T, X
-from nnet3_compiler.text import command_lines
+from nnet3_computation import NnetComputation, OperandKind
+from nnet3_computation.commands import Access, Command
+from nnet3_computation.computation import NODE, N, T, X
+from nnet3_computation.text import command_lines
 from nnet3_descriptors import ComponentInputNode, ComponentNode, Nnet
 
 _MATRICES = (OperandKind.SUBMATRIX, OperandKind.WHOLE_MATRIX)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_compiler import NnetComputation
+from nnet3_computation import NnetComputation
 from nnet3_descriptors import Nnet
 
 from nnet3_runtime_cuda.tracing.subjects import Subjects

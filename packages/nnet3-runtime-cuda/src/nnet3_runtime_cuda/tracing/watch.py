@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from nnet3_runtime_cuda.arrays import FloatArray
+from nnet3_runtime_cuda.arrays.checks import FloatArray
 
 Call = Callable[[], object]
 

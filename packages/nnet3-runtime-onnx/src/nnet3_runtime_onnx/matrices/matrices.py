@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from nnet3_compiler import ComputationError, NnetComputation
+from nnet3_computation import ComputationError, NnetComputation
 from numpy.typing import NDArray
 
 from nnet3_runtime_onnx.graph import GraphBuilder, Tensor

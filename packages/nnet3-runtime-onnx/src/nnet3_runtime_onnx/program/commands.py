@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
-from nnet3_compiler import (
+from nnet3_computation import (
     AcceptInput,
     AddRowRanges,
     AddRows,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import attrs
 import numpy as np
-from nnet3_compiler import (
+from nnet3_computation import (
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
     SCHEMA,

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
+import nnet3
 import nnet3_descriptors
-import nnet3_runtime_cuda
 import nnet3_tables
 import nnet3_training
 
@@ -33,7 +33,7 @@ from nnet3_tools.progress import LackingError
 from nnet3_tools.streams import readable
 
 if TYPE_CHECKING:
-    from nnet3_runtime_cuda import Model
+    from nnet3 import Model
     from nnet3_tables import FloatArray
     from nnet3_training import Fst
 
@@ -109,9 +109,9 @@ def nnet3_chain_compute_post(
         ivectors,
         utt2spk,
         online_ivectors,
-        nnet3_runtime_cuda.ScoreOptions(acoustic_scale=acoustic_scale),
-        nnet3_runtime_cuda.ChunkOptions(**chunk),
-        nnet3_runtime_cuda.BatchOptions(memory=memory),
+        nnet3.ScoreOptions(acoustic_scale=acoustic_scale),
+        nnet3.ChunkOptions(**chunk),
+        nnet3.BatchOptions(memory=memory),
         posteriors,
     )
     if found[0].num_frames:

@@ -11,7 +11,7 @@ import nnet3_runtime_cuda
 from nnet3_tools.kaldi_command import boolean_option, log
 
 if TYPE_CHECKING:
-    from nnet3_runtime_cuda import ChunkOptions, Model
+    from nnet3 import ChunkOptions, Model
 
     from nnet3_tools.compute.utterance_tool import UtteranceRun
 

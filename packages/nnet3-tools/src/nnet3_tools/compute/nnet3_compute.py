@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING
 
 import attrs
-import nnet3_runtime_cuda
+import nnet3
 import nnet3_tables
 
 from nnet3_tools.chosen_workers import DASK, JOBS
@@ -23,7 +23,7 @@ from nnet3_tools.kaldi_command import run_tool
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nnet3_runtime_cuda import BatchOptions, ChunkOptions, Model, ScoreOptions, Work
+    from nnet3 import BatchOptions, ChunkOptions, Model, ScoreOptions, Work
     from nnet3_tables import FloatArray
 
 NAME = "nnet3-compute"
@@ -59,10 +59,10 @@ def command(
     for each frame. Edge frames are repeated where the network needs context, and batch-norm and
     dropout are in test mode. Equal chunks of several utterances are computed together.
     """
-    score_options = nnet3_runtime_cuda.ScoreOptions(
+    score_options = nnet3.ScoreOptions(
         use_priors=use_priors, acoustic_scale=acoustic_scale, apply_exp=apply_exp
     )
-    chunk_options = nnet3_runtime_cuda.ChunkOptions(**chunk)
+    chunk_options = nnet3.ChunkOptions(**chunk)
     if jobs or dask:
         tables = ivectors, online_ivectors, utt2spk
         return compute_by_workers(run, tables, score_options, chunk_options, jobs, dask)
@@ -73,7 +73,7 @@ def command(
         online_ivectors,
         score_options,
         chunk_options,
-        nnet3_runtime_cuda.BatchOptions(memory=memory),
+        nnet3.BatchOptions(memory=memory),
     )
 
 

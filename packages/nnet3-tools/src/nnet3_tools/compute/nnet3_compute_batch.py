@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import click
-import nnet3_runtime_cuda
+import nnet3
 
 from nnet3_tools.compute.compute_options import CHUNK_OPTIONS
 from nnet3_tools.compute.nnet3_compute import compute_chunks
@@ -88,11 +88,11 @@ def command(
         ivectors,
         utt2spk,
         online_ivectors,
-        nnet3_runtime_cuda.ScoreOptions(
+        nnet3.ScoreOptions(
             use_priors=use_priors, acoustic_scale=acoustic_scale, apply_exp=apply_exp
         ),
-        nnet3_runtime_cuda.ChunkOptions(**chunk),
-        nnet3_runtime_cuda.BatchOptions(
+        nnet3.ChunkOptions(**chunk),
+        nnet3.BatchOptions(
             minibatch_size=minibatch_size,
             edge_minibatch_size=edge_minibatch_size,
             partial_minibatch_factor=partial_minibatch_factor,

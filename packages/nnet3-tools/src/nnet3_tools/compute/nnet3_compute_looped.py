@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import nnet3
 import nnet3_runtime_cuda
 import nnet3_tables
 
@@ -22,7 +23,7 @@ from nnet3_tools.compute.utterance_tool import UtteranceRun, utterance_tool
 from nnet3_tools.kaldi_command import run_tool
 
 if TYPE_CHECKING:
-    from nnet3_runtime_cuda import Model, Work
+    from nnet3 import Model, Work
     from nnet3_tables import FloatArray
 
 NAME = "nnet3-compute-looped"
@@ -110,7 +111,7 @@ def _work(
             missing -= len(outputs[-1])
             begin = end
 
-    return nnet3_runtime_cuda.Work(tasks=[compute], finish=lambda: np.concatenate(outputs))
+    return nnet3.Work(tasks=[compute], finish=lambda: np.concatenate(outputs))
 
 
 def main() -> None:

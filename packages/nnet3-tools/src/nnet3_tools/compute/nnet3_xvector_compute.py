@@ -10,7 +10,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import click
-import nnet3_runtime_cuda
+import nnet3
 import nnet3_tables
 
 from nnet3_tools.chosen_workers import DASK, JOBS
@@ -20,7 +20,7 @@ from nnet3_tools.ignored_options import OF_UTTERANCES, unused
 from nnet3_tools.kaldi_command import NOTHING_DONE, boolean_option, log, run_tool
 
 if TYPE_CHECKING:
-    from nnet3_runtime_cuda import Work
+    from nnet3 import Work
     from nnet3_tables import FloatArray
 
 NAME, BATCHED = "nnet3-xvector-compute", "nnet3-xvector-compute-batched"
@@ -103,7 +103,7 @@ def command(
         "min_chunk_size": min_chunk_size,
         "pad_input": pad_input,
     }
-    options = nnet3_runtime_cuda.SegmentOptions(**given)
+    options = nnet3.SegmentOptions(**given)
     least_frames = 1 if pad_input else min_chunk_size
     if jobs or dask:
         from nnet3_tools.compute.shards import xvector_of
@@ -130,7 +130,7 @@ def command(
         model,
         nnet3_tables.VectorWriter,
         prepare,
-        batches=nnet3_runtime_cuda.BatchOptions(memory=memory),
+        batches=nnet3.BatchOptions(memory=memory),
     )
 
 
@@ -189,7 +189,7 @@ def batched(
     """
     model = run.load_model()
     log(BATCHED, f"Left/right context is {model.left_context}, {model.right_context}")
-    options = nnet3_runtime_cuda.EvenSegmentOptions(
+    options = nnet3.EvenSegmentOptions(
         chunk_size=chunk_size,
         context=model.left_context + model.right_context,
         pad_input=pad_input,
@@ -205,7 +205,7 @@ def batched(
         model,
         nnet3_tables.VectorWriter,
         prepare,
-        batches=nnet3_runtime_cuda.BatchOptions(minibatch_size=batch_size, memory=memory),
+        batches=nnet3.BatchOptions(minibatch_size=batch_size, memory=memory),
     )
     written = run.progress.done
     log(BATCHED, f"Read {num_read} utterances, wrote {written} xvectors.")

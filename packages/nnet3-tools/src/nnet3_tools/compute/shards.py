@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import attrs
+import nnet3
 import nnet3_descriptors
-import nnet3_runtime_cuda
 import nnet3_tables
 
 from nnet3_tools.compute.utterances import until_damaged, with_frames
 from nnet3_tools.kaldi_command import one_line
 
 if TYPE_CHECKING:
-    from nnet3_runtime_cuda import Model
+    from nnet3 import Model
     from nnet3_tables import FloatArray, TableWriter
     from nnet3_training.workers import Workers
 
@@ -71,7 +71,7 @@ class Shard:
 
 @functools.lru_cache(maxsize=1)
 def _loaded(path: str, version: int) -> Model:
-    return nnet3_runtime_cuda.load(path)
+    return nnet3.load(path)
 
 
 def compute_shard(shard: Shard) -> list[tuple[str, int, FloatArray | str]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
+import nnet3
 import nnet3_runtime_cuda
 import nnet3_runtime_cuda.device
 import nnet3_tables
@@ -27,7 +28,8 @@ from nnet3_tools.progress import Progress
 from nnet3_tools.streams import readable
 
 if TYPE_CHECKING:
-    from nnet3_runtime_cuda import BatchOptions, Model, Tracer, Work
+    from nnet3 import BatchOptions, Model, Work
+    from nnet3_runtime_cuda import Tracer
     from nnet3_tables import FloatArray, TableWriter
 
     from nnet3_tools.compute.shards import Compute, Ivectors
@@ -119,9 +121,7 @@ class UtteranceRun:
         """
         device = "cuda" if self._wants_gpu() else "cpu"
         with readable(self.model_in) as source:
-            return nnet3_runtime_cuda.load(
-                source, device=device, capacity=capacity, trace=self.tracer
-            )
+            return nnet3.load(source, device=device, capacity=capacity, trace=self.tracer)
 
     def _wants_gpu(self) -> bool:
         if self.use_gpu == "optional":

@@ -13,14 +13,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+import nnet3
 import nnet3_descriptors
-import nnet3_runtime_cuda
 import nnet3_tables
 
 from nnet3_tools.progress import BYTES, UTTERANCES, LackingError, Progress
 
 if TYPE_CHECKING:
-    from nnet3_runtime_cuda import UtteranceQueue, Work
+    from nnet3 import UtteranceQueue, Work
     from nnet3_tables import FloatArray, TableWriter
 
     _Entry = tuple[str, Callable[[], FloatArray]]
@@ -60,7 +60,7 @@ def compute_all(
         progress.warn(f"'{features}' has no utterances")
     with (
         _reported(open_output(), progress) as writer,
-        nnet3_runtime_cuda.UtteranceQueue(num_threads) if waiting is None else waiting as queue,
+        nnet3.UtteranceQueue(num_threads) if waiting is None else waiting as queue,
     ):
         for key, read in itertools.chain(first, until_damaged(table, progress)):
             size = sizes.of_last()

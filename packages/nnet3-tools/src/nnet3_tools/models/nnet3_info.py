@@ -2,7 +2,7 @@
 
 import click
 import nnet3_descriptors
-from nnet3_descriptors import drawing
+import nnet3_report as drawing
 
 from nnet3_tools.colours import is_coloured, paint
 from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, run_tool

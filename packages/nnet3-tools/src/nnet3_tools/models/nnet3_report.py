@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import nnet3_computation
 import nnet3_descriptors
 import nnet3_graph
 
@@ -13,7 +14,7 @@ from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, log, run_too
 from nnet3_tools.streams import readable
 
 if TYPE_CHECKING:
-    from nnet3_graph import ComputationRequest
+    from nnet3_computation import ComputationRequest
 
 NAME = "nnet3-report"
 USUAL_FRAMES, USUAL_UTTERANCE = 50, 200
@@ -60,8 +61,7 @@ def command(
     file.
     """
     from nnet3_descriptors.files import write_atomically
-
-    from nnet3_tools.report import pooled_frames, report_page, usual_request
+    from nnet3_report.pages import pooled_frames, report_page, usual_request
 
     with readable(model_in) as source:
         nnet = nnet3_descriptors.read_nnet(source)
@@ -97,7 +97,7 @@ def saved_request(path: str) -> ComputationRequest:
         SerializationError: The file holds no request; the message names it.
     """
     try:
-        return nnet3_graph.ComputationRequest.load(path)
+        return nnet3_computation.ComputationRequest.load(path)
     except nnet3_descriptors.SerializationError as error:
         raise nnet3_descriptors.SerializationError(f"{path}: {error}") from error
 

@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
+import nnet3
 import nnet3_compiler
+import nnet3_computation
 import nnet3_descriptors
 import nnet3_graph
 import nnet3_optimizer
-import nnet3_runtime_cuda
 
 from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, log, run_tool
 from nnet3_tools.streams import readable
 
 if TYPE_CHECKING:
+    from nnet3_computation import ComputationRequest
     from nnet3_descriptors import Nnet
-    from nnet3_graph import ComputationRequest
 
 NAME = "nnet3-to-onnx"
 
@@ -73,11 +74,13 @@ class Export:
         return self._model(self._request((0, self.frames), (0, 1)))
 
     def _request(self, given: tuple[int, int], wanted: tuple[int, int]) -> ComputationRequest:
-        inputs = [nnet3_graph.IoSpecification.from_range(INPUT, *given)]
+        inputs = [nnet3_computation.IoSpecification.from_range(INPUT, *given)]
         if self.has_ivector:
-            inputs.append(nnet3_graph.IoSpecification.from_range(IVECTOR, 0, 1))
-        output = nnet3_graph.IoSpecification.from_range(OUTPUT, *wanted, t_step=self.subsampling)
-        return nnet3_graph.ComputationRequest(inputs=inputs, outputs=[output])
+            inputs.append(nnet3_computation.IoSpecification.from_range(IVECTOR, 0, 1))
+        output = nnet3_computation.IoSpecification.from_range(
+            OUTPUT, *wanted, t_step=self.subsampling
+        )
+        return nnet3_computation.ComputationRequest(inputs=inputs, outputs=[output])
 
     def _model(self, request: ComputationRequest) -> Any:
         computation = nnet3_optimizer.optimize(
@@ -231,7 +234,7 @@ def command(
     if stream and xvector:
         raise click.UsageError("--stream and --xvector cannot be given together")
     with readable(nnet_in) as source:
-        model = nnet3_runtime_cuda.Model(
+        model = nnet3.Model(
             nnet3_descriptors.read_nnet(source)
         )  # prepares the network as for nnet3-compute
     nnet = collapse_model(model.nnet)

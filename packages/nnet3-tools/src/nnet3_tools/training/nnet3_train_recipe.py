@@ -220,9 +220,8 @@ def write_report(folder: Path, path: str) -> None:
         FileError: The page cannot be written.
     """
     from nnet3_descriptors.files import write_atomically
+    from nnet3_report.pages import training_page
     from nnet3_training.recipes import TrainingRun
-
-    from nnet3_tools.report import training_page
 
     page = training_page(folder.resolve().name, TrainingRun.read(folder))
     write_atomically(path, [page.encode()])

@@ -24,6 +24,7 @@ import numpy as np
 from nnet3_descriptors import Nnet, read_nnet, write_nnet
 from nnet3_descriptors.editing import set_dropout_proportion, weighted_sum
 from nnet3_descriptors.files import remove_folder
+from nnet3_descriptors.values import shown
 from nnet3_runtime_cuda import TrainingError
 
 from nnet3_training.activations.saturation import saturation
@@ -91,11 +92,9 @@ class TrainingRun:
         state = "ended" if self.final is not None else f"of {len(self.schedule) or 'unknown'}"
         return f"<TrainingRun in {str(self.folder)!r}: {len(self.iterations)} iterations, {state}>"
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         """Objectives as curves, and the iterations as a table: what notebooks show."""
-        from nnet3_training.recipes.run_html import run_html
-
-        return run_html(repr(self), self.iterations, self.diagnostics)
+        return shown("training_run_html", self)
 
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> TrainingRun:

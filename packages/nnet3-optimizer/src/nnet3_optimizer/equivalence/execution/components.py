@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate, Propagate, StoreStats
+from nnet3_computation.commands import Backprop, BackpropNoModelUpdate, Propagate, StoreStats
 
 from nnet3_optimizer.equivalence.execution import statistics
 from nnet3_optimizer.equivalence.execution.copies import Command, transfer

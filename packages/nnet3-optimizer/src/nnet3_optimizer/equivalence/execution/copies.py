@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnet3_compiler.commands import (
+from nnet3_computation.commands import (
     AddRowRanges,
     AddRows,
     AddRowsMulti,

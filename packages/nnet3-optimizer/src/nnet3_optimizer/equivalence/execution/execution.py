@@ -7,7 +7,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
-from nnet3_compiler.commands import (
+from nnet3_computation.commands import (
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
     SCHEMA,
@@ -31,7 +31,7 @@ from nnet3_optimizer.equivalence.execution.symbolic_state import SymbolicState
 from nnet3_optimizer.equivalence.symbols.matrices import SIGN
 
 if TYPE_CHECKING:
-    from nnet3_compiler.arrays import IntArray
+    from nnet3_computation.arrays import IntArray
 
 _Action = Callable[[SymbolicState, Command], None]
 _ActionAtOnce = Callable[[SymbolicState, int, list[int]], None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, NoReturn
 
-from nnet3_compiler.computation import NnetComputation
+from nnet3_computation.computation import NnetComputation
 
 from nnet3_optimizer.equivalence.behaviour import Behaviour
 from nnet3_optimizer.equivalence.execution.component_kinds import ComponentKind

@@ -6,9 +6,16 @@ import itertools
 from typing import NamedTuple, Self
 
 import numpy as np
-from nnet3_compiler.accesses import COL_OFFSET, MATRIX, NUM_COLS, NUM_ROWS, ROW_OFFSET, CommandKinds
-from nnet3_compiler.arrays import Ids, splits_of, where
-from nnet3_compiler.commands import (
+from nnet3_computation.analysis import (
+    COL_OFFSET,
+    MATRIX,
+    NUM_COLS,
+    NUM_ROWS,
+    ROW_OFFSET,
+    CommandKinds,
+)
+from nnet3_computation.arrays import Ids, splits_of, where
+from nnet3_computation.commands import (
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
     AcceptInput,
@@ -23,7 +30,7 @@ from nnet3_compiler.commands import (
     command_rows,
     is_loop,
 )
-from nnet3_compiler.computation import MatrixDebugInfo
+from nnet3_computation.computation import MatrixDebugInfo
 from nnet3_descriptors.components import ComponentProperties as Property
 
 from nnet3_optimizer.debug_info import concatenated

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from nnet3_compiler.accesses import (
+from nnet3_computation.analysis import (
     LIST_COLUMN,
     MATRIX,
     NUM_COLS,
@@ -15,8 +15,8 @@ from nnet3_compiler.accesses import (
     WRITE,
     contain,
 )
-from nnet3_compiler.arrays import Bools, Ids, ordering, where
-from nnet3_compiler.commands import (
+from nnet3_computation.arrays import Bools, Ids, ordering, where
+from nnet3_computation.commands import (
     ALPHA_COLUMN,
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
@@ -32,7 +32,7 @@ from nnet3_compiler.commands import (
     columns,
     is_in_segments,
 )
-from nnet3_compiler.memory import matrix_bytes
+from nnet3_computation.memory import matrix_bytes
 from nnet3_descriptors.indexes import distinct
 
 from nnet3_optimizer.draft import Draft

@@ -7,9 +7,10 @@ from typing import Any
 
 import attrs
 import numpy as np
-from nnet3_compiler.accesses import MATRIX
-from nnet3_compiler.arrays import Bools
-from nnet3_compiler.commands import (
+from nnet3_computation import ComputationError
+from nnet3_computation.analysis import MATRIX
+from nnet3_computation.arrays import Bools
+from nnet3_computation.commands import (
     FIRST_OPERAND_COLUMN,
     SCHEMA,
     AcceptInput,
@@ -30,12 +31,11 @@ from nnet3_compiler.commands import (
     Table,
     columns,
 )
-from nnet3_compiler.computation import T
+from nnet3_computation.computation import T
 from nnet3_descriptors.components import ComponentProperties as Property
 
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
-from nnet3_optimizer.errors import ComputationError
 from nnet3_optimizer.unused_matrices import without_unused_matrices
 from nnet3_optimizer.unused_memos import drop_unused_memos
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from nnet3_compiler.accesses import READ, CommandKinds
-from nnet3_compiler.arrays import Bools, Ids, where
-from nnet3_compiler.commands import (
+from nnet3_computation.analysis import READ, CommandKinds
+from nnet3_computation.arrays import Bools, Ids, where
+from nnet3_computation.commands import (
     INT16,
     ONE_BIT,
     AllocMatrixZeroed,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 
 import numpy as np
-from nnet3_compiler.accesses import MATRIX
-from nnet3_compiler.commands import (
+from nnet3_computation.analysis import MATRIX
+from nnet3_computation.commands import (
     FIRST_OPERAND_COLUMN,
     AllocMatrixUndefined,
     AllocMatrixZeroed,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
-from nnet3_compiler.accesses import MATRIX, WRITE, CommandKinds, Layout, SubmatrixAccesses
-from nnet3_compiler.arrays import Ids, where
-from nnet3_compiler.commands import (
+from nnet3_computation.analysis import MATRIX, WRITE, CommandKinds, Layout, SubmatrixAccesses
+from nnet3_computation.arrays import Ids, where
+from nnet3_computation.commands import (
     ALPHA_COLUMN,
     FIRST_OPERAND_COLUMN,
     AcceptInput,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import attrs
-from nnet3_compiler.commands import (
+from nnet3_computation.commands import (
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
     AllocMatrixUndefined,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.commands import (
+from nnet3_computation.commands import (
     FIRST_OPERAND_COLUMN,
     AllocMatrixUndefined,
     AllocMatrixZeroed,

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
-from nnet3_compiler.accesses import MATRIX, CommandKinds, Layout
-from nnet3_compiler.arrays import Bools, Ids
-from nnet3_compiler.commands import AllocMatrixUndefined, AllocMatrixZeroed, DeallocMatrix, is_loop
+from nnet3_computation.analysis import MATRIX, CommandKinds, Layout
+from nnet3_computation.arrays import Bools, Ids
+from nnet3_computation.commands import (
+    AllocMatrixUndefined,
+    AllocMatrixZeroed,
+    DeallocMatrix,
+    is_loop,
+)
 
 from nnet3_optimizer.debug_info import rows_of
 from nnet3_optimizer.draft import Draft

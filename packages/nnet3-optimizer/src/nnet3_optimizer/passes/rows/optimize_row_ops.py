@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.commands import AddRows, CopyRows, MatrixAdd, MatrixCopy, Table
+from nnet3_computation.commands import AddRows, CopyRows, MatrixAdd, MatrixCopy, Table
 
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit

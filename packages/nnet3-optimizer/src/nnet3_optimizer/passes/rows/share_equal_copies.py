@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.accesses import LIST_COLUMN, MATRIX
-from nnet3_compiler.arrays import where
-from nnet3_compiler.commands import (
+from nnet3_computation.analysis import LIST_COLUMN, MATRIX
+from nnet3_computation.arrays import where
+from nnet3_computation.commands import (
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
     SCHEMA,

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.arrays import Bools
-from nnet3_compiler.commands import (
-    AddToRowsMulti,
-    CopyToRowsMulti,
-    Table,
-    columns,
-)
+from nnet3_computation.arrays import Bools
+from nnet3_computation.commands import AddToRowsMulti, CopyToRowsMulti, Table, columns
 
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-from nnet3_compiler.commands import (
+from nnet3_computation.commands import (
     AddRows,
     AddRowsMulti,
     Command,

@@ -16,9 +16,9 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 
+from nnet3_runtime_cuda.arrays.settings import running
 from nnet3_runtime_cuda.cpu.threads.blas_threads import LIMIT
 from nnet3_runtime_cuda.cpu.threads.shared_tasks import SharedTasks, Task
-from nnet3_runtime_cuda.numpy_settings import running
 
 Calls = Sequence[Callable[[], object]]
 

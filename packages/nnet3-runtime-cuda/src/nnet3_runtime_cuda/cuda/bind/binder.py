@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import attrs
 import numpy as np
-from nnet3_compiler.computation import NnetComputation
+from nnet3_computation.computation import NnetComputation
 
 from nnet3_runtime_cuda.cuda.fuse.launch_list import WORKSPACE_AT, DeviceCall, LaunchList, matrix
 from nnet3_runtime_cuda.cuda.memory.program_memory import ProgramMemory

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_runtime_cuda.arrays import is_on_cuda, on_host
+from nnet3_runtime_cuda.arrays.checks import is_on_cuda, on_host
 from nnet3_runtime_cuda.cuda.memory.shadow_memory import ShadowMemory
 from nnet3_runtime_cuda.cuda.platform.platform import SharesArrays
 from nnet3_runtime_cuda.errors import RunError

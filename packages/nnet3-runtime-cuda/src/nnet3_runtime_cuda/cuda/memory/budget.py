@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.computation import N, NnetComputation
+from nnet3_computation.computation import N, NnetComputation
 
 from nnet3_runtime_cuda.cuda.platform.platform import Properties
 from nnet3_runtime_cuda.errors import DeviceMemoryError

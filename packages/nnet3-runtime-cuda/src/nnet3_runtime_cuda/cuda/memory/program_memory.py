@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnet3_compiler.computation import NnetComputation
+from nnet3_computation.computation import NnetComputation
 
 from nnet3_runtime_cuda.cuda.memory.budget import check_fits
 from nnet3_runtime_cuda.cuda.memory.shadow_memory import Region, ShadowMemory

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from nnet3_compiler.computation import NnetComputation
-from nnet3_compiler.memory import MemoryPlan, plan_memory
+from nnet3_computation.computation import NnetComputation
+from nnet3_computation.memory import MemoryPlan, plan_memory
 from nnet3_descriptors import check_limit
 
 from nnet3_runtime_cuda.errors import DeviceMemoryError

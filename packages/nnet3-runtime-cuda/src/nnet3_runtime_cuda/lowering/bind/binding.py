@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, TypeVar
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_compiler import commands as c
-from nnet3_compiler.commands import Command
-from nnet3_compiler.computation import NnetComputation
+from nnet3_computation import commands as c
+from nnet3_computation.commands import Command
+from nnet3_computation.computation import NnetComputation
 from nnet3_descriptors.components import ComponentProperties, PrecomputedIndexes
 
 from nnet3_runtime_cuda.device import DeviceNnet

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import attrs
-from nnet3_compiler import commands as c
-from nnet3_compiler.commands import Command
+from nnet3_computation import commands as c
+from nnet3_computation.commands import Command
 
 from nnet3_runtime_cuda.operations import Array, Operations
 

@@ -8,7 +8,7 @@ numbers that stand for the elements (`cells`), and compares the numbers that com
 
 from __future__ import annotations
 
-from nnet3_compiler import NnetComputation
+from nnet3_computation import NnetComputation
 from nnet3_descriptors import Nnet
 
 from nnet3_runtime_cuda.lowering.check.by_position import Changes

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from nnet3_compiler import NnetComputation
+from nnet3_computation import NnetComputation
 
 from nnet3_runtime_cuda.lowering.areas import Place
 

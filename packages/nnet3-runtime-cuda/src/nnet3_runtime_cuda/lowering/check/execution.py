@@ -15,9 +15,9 @@ from typing import Any
 
 import attrs
 import numpy as np
-from nnet3_compiler import NnetComputation
-from nnet3_compiler import commands as c
-from nnet3_compiler.commands import Access, Command, OperandKind
+from nnet3_computation import NnetComputation
+from nnet3_computation import commands as c
+from nnet3_computation.commands import Access, Command, OperandKind
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.components import ComponentProperties
 

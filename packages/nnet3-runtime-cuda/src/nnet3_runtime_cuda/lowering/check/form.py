@@ -7,9 +7,9 @@ from itertools import pairwise
 from typing import TypeVar
 
 import attrs
-from nnet3_compiler import NnetComputation
-from nnet3_compiler import commands as c
-from nnet3_compiler.commands import Command
+from nnet3_computation import NnetComputation
+from nnet3_computation import commands as c
+from nnet3_computation.commands import Command
 from nnet3_descriptors import Nnet
 
 from nnet3_runtime_cuda.errors import PlanError

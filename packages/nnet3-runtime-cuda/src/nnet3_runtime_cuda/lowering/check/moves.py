@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler import NnetComputation
-from nnet3_compiler import commands as c
-from nnet3_compiler.commands import Command
+from nnet3_computation import NnetComputation
+from nnet3_computation import commands as c
+from nnet3_computation.commands import Command
 
 from nnet3_runtime_cuda.lowering.check.cells import Cells, Numbers
 

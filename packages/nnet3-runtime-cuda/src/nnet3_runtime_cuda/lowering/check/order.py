@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from nnet3_compiler import commands as c
-from nnet3_compiler.commands import Command
+from nnet3_computation import commands as c
+from nnet3_computation.commands import Command
 
 ROUNDS = 3
 """The rounds of a loop to run: the third one gets its state from a round like itself."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnet3_compiler import NnetComputation
+from nnet3_computation import NnetComputation
 
 from nnet3_runtime_cuda.errors import PlanError
 from nnet3_runtime_cuda.lowering.check.order import running_order

@@ -26,7 +26,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
 import attrs
-from nnet3_compiler import commands as c
+from nnet3_computation import commands as c
 
 from nnet3_runtime_cuda.lowering.areas import Place
 from nnet3_runtime_cuda.lowering.plan.plan import LateProduct, LateStep

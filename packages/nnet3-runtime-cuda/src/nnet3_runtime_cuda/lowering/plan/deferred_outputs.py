@@ -30,7 +30,7 @@ from collections.abc import Set as AbstractSet
 from itertools import pairwise
 
 import attrs
-from nnet3_compiler import commands as c
+from nnet3_computation import commands as c
 from nnet3_descriptors import Nnet
 
 from nnet3_runtime_cuda.lowering.areas import Place

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
+from nnet3_descriptors.values import shown
 
 from nnet3_runtime_cuda.lowering.areas import Area, Place
 
@@ -280,11 +281,9 @@ class Plan:
         """A line for each change, see `format_plan`."""
         return format_plan(self).rstrip("\n")
 
-    def _repr_html_(self) -> str:
+    def _repr_html_(self) -> str | None:
         """A row for each change, in the order of the commands, for notebooks."""
-        from nnet3_descriptors.drawing import html_table
-
-        return html_table(("What lowering changes",), ([line] for line in str(self).splitlines()))
+        return shown("plan_html", self)
 
 
 # ---- as text ----

@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 
 import attrs
-from nnet3_compiler import commands as c
+from nnet3_computation import commands as c
 
 from nnet3_runtime_cuda.lowering.areas import Area, Place
 from nnet3_runtime_cuda.lowering.plan.known_inputs import MOST_ROWS

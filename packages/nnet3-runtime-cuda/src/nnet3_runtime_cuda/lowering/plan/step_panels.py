@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import attrs
-from nnet3_compiler import commands as c
+from nnet3_computation import commands as c
 from nnet3_descriptors import Nnet
 
 from nnet3_runtime_cuda.lowering.plan.capabilities import Capabilities

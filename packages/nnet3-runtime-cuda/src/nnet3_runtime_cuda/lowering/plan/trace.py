@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import attrs
-from nnet3_compiler import NnetComputation
-from nnet3_compiler import commands as c
-from nnet3_compiler.commands import Access, Command, OperandKind
+from nnet3_computation import NnetComputation
+from nnet3_computation import commands as c
+from nnet3_computation.commands import Access, Command, OperandKind
 
 from nnet3_runtime_cuda.lowering.areas import Area, Areas, Place
 

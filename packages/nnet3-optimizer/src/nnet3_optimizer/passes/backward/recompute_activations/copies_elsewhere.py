@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.accesses import COL_OFFSET, MATRIX, NUM_COLS, NUM_ROWS, ROW_OFFSET, CommandKinds
-from nnet3_compiler.arrays import Ids
-from nnet3_compiler.commands import OPCODE_COLUMN, CopyRows, MatrixCopy, Table
+from nnet3_computation.analysis import (
+    COL_OFFSET,
+    MATRIX,
+    NUM_COLS,
+    NUM_ROWS,
+    ROW_OFFSET,
+    CommandKinds,
+)
+from nnet3_computation.arrays import Ids
+from nnet3_computation.commands import OPCODE_COLUMN, CopyRows, MatrixCopy, Table
 
 from nnet3_optimizer.passes.backward.recompute_activations.kept import (
     INDEXES,

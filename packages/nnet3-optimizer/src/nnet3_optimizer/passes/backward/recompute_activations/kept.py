@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 import attrs
-from nnet3_compiler.accesses import CommandKinds
-from nnet3_compiler.arrays import Ids
-from nnet3_compiler.commands import (
+from nnet3_computation.analysis import CommandKinds
+from nnet3_computation.arrays import Ids
+from nnet3_computation.commands import (
     ALPHA_COLUMN,
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nnet3_compiler.arrays import Ids
+from nnet3_computation.arrays import Ids
 
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.accesses import MATRIX
-from nnet3_compiler.arrays import Ids
-from nnet3_compiler.commands import (
+from nnet3_computation.analysis import MATRIX
+from nnet3_computation.arrays import Ids
+from nnet3_computation.commands import (
     FIRST_OPERAND_COLUMN,
     AllocMatrixUndefined,
     AllocMatrixZeroed,

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from nnet3_compiler.accesses import COL_OFFSET, NUM_COLS, CommandKinds
-from nnet3_compiler.arrays import Bools, Ids, where
-from nnet3_compiler.commands import CopyRows, CopyRowsMulti, MatrixCopy, SetConst
+from nnet3_computation.analysis import COL_OFFSET, NUM_COLS, CommandKinds, Reads
+from nnet3_computation.arrays import Bools, Ids, where
+from nnet3_computation.commands import CopyRows, CopyRowsMulti, MatrixCopy, SetConst
 
-from nnet3_optimizer.analysis.uses import Reads
 from nnet3_optimizer.passes.backward.recompute_activations.kept import NOTHING, Kept, Recipe
 
 _COPIES = CommandKinds.of(MatrixCopy, CopyRows, CopyRowsMulti, SetConst)

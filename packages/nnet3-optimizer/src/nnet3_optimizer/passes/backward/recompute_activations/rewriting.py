@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.accesses import (
+from nnet3_computation.analysis import (
     LIST_COLUMN,
     MATRIX,
     NUM_COLS,
@@ -12,8 +12,8 @@ from nnet3_compiler.accesses import (
     contain,
     overlap,
 )
-from nnet3_compiler.arrays import Bools, Ids, where
-from nnet3_compiler.commands import (
+from nnet3_computation.arrays import Bools, Ids, where
+from nnet3_computation.commands import (
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
     SCHEMA,
@@ -22,7 +22,7 @@ from nnet3_compiler.commands import (
     Table,
     command_rows,
 )
-from nnet3_compiler.computation import NO_DEBUG_INFO, MatrixDebugInfo
+from nnet3_computation.computation import NO_DEBUG_INFO, MatrixDebugInfo
 from nnet3_descriptors.indexes import distinct
 
 from nnet3_optimizer.draft import Draft

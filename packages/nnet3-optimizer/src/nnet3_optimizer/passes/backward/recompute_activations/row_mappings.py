@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.arrays import Ids, expand_ranges
-from nnet3_compiler.commands import Table
+from nnet3_computation.arrays import Ids, expand_ranges
+from nnet3_computation.commands import Table
 
 Rows = Ids | Table | range
 """Rows, (N,), in an array or as a range."""

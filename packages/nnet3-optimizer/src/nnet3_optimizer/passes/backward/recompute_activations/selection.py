@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from nnet3_compiler.accesses import NUM_COLS, NUM_ROWS
-from nnet3_compiler.arrays import Ids, where
-from nnet3_compiler.commands import ONE_BIT
-from nnet3_compiler.memory import FLOAT_BYTES, compressed_bytes, matrix_bytes
+from nnet3_computation.analysis import NUM_COLS, NUM_ROWS
+from nnet3_computation.arrays import Ids, where
+from nnet3_computation.commands import ONE_BIT
+from nnet3_computation.memory import FLOAT_BYTES, compressed_bytes, matrix_bytes
 
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.passes.backward.memory_compression import Idle

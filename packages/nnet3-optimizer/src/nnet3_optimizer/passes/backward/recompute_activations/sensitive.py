@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from nnet3_compiler.arrays import Bools
-from nnet3_compiler.commands import Backprop, BackpropNoModelUpdate, operand
+from nnet3_computation.arrays import Bools
+from nnet3_computation.commands import Backprop, BackpropNoModelUpdate, operand
 from nnet3_descriptors.values import remembered
 
 from nnet3_optimizer.draft import Draft

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.accesses import CommandKinds
-from nnet3_compiler.arrays import Ids
-from nnet3_compiler.commands import (
+from nnet3_computation.analysis import CommandKinds
+from nnet3_computation.arrays import Ids
+from nnet3_computation.commands import (
     ALPHA_COLUMN,
     OPCODE_COLUMN,
     AddRows,

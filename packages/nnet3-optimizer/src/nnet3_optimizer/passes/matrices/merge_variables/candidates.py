@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from nnet3_compiler.accesses import CommandKinds
-from nnet3_compiler.arrays import Bools, Ids, where
-from nnet3_compiler.commands import (
+from nnet3_computation.analysis import CommandKinds
+from nnet3_computation.arrays import Bools, Ids, where
+from nnet3_computation.commands import (
     ALPHA_COLUMN,
     FIRST_OPERAND_COLUMN,
     SCHEMA,

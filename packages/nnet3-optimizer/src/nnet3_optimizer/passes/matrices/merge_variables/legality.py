@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.accesses import NEVER, NUM_COLS, NUM_ROWS, WRITE, CommandKinds
-from nnet3_compiler.arrays import Bools, Csr, Ids, where
-from nnet3_compiler.commands import (
+from nnet3_computation.analysis import NEVER, NUM_COLS, NUM_ROWS, WRITE, CommandKinds
+from nnet3_computation.arrays import Bools, Csr, Ids, where
+from nnet3_computation.commands import (
     FIRST_OPERAND_COLUMN,
     SCHEMA,
     Command,

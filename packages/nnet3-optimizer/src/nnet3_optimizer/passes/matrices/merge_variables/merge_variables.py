@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
-from nnet3_compiler.arrays import Bools, Ids, where
-from nnet3_compiler.commands import (
+from nnet3_computation.arrays import Bools, Ids, where
+from nnet3_computation.commands import (
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
     AcceptInput,

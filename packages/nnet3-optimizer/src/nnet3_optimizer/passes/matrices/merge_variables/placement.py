@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from nnet3_compiler.accesses import COL_OFFSET, MATRIX, ROW_OFFSET
-from nnet3_compiler.arrays import Bools, Ids
-from nnet3_compiler.commands import Table
+from nnet3_computation.analysis import COL_OFFSET, MATRIX, ROW_OFFSET
+from nnet3_computation.arrays import Bools, Ids
+from nnet3_computation.commands import Table
 
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.passes.matrices.merge_variables.candidates import Candidates

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.arrays import Bools, Csr, Ids, ordering, where
+from nnet3_computation.arrays import Bools, Csr, Ids, ordering, where
 
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.passes.matrices.merge_variables.candidates import Candidates

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler.arrays import Ids, freeze
-from nnet3_compiler.commands import (
+from nnet3_computation.arrays import Ids, freeze
+from nnet3_computation.commands import (
     OPCODE_COLUMN,
     AddRows,
     CopyRows,
@@ -13,7 +13,7 @@ from nnet3_compiler.commands import (
     NoOperationMarker,
     ProvideOutput,
 )
-from nnet3_compiler.computation import MatrixDebugInfo
+from nnet3_computation.computation import MatrixDebugInfo
 
 from nnet3_optimizer.debug_info import by_sequence
 from nnet3_optimizer.draft import Draft

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_compiler.commands import (
+from nnet3_computation.analysis import Uses
+from nnet3_computation.commands import (
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
     AcceptInput,
@@ -26,7 +27,6 @@ from nnet3_compiler.commands import (
 )
 from nnet3_descriptors.components import ComponentProperties as Property
 
-from nnet3_optimizer.analysis.uses import Uses
 from nnet3_optimizer.draft import Draft
 
 FIRST, SECOND, THIRD = range(FIRST_OPERAND_COLUMN, FIRST_OPERAND_COLUMN + 3)

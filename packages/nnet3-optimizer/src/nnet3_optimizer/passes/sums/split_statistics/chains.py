@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
-from nnet3_compiler.commands import (
+from nnet3_computation.analysis import Uses
+from nnet3_computation.commands import (
     FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
     Backprop,
@@ -15,7 +16,6 @@ from nnet3_compiler.commands import (
     operands_of,
 )
 
-from nnet3_optimizer.analysis.uses import Uses
 from nnet3_optimizer.draft import Draft
 
 _OUTPUT, _INPUT = FIRST_OPERAND_COLUMN, FIRST_OPERAND_COLUMN + 1

@@ -6,9 +6,9 @@ import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
-from nnet3_compiler.arrays import Ids, freeze, where
-from nnet3_compiler.commands import Table
-from nnet3_compiler.memory import FLOAT_BYTES
+from nnet3_computation.arrays import Ids, freeze, where
+from nnet3_computation.commands import Table
+from nnet3_computation.memory import FLOAT_BYTES
 from nnet3_descriptors.components import (
     StatisticsExtractionPrecomputedIndexes,
     StatisticsPoolingPrecomputedIndexes,

@@ -6,9 +6,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from nnet3_compiler.accesses import NUM_COLS, NUM_ROWS, ROW_OFFSET
-from nnet3_compiler.arrays import Ids
-from nnet3_compiler.commands import (
+from nnet3_computation.analysis import NUM_COLS, NUM_ROWS, ROW_OFFSET
+from nnet3_computation.arrays import Ids
+from nnet3_computation.commands import (
     FIRST_OPERAND_COLUMN,
     TABLE_WIDTH,
     AllocMatrixZeroed,
@@ -20,7 +20,7 @@ from nnet3_compiler.commands import (
     columns,
     command_rows,
 )
-from nnet3_compiler.computation import MatrixDebugInfo
+from nnet3_computation.computation import MatrixDebugInfo
 
 from nnet3_optimizer.debug_info import rows_of
 from nnet3_optimizer.draft import Draft

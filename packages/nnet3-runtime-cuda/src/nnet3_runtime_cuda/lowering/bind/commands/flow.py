@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnet3_compiler import commands as c
+from nnet3_computation import commands as c
 
 from nnet3_runtime_cuda.lowering.bind.binding import Binding, binds
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from nnet3_compiler import commands as c
+from nnet3_computation import commands as c
 
 from nnet3_runtime_cuda.kernels.row_range_sums import record_row_range_sums
 from nnet3_runtime_cuda.lowering.bind.binding import Binding, Flags, binds

@@ -1,0 +1,343 @@
+"""All analyses of one computation, each made at its first use."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_descriptors.structure import component_properties
+
+from nnet3_computation.analysis.accesses import (
+    READ,
+    WRITE,
+    AccessLists,
+    Lifetimes,
+    SubmatrixAccesses,
+    matrix_accesses,
+    variable_accesses,
+)
+from nnet3_computation.analysis.flow import Flow, feeding
+from nnet3_computation.analysis.layout import Layout
+from nnet3_computation.analysis.pair_lists import PairLists
+from nnet3_computation.analysis.uses import Uses
+from nnet3_computation.analysis.variables import Table, Variables
+from nnet3_computation.arrays import Bools, Csr, Ids, where
+from nnet3_computation.commands import OPCODE_COLUMN, SCHEMA, AllocMatrixZeroed, is_loop
+from nnet3_computation.computation import NnetComputation
+
+if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
+
+
+NO_VARIABLES = np.zeros(0, dtype=np.int64)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class CommandAttributes:
+    """The accesses of one command; each array is ascending and has no duplicates.
+
+    A command that changes only a part of a matrix both reads and writes the matrix.
+    """
+
+    variables_read: Ids
+    variables_written: Ids
+    submatrices_read: Ids
+    submatrices_written: Ids
+    matrices_read: Ids
+    matrices_written: Ids
+    has_side_effects: bool
+
+
+@attrs.define(kw_only=True, eq=False)
+class Findings:
+    """The results of an analysis so far, None for the others. A pass may hand them on.
+
+    Attributes:
+        submatrix_accesses, uses, lifetimes, matrix_use, needs_zeros: See `Analysis`.
+    """
+
+    submatrix_accesses: SubmatrixAccesses | None = None
+    uses: Uses | None = None
+    lifetimes: Lifetimes | None = None
+    matrix_use: tuple[Ids, Ids] | None = None
+    needs_zeros: Bools | None = None
+
+
+@attrs.frozen(kw_only=True, eq=False, repr=False)
+class Analysis:
+    """The reads, writes, allocations and deallocations of the commands of a computation.
+
+    Attributes:
+        layout: The matrices and submatrices.
+        table: (C, TABLE_WIDTH) int32, the commands.
+        pair_lists: The lists of submatrices and rows that commands refer to.
+        component_properties: (components,) int32, bits of `ComponentProperties`.
+        findings: The results so far; other results are computed at their first use.
+    """
+
+    layout: Layout
+    table: Table
+    pair_lists: PairLists
+    component_properties: npt.NDArray[np.int32]
+    findings: Findings = attrs.field(factory=Findings, init=False)
+
+    @classmethod
+    def of(cls, nnet: Nnet, computation: NnetComputation) -> Self:
+        """Returns the analysis of a computation, which may be of another network."""
+        return cls(
+            layout=Layout(matrices=computation.matrices, submatrices=computation.submatrices),
+            table=computation.command_table,
+            pair_lists=PairLists(computation.indexes_multi),
+            component_properties=component_properties(nnet),
+        )
+
+    @cached_property
+    def opcodes(self) -> Ids:
+        """(C,) int64, the kinds of the commands; as wide as positions, so that lookups are fast."""
+        return self.table[:, OPCODE_COLUMN].astype(np.int64)
+
+    @property
+    def matrices(self) -> Table:
+        """(M, 2) int32: rows, columns."""
+        return self.layout.matrices
+
+    @property
+    def submatrices(self) -> Table:
+        """(S, 5) int32: matrix, row_offset, num_rows, col_offset, num_cols."""
+        return self.layout.submatrices
+
+    def positions(self, *opcodes: int) -> Ids:
+        """Returns the positions of the commands of these kinds, ascending."""
+        wanted = self.opcodes == opcodes[0]
+        for opcode in opcodes[1:]:
+            wanted |= self.opcodes == opcode
+        return where(wanted)
+
+    def __repr__(self) -> str:
+        return f"<Analysis of {len(self.table)} commands, {len(self.matrices) - 1} matrices>"
+
+    @property
+    def variables(self) -> Variables:
+        """The finest parts of matrices that submatrices tell apart."""
+        return self.layout.variables
+
+    @property
+    def submatrix_accesses(self) -> SubmatrixAccesses:
+        """The submatrices that commands read and write, by command."""
+        found = self.findings.submatrix_accesses
+        if found is None:
+            found = self.findings.submatrix_accesses = SubmatrixAccesses.of(
+                self.opcodes, self.table, self.pair_lists, self.component_properties
+            )
+        return found
+
+    @cached_property
+    def matrix_accesses(self) -> AccessLists:
+        """The commands that access each matrix; allocation with zeros counts as a write."""
+        return matrix_accesses(self.layout, self.submatrix_accesses)
+
+    @cached_property
+    def variable_accesses(self) -> AccessLists:
+        """The commands that access each variable."""
+        return variable_accesses(self.variables, self.submatrix_accesses)
+
+    @property
+    def lifetimes(self) -> Lifetimes:
+        """Where matrices are allocated and freed, and which are inputs and outputs."""
+        found = self.findings.lifetimes
+        if found is None:
+            found = self.findings.lifetimes = Lifetimes.of(
+                self.opcodes, self.table, self.matrices, self.submatrices
+            )
+        return found
+
+    @property
+    def matrix_use(self) -> tuple[Ids, Ids]:
+        """The first and the last command that accesses each matrix, (M,) each; -1 for none.
+
+        Allocation with zeros does not count.
+        """
+        found = self.findings.matrix_use
+        if found is None:
+            found = self.findings.matrix_use = self._first_and_last_use()
+        return found
+
+    def _first_and_last_use(self) -> tuple[Ids, Ids]:
+        if self.findings.uses is not None:
+            return self.findings.uses.first_and_last
+        accesses = self.submatrix_accesses
+        counts = where(self.opcodes.take(accesses.command) != AllocMatrixZeroed.OPCODE)
+        command = accesses.command.take(counts)
+        matrix = self.layout.matrix_of.take(accesses.submatrix.take(counts))
+        first, last = np.full((2, len(self.matrices)), -1, dtype=np.int64)
+        # If NumPy assigns to one element several times, the last assignment holds.
+        first[matrix[::-1]] = command[::-1]
+        last[matrix] = command
+        return first, last
+
+    @property
+    def uses(self) -> Uses:
+        """The accesses to submatrices by matrix; allocation with zeros does not count."""
+        found = self.findings.uses
+        if found is None:
+            found = Uses(self.layout, self.submatrix_accesses, self.opcodes)
+            self.findings.uses = found
+        return found
+
+    def accesses_to_matrices(self, matrices: Ids) -> AccessLists:
+        """Returns the commands that access some matrices; the lists of others are empty.
+
+        A write to a part of the matrix reads and writes it.
+        """
+        wanted = np.zeros(len(self.matrices), dtype=np.bool_)
+        wanted[matrices] = True
+        accesses = self.submatrix_accesses
+        at = where(wanted.take(self.layout.matrix_of.take(accesses.submatrix)))
+        return matrix_accesses(self.layout, accesses.at(at))
+
+    @cached_property
+    def has_side_effects(self) -> Bools:
+        """(C,) bool: whether a command does more than write to its operands."""
+        opcodes = self.opcodes
+        has: Bools = SCHEMA.side_effects.take(opcodes)
+        runs = where(SCHEMA.side_effects_if.take(opcodes) != 0)
+        kind = opcodes[runs]
+        component = self.table[runs, SCHEMA.component_column.take(kind)]
+        properties = self.component_properties.take(component)
+        has[runs] |= (SCHEMA.side_effects_if.take(kind) & properties) != 0
+        return has
+
+    @cached_property
+    def flow(self) -> Flow:
+        """The pairs of commands of which one reads the result of the other."""
+        return Flow.of(self.table, self.variable_accesses)
+
+    @cached_property
+    def feeds(self) -> Bools:
+        """(C,) bool: whether another command reads the result of a command, or uses its memo."""
+        return feeding(self.table, self.variable_accesses)
+
+    @cached_property
+    def _is_trivial(self) -> Bools:
+        """Which of `variable_accesses`, (A,), is allocation with zeros, always the first one."""
+        is_trivial: Bools = (
+            self.opcodes.take(self.variable_accesses.command) == AllocMatrixZeroed.OPCODE
+        )
+        return is_trivial
+
+    @cached_property
+    def first_use(self) -> Ids:
+        """(V,) int64: the first of `variable_accesses` to each variable that is not an allocation.
+
+        It is the length of `variable_accesses` if there is none.
+        """
+        lists = self.variable_accesses
+        count = len(lists.command)
+        place = lists.splits[:-1].copy()
+        accessed = where(lists.is_accessed)
+        place[accessed] += self._is_trivial.take(place[accessed])
+        place[place >= lists.splits[1:]] = count
+        return place
+
+    @cached_property
+    def first_user(self) -> Ids:
+        """(V,) int64: the first command, except the allocation, that accesses each variable.
+
+        It is the number of commands if there is none.
+        """
+        return np.append(self.variable_accesses.command, len(self.table)).take(self.first_use)
+
+    @property
+    def needs_zeros(self) -> Bools:
+        """(M,) bool: whether a command may read the zeros that the matrix is allocated with.
+
+        It does if the first access to one of its variables is not a pure write, or if the user is
+        given a variable that nothing accesses.
+        """
+        found = self.findings.needs_zeros
+        if found is None:
+            found = self.findings.needs_zeros = self.needs_zeros_without(NO_VARIABLES)
+        return found
+
+    def needs_zeros_without(self, variables: Ids) -> Bools:
+        """Returns `needs_zeros`, (M,) bool, without looking at some variables."""
+        first_access = np.append(self.variable_accesses.access, 0).take(self.first_use)
+        first_access[variables] = WRITE
+        variable = where(first_access != WRITE)
+        owner = self.variables.matrix.take(variable)
+        is_looked_at = (first_access.take(variable) != 0) | self.lifetimes.is_output.take(owner)
+        needs = np.zeros(len(self.matrices), dtype=np.bool_)
+        needs[owner[is_looked_at]] = True
+        return needs
+
+    def named_submatrices(self, commands: Bools) -> Ids:
+        """Returns the submatrices that commands name, also in lists and without accessing them.
+
+        Args:
+            commands: (C,) bool: the commands to look at.
+        """
+        is_named = np.zeros(len(self.submatrices), dtype=np.bool_)
+        table = self.table if commands.all() else self.table[commands]
+        is_named[table[SCHEMA.is_matrix[table[:, OPCODE_COLUMN]]]] = True
+        accesses = self.submatrix_accesses
+        is_named[accesses.submatrix[commands[accesses.command]]] = True
+        is_named[0] = False
+        return where(is_named)
+
+    @cached_property
+    def writes_into_zeros(self) -> Bools:
+        """(C,) bool: whether a command writes only to elements that are still zero from allocation.
+
+        All False in a loop, where a command may find values of an earlier round.
+        """
+        if is_loop(self.table):
+            return np.zeros(len(self.table), dtype=np.bool_)
+        lists, is_trivial = self.variable_accesses, self._is_trivial
+        late = ((lists.access & WRITE) != 0) & ~is_trivial
+        late[1:] &= ~(is_trivial[:-1] & lists.follows[1:])
+        finds = np.ones(len(self.table), dtype=np.bool_)
+        finds[lists.command[late]] = False
+        return finds
+
+    def command_attributes(self, command: int) -> CommandAttributes:
+        """Returns the accesses of one command."""
+        accesses = self.submatrix_accesses
+        begin, end = np.searchsorted(accesses.command, [command, command + 1])
+        submatrix, access = accesses.submatrix[begin:end], accesses.access[begin:end]
+        variables = self.variables.of_submatrices(submatrix)
+        reads, writes = (access & READ) != 0, (access & WRITE) != 0
+        changes_part = writes & ~self.layout.is_whole[submatrix]
+        matrix = self.layout.matrix_of[submatrix]
+        return CommandAttributes(
+            variables_read=_united(variables, reads),
+            variables_written=_united(variables, writes),
+            submatrices_read=np.unique(submatrix[reads]),
+            submatrices_written=np.unique(submatrix[writes]),
+            matrices_read=np.unique(matrix[reads | changes_part]),
+            matrices_written=np.unique(matrix[writes]),
+            has_side_effects=bool(self.has_side_effects[command]),
+        )
+
+
+def _united(lists: Csr, wanted: Bools) -> Ids:
+    return np.unique(lists.values[np.repeat(wanted, np.diff(lists.splits))])
+
+
+def analyze(nnet: Nnet, computation: NnetComputation) -> Analysis:
+    """Analyses a computation.
+
+    Args:
+        nnet: The network that the computation was compiled for.
+        computation: The computation.
+
+    Returns:
+        An object that makes each analysis when it is first asked for.
+
+    Raises:
+        ComputationError: The computation is of another network.
+    """
+    computation.check_network(nnet)
+    return Analysis.of(nnet, computation)

@@ -1,0 +1,253 @@
+"""Commands that run components fit the component: dimensions, rows, properties, operands given."""
+
+from __future__ import annotations
+
+import numpy as np
+from nnet3_descriptors.components import ComponentProperties as Property
+from nnet3_descriptors.components import IndexesType
+from nnet3_descriptors.structure import component_dims
+
+from nnet3_computation.arrays.csr import Bools, Ids, where
+from nnet3_computation.checks.subject import COLS, ROWS, Message, Subject
+from nnet3_computation.commands import (
+    Backprop,
+    BackpropNoModelUpdate,
+    Command,
+    Propagate,
+    StoreStats,
+)
+from nnet3_computation.commands.declaration import Table
+from nnet3_computation.commands.operands import columns
+
+
+def check_components(subject: Subject) -> None:
+    """Checks Propagate, StoreStats and both kinds of Backprop.
+
+    1. The component is one of the network's.
+    2. Simple components have no precomputed indexes. Those of other components fit the time offsets
+       of the component and the rows and blocks of the matrices, and name existing rows.
+    3. Matrices have the component's dimensions. Those of one side have the same number of rows; for
+        simple components, those of both sides do.
+    4. The operands that the component needs are given. Matrices are the same, or overlap, only
+        where the component can work in place.
+    5. Components that need rows without gaps have operands as wide as their matrices.
+    6. Statistics are stored for components that keep them.
+    7. A Backprop has an effect: an input derivative or a model update.
+    """
+    for kind in (_Propagate, _StoreStats, _Backprop):
+        at = subject.positions(*kind.types)
+        if len(at):
+            kind(subject, at).check()
+
+
+class _Calls:
+    """Commands of one kind, with their operands."""
+
+    types: tuple[type[Command], ...]
+
+    def __init__(self, subject: Subject, at: Ids) -> None:
+        self.subject = subject
+        self.at = at
+        self._operands = np.ascontiguousarray(subject.table.take(at, axis=0).T, dtype=np.int64)
+        self._columns = columns(self.types[0])
+        self.component = self.operand("component")
+        known = self.component < len(subject.nnet.components)
+        subject.require(
+            known,
+            self.at,
+            lambda i: (
+                f"component = {self.component[i]} is out of range: the network has "
+                f"{len(subject.nnet.components)} components"
+            ),
+        )
+        self.properties = subject.analysis.component_properties[self.component]
+        self.input_dim, self.output_dim = (
+            dims[self.component] for dims in component_dims(subject.nnet)
+        )
+
+    def operand(self, name: str) -> Ids:
+        operand: Ids = self._operands[self._columns[name]]
+        return operand
+
+    def check(self) -> None:
+        """Checks these commands."""
+        raise NotImplementedError
+
+    def has(self, wanted: Property) -> Bools:
+        has: Bools = (self.properties & int(wanted)) != 0
+        return has
+
+    def about(self, text: str) -> Message:
+        """Makes a message that names the component."""
+
+        def message(i: int) -> str:
+            name, component = self.subject.component(int(self.component[i]))
+            return f"{text} component '{name}' ({component.type})"
+
+        return message
+
+    def require(self, valid: Bools, text: str) -> None:
+        self.subject.require(valid, self.at, self.about(text))
+
+    def side(self, operand: str, dims: Table, dim: str) -> Ids:
+        """Checks the columns of an operand on one side of the component; returns the operand."""
+        value = self.operand(operand)
+        self.subject.require_size(
+            self.at, operand, value, COLS, dims, self.about(f"the {dim} dimension of")
+        )
+        return value
+
+    def same_rows(self, first: str, second: str, wanted: Bools, why: str) -> None:
+        """Checks that two operands, where given, have the same number of rows."""
+        one, other = self.operand(first), self.operand(second)
+        looked_at = where(wanted & (one != 0) & (other != 0))
+        if not len(looked_at):
+            return
+        self.subject.require_size(
+            self.at[looked_at],
+            first,
+            one[looked_at],
+            ROWS,
+            self.subject.rows(other[looked_at]),
+            f"the rows of {second}{why}",
+        )
+
+    @property
+    def has_precomputed(self) -> Bools:
+        has: Bools = self.operand("precomputed_indexes") != 0
+        return has
+
+    def no_precomputed_if_simple(self) -> None:
+        self.require(
+            ~(self.has_precomputed & self.has(Property.SIMPLE)),
+            "precomputed_indexes are given to the simple",
+        )
+
+    def precomputed_fit(self, rows_in: Table, rows_out: Table, *, backward: bool) -> None:
+        """Checks the precomputed indexes against the component and the rows of both sides."""
+        numbers = self.operand("precomputed_indexes")
+        for i in where(~self.has(Property.SIMPLE)).tolist():
+            name, component = self.subject.component(int(self.component[i]))
+            indexes = self.subject.computation.precomputed_indexes[numbers[i]]
+            misfit: str | None
+            found = None if indexes is None else type(indexes)
+            if found is not component.INDEXES:
+                misfit = f"are {_name_of(found)}, expected {_name_of(component.INDEXES)}"
+            else:
+                sizes = int(rows_in[i]), int(rows_out[i])
+                misfit = indexes and indexes.misfit(component, *sizes, backward=backward)
+            if misfit:
+                command = int(self.at[i])
+                self.subject.fail(
+                    f"{self.subject.name(command)}: precomputed_indexes = {numbers[i]} {misfit} "
+                    f"(component '{name}' ({component.type}))",
+                    command,
+                )
+
+    def contiguous(self, operand: str, wanted: Property) -> None:
+        needed = self.has(wanted)
+        if not needed.any():
+            return
+        value = self.operand(operand)
+        full = self.subject.analysis.layout.is_full_width[value]
+        self.require(
+            full | ~needed | (value == 0),
+            f"{operand} is narrower than its matrix, but rows without gaps are needed by",
+        )
+
+    def apart(self, read: str, written: str, in_place: Property | None) -> None:
+        """Checks that two operands do not overlap, unless they are equal and may be in place."""
+        one, other = self.operand(read), self.operand(written)
+        overlap = self.subject.analysis.layout.overlap(one, other)
+        if not overlap.any():
+            return
+        if in_place is None:
+            self.require(~overlap, f"{written} overlaps {read}, for")
+            return
+        same = same_place(self.subject, one, other)
+        self.require(~overlap | same, f"{written} overlaps {read} without being the same, for")
+        self.require(
+            ~overlap | self.has(in_place),
+            f"{written} and {read} are the same submatrix: no in-place computation for",
+        )
+
+
+class _Propagate(_Calls):
+    types = (Propagate,)
+
+    def check(self) -> None:
+        simple = self.has(Property.SIMPLE)
+        self.no_precomputed_if_simple()
+        input_ = self.side("input", self.input_dim, "input")
+        output = self.side("output", self.output_dim, "output")
+        self.require((input_ != 0) | ~simple, "no input is given to the simple")
+        self.require((input_ != 0) | ~self.has_precomputed, "no input is given to the non-simple")
+        self.same_rows("output", "input", simple, ": the component is simple")
+        self.apart("input", "output", Property.PROPAGATE_IN_PLACE)
+        self.contiguous("input", Property.INPUT_CONTIGUOUS)
+        self.contiguous("output", Property.OUTPUT_CONTIGUOUS)
+        rows = self.subject.rows
+        self.precomputed_fit(rows(input_), rows(output), backward=False)
+
+
+class _StoreStats(_Calls):
+    types = (StoreStats,)
+
+    def check(self) -> None:
+        self.require(self.has(Property.STORES_STATS), "statistics are stored that are not kept by")
+        self.side("input", self.input_dim, "input")
+        self.side("output", self.output_dim, "output")
+        self.same_rows("output", "input", self.has(Property.SIMPLE), ": the component is simple")
+
+
+class _Backprop(_Calls):
+    types = (Backprop, BackpropNoModelUpdate)
+
+    def check(self) -> None:
+        simple = self.has(Property.SIMPLE)
+        everywhere = np.ones(len(self.at), dtype=np.bool_)
+        self.no_precomputed_if_simple()
+        input_value = self.side("input_value", self.input_dim, "input")
+        output_value = self.side("output_value", self.output_dim, "output")
+        output_deriv = self.side("output_deriv", self.output_dim, "output")
+        input_deriv = self.side("input_deriv", self.input_dim, "input")
+        self.require(
+            (input_value != 0)
+            | ~self.has(Property.BACKPROP_NEEDS_INPUT)
+            | ~(simple | self.has_precomputed),
+            "input_value is not given, but needed by",
+        )
+        self.require(
+            (output_value != 0) | ~self.has(Property.BACKPROP_NEEDS_OUTPUT),
+            "output_value is not given, but needed by",
+        )
+        updates = self.subject.opcodes[self.at] == Backprop.OPCODE
+        effective = (input_deriv != 0) | (self.has(Property.UPDATABLE) & updates)
+        self.require(effective, "neither an input derivative nor a model update is wanted of")
+        self.same_rows("input_value", "input_deriv", everywhere, "")
+        self.same_rows("output_value", "output_deriv", everywhere, "")
+        self.same_rows("output_deriv", "input_deriv", simple, ": the component is simple")
+        self.same_rows("output_deriv", "input_value", simple, ": the component is simple")
+        self.apart("output_deriv", "input_deriv", Property.BACKPROP_IN_PLACE)
+        self.apart("input_value", "input_deriv", None)
+        self.apart("output_value", "input_deriv", None)
+        self.apart("input_value", "output_deriv", None)
+        self.apart("output_value", "output_deriv", None)
+        for operand in ("input_value", "input_deriv"):
+            self.contiguous(operand, Property.INPUT_CONTIGUOUS)
+        for operand in ("output_value", "output_deriv"):
+            self.contiguous(operand, Property.OUTPUT_CONTIGUOUS)
+        rows = self.subject.rows
+        rows_in = np.maximum(rows(input_value), rows(input_deriv))
+        self.precomputed_fit(rows_in, rows(output_deriv), backward=True)
+
+
+def _name_of(indexes_type: IndexesType) -> str:
+    return "none" if indexes_type is None else indexes_type.__name__
+
+
+def same_place(subject: Subject, one: Ids, other: Ids) -> Bools:
+    """Returns for pairs of submatrices whether they have the same elements."""
+    submatrices = subject.computation.submatrices
+    same: Bools = (submatrices.take(one, axis=0) == submatrices.take(other, axis=0)).all(axis=1)
+    return same

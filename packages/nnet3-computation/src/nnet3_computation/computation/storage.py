@@ -1,0 +1,150 @@
+"""The serialized form of a computation: lists of arrays are stored end to end, with their bounds.
+
+Only the layout is here; the container is that of all serialized values (nnet3_descriptors).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import attrs
+import numpy as np
+from nnet3_descriptors.components import PrecomputedIndexes
+from nnet3_descriptors.structure import Digests, NetworkFingerprint
+from nnet3_descriptors.values import Serialized
+
+from nnet3_computation.arrays import IntArray
+from nnet3_computation.arrays.read_only import concatenated, split_at
+from nnet3_computation.computation.debug_info import MatrixDebugInfo
+from nnet3_computation.computation.memory_plan import MemoryPlan
+from nnet3_computation.computation.upgrades import UPGRADES
+from nnet3_computation.errors import ComputationError
+from nnet3_computation.request_fingerprint import RequestFingerprint
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class StoredComputation(Serialized):
+    """The fields of `NnetComputation`, with each list of arrays as one array and its bounds.
+
+    List i of `indexes` is indexes[indexes_splits[i]:indexes_splits[i + 1]]; likewise the others.
+    debug_info: (matrices, 2), is_deriv and block; empty if there is none.
+    """
+
+    FORMAT: ClassVar[str] = "nnet3.computation"
+    VERSION: ClassVar[int] = 2
+    UPGRADES = UPGRADES
+
+    matrices: IntArray
+    submatrices: IntArray
+    command_table: IntArray
+    indexes: IntArray
+    indexes_splits: IntArray
+    indexes_multi: IntArray
+    indexes_multi_splits: IntArray
+    indexes_ranges: IntArray
+    indexes_ranges_splits: IntArray
+    precomputed_indexes: tuple[PrecomputedIndexes | None, ...]
+    need_model_derivative: bool
+    debug_info: IntArray
+    debug_cindexes: IntArray
+    debug_cindexes_splits: IntArray
+    debug_sequences: IntArray
+    debug_sequences_splits: IntArray
+    steps: IntArray
+    network_nodes: Digests | None
+    network_components: Digests | None
+    requests: tuple[RequestFingerprint, ...]
+    memory_plan: MemoryPlan | None
+
+
+def store(fields: Mapping[str, Any]) -> bytes:
+    """Returns the fields of a computation as bytes."""
+    indexes, indexes_splits = concatenated(fields["indexes"])
+    multi, multi_splits = concatenated(fields["indexes_multi"], 2)
+    ranges, ranges_splits = concatenated(fields["indexes_ranges"], 2)
+    infos = fields["matrix_debug_info"]
+    cindexes, cindexes_splits = concatenated([info.pattern for info in infos], 4)
+    sequences, sequences_splits = concatenated([info.sequences for info in infos])
+    flags = [(info.is_deriv, info.block) for info in infos]
+    network = fields["network"]
+    stored = StoredComputation(
+        matrices=fields["matrices"],
+        submatrices=fields["submatrices"],
+        command_table=fields["command_table"],
+        indexes=indexes,
+        indexes_splits=indexes_splits,
+        indexes_multi=multi,
+        indexes_multi_splits=multi_splits,
+        indexes_ranges=ranges,
+        indexes_ranges_splits=ranges_splits,
+        precomputed_indexes=fields["precomputed_indexes"],
+        need_model_derivative=fields["need_model_derivative"],
+        debug_info=np.array(flags, np.int32).reshape(-1, 2),
+        debug_cindexes=cindexes,
+        debug_cindexes_splits=cindexes_splits,
+        debug_sequences=sequences,
+        debug_sequences_splits=sequences_splits,
+        steps=fields["steps"],
+        network_nodes=None if network is None else network.nodes,
+        network_components=None if network is None else network.components,
+        requests=fields["requests"],
+        memory_plan=fields["memory_plan"],
+    )
+    return stored.to_bytes()
+
+
+def restore(data: bytes) -> dict[str, Any]:
+    """Returns the fields of the computation that `store` wrote.
+
+    Raises:
+        Nnet3Error: The bytes hold no computation.
+    """
+    stored = StoredComputation.from_bytes(data)
+    patterns = _split(stored.debug_cindexes, stored.debug_cindexes_splits, "debug_cindexes")
+    sequences = _split(stored.debug_sequences, stored.debug_sequences_splits, "debug_sequences")
+    if stored.debug_info.ndim != 2 or stored.debug_info.shape[1] != 2:
+        raise ComputationError(
+            f"debug_info must have the shape (matrices, 2) (got {stored.debug_info.shape})"
+        )
+    flags = stored.debug_info.tolist()
+    if not len(flags) == len(patterns) == len(sequences):
+        raise ComputationError("debug_info, debug_cindexes and debug_sequences differ in length")
+    return {
+        "matrices": stored.matrices,
+        "submatrices": stored.submatrices,
+        "command_table": stored.command_table,
+        "indexes": _split(stored.indexes, stored.indexes_splits, "indexes"),
+        "indexes_multi": _split(stored.indexes_multi, stored.indexes_multi_splits, "indexes_multi"),
+        "indexes_ranges": _split(
+            stored.indexes_ranges, stored.indexes_ranges_splits, "indexes_ranges"
+        ),
+        "precomputed_indexes": stored.precomputed_indexes,
+        "need_model_derivative": stored.need_model_derivative,
+        "matrix_debug_info": tuple(
+            MatrixDebugInfo(is_deriv=bool(is_deriv), pattern=pattern, sequences=n, block=block)
+            for (is_deriv, block), pattern, n in zip(flags, patterns, sequences, strict=True)
+        ),
+        "steps": stored.steps,
+        "network": _network(stored),
+        "requests": stored.requests,
+        "memory_plan": stored.memory_plan,
+    }
+
+
+def _network(stored: StoredComputation) -> NetworkFingerprint | None:
+    nodes, components = stored.network_nodes, stored.network_components
+    if nodes is None and components is None:
+        return None
+    if nodes is None or components is None:
+        raise ComputationError("network_nodes and network_components go together")
+    return NetworkFingerprint(nodes=nodes, components=components)
+
+
+def _split(values: IntArray, splits: IntArray, name: str) -> tuple[IntArray, ...]:
+    if values.ndim == 0:
+        raise ComputationError(f"{name} must have rows (got a single number)")
+    rises = splits.ndim == 1 and len(splits) > 0 and not (np.diff(splits) < 0).any()
+    if not rises or splits[0] != 0 or splits[-1] != len(values):
+        raise ComputationError(f"{name}_splits must rise from 0 to {len(values)}")
+    return split_at(values, splits)

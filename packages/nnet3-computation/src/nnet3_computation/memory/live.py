@@ -1,0 +1,264 @@
+"""The bytes of matrices that are allocated at each moment of a computation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from nnet3_computation.analysis.variables import MATRIX
+from nnet3_computation.commands import (
+    FIRST_OPERAND_COLUMN,
+    OPCODE_COLUMN,
+    SCHEMA,
+    AcceptInput,
+    AllocMatrixUndefined,
+    AllocMatrixZeroed,
+    CompressMatrix,
+    DeallocMatrix,
+    DecompressMatrix,
+    SwapMatrix,
+)
+from nnet3_computation.commands.compression import COMPRESSED_BITS
+from nnet3_computation.commands.declaration import Table
+from nnet3_computation.commands.loops import hand_over_commands
+from nnet3_computation.computation import NnetComputation
+from nnet3_computation.errors import ComputationError
+
+Bytes = npt.NDArray[np.int64]
+"""Numbers of bytes, int64."""
+
+FLOAT_BYTES = 4
+"""The bytes of an element of a matrix that is not compressed."""
+NO_BLOCK = -1
+_OPERAND = FIRST_OPERAND_COLUMN
+
+
+class _Tables(Protocol):
+    @property
+    def matrices(self) -> Table: ...
+    @property
+    def submatrices(self) -> Table: ...
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Holdings:
+    """The blocks of memory that matrices hold, and when.
+
+    A matrix has one block for its elements, and a second one for its compressed form if it is
+    compressed meanwhile. A matrix that takes over the memory of another shares its block.
+
+    Attributes:
+        bytes: (B,) int64, the size of each block.
+        matrix_block: (M,) int64, the block of the elements of each matrix; -1 for none.
+        compressed_block: (M,) int64, the block of its compressed form; -1 for none.
+        block, begin, end: (P,) int64: block[p] is held from the command begin[p] up to the command
+            end[p], which gives it back, or follows the command that changes its form. If it is held
+            to the end, end[p] is the number of commands.
+    """
+
+    bytes: Bytes
+    matrix_block: Bytes
+    compressed_block: Bytes
+    block: Bytes
+    begin: Bytes
+    end: Bytes
+
+
+def matrix_bytes(matrices: Table) -> Bytes:
+    """Returns the size of each matrix, (M,) int64."""
+    sizes: Bytes = matrices.astype(np.int64).prod(axis=1) * FLOAT_BYTES
+    return sizes
+
+
+def compressed_bytes(matrix: npt.NDArray[np.integer], compression_type: int) -> int:
+    """Returns the size of a compressed matrix, given (rows, cols); rows are whole bytes.
+
+    Raises:
+        ComputationError: There is no such type of compression.
+    """
+    rows, cols = matrix.tolist()
+    if compression_type not in COMPRESSED_BITS:
+        raise ComputationError(
+            f"compression_type = {compression_type}, expected one of "
+            f"{', '.join(map(str, COMPRESSED_BITS))}"
+        )
+    size: int = rows * -(-cols * COMPRESSED_BITS[compression_type] // 8)
+    return size
+
+
+def _changes(tables: _Tables, commands: Table) -> Bytes:
+    """Returns how much more (or less) is allocated after each command, (C,) int64."""
+    opcodes = commands[:, OPCODE_COLUMN]
+    change = np.zeros(len(commands), dtype=np.int64)
+    sizes = matrix_bytes(tables.matrices)[tables.submatrices[:, MATRIX]]
+    takes = (
+        (opcodes == AllocMatrixUndefined.OPCODE)
+        | (opcodes == AllocMatrixZeroed.OPCODE)
+        | (opcodes == AcceptInput.OPCODE)
+    )
+    change[takes] = sizes[commands[takes, _OPERAND]]
+    gives = opcodes == DeallocMatrix.OPCODE
+    change[gives] = -sizes[commands[gives, _OPERAND]]
+    compressed: dict[int, int] = {}
+    packs = (opcodes == CompressMatrix.OPCODE) | (opcodes == DecompressMatrix.OPCODE)
+    for command in np.flatnonzero(packs).tolist():
+        submatrix, compression_type = commands[command, _OPERAND : _OPERAND + 2].tolist()
+        matrix = int(tables.submatrices[submatrix, MATRIX])
+        if opcodes[command] == CompressMatrix.OPCODE:
+            compressed[matrix] = compressed_bytes(tables.matrices[matrix], compression_type)
+            change[command] = compressed[matrix] - sizes[submatrix]
+        elif matrix in compressed:
+            change[command] = sizes[submatrix] - compressed.pop(matrix)
+        else:
+            raise ComputationError(
+                f"command c{command}: expected matrix m{matrix} to be compressed, found it is not"
+            )
+    return change
+
+
+def live_bytes(computation: NnetComputation) -> Bytes:
+    """Returns the bytes that matrices hold after each command, (C,) int64.
+
+    Inputs count from the moment they are accepted; a compressed matrix counts at its compressed
+    size. Neither the parameters of the network nor scratch memory of components is counted.
+
+    Raises:
+        ComputationError: A command decompresses a matrix that is not compressed.
+    """
+    return np.cumsum(_changes(computation, computation.command_table))
+
+
+def peak_bytes(computation: NnetComputation) -> int:
+    """Returns the largest number of bytes that matrices hold at one time.
+
+    Raises:
+        ComputationError: As by `live_bytes`.
+    """
+    live = live_bytes(computation)
+    return int(live.max(initial=0))
+
+
+def holdings(computation: NnetComputation) -> Holdings:
+    """Returns the blocks of memory that the matrices of a computation hold, and when.
+
+    In a loop (a computation that ends with GotoLabel) the last SwapMatrix commands hand matrices on
+    to the next round; these keep separate blocks up to the end.
+
+    Raises:
+        ComputationError: A command frees, swaps or compresses a matrix that is not allocated.
+    """
+    commands = computation.command_table
+    at = np.flatnonzero(_IS_MEMORY_COMMAND[commands[:, OPCODE_COLUMN]])
+    loop_swaps = hand_over_commands(commands)
+    if len(loop_swaps):
+        at = at[(at < loop_swaps.start) | (at >= loop_swaps.stop)]
+    matrix_of, number = computation.submatrices[:, MATRIX], len(computation.matrices)
+    opcode, matrix = commands[at, OPCODE_COLUMN], matrix_of[commands[at, _OPERAND]]
+    takes, gives = _IS_TAKING[opcode], opcode == DeallocMatrix.OPCODE
+
+    # Nearly all matrices are only allocated once and freed at most once.
+    is_plain = np.bincount(matrix[takes], minlength=number) == 1
+    is_plain &= np.bincount(matrix[gives], minlength=number) <= 1
+    is_plain[matrix[~takes & ~gives]] = False
+    is_plain[matrix_of[commands[at[opcode == SwapMatrix.OPCODE], _OPERAND + 1]]] = False
+    sizes = matrix_bytes(computation.matrices)
+    holder = _Holder(computation, sizes)
+    rest = np.flatnonzero(~is_plain[matrix])
+    if len(rest):
+        second = commands[at[rest], _OPERAND + 1]
+        columns = (at[rest], opcode[rest], matrix[rest], second)
+        holder.run(zip(*(each.tolist() for each in columns), strict=True))
+    block, begin, end = np.array(holder.spans, dtype=np.int64).reshape(-1, 3).T
+
+    takes &= is_plain[matrix]
+    gives &= is_plain[matrix]
+    plain, first = matrix[takes], len(holder.sizes)
+    numbers = np.arange(first, first + len(plain))
+    last = np.full(number, len(commands), dtype=np.int64)
+    last[matrix[gives]] = at[gives]
+    matrix_block, compressed_block = np.full((2, number), NO_BLOCK, dtype=np.int64)
+    matrix_block[list(holder.matrix_block)] = list(holder.matrix_block.values())
+    compressed_block[list(holder.compressed_block)] = list(holder.compressed_block.values())
+    matrix_block[plain] = numbers
+    return Holdings(
+        bytes=np.concatenate([np.array(holder.sizes, np.int64), sizes[plain]]),
+        matrix_block=matrix_block,
+        compressed_block=compressed_block,
+        block=np.concatenate([block, numbers]),
+        begin=np.concatenate([begin, at[takes]]),
+        end=np.concatenate([end, last[plain]]),
+    )
+
+
+class _Holder:
+    """Walks through the commands that take and give back memory."""
+
+    def __init__(self, computation: NnetComputation, matrix_sizes: Bytes) -> None:
+        self._computation = computation
+        self._matrix_sizes = matrix_sizes
+        self.sizes: list[int] = []
+        self.spans: list[tuple[int, int, int]] = []
+        self.held: dict[int, tuple[int, int]] = {}
+        self.matrix_block: dict[int, int] = {}
+        self.compressed_block: dict[int, int] = {}
+
+    def run(self, events: Iterable[tuple[int, int, int, int]]) -> None:
+        """Goes through commands: position, opcode, matrix and second operand of each."""
+        matrices, submatrices = self._computation.matrices, self._computation.submatrices
+        sizes: list[int] = self._matrix_sizes.tolist()
+        for at, opcode, matrix, second in events:
+            size = sizes[matrix]
+            if opcode in _TAKING:
+                if matrix not in self.held:
+                    self._take(self.matrix_block, matrix, size, at)
+            elif opcode == SwapMatrix.OPCODE:
+                source = int(submatrices[second, MATRIX])
+                self.held[matrix] = self._release(source, at)
+                self.matrix_block[matrix] = self.matrix_block[source]
+            elif opcode == DeallocMatrix.OPCODE:
+                self._give_back(matrix, at)
+            else:
+                # During the command both forms are there.
+                self.spans.append((*self._release(matrix, at), at + 1))
+                if opcode == CompressMatrix.OPCODE:
+                    packed = compressed_bytes(matrices[matrix], second)
+                    self._take(self.compressed_block, matrix, packed, at)
+                else:
+                    self._take(self.matrix_block, matrix, size, at)
+        for matrix in list(self.held):
+            self._give_back(matrix, len(self._computation.command_table))
+
+    def _give_back(self, matrix: int, at: int) -> None:
+        self.spans.append((*self._release(matrix, at), at))
+
+    def _release(self, matrix: int, at: int) -> tuple[int, int]:
+        held = self.held.pop(matrix, None)
+        if held is None:
+            raise ComputationError(
+                f"command c{at}: expected matrix m{matrix} to be there, found it has no memory"
+            )
+        return held
+
+    def _take(self, blocks: dict[int, int], matrix: int, size: int, at: int) -> None:
+        if matrix not in blocks:
+            blocks[matrix] = len(self.sizes)
+            self.sizes.append(size)
+        self.held[matrix] = blocks[matrix], at
+
+
+_TAKING = (AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE, AcceptInput.OPCODE)
+_IS_TAKING = np.zeros(len(SCHEMA.types), dtype=np.bool_)
+_IS_TAKING[list(_TAKING)] = True
+_MEMORY_COMMANDS = (
+    *_TAKING,
+    DeallocMatrix.OPCODE,
+    SwapMatrix.OPCODE,
+    CompressMatrix.OPCODE,
+    DecompressMatrix.OPCODE,
+)
+_IS_MEMORY_COMMAND = np.zeros(len(SCHEMA.types), dtype=np.bool_)
+_IS_MEMORY_COMMAND[list(_MEMORY_COMMANDS)] = True

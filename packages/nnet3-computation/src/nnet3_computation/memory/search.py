@@ -1,0 +1,123 @@
+"""Search for a packing of few blocks that fits into a given arena.
+
+Blocks are placed from the bottom up, each as low as the blocks below it allow. The next block is
+always one under which no other block could still be put (as in MiniMalloc; M. Moffitt, 2023). A
+choice is taken back as soon as, at some time, the remaining blocks no longer fit above the placed
+ones. With a good order, hardly any choice is taken back.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nnet3_computation.memory.blocks import Blocks, Packing
+
+STEPS_PER_BLOCK = 12
+"""The most placements for each block in a search with one order of choices."""
+
+
+def search(blocks: Blocks, capacity: int) -> Packing | None:
+    """Returns a packing into `capacity` bytes; None if none was found."""
+    moments = _Moments(blocks)
+    for order in moments.orders():
+        found = _Search(moments, capacity, order).run()
+        if found is not None:
+            offsets = np.array(found, dtype=np.int64)
+            return Packing(offsets=offsets, size=int((offsets + blocks.sizes).max(initial=0)))
+    return None
+
+
+class _Moments:
+    """The times at which blocks are needed, reduced to moments with the most blocks.
+
+    At such a moment a block has just begun, and the next event is the end of one.
+
+    Attributes:
+        sizes: The size of each block.
+        of_block: For each block the moments at which it is needed.
+        load: For each moment the bytes that are needed.
+    """
+
+    def __init__(self, blocks: Blocks) -> None:
+        # At one command the ends come before the begins.
+        times = np.unique(np.concatenate([blocks.begin * 2 + 1, blocks.end * 2]))
+        is_begin = times % 2 == 1
+        moments = times[:-1][is_begin[:-1] & ~is_begin[1:]] // 2
+        first = np.searchsorted(moments, blocks.begin).tolist()
+        last = np.searchsorted(moments, blocks.end).tolist()
+        self.sizes: list[int] = blocks.sizes.tolist()
+        self.of_block: list[list[int]] = [[] for _ in self.sizes]
+        self.load = [0] * len(moments)
+        for block, begin, end in zip(blocks.block.tolist(), first, last, strict=True):
+            self.of_block[block] += range(begin, end)
+            for moment in range(begin, end):
+                self.load[moment] += self.sizes[block]
+
+    def orders(self) -> list[list[int]]:
+        """Returns orders in which blocks may be tried: by end, begin, load and area."""
+        sizes, moments, load = self.sizes, self.of_block, self.load
+        numbers = range(len(sizes))
+        return [
+            sorted(numbers, key=lambda b: (-moments[b][-1], -len(moments[b]))),
+            sorted(numbers, key=lambda b: (moments[b][0], -sizes[b])),
+            sorted(numbers, key=lambda b: (-max(load[m] for m in moments[b]), -len(moments[b]))),
+            sorted(numbers, key=lambda b: -len(moments[b]) * sizes[b]),
+        ]
+
+
+class _Search:
+    """A search with one order of choices."""
+
+    def __init__(self, moments: _Moments, capacity: int, order: list[int]) -> None:
+        self._sizes = moments.sizes
+        self._moments = moments.of_block
+        self._load = list(moments.load)
+        self._floor = [0] * len(moments.load)
+        self._capacity = capacity
+        self._order = order
+        self._offsets = [0] * len(order)
+        self._steps = STEPS_PER_BLOCK * len(order)
+
+    def run(self) -> list[int] | None:
+        """Returns the offsets of the blocks, or None."""
+        return self._offsets if self._place(self._order, 0) else None
+
+    def _place(self, blocks: list[int], lowest: int) -> bool:
+        """Places these blocks, none below `lowest`; returns whether there is a way."""
+        if not blocks:
+            return True
+        floor, sizes = self._floor, self._sizes
+        starts = [max(lowest, *[floor[m] for m in self._moments[b]]) for b in blocks]
+        limit = min(map(sum, zip(starts, [sizes[b] for b in blocks], strict=True)))
+        for block, start in zip(blocks, starts, strict=True):
+            # Another block fits below one that begins where that one could end.
+            if start < limit:
+                self._steps -= 1
+                if self._steps < 0:
+                    return False
+                if self._try(block, start, blocks):
+                    return True
+        return False
+
+    def _try(self, block: int, start: int, blocks: list[int]) -> bool:
+        floor, load, size = self._floor, self._load, self._sizes[block]
+        before = list(floor)
+        for moment in self._moments[block]:
+            floor[moment] = start + size
+            load[moment] -= size
+        self._offsets[block] = start
+        if self._fits(start) and self._place([each for each in blocks if each != block], start):
+            return True
+        floor[:] = before
+        for moment in self._moments[block]:
+            load[moment] += size
+        return False
+
+    def _fits(self, start: int) -> bool:
+        """Returns whether the remaining blocks, none below `start`, have room at all times."""
+        capacity = self._capacity
+        # A search spends nearly all of its time in this loop.
+        for low, above in zip(self._floor, self._load, strict=True):
+            if above and (low if low > start else start) + above > capacity:
+                return False
+        return True

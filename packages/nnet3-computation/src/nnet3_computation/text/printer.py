@@ -1,0 +1,203 @@
+"""Printing a computation; the format is described in `nnet3_computation.text`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+from nnet3_descriptors import Nnet
+from nnet3_descriptors.indexes import NO_TIME
+from nnet3_descriptors.serialization import to_json
+
+from nnet3_computation.arrays import IntArray
+from nnet3_computation.arrays.read_only import run_starts
+from nnet3_computation.commands import SCHEMA
+from nnet3_computation.commands.declaration import OPCODE_COLUMN, Command, OperandKind
+from nnet3_computation.computation import NnetComputation
+from nnet3_computation.computation.debug_info import MatrixDebugInfo
+from nnet3_computation.errors import of_another_network
+from nnet3_computation.text.lists import format_numbers, format_progression, runs
+from nnet3_computation.text.operands import ABSENT, OperandText, SubmatrixNames
+
+WIDTH = 100
+"""Long lists are broken into lines of about this length."""
+
+
+def format_computation(computation: NnetComputation, nnet: Nnet | None = None) -> str:
+    """Returns a computation as text; `parse_computation` is the inverse.
+
+    Args:
+        computation: The computation.
+        nnet: The network, for the names of nodes and components; without it they are called
+            node3, component3.
+
+    Raises:
+        ComputationError: The network lacks a node or component of the computation.
+    """
+    return "\n".join(_lines(computation, nnet)) + "\n"
+
+
+def operand_text(computation: NnetComputation, nnet: Nnet | None) -> OperandText:
+    """Returns how the operands of a computation are written.
+
+    Raises:
+        ComputationError: The network lacks a node or component of the computation.
+    """
+    return OperandText(
+        submatrices=SubmatrixNames.of(computation.submatrices, computation.matrices),
+        nodes=_node_names(computation, nnet),
+        components=_component_names(computation, nnet),
+    )
+
+
+def command_line(number: int, command: Command, names: OperandText) -> str:
+    """Returns the line of a command."""
+    return f"c{number}: {names.command(command)}"
+
+
+def _lines(computation: NnetComputation, nnet: Nnet | None) -> Iterator[str]:
+    names = operand_text(computation, nnet)
+    yield "nnet3 computation 2"
+    yield f"need_model_derivative = {str(computation.need_model_derivative).lower()}"
+    yield f"debug_info = {str(bool(computation.matrix_debug_info)).lower()}"
+    for number, name in names.nodes.items():
+        yield f"node {name} = {number}"
+    for number, name in names.components.items():
+        yield f"component {name} = {number}"
+    infos = computation.matrix_debug_info or (None,) * len(computation.matrices)
+    for number, ((rows, cols), info) in enumerate(
+        zip(computation.matrices.tolist(), infos, strict=True)
+    ):
+        if number:
+            yield f"m{number} = {rows} x {cols}{_debug_text(info, names)}"
+    yield from _wrapped("submatrices", names.submatrices.texts[1:])
+    for number, indexes in enumerate(computation.indexes):
+        yield f"i{number} = {format_numbers(indexes)}"
+    for number, pairs in enumerate(computation.indexes_multi):
+        yield f"j{number} = {_multi_text(pairs, names.submatrices)}"
+    for number, ranges in enumerate(computation.indexes_ranges):
+        yield f"r{number} = {_ranges_text(ranges)}"
+    for number, precomputed in enumerate(computation.precomputed_indexes):
+        if precomputed is not None:
+            yield f"p{number} = {to_json(precomputed)}"
+    steps = [f"{names.nodes[node]} {rows}" for node, rows in computation.steps.tolist()]
+    yield from _wrapped("steps", steps)
+    for number, command in enumerate(computation.commands):
+        yield command_line(number, command, names)
+    if computation.network is not None:
+        network = computation.network
+        for what, digests in (("nodes", network.nodes), ("components", network.components)):
+            texts = (digest.tobytes().hex() for digest in digests)
+            yield from _wrapped(f"fingerprint of {what}", texts)
+    for request in computation.requests:
+        yield f"request: {to_json(request)}"
+    if computation.memory_plan is not None:
+        yield f"memory plan: {to_json(computation.memory_plan)}"
+
+
+def _node_names(computation: NnetComputation, nnet: Nnet | None) -> dict[int, str]:
+    used = {*_operands(computation, OperandKind.NODE), *computation.steps[:, 0].tolist()}
+    for info in computation.matrix_debug_info:
+        used.update(info.pattern[run_starts(info.pattern[:, 0]), 0].tolist())
+    return _names("node", used, nnet.node_names if nnet else None)
+
+
+def _component_names(computation: NnetComputation, nnet: Nnet | None) -> dict[int, str]:
+    used = _operands(computation, OperandKind.COMPONENT)
+    return _names("component", used, nnet.component_names if nnet else None)
+
+
+def _names(what: str, used: set[int], names: Sequence[str] | None) -> dict[int, str]:
+    """Returns the names of some nodes, or components, by number; made-up ones without a network."""
+    if names is not None and used and max(used) >= len(names):
+        raise of_another_network(what, max(used), len(names))
+    return {
+        number: names[number] if names is not None else f"{what}{number}" for number in sorted(used)
+    }
+
+
+def _operands(computation: NnetComputation, kind: OperandKind) -> set[int]:
+    """Returns all values of operands of a kind."""
+    table = computation.command_table
+    values = table[SCHEMA.kind[table[:, OPCODE_COLUMN]] == kind]
+    return set(np.unique(values).tolist())
+
+
+def _wrapped(title: str, items: Iterable[str]) -> Iterator[str]:
+    """Returns lines that begin with a title and hold items, separated by commas."""
+    line = f"{title}:"
+    for item in items:
+        if len(line) + len(item) > WIDTH and not line.endswith(":"):
+            yield line
+            line = f"{title}:"
+        line += f"{',' if not line.endswith(':') else ''} {item}"
+    if not line.endswith(":"):
+        yield line
+
+
+def _debug_text(info: MatrixDebugInfo | None, names: OperandText) -> str:
+    if info is None or not (info.is_deriv or len(info.pattern)):
+        return ""
+    text = f", {'deriv' if info.is_deriv else 'value'}"
+    if not len(info.pattern):
+        return text
+    if len(info.sequences):
+        text += f" of sequences {format_numbers(info.sequences)} in blocks of {info.block}"
+    of_nodes = [
+        f"{names.nodes[int(info.pattern[begin, 0])]}: {_index_text(info.pattern[begin:end, 1:])}"
+        for begin, end in _runs_of(info.pattern[:, 0])
+    ]
+    return f"{text} of {'; '.join(of_nodes)}"
+
+
+def _index_text(indexes: IntArray) -> str:
+    """Returns (rows, 3) indexes as text: (n,t) or (n,t,x), with runs of t, n and x."""
+    items = []
+    table = indexes.astype(np.int64)
+    for row, length, step in runs(table):
+        columns = [
+            format_progression(int(table[row, column]), length, int(step[column]))
+            if step[column] or column == 1
+            else str(table[row, column])
+            for column in range(3)
+        ]
+        columns[1] = columns[1].replace(str(NO_TIME), "pad")
+        if columns[2] == "0":
+            del columns[2]
+        items.append(f"({','.join(columns)})")
+    return ", ".join(items)
+
+
+def _multi_text(pairs: IntArray, submatrices: SubmatrixNames) -> str:
+    """Returns (submatrix, row) pairs: m3(0:9, :)[2:5]; "-" for none."""
+    items = []
+    for begin, end in _runs_of(pairs[:, 0]):
+        rows = pairs[begin:end, 1]
+        if pairs[begin, 0] < 0:
+            items.append(ABSENT if end == begin + 1 else f"{ABSENT}x{end - begin}")
+        else:
+            items.append(f"{submatrices.texts[int(pairs[begin, 0])]}[{format_numbers(rows)}]")
+    return ", ".join(items)
+
+
+def _runs_of(values: IntArray) -> Iterator[tuple[int, int]]:
+    """Returns the runs of equal values, as begin and end."""
+    return pairwise([*np.flatnonzero(run_starts(values)).tolist(), len(values)])
+
+
+def _ranges_text(ranges: IntArray) -> str:
+    """Returns (begin, end) pairs: 0..5 without the end; progressions as 0..2 + 2 x 10."""
+    items = []
+    table = ranges.astype(np.int64)
+    for row, length, step in runs(table):
+        if length > 1 and step[0] != step[1]:
+            items += [_range_item(*table[row + place].tolist()) for place in range(length)]
+            continue
+        item = _range_item(*table[row].tolist())
+        items.append(item if length == 1 else f"{item} + {step[0]} x {length}")
+    return ", ".join(items)
+
+
+def _range_item(begin: int, end: int) -> str:
+    return ABSENT if begin < 0 else f"{begin}..{end}"

@@ -1,0 +1,124 @@
+"""The command classes, and the table schema that their declarations define."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nnet3_computation import CommandError, commands
+from nnet3_computation.commands import COMMAND_TYPES, SCHEMA, command_table
+from nnet3_computation.commands.declaration import (
+    ALPHA_COLUMN,
+    TABLE_WIDTH,
+    Access,
+    Command,
+    CommandSchema,
+    OperandKind,
+)
+from nnet3_descriptors.components import ComponentProperties
+
+
+@st.composite
+def any_command(draw: st.DrawFn) -> Command:
+    """A command of any class, with valid operands."""
+    command_type = draw(st.sampled_from(COMMAND_TYPES))
+    values = {item.name: draw(st.integers(1, 2**31 - 1)) for item in command_type.OPERANDS}
+    if command_type.HAS_ALPHA:
+        values["alpha"] = draw(st.floats(width=32, allow_nan=False, allow_infinity=False))
+    return command_type(**values)
+
+
+class TestCommand:
+    """One command as an object."""
+
+    def test_operands_are_named_fields(self) -> None:
+        """A command is made with named operands and compares by value."""
+        first = commands.MatrixAdd(output=3, input=4, alpha=0.66)
+
+        assert first == commands.MatrixAdd(output=3, input=4, alpha=np.float32(0.66))
+        assert first != commands.MatrixCopy(output=3, input=4, alpha=0.66)
+        assert (first.output, first.input) == (3, 4)
+
+    def test_operands_are_checked(self) -> None:
+        """A required matrix operand must be positive; the message names it."""
+        with pytest.raises(
+            CommandError, match=r"MatrixAdd.output must be from 1 to 2147483647 \(got 0\)"
+        ):
+            commands.MatrixAdd(output=0, input=1)
+        with pytest.raises(CommandError, match=r"AddRows.indexes must be an integer \(got 1.5\)"):
+            commands.AddRows(output=1, input=1, indexes=1.5)
+
+    def test_optional_operands_default_to_none(self) -> None:
+        """An optional operand is 0 by default."""
+        command = commands.Propagate(component=2, input=1, output=2)
+
+        assert (command.precomputed_indexes, command.memo) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "alpha",
+    [float("inf"), float("nan"), 1e39, -1e300, "1", None, np.float16("inf"), np.float32("nan")],
+)
+def test_scales_are_finite(alpha: object) -> None:
+    """A scale must be a finite float32 number."""
+    with pytest.raises(CommandError, match="alpha must be a finite number of float32"):
+        commands.MatrixAdd(output=1, input=2, alpha=alpha)
+
+
+class TestTable:
+    """Commands as rows of a table."""
+
+    @given(st.lists(any_command(), max_size=5))
+    def test_round_trip(self, given_commands: list[Command]) -> None:
+        """A table made from commands gives the same commands back."""
+        table = command_table(given_commands)
+
+        assert table.shape == (len(given_commands), TABLE_WIDTH)
+        assert given_commands == [SCHEMA.command(row) for row in table.tolist()]
+
+    def test_alpha_is_stored_as_float32_bits(self) -> None:
+        """Column 1 holds the bits of alpha; it is 0 for commands without alpha."""
+        table = command_table([commands.SetConst(output=1, alpha=-1.5), commands.NoOperation()])
+
+        assert table[:, ALPHA_COLUMN].view(np.float32).tolist() == [-1.5, 0.0]
+
+    def test_unknown_opcode_is_refused(self) -> None:
+        """An unknown opcode is an error."""
+        with pytest.raises(CommandError, match="no command with opcode 7"):
+            SCHEMA.command([7] + [0] * (TABLE_WIDTH - 1))
+
+
+class TestSchema:
+    """Declarations as arrays."""
+
+    def test_declarations_are_shown_per_column(self) -> None:
+        """Kinds and accesses are in the columns of their operands."""
+        opcode = commands.AddRows.OPCODE
+
+        assert list(zip(SCHEMA.kind[opcode, 2:6], SCHEMA.access[opcode, 2:6], strict=True)) == [
+            (OperandKind.SUBMATRIX, Access.READ_WRITE),
+            (OperandKind.SUBMATRIX, Access.READ),
+            (OperandKind.INDEXES, Access.NONE),
+            (OperandKind.NONE, Access.NONE),
+        ]
+
+    def test_access_depends_on_the_component(self) -> None:
+        """A component that adds to its output also reads it."""
+        adds = int(ComponentProperties.PROPAGATE_ADDS)
+        table = command_table(
+            [commands.Propagate(component=component, input=1, output=2) for component in range(2)]
+        )
+        output = SCHEMA.types[commands.Propagate.OPCODE].OPERANDS[3].column
+
+        access = SCHEMA.access_of(table, np.array([0, adds], np.int32))
+
+        assert access[:, output].tolist() == [Access.WRITE, Access.READ_WRITE]
+
+    def test_opcodes_are_unique(self) -> None:
+        """Two classes with one opcode are refused."""
+
+        class Other(Command):
+            OPCODE = commands.NoOperation.OPCODE
+            OPERANDS = ()
+
+        with pytest.raises(CommandError, match="belongs to both NoOperation and Other"):
+            CommandSchema.of([*COMMAND_TYPES, Other])

@@ -1,0 +1,269 @@
+"""The text form, and the errors for faulty texts."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nnet3_compiler import compile_computation
+from nnet3_computation import (
+    ComputationError,
+    ComputationRequest,
+    ComputationSyntaxError,
+    IoSpecification,
+    MatrixDebugInfo,
+    NnetComputation,
+    command_table,
+    commands,
+    format_computation,
+    parse_computation,
+)
+from nnet3_computation.text import list_commands
+from nnet3_computation.text.lists import format_numbers, parse_numbers
+from nnet3_descriptors import parse_config
+
+CONFIG = """\
+input-node name=input dim=2
+component name=affine type=LinearComponent input-dim=4 output-dim=3
+component-node name=affine component=affine input=Append(Offset(input, -1), Scale(0.5, input))
+output-node name=output input=affine
+"""
+
+TEXT = """\
+nnet3 computation 2
+need_model_derivative = false
+debug_info = true
+node input = 0
+node affine_input = 1
+node affine = 2
+node output = 3
+component affine = 0
+m1 = 6 x 2, value of sequences 0, 1 in blocks of 3 of input: (0,-1:1)
+m2 = 4 x 4, value of sequences 0, 1 in blocks of 1 of affine_input: (0,0), (0,1)
+m3 = 4 x 3, value of sequences 0, 1 in blocks of 1 of affine: (0,0), (0,1)
+m4 = 4 x 3, value of sequences 0, 1 in blocks of 2 of output: (0,0), (0,1)
+submatrices: m1, m2, m3, m4, m2(:, 0:1), m2(:, 2:3)
+i0 = 0, 3, 1, 4
+i1 = 1, 4, 2, 5
+i2 = 0, 2, 1, 3
+steps: input 6, affine_input 4, affine 4, output 4
+c0: m1 = accept input
+c1: m2 = zeros
+c2: m3 = zeros
+c3: m4 = zeros
+c4: m2(:, 0:1) += m1[i0]
+c5: m2(:, 2:3) += 0.5 * m1[i1]
+c6: m3 = affine.propagate(m2)
+c7: m4 += m3[i2]
+c8: provide output = m4
+c9: segment end
+c10: free m1
+c11: free m2
+c12: free m3
+fingerprint of nodes: 4f821ce4d884f308, 6bf0ff35a86ac703, bc593c7f14872c6a, d1eb7823b35a2ed2
+fingerprint of components: dc2d87aa6177418a
+request: {"type": "RequestFingerprint", "inputs": [{"name": "input", "rows": 6, "has_deriv": \
+false, "indexes": "cbc516d219eb0eda"}], "outputs": [{"name": "output", "rows": 4, "has_deriv": \
+false, "indexes": "b823e8d586a48860"}], "need_model_derivative": false, "store_component_stats": \
+false}
+"""
+
+
+class TestFormat:
+    """The text of a small computation."""
+
+    def test_small_computation(self) -> None:
+        """The text shows names, rows and lists without the network."""
+        nnet = parse_config(CONFIG)
+        request = ComputationRequest(
+            inputs=[IoSpecification.from_range("input", -1, 2, n=2)],
+            outputs=[IoSpecification.from_range("output", 0, 2, n=2)],
+        )
+        computation = compile_computation(nnet, request)
+
+        assert format_computation(computation, nnet) == TEXT
+        assert parse_computation(TEXT, nnet) == computation
+
+    def test_every_command_has_its_text(self) -> None:
+        """Each kind of command is written as declared, and read back."""
+        matrices = [[0, 0], [4, 3], [4, 3]]
+        submatrices = [[0, 0, 0, 0, 0], [1, 0, 4, 0, 3], [2, 0, 4, 0, 3], [1, 1, 2, 0, 3]]
+        program = [
+            commands.AllocMatrixUndefined(matrix=1),
+            commands.SwapMatrix(destination=2, source=1),
+            commands.CompressMatrix(matrix=1, compression_type=2, truncate=0, alpha=10.0),
+            commands.DecompressMatrix(matrix=1),
+            commands.StoreStats(component=7, output=2, memo=3),
+            commands.Backprop(component=7, output_deriv=2, input_deriv=1, input_value=1, memo=3),
+            commands.BackpropNoModelUpdate(component=7, output_deriv=2, output_value=1),
+            commands.SetConst(output=3, alpha=-0.25),
+            commands.MatrixCopy(output=2, input=1),
+            commands.CopyRows(output=2, input=1, indexes=0, alpha=1e-5),
+            commands.CopyRowsMulti(output=2, indexes_multi=0),
+            commands.CopyToRowsMulti(input=2, indexes_multi=0),
+            commands.AddToRowsMulti(input=2, indexes_multi=0, alpha=1e30),
+            commands.AddRowRanges(output=2, input=1, indexes_ranges=0),
+            commands.NoOperation(),
+            commands.NoOperationLabel(),
+            commands.GotoLabel(label=15),
+        ]
+        computation = NnetComputation(
+            matrices=matrices,
+            submatrices=submatrices,
+            command_table=command_table(program),
+            indexes=[[0, 1, 2, 3]],
+            indexes_multi=[[[1, 0], [1, 1], [-1, -1], [3, 1]]],
+            indexes_ranges=[[[0, 2], [2, 4], [4, 6], [-1, -1]]],
+        )
+        text = format_computation(computation)
+
+        assert [line.split(": ", 1)[1] for line in text.splitlines()[-17:]] == [
+            "m1 = undefined",
+            "m2 = take m1",
+            "compress m1 (type 2, truncate 0, range 10.0)",
+            "decompress m1",
+            "component7.store_stats(m2, memo 3)",
+            "m1 = component7.backprop(m2, input m1, memo 3)",
+            "- = component7.backprop_no_update(m2, output m1)",
+            "m1(1:2, :) = constant -0.25",
+            "m2 = m1",
+            "m2 = 1e-05 * m1[i0]",
+            "m2 = rows(j0)",
+            "rows(j0) = m2",
+            "rows(j0) += 1e+30 * m2",
+            "m2 += sums(m1[r0])",
+            "nothing",
+            "label",
+            "goto c15",
+        ]
+        assert "j0 = m1[0, 1], -, m1(1:2, :)[1]" in text
+        assert "r0 = 0..2 + 2 x 3, -" in text
+        assert parse_computation(text) == computation
+
+    def test_rows_of_several_nodes(self) -> None:
+        """A matrix that passes have merged is described node by node."""
+        rows = [[1, 0, 0, 0], [1, 0, 1, 0], [4, 0, 1, 2], [1, 0, 5, 0]]
+        infos = [MatrixDebugInfo(pattern=()), MatrixDebugInfo(pattern=rows, is_deriv=True)]
+        computation = NnetComputation(matrices=[[0, 0], [4, 3]], matrix_debug_info=infos)
+        text = format_computation(computation)
+
+        assert "m1 = 4 x 3, deriv of node1: (0,0), (0,1); node4: (0,1,2); node1: (0,5)" in text
+        assert parse_computation(text) == computation
+
+    def test_equal_submatrices_keep_their_numbers(self) -> None:
+        """A submatrix that equals an earlier one is written with its number."""
+        submatrices = [[0] * 5, [1, 0, 4, 0, 3], [1, 0, 2, 0, 3], [1, 0, 2, 0, 3]]
+        computation = NnetComputation(
+            matrices=[[0, 0], [4, 3]],
+            submatrices=submatrices,
+            command_table=command_table([commands.MatrixAdd(output=2, input=3)]),
+        )
+        text = format_computation(computation)
+
+        assert "c0: m1(0:1, :) += m1(0:1, :)#3" in text
+        assert parse_computation(text) == computation
+
+
+class TestListing:
+    """Commands in messages."""
+
+    def test_neighbours_of_a_command(self) -> None:
+        """The lines of up to three commands before and after are those of the whole text."""
+        nnet = parse_config(CONFIG)
+        computation = parse_computation(TEXT, nnet)
+        lines = [line for line in TEXT.splitlines() if line.startswith("c") and line[1].isdigit()]
+
+        for at, line in enumerate(lines):
+            shown = list_commands(computation, nnet, at).splitlines()
+
+            assert f"  > {line}" == shown[min(at, 3)]
+            assert [each[4:] for each in shown] == lines[max(at - 3, 0) : at + 4]
+
+    def test_a_network_that_lacks_a_node(self) -> None:
+        """For a network without the command's names, the command is shown with numbers."""
+        other = parse_config("input-node name=input dim=2\noutput-node name=output input=input")
+
+        shown = list_commands(parse_computation(TEXT), other, 6).splitlines()
+
+        assert shown[3] == "  > c6: m3 = component0.propagate(m2)"
+
+
+@given(st.lists(st.integers(-(2**31), 2**31 - 1) | st.integers(0, 5), max_size=20))
+def test_lists_of_numbers(numbers: list[int]) -> None:
+    """Lists of numbers are written with runs and read back."""
+    array = np.array(numbers, np.int32)
+
+    assert np.array_equal(parse_numbers(format_numbers(array)), array)
+
+
+class TestFaults:
+    """Errors with line and text."""
+
+    @pytest.mark.parametrize(
+        ("old", "new", "message"),
+        [
+            ("nnet3 computation 2", "nnet3 computation 3", r"line 1, column 1: expected 'nnet3 co"),
+            ("node input = 0", "node input = 0\nnode input = 1", r"line 5.*'input', or one with"),
+            ("node input = 0", "node input = 0\nnode in2 = 0", r"line 5.*'in2', or one with that"),
+            ("m2 = 4 x 4", "m5 = 4 x 4", r"line 10, column 1: expected m2, got m5"),
+            ("m2(:, 2:3)\n", "m9(:, 2:3)\n", r"line 13.*the matrix m9 is not declared above"),
+            (
+                "+= m1[i0]",
+                "+= m1[i0",
+                r"line 22.*expected a command, got 'm2\(:, 0:1\) \+= m1\[i0'",
+            ),
+            ("c4: m2(:, 0:1)", "c4: m2(:, 1:2)", r"line 22.*'m2\(:, 1:2\)' is not declared above"),
+            ("affine.propagate", "relu.propagate", r"line 24.*component 'relu' is not declared"),
+            ("c6:", "c8:", r"line 24.*expected c6, got c8"),
+            ("i0 = 0, 3", "i0 = 0, x", r"line 14.*expected a number or a run of numbers, got 'x'"),
+            ("(0,-1:1)", "(0:1,-1:1)", r"line 9.*the runs of '\(0:1,-1:1\)' differ in length"),
+            ("c9: segment end", "segment", r"line 27.*expected a line of a computation"),
+            ("m1 = 6 x 2", "m1 = 6 x 4294967296", r"line 9.*number 4294967296 does not fit in 32"),
+            ("m1 = 6 x 2", "m1 = 5 x 2", r"line 9.*matrix 1 is of 6 rows, the matrix has 5"),
+            ("input = 0", "input = 4294967296", r"line 4.*number 4294967296 does not fit in 32"),
+            ("m2(:, 0:1), ", "m2(:, 1:0), ", r"line 13.*range 1:0 of 'm2\(:, 1:0\)' is empty"),
+            (
+                "m2(:, 0:1), ",
+                "m2(:, 0:2147483647), ",
+                r"line 13.*range 0:2147483647 of .* goes beyond the \d+ of m2",
+            ),
+            ("m3, m4, ", "m3, m4#5, ", r"line 13.*'m4#5' is number 4 of the submatrices, not 5"),
+            ("affine 4, ", "affine, ", r"line 17.*a node and a number of rows, got 'affine'"),
+            ("i0 = 0, 3", "i0 = 0x99999999999", r"line 14.*run of 99999999999 items is longer"),
+            ("i0 = 0", "i0 = 0:4294967296", r"line 14.*number 4294967296 does not fit"),
+            ("i0 =", "r0 = 0..5 + 2\ni0 =", r"line 14.*expected a range .* got '0..5 \+ 2'"),
+            ("i0 =", "r0 = 0..5 + 2 x 99999999999\ni0 =", r"line 14.*of 99999999999 items is long"),
+            ("i0 =", "r0 = 0..5 + 2147483647 x 2\ni0 =", r"line 14.*does not fit in 32 bits"),
+        ],
+    )
+    def test_fault_is_shown(self, old: str, new: str, message: str) -> None:
+        """The message has the line, what was expected and what was found."""
+        assert TEXT.count(old) == 1
+        with pytest.raises(ComputationSyntaxError, match=message) as caught:
+            parse_computation(TEXT.replace(old, new))
+        assert "^" in str(caught.value)
+
+    def test_other_network(self) -> None:
+        """A network whose nodes have other numbers is refused."""
+        nnet = parse_config(CONFIG.replace("affine", "tdnn"))
+        with pytest.raises(
+            ComputationSyntaxError,
+            match="node 1 of the network is 'tdnn_input', not 'affine_input'",
+        ):
+            parse_computation(TEXT, nnet)
+
+    def test_printed_with_another_network(self) -> None:
+        """A network with fewer nodes than the computation names is refused."""
+        nnet = parse_config("input-node name=input dim=2\noutput-node name=output input=input\n")
+        with pytest.raises(ComputationError, match="uses node 3, this network has 2"):
+            format_computation(parse_computation(TEXT), nnet)
+
+    def test_comments_and_empty_lines(self) -> None:
+        """Text after // is ignored."""
+        text = TEXT.replace("c1:", "\n  // zeroing\nc1:")
+
+        assert parse_computation(text + "// the end") == parse_computation(TEXT)
+
+    def test_no_text(self) -> None:
+        """An empty text is not a computation."""
+        with pytest.raises(ComputationSyntaxError, match="expected 'nnet3 computation 2'"):
+            parse_computation("")

@@ -1,0 +1,204 @@
+"""Values as elements of a page, which notebooks show; the `_repr_html_` of each calls one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from html import escape
+from typing import TYPE_CHECKING
+
+import numpy as np
+from nnet3_computation import live_bytes
+from nnet3_computation.text import program_lines
+from nnet3_descriptors import NetworkError, compute_context
+from nnet3_descriptors.indexes import N, T
+
+from nnet3_report.curves import Axes, curves_svg
+from nnet3_report.layers import layers_of
+from nnet3_report.memory_curve import memory_svg, with_unit
+from nnet3_report.svg import network_svg
+from nnet3_report.tables import html_table
+
+if TYPE_CHECKING:
+    from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation
+    from nnet3_descriptors import AcousticModel, Nnet
+    from nnet3_graph import ComputationGraph
+    from nnet3_runtime_cuda import Plan
+    from nnet3_training import Trainer
+    from nnet3_training.recipes import Diagnostics, Figure, TrainingRun
+
+MOST_LINES = 1000
+"""The most lines of a program to show."""
+
+
+# -- networks ----------------------------------------------------------------------------------
+
+
+def network_picture(nnet: Nnet) -> str:
+    """Returns the drawing of the layers of a network, an SVG element."""
+    return network_svg(layers_of(nnet))
+
+
+def network_html(nnet: Nnet) -> str:
+    """Returns inputs, outputs, size, context and the drawing of a network."""
+    lines = [
+        *(f"input <b>{escape(node.name)}</b>: {node.dim} columns" for node in nnet.input_nodes),
+        *(
+            f"output <b>{escape(node.name)}</b>: {nnet.node_dim(node.name)} columns"
+            for node in nnet.output_nodes
+        ),
+        f"{nnet.num_parameters:,} parameters in {len(nnet.components)} components",
+    ]
+    context = context_of(nnet)
+    if context is not None:
+        lines.append(f"context: {context[0]} frames before, {context[1]} behind")
+    return (
+        f"<div><p>{'; '.join(lines)}</p>"
+        f"<div style='max-height: 40em; overflow: auto'>{network_picture(nnet)}</div></div>"
+    )
+
+
+def context_of(nnet: Nnet) -> tuple[int, int] | None:
+    """The context in frames, left and right; None where it is not defined."""
+    try:
+        return compute_context(nnet)
+    except NetworkError:  # other inputs or outputs, or no output from frames of input alone
+        return None
+
+
+def model_html(model: AcousticModel) -> str:
+    """Returns the network of an acoustic model, and the number of its priors."""
+    priors = f"{len(model.priors)} priors" if len(model.priors) else "no priors"
+    return f"<p>acoustic model with {priors}</p>{network_html(model.nnet)}"
+
+
+# -- requests, graphs, computations ------------------------------------------------------------
+
+
+def request_html(request: ComputationRequest) -> str:
+    """Returns the given and wanted rows of a request, a line for each node."""
+    asked = [("given", io) for io in request.inputs] + [("wanted", io) for io in request.outputs]
+    rows = [
+        (what, io.name, len(io.indexes), *_ranges(io), "yes" if io.has_deriv else "")
+        for what, io in asked
+    ]
+    also = "<p>The derivative with respect to the model is wanted, too.</p>"
+    headings = ("", "node", "rows", "n", "t", "derivative")
+    return html_table(headings, rows) + (also if request.need_model_derivative else "")
+
+
+def _ranges(io: IoSpecification) -> list[str]:
+    """The least and the largest n, and the least and the largest t."""
+    ends = [(column.min(), column.max()) for column in (io.indexes[:, N], io.indexes[:, T])]
+    return [f"{least} to {most}" if least != most else str(least) for least, most in ends]
+
+
+def graph_html(graph: ComputationGraph) -> str:
+    """Returns the number of cindexes of each node, and their times."""
+    rows = [
+        (name, len(rows), len(given), f"{times.min()} to {times.max()}")
+        for name, rows, given in zip(
+            graph.nnet.node_names, graph.index_sets, graph.given_sets, strict=True
+        )
+        if len(rows) and len(times := rows.indexes[:, T])
+    ]
+    return html_table(("node", "cindexes", "given", "t"), rows)
+
+
+def computation_html(computation: NnetComputation) -> str:
+    """Returns a computation without names of nodes and components.
+
+    It shows the requests, if they are known, and the memory of matrices over the course of the
+    program; behind a click, the commands by kind and the program as `str` lists it.
+    """
+    bytes_held = live_bytes(computation)
+    kinds = Counter(type(command).__name__ for command in computation.commands).most_common()
+    asked = [
+        (what, io.name, io.rows, "yes" if io.has_deriv else "")
+        for request in computation.requests
+        for what, ios in (("given", request.inputs), ("wanted", request.outputs))
+        for io in ios
+    ]
+    most = with_unit(float(bytes_held.max(initial=0)))
+    plan = computation.memory_plan
+    arena = "" if plan is None else f", planned in {with_unit(plan.arena_bytes)}"
+    lines = program_lines(computation)
+    shown = lines[:MOST_LINES]
+    if len(lines) > len(shown):
+        shown.append(f"... {len(lines) - len(shown):,} more")
+    return (
+        f"<div><p>{len(computation.command_table):,} commands, "
+        f"{len(computation.matrices) - 1:,} matrices of at most {most} at a time{arena}</p>"
+        + (html_table(("", "node", "rows", "derivative"), asked) if asked else "")
+        + f"<div style='max-width: 640px'>{memory_svg({'matrices': bytes_held})}</div>"
+        + _folded("kinds of commands", html_table(("", "count"), kinds))
+        + _folded("the program", "<pre>" + escape("\n".join(shown)) + "</pre>")
+        + "</div>"
+    )
+
+
+def _folded(title: str, content: str) -> str:
+    return f"<details><summary>{title}</summary>{content}</details>"
+
+
+def plan_html(plan: Plan) -> str:
+    """Returns what lowering changes, a row for each change, in the order of the commands."""
+    return html_table(("What lowering changes",), ([line] for line in str(plan).splitlines()))
+
+
+# -- training ----------------------------------------------------------------------------------
+
+
+def trainer_html(trainer: Trainer) -> str:
+    """Returns the objectives of a trainer, and how often it limited changes."""
+    rows = [
+        (name, f"{total.per_frame:.6g}", f"{total.weight:,.6g}", total.minibatches)
+        for name, total in trainer.objectives.items()
+    ]
+    limits = [line for line in trainer.summary().splitlines() if not line.startswith("objective")]
+    table = html_table(("output", "objective per frame", "frames", "minibatches"), rows)
+    return table + (html_table(("limits",), [[line] for line in limits]) if limits else "")
+
+
+def training_run_html(run: TrainingRun) -> str:
+    """Returns the objectives of a run as curves, and its iterations as a table.
+
+    The curves leave out network 0, which is not trained.
+    """
+    diagnostics = run.diagnostics
+    names = sorted({name for each in diagnostics.values() for name in each.held_out})
+    drawings = "".join(
+        f"<div style='max-width: 640px'>{_objectives(name, diagnostics)}</div>" for name in names
+    )
+    rows = [
+        (
+            each.number,
+            f"{each.learning_rate:.3g}",
+            f"{len(each.averaged)} of {len(each.jobs)}" if each.diverged else len(each.jobs),
+            f"{each.seconds:.1f}",
+            *(_figure(diagnostics.get(each.number), name) for name in names),
+        )
+        for each in run.iterations
+    ]
+    headings = ("iteration", "rate", "jobs", "seconds", *(f"held-out: {name}" for name in names))
+    return f"<div><p>{escape(repr(run))}</p>{drawings}{html_table(headings, rows)}</div>"
+
+
+def _objectives(output: str, diagnostics: Mapping[int, Diagnostics]) -> str:
+    found: dict[str, dict[int, Figure | None]] = {
+        "train": {number: each.train.get(output) for number, each in diagnostics.items()},
+        "held-out": {number: each.held_out.get(output) for number, each in diagnostics.items()},
+    }
+    curves = {}
+    for name, figures in found.items():
+        known = {number: each.per_frame for number, each in figures.items() if each and number}
+        curves[name] = (np.array([*known], np.float64), np.array([*known.values()], np.float64))
+    ends = sorted({float(x) for xs, _ in curves.values() for x in xs})
+    ticks = [(x, f"{x:g}") for x in ends[:: max(1, len(ends) // 6)]]
+    title = f"Objective of {output}, per frame"
+    return curves_svg(curves, Axes(title=title, x_title=f"{title}, by iteration", x_ticks=ticks))
+
+
+def _figure(diagnostics: Diagnostics | None, output: str) -> str:
+    figure = diagnostics.held_out.get(output) if diagnostics else None
+    return f"{figure.per_frame:.4g}" if figure else ""

@@ -1,0 +1,289 @@
+"""The page about a training run: its objectives, and the changes by each iteration."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_training.recipes import Figure, IterationRecord, TrainingRun
+
+from nnet3_report.curves import Axes, curves_svg
+from nnet3_report.pages.rendering import rendered
+
+JOBS = "Jobs"
+"""The title of the curve of the number of jobs."""
+
+MOST_TICKS = 8
+"""The most numbers below a curve."""
+
+MOST_COLUMNS = 25
+"""The most iterations in a table; longer runs leave some out."""
+
+Array = npt.NDArray[np.float64]
+
+
+@attrs.frozen
+class Cell:
+    """A number in a table.
+
+    Attributes:
+        text: The number as text.
+        strength: Strength of the cell's colour, from 0 to 1.
+    """
+
+    text: str
+    strength: float
+
+
+@attrs.frozen
+class Table:
+    """Numbers by component and iteration.
+
+    Attributes:
+        title: The meaning of the numbers.
+        note: A hint for reading them.
+        columns: Numbers of the iterations, from 1.
+        rows: For each component, a number for each iteration; None where it is missing.
+        is_zero: Whether all numbers are 0.
+    """
+
+    title: str
+    note: str
+    columns: tuple[int, ...]
+    rows: dict[str, tuple[Cell | None, ...]]
+    is_zero: bool
+
+
+def training_page(name: str, run: TrainingRun) -> str:
+    """Describes a run, finished or not.
+
+    Args:
+        name: The name of the run on the page.
+        run: The run; without an iteration, the page has no curves.
+
+    Returns:
+        An HTML document; it needs no other file.
+    """
+    jobs = [job for record in run.iterations for job in record.jobs]
+    seconds = sum(record.seconds for record in run.iterations)
+    frames = sum(job.frames for job in jobs)
+    last = max(run.diagnostics, default=0)
+    return rendered(
+        "training_page.html",
+        name=name,
+        run=run,
+        options={_option(run, name): value for name, value in run.options.values.items()},
+        num_iterations=len(run.schedule),
+        frames=frames,
+        seconds=seconds,
+        speed=frames / seconds if seconds else 0.0,
+        skipped=sum(job.skipped for job in jobs),
+        diverged=[record for record in run.iterations if record.diverged],
+        reached=run.final.diagnostics if run.final else run.diagnostics.get(last),
+        drawings=list(_drawings(run)),
+        tables=[table for table in _tables(run.iterations) if table.rows],
+    )
+
+
+def _option(run: TrainingRun, name: str) -> str:
+    """An option as the command line has it; as Python has it, if the command line lacks it."""
+    has_option = not isinstance(getattr(run.options.chain, name, None), bool)
+    return f"--{name.replace('_', '-')}" if has_option else name
+
+
+# ---- curves ----
+
+
+def _drawings(run: TrainingRun) -> list[tuple[str, str]]:
+    """Titles and SVG elements of the curves."""
+    if not run.iterations:
+        return []
+    outputs = sorted({name for each in run.diagnostics.values() for name in each.held_out})
+    drawings = []
+    for output in outputs:
+        drawings.append((f"Objective of {output}, per frame", _objectives(run, output)))
+        shares = _diagnosed(run, output, lambda figure: figure.accuracy)
+        if np.isfinite(shares["held out"][1]).any():
+            title = f"Accuracy at {output}: share of frames that are right"
+            drawings.append((title, _drawn(title, shares)))
+    records = run.iterations
+    for title, value in (
+        ("Effective learning rate", lambda record: record.learning_rate),
+        ("Seconds of an iteration", lambda record: record.seconds),
+        ("Frames per second", _frames_per_second),
+        (JOBS, lambda record: float(len(record.jobs))),
+    ):
+        values = {_iteration(record): value(record) for record in records}
+        if title != JOBS or len({*values.values()}) > 1:
+            drawings.append((title, _drawn(title, {"": _series(values)}, y_start=0.0)))
+    dropout = {
+        pattern: _series(
+            {_iteration(each): each.dropout[pattern] for each in records if pattern in each.dropout}
+        )
+        for pattern in dict.fromkeys(pattern for each in records for pattern in each.dropout)
+    }
+    if dropout:
+        title = "Part of values that dropout drops"
+        drawings.append((title, _drawn(title, dropout, y_start=0.0)))
+    return drawings
+
+
+def _iteration(record: IterationRecord) -> int:
+    """The number of an iteration on the page: the first one is 1, and network 1 its result."""
+    return record.number + 1
+
+
+def _frames_per_second(record: IterationRecord) -> float:
+    frames = sum(job.frames for job in record.jobs)
+    return frames / record.seconds if record.seconds else math.nan
+
+
+def _objectives(run: TrainingRun, output: str) -> str:
+    """Draws the objectives of the diagnostics, and of the jobs while they trained.
+
+    The objectives of the untrained network, and of jobs that diverged, are left out: they would
+    flatten all other curves.
+    """
+    curves = _diagnosed(run, output, lambda figure: figure.per_frame)
+    curves = {name: (xs[xs > 0], ys[xs > 0]) for name, (xs, ys) in curves.items()}
+    while_trained = {}
+    for record in run.iterations:
+        found = [job.figures[output] for job in record.averaged if output in job.figures]
+        weight = sum(figure.frames for figure in found)
+        if weight and record.number:
+            total = sum(figure.per_frame * figure.frames for figure in found)
+            while_trained[_iteration(record)] = total / weight
+    title = f"Objective of {output}, per frame"
+    return _drawn(title, {"in training": _series(while_trained), **curves})
+
+
+def _diagnosed(
+    run: TrainingRun, output: str, value: Callable[[Figure], float | None]
+) -> dict[str, tuple[Array, Array]]:
+    curves = {}
+    for name, attribute in (("trained on", "train"), ("held out", "held_out")):
+        figures: Mapping[int, Figure | None] = {
+            number: getattr(each, attribute).get(output) for number, each in run.diagnostics.items()
+        }
+        found = {number: value(figure) for number, figure in figures.items() if figure}
+        curves[name] = _series({n: math.nan if y is None else y for n, y in found.items()})
+    return curves
+
+
+def _series(values: Mapping[int, float]) -> tuple[Array, Array]:
+    return np.array([*values], dtype=np.float64), np.array([*values.values()], dtype=np.float64)
+
+
+def _drawn(
+    title: str, curves: Mapping[str, tuple[Array, Array]], *, y_start: float | None = None
+) -> str:
+    numbers = np.concatenate([np.zeros(0), *(xs for xs, _ in curves.values())])
+    axes = Axes(
+        title=title,
+        x_title="iteration",
+        x_ticks=[(x, f"{x:g}") for x in round_iterations(numbers)],
+        y_text="{:,.7g}".format,
+        y_start=y_start,
+        y_step=1.0 if title == JOBS else 0.0,
+    )
+    return curves_svg(curves, axes)
+
+
+def round_iterations(numbers: Array) -> list[int]:
+    """Returns at most `MOST_TICKS` multiples of a round number, within the range of numbers."""
+    if not len(numbers):
+        return []
+    first, last = int(numbers.min()), int(numbers.max())
+    steps = (base * 10**power for power in itertools.count() for base in (1, 2, 5))
+    for step in steps:
+        begin, end = -(-first // step), last // step + 1
+        if end - begin <= MOST_TICKS:
+            return [step * each for each in range(begin, end)]
+    raise AssertionError("some step is larger than the range")
+
+
+def _chosen(count: int, most: int) -> list[int]:
+    """At most `most` of the numbers below `count`, evenly spaced, with the first and the last."""
+    if count <= most:
+        return list(range(count))
+    return sorted({round(n) for n in np.linspace(0, count - 1, most).tolist()})
+
+
+# ---- tables ----
+
+
+def _tables(records: Sequence[IterationRecord]) -> list[Table]:
+    names = _names([record.changes for record in records])
+    return [
+        _table(
+            "Relative change of parameters",
+            "By how many per cent an iteration changed the parameters of each component: the "
+            "2-norm of the change, relative to the 2-norm of the parameters before. A field is "
+            "empty if these were all 0.",
+            records,
+            lambda record: record.changes,
+            largest=0.2,
+        ),
+        _table(
+            "Clipped steps",
+            "In how many per cent of the minibatches the change of a component was so large that "
+            "max-change scaled it down, on average over jobs. The last line is the limit for all "
+            "parameters together.",
+            records,
+            lambda record: _clipped(record, names),
+            largest=1.0,
+        ),
+        _table(
+            "Saturated units",
+            "How many per cent of the units hardly learn, because their average derivative is "
+            "nearly 0: of rectifiers, the units that are hardly ever positive.",
+            records,
+            lambda record: record.saturation,
+            largest=0.5,
+        ),
+    ]
+
+
+def _clipped(record: IterationRecord, names: Sequence[str]) -> dict[str, float]:
+    return {
+        name or "all parameters": sum(job.clipped.get(name, 0.0) for job in record.jobs)
+        / max(len(record.jobs), 1)
+        for name in (*names, "")
+    }
+
+
+def _names(found: Sequence[Mapping[str, float]]) -> list[str]:
+    """All names, in the order of the mapping that has most: others may lack some components."""
+    fullest = max(found, key=len, default={})
+    return list(dict.fromkeys(name for each in (fullest, *found) for name in each))
+
+
+def _table(
+    title: str,
+    note: str,
+    records: Sequence[IterationRecord],
+    values: Callable[[IterationRecord], Mapping[str, float]],
+    *,
+    largest: float,
+) -> Table:
+    shown = [records[number] for number in _chosen(len(records), MOST_COLUMNS)]
+    found = [values(record) for record in shown]
+    return Table(
+        title=title,
+        note=note,
+        columns=tuple(map(_iteration, shown)),
+        is_zero=not any(value for each in found for value in each.values()),
+        rows={
+            name: tuple(
+                Cell(f"{100 * each[name]:.3g}", round(min(each[name] / largest, 1.0), 3))
+                if name in each
+                else None
+                for each in found
+            )
+            for name in _names(found)
+        },
+    )

@@ -1,0 +1,211 @@
+"""Forms minibatches from runs.
+
+The minibatches depend only on the order of the utterances and on the options, so the outputs are
+the same for every number of threads.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from numbers import Real
+from typing import Generic, TypeVar
+
+import attrs
+from nnet3_runtime_cuda import RunError
+
+from nnet3.batches.memory_shares import MemoryShares
+from nnet3.chunks import check_frames, integer
+from nnet3.utterance_work import Run, RunKind
+
+_MEBIBYTE = 1 << 20
+
+MOST_FRAMES_AHEAD = 5_000
+"""The most frames of other utterances that a chunk waits for, to share a minibatch.
+
+Waiting for 10,000 or 50,000 frames fills more minibatches and saves no time: most chunks are full
+ones, which fill a minibatch soon (docs/runtime-measurements.md). Outputs that wait take memory.
+"""
+
+
+@attrs.frozen(kw_only=True)
+class BatchOptions:
+    """The options for sharing minibatches between utterances.
+
+    Attributes:
+        minibatch_size: Number of chunks that are computed together.
+        edge_minibatch_size: The same for first and last chunks with their own context; None for
+            `minibatch_size`.
+        partial_minibatch_factor: Chunks that cannot fill a minibatch are computed in minibatches of
+            minibatch_size times this factor to the power of 0, 1, 2, ... With 0 they are computed
+            in a full minibatch, padded with unused sequences.
+        ensure_exact_final_context: Whether outputs are those of each utterance alone. If not, the
+            chunks are those of Kaldi's nnet3-compute-batch, all of one length: the last one begins
+            earlier, and a short utterance is padded. That changes outputs of recurrent networks and
+            of networks that look far ahead, and the online i-vectors of these chunks.
+        memory: Mebibytes. A quarter is for the features and outputs of waiting utterances, the rest
+            for computers: an eighth of the whole for the minibatch of each thread, the remainder
+            for idle computers, which wait for another minibatch of their shape. A chunk or
+            utterance that needs more than an eighth is computed alone.
+
+    Raises:
+        RunError: a value is out of range.
+    """
+
+    minibatch_size: int = integer(8)
+    edge_minibatch_size: int | None = integer(None)
+    partial_minibatch_factor: float = 0.5
+    ensure_exact_final_context: bool = True
+    memory: int = integer(512)
+
+    def __attrs_post_init__(self) -> None:
+        """Checks the ranges."""
+        check_frames("minibatch_size", self.minibatch_size, 1)
+        if self.edge_minibatch_size is not None:
+            check_frames("edge_minibatch_size", self.edge_minibatch_size, 1)
+        check_frames("memory", self.memory, 1)
+        factor: object = self.partial_minibatch_factor
+        if not isinstance(factor, Real) or not 0.0 <= float(factor) < 1.0:
+            raise RunError(
+                f"'partial_minibatch_factor' must be at least 0 and less than 1 (got {factor!r})"
+            )
+
+    @property
+    def shares(self) -> MemoryShares:
+        """The division of the memory."""
+        return MemoryShares(int(self.memory) * _MEBIBYTE)
+
+    def frames_waiting(self, bytes_per_frame: int) -> int:
+        """The most frames read and not yet written, besides the oldest utterance.
+
+        Args:
+            bytes_per_frame: Bytes of the features and outputs of a frame.
+        """
+        return self.shares.waiting // max(1, bytes_per_frame)
+
+    def frames_ahead(self, bytes_per_frame: int) -> int:
+        """The most frames to read while an utterance waits to fill a minibatch.
+
+        Args:
+            bytes_per_frame: Bytes of the features and outputs of a frame.
+        """
+        # As many again wait for a thread, or to be written.
+        return min(self.frames_waiting(bytes_per_frame) // 2, MOST_FRAMES_AHEAD)
+
+    def sizes(
+        self, bytes_per_sequence: int, *, is_edge: bool = False, num_chunks: int = 1
+    ) -> list[int]:
+        """The sizes of minibatches in runs, the largest first.
+
+        Args:
+            bytes_per_sequence: Bytes of the matrices of a run of one sequence.
+            is_edge: Whether the minibatches are of first or last chunks with their own context.
+            num_chunks: Chunks of a run.
+        """
+        most = self.minibatch_size
+        if is_edge and self.edge_minibatch_size is not None:
+            most = self.edge_minibatch_size
+        within = self.shares.minibatch // max(1, bytes_per_sequence)
+        most = max(1, min(most // num_chunks, within))
+        sizes = [most]
+        while self.partial_minibatch_factor and sizes[-1] > 1:
+            smaller = int(most * self.partial_minibatch_factor ** len(sizes))
+            sizes.append(max(1, min(sizes[-1] - 1, smaller)))
+        return sizes
+
+
+_Owner = TypeVar("_Owner")
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Minibatch(Generic[_Owner]):
+    """Runs with equal requests.
+
+    Attributes:
+        members: The runs, with their utterance and their number in it.
+        size: Number of sequences to compute, at least the number of members.
+    """
+
+    members: Sequence[tuple[_Owner, int, Run]]
+    size: int
+
+
+@attrs.define(eq=False)
+class _Waiting(Generic[_Owner]):
+    """An utterance with runs that wait to fill a minibatch.
+
+    Attributes:
+        owner: The utterance.
+        begin: Number of frames added before it.
+        end: Number of frames added up to its end.
+    """
+
+    owner: _Owner
+    begin: int
+    end: int
+
+
+class MinibatchFormer(Generic[_Owner]):
+    """Groups equal runs into minibatches, in their order of arrival."""
+
+    def __init__(self, sizes: Callable[[RunKind], list[int]], frames_ahead: int) -> None:
+        """Begins with nothing.
+
+        Args:
+            sizes: Returns the sizes of minibatches, the largest first, for a kind of runs.
+            frames_ahead: Number of frames after which an utterance waits no longer.
+        """
+        self._sizes = sizes
+        self._frames_ahead = frames_ahead
+        self._groups: dict[RunKind, list[tuple[_Owner, int, Run]]] = {}
+        self._waiting: deque[_Waiting[_Owner]] = deque()
+        self._num_frames = 0
+
+    def add(
+        self, owner: _Owner, num_frames: int, runs: Sequence[Run]
+    ) -> Iterator[Minibatch[_Owner]]:
+        """Takes the runs of an utterance, and returns the minibatches that are complete.
+
+        Raises:
+            NotComputableError, CompilationError: `sizes` raised it; the runs of this utterance are
+            dropped.
+        """
+        kinds = [run.kind for run in runs]
+        sizes = {kind: self._sizes(kind) for kind in kinds}
+        begin = self._num_frames
+        self._num_frames += num_frames
+        self._waiting.append(_Waiting(owner, begin, self._num_frames))
+        for number, (kind, run) in enumerate(zip(kinds, runs, strict=True)):
+            group = self._groups.setdefault(kind, [])
+            group.append((owner, number, run))
+            if len(group) == sizes[kind][0]:
+                yield Minibatch(members=self._groups.pop(kind), size=len(group))
+        while self._waiting and self._is_late(self._waiting[0]):
+            yield from self._flush(self._waiting.popleft().owner)
+
+    def flush(self) -> Iterator[Minibatch[_Owner]]:
+        """Returns minibatches of all waiting runs."""
+        self._waiting.clear()
+        for kind in list(self._groups):
+            yield from self._parts(kind)
+
+    def _is_late(self, waiting: _Waiting[_Owner]) -> bool:
+        """Whether an utterance has waited for as many frames as it may, or is itself longer."""
+        own = waiting.end - waiting.begin
+        return max(own, self._num_frames - waiting.end) > self._frames_ahead
+
+    def _flush(self, owner: _Owner) -> Iterator[Minibatch[_Owner]]:
+        """Returns minibatches of all groups with runs of an utterance."""
+        for kind, group in list(self._groups.items()):
+            if any(each is owner for each, _, _ in group):
+                yield from self._parts(kind)
+
+    def _parts(self, kind: RunKind) -> Iterator[Minibatch[_Owner]]:
+        """Returns the smaller minibatches of a group that will not be complete."""
+        members = self._groups.pop(kind)
+        for size in (sizes := self._sizes(kind)):
+            while len(members) >= size:
+                yield Minibatch(members=members[:size], size=size)
+                members = members[size:]
+        if members:
+            yield Minibatch(members=members, size=sizes[-1])

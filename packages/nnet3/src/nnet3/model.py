@@ -1,0 +1,662 @@
+"""Model: a trained network that turns features into outputs, utterance by utterance."""
+
+from __future__ import annotations
+
+import io
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, overload
+
+import numpy as np
+import numpy.typing as npt
+from nnet3_descriptors import AcousticModel, Nnet, read_model, set_test_mode
+from nnet3_descriptors.editing import collapse_model
+from nnet3_descriptors.files import PathOrFile
+from nnet3_descriptors.forking import GATE
+from nnet3_descriptors.values import frozen
+from nnet3_graph import compute_context, fixed_frame
+from nnet3_runtime_cuda import RunError
+from nnet3_runtime_cuda.arrays import FloatArray, as_array, as_vector
+from nnet3_runtime_cuda.cpu.threads import Task
+from nnet3_runtime_cuda.device import DeviceNnet, check_number_of_threads
+
+from nnet3.batches.forming import BatchOptions
+from nnet3.batches.larger_chunks import LargerChunks
+from nnet3.batches.queue import UtteranceQueue
+from nnet3.batches.runs import Minibatches
+from nnet3.caching import CachingCompiler
+from nnet3.chunk_work import ChunkNetwork, chunk_work
+from nnet3.chunks import ChunkOptions
+from nnet3.computer_pool import ComputerPool
+from nnet3.many_utterances import check_table, for_each, is_batch, pairs_of, utterances_of, value_of
+from nnet3.output_scores import ScoreOptions
+from nnet3.segment_work import segment_work
+from nnet3.stand_in_statistics import with_stand_in_statistics
+from nnet3.utterance_segments import EvenSegmentOptions, SegmentOptions
+from nnet3.utterance_work import Work
+
+if TYPE_CHECKING:
+    from nnet3_runtime_cuda.cuda.platform import Platform
+    from nnet3_runtime_cuda.tracing import Tracer
+
+    from nnet3.streams import Stream, StreamPrograms
+
+
+def load(
+    source: PathOrFile | bytes | bytearray | memoryview | Nnet | AcousticModel,
+    device: str = "cpu",
+    *,
+    precision: str = "fp32",
+    capacity: int = 64,
+    threads: int | None = 1,
+    trace: Tracer | None = None,
+) -> Model:
+    """Reads a Kaldi model for inference.
+
+    Args:
+        source: A .raw file, or a .mdl file (with its priors), binary or text: a path,
+            `path:offset`, a file that is open for reading bytes, or its bytes. Or the result of
+            `read_nnet` or `read_model`.
+        device: "cpu", "cuda" (the first one) or "cuda:<number>".
+        precision: Precision of matrix products: "fp32", "tf32" (CUDA) or "bf16" (CUDA, AMX with
+            MKL).
+        capacity: Number of compiled computations that stay ready to run.
+        threads: Number of computing threads; see `Model`.
+        trace: Receives what each command reads and writes, on the processor; see `Tracer`.
+
+    Raises:
+        ModelFileError: the file cannot be read, or holds no nnet3 model.
+        RunError: see `Model`, as for the errors below.
+        ContextError: the network has other inputs than 'input' and 'ivector', or no context.
+        OptionError: the capacity is not a positive integer.
+        DeviceError: there is no such device or precision, or what drives it is missing.
+    """
+    if isinstance(source, Nnet | AcousticModel):
+        model = source
+    else:
+        if isinstance(source, bytes | bytearray | memoryview):
+            source = io.BytesIO(source)
+        model = read_model(source)
+    if isinstance(model, AcousticModel):
+        nnet, priors = model.nnet, model.priors if model.priors.size else None
+    else:
+        nnet, priors = model, None
+    return Model(
+        nnet,
+        priors=priors,
+        device=device,
+        precision=precision,
+        capacity=capacity,
+        threads=threads,
+        trace=trace,
+    )
+
+
+class Model:
+    """A network for inference: batch-norm and dropout in test mode, computations remembered.
+
+    The network must have an input 'input' and an output 'output', and may have an input 'ivector'.
+    A model may be used by several threads at once.
+
+    Attributes:
+        nnet: The network in test mode.
+        input_dim: Columns of the features.
+        ivector_dim: Dimension of the i-vectors; 0 if the network takes none.
+        output_dim: Columns of the outputs.
+        untrained: The batch-norm components without statistics. They have the arbitrary statistics
+            that Kaldi's tools give them, so the outputs are good only for comparing with Kaldi.
+        left_context: Frames that the network needs before an output frame.
+        right_context: Frames that the network needs after an output frame.
+        modulus: Chunks whose starts differ by a multiple of it need the same computation. As in
+            Kaldi's tools, nodes that no output needs do not count.
+        priors: (output_dim,) prior of each output, read-only, if the model has them, or None.
+    """
+
+    def __init__(
+        self,
+        nnet: Nnet,
+        *,
+        priors: npt.ArrayLike | None = None,
+        device: str | Platform = "cpu",
+        precision: str = "fp32",
+        capacity: int = 64,
+        threads: int | None = 1,
+        trace: Tracer | None = None,
+    ) -> None:
+        """Makes a network ready to run; warns if it has never been trained (see `untrained`).
+
+        Args:
+            nnet: The network.
+            priors: (output_dim,) prior of each output; they are copied.
+            device: "cpu", "cuda" (the first one) or "cuda:<number>".
+            precision: Precision of matrix products: "fp32", "tf32" (CUDA) or "bf16" (CUDA, AMX with
+                MKL).
+            capacity: Number of computations, one for each shape of chunk, that stay ready to run,
+                within 512 MiB, or within the memory that `compute_many` leaves for them; the least
+                recently used ones are dropped first.
+            threads: Number of computing threads, at most 256; None for as many as the BLAS library
+                uses, but at most 4. If an utterance has at least as many chunks, the threads
+                compute chunks side by side, with the results of one thread; otherwise all threads
+                share each product. One thread is best on busy processors, and if the caller
+                computes on several threads.
+            trace: Receives what each command reads and writes, on the processor; see `Tracer`.
+
+        Raises:
+            RunError: the network has no node 'input' or 'output'; the number of priors is not that
+                of outputs; the number of threads is not an integer from 1 to 256; an environment
+                variable that chooses how products are computed has an unknown value; or `trace` is
+                not a `Tracer`, or the model is on a device.
+            ContextError: the network has other inputs than 'input' and 'ivector', or no context.
+            OptionError: the capacity is not a positive integer.
+            DeviceError: there is no such device or precision, or what drives it is missing.
+        """
+        check_number_of_threads(threads, RunError)
+        inputs = {node.name: node.dim for node in nnet.input_nodes}
+        outputs = {node.name for node in nnet.output_nodes}
+        for name, names in (("input", set(inputs)), ("output", outputs)):
+            if name not in names:
+                raise RunError(f"the network has no {name} node '{name}'; it has {sorted(names)}")
+        nnet, self.untrained = with_stand_in_statistics(nnet)
+        if self.untrained:
+            warnings.warn(
+                f"the network is not trained: batch-norm component '{self.untrained[0]}' has no "
+                f"statistics ({len(self.untrained)} such components); arbitrary ones are used",
+                stacklevel=2,
+            )
+        self.nnet = set_test_mode(nnet)
+        self.input_dim = inputs["input"]
+        self.ivector_dim = inputs.get("ivector", 0)
+        self.output_dim = nnet.node_dim("output")
+        self.priors = None
+        if priors is not None:
+            self.priors = frozen(np.array(as_vector(priors, "priors", self.output_dim)))  # a copy
+        self.left_context, self.right_context = compute_context(self.nnet)
+        collapsed = collapse_model(self.nnet)
+        self.modulus = collapsed.modulus
+        self._device_nnet = DeviceNnet(
+            collapsed, device=device, precision=precision, threads=threads
+        )
+        if trace is not None:
+            self._device_nnet.check_traceable(trace)
+        self._trace = trace
+        compiler = CachingCompiler(collapsed, capacity=capacity)
+        self._pool = ComputerPool(
+            self._device_nnet, compiler.compile, capacity=capacity, trace=trace
+        )
+        self._minibatches = Minibatches(self._pool, compiler.compile)
+        self._chunk_network = ChunkNetwork(
+            nnet=self.nnet,
+            modulus=self.modulus,
+            input_dim=self.input_dim,
+            ivector_dim=self.ivector_dim,
+            output_dim=self.output_dim,
+            left_context=self.left_context,
+            right_context=self.right_context,
+            priors=self.priors,
+            fixed_frame=fixed_frame(collapsed),
+            pool=self._pool,
+            minibatches=self._minibatches,
+            larger_chunks=LargerChunks(collapsed),
+        )
+        self._making_streams = threading.Lock()
+        self._stream_programs: StreamPrograms | None = None
+
+    def __repr__(self) -> str:
+        ivector = f" + i-vector {self.ivector_dim}" if self.ivector_dim else ""
+        return (
+            f"<Model: {self.input_dim}{ivector} -> {self.output_dim} columns, "
+            f"context {self.left_context} + {self.right_context} frames>"
+        )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Model cannot be copied or pickled; load it in each process")
+
+    @property
+    def compile_seconds(self) -> float:
+        """Time spent so far on compiling computations and binding them to memory."""
+        programs = self._stream_programs
+        streams = 0.0 if programs is None else programs.compile_seconds
+        return self._pool.compile_seconds + streams
+
+    @overload
+    def compute(
+        self, features: list[npt.NDArray[Any]], *arguments: Any, **options: Any
+    ) -> list[FloatArray]: ...
+
+    @overload
+    def compute(
+        self,
+        features: npt.ArrayLike,
+        ivector: npt.ArrayLike | None = None,
+        *,
+        online_ivectors: npt.ArrayLike | None = None,
+        online_ivector_period: int = 0,
+        frames_per_chunk: int = 50,
+        frame_subsampling_factor: int = 1,
+        extra_left_context: int = 0,
+        extra_right_context: int = 0,
+        extra_left_context_initial: int = -1,
+        extra_right_context_final: int = -1,
+        use_priors: bool = False,
+        acoustic_scale: float = 1.0,
+        apply_exp: bool = False,
+    ) -> FloatArray: ...
+
+    def compute(
+        self,
+        features: npt.ArrayLike | list[npt.NDArray[Any]],
+        ivector: npt.ArrayLike | None = None,
+        *,
+        online_ivectors: npt.ArrayLike | None = None,
+        online_ivector_period: int = 0,
+        frames_per_chunk: int = 50,
+        frame_subsampling_factor: int = 1,
+        extra_left_context: int = 0,
+        extra_right_context: int = 0,
+        extra_left_context_initial: int = -1,
+        extra_right_context_final: int = -1,
+        use_priors: bool = False,
+        acoustic_scale: float = 1.0,
+        apply_exp: bool = False,
+    ) -> FloatArray | list[FloatArray]:
+        """Runs the network over an utterance, in chunks, exactly as Kaldi's nnet3-compute.
+
+        The result has the values of the output node: log-posteriors if the network ends in a
+        log-softmax; for 'chain' models scores that are neither normalised nor divided by priors.
+
+        Args:
+            features: (frames, input_dim). For several utterances, (N, frames, input_dim) or a list
+                of matrices, which may differ in length. NumPy arrays, nested sequences, or objects
+                with `__dlpack__` in the memory of the processor.
+            ivector: (ivector_dim,), one i-vector for the utterance, for networks that take one; for
+                several utterances (N, ivector_dim), or a list of N.
+            online_ivectors: (rows, ivector_dim), i-vectors estimated during the utterance; for
+                several utterances (N, rows, ivector_dim), or a list of N.
+            online_ivector_period: Frames between two rows of online_ivectors.
+            frames_per_chunk: Frames that are computed at a time; rounded up to a multiple of
+                frame_subsampling_factor and the modulus of the network.
+            frame_subsampling_factor: One row of output for this many frames.
+            extra_left_context: Frames of context beyond what the network needs.
+            extra_right_context: The same to the right.
+            extra_left_context_initial: Replaces extra_left_context at the start, unless negative.
+            extra_right_context_final: Replaces extra_right_context at the end, unless negative.
+            use_priors: Whether the logarithm of the priors is subtracted.
+            acoustic_scale: Multiplies the result.
+            apply_exp: Whether the exponential of the result is returned.
+
+        Returns:
+            (frames / frame_subsampling_factor, rounded up, output_dim) float32; for a batch with N
+            in front; for a list of utterances a list.
+
+        Raises:
+            RunError: features or i-vectors are missing, empty, masked, of another dimension, or not
+                finite; the number of i-vectors is not that of utterances; online i-vectors end too
+                soon; an option is out of range, or needs more memory than the machine has; priors
+                are missing, or have no logarithm; an utterance has several chunks, and the network
+                reads frames at a fixed time (ReplaceIndex), which would be another one in each; or
+                a value of the output, scaled or not, is not finite.
+            UnsupportedComponentError: the network has a component of a type that is not
+                implemented.
+            NotComputableError, CompilationError: the network gives no output for these frames.
+            DeviceMemoryError: the device lacks memory.
+        """
+        chunk_options = ChunkOptions(
+            frames_per_chunk=frames_per_chunk,
+            frame_subsampling_factor=frame_subsampling_factor,
+            extra_left_context=extra_left_context,
+            extra_right_context=extra_right_context,
+            extra_left_context_initial=extra_left_context_initial,
+            extra_right_context_final=extra_right_context_final,
+            online_ivector_period=online_ivector_period,
+        )
+        score_options = ScoreOptions(
+            use_priors=use_priors, acoustic_scale=acoustic_scale, apply_exp=apply_exp
+        )
+        utterances = utterances_of(features)
+        if utterances is None:
+            work = self.compute_work(
+                features, ivector, online_ivectors, chunk_options, score_options
+            )
+            return self._do(work)
+        outputs = self._compute_each(
+            utterances,
+            for_each(ivector, len(utterances), "i-vectors"),
+            for_each(online_ivectors, len(utterances), "online i-vectors"),
+            chunk_options,
+            score_options,
+        )
+        if not is_batch(features):
+            return outputs
+        if outputs:
+            return np.stack(outputs)
+        num_rows = -(-np.shape(features)[1] // chunk_options.frame_subsampling_factor)
+        return np.empty((0, num_rows, self.output_dim), np.float32)
+
+    def _compute_each(
+        self,
+        utterances: Sequence[Any],
+        ivectors: Sequence[Any],
+        online_ivectors: Sequence[Any],
+        chunk_options: ChunkOptions,
+        score_options: ScoreOptions,
+    ) -> list[FloatArray]:
+        """Computes utterances side by side; errors name the utterance."""
+        works = []
+        for number, (features, ivector, online) in enumerate(
+            zip(utterances, ivectors, online_ivectors, strict=True)
+        ):
+            try:
+                work = chunk_work(
+                    self._chunk_network,
+                    features,
+                    ivector,
+                    online,
+                    chunk_options,
+                    score_options,
+                    num_beside=len(utterances) - 1,
+                    batch_options=None,
+                )
+            except RunError as error:
+                raise RunError(f"utterance {number}: {error}") from error
+            works.append(work)
+        self._run([task for work in works for task in work.tasks])
+        outputs = []
+        for number, work in enumerate(works):
+            try:
+                outputs.append(work.finish())
+            except RunError as error:
+                raise RunError(f"utterance {number}: {error}") from error
+        return outputs
+
+    def compute_many(
+        self,
+        items: Iterable[tuple[str, npt.ArrayLike]],
+        *,
+        ivectors: Mapping[str, npt.ArrayLike] | None = None,
+        online_ivectors: Mapping[str, npt.ArrayLike] | None = None,
+        online_ivector_period: int = 0,
+        threads: int = 1,
+        memory: int = 512,
+        minibatch_size: int = 8,
+        frames_per_chunk: int = 50,
+        frame_subsampling_factor: int = 1,
+        extra_left_context: int = 0,
+        extra_right_context: int = 0,
+        extra_left_context_initial: int = -1,
+        extra_right_context_final: int = -1,
+        use_priors: bool = False,
+        acoustic_scale: float = 1.0,
+        apply_exp: bool = False,
+    ) -> Iterator[tuple[str, FloatArray]]:
+        """Runs the network over many utterances, equal chunks of several of them as one minibatch.
+
+        Results come in the order of the utterances, before later ones are read. They equal those of
+        `compute` up to rounding, and are the same for every number of threads.
+
+        Args:
+            items: The key and the features of each utterance, as `read_table` gives them.
+            ivectors: The i-vector of each utterance, by key, for networks that take one.
+            online_ivectors: The i-vectors estimated during each utterance, by key.
+            online_ivector_period: Frames between two rows of online_ivectors.
+            threads: Number of threads that compute minibatches side by side.
+            memory: Mebibytes: a quarter for the features and outputs of waiting utterances, the
+                rest for running and idle computers, with an eighth of the whole for the minibatch
+                of each thread. The network and compiled computations are not counted.
+            minibatch_size: Largest number of chunks computed together.
+            frames_per_chunk: See `compute`, as for the options below.
+            frame_subsampling_factor: See `compute`.
+            extra_left_context: See `compute`.
+            extra_right_context: See `compute`.
+            extra_left_context_initial: See `compute`.
+            extra_right_context_final: See `compute`.
+            use_priors: See `compute`.
+            acoustic_scale: See `compute`.
+            apply_exp: See `compute`.
+
+        Returns:
+            An iterator of the key and the (rows, output_dim) float32 of each utterance.
+
+        Raises:
+            RunError: see `compute`, also for other errors; it names the utterance. Results of
+                earlier utterances come before it.
+        """
+        check_number_of_threads(threads, RunError)
+        chunk_options = ChunkOptions(
+            frames_per_chunk=frames_per_chunk,
+            frame_subsampling_factor=frame_subsampling_factor,
+            extra_left_context=extra_left_context,
+            extra_right_context=extra_right_context,
+            extra_left_context_initial=extra_left_context_initial,
+            extra_right_context_final=extra_right_context_final,
+            online_ivector_period=online_ivector_period,
+        )
+        score_options = ScoreOptions(
+            use_priors=use_priors, acoustic_scale=acoustic_scale, apply_exp=apply_exp
+        )
+        score_options.check(self.priors)
+        batch_options = BatchOptions(memory=memory, minibatch_size=minibatch_size)
+        check_table(ivectors, "ivectors")
+        check_table(online_ivectors, "online_ivectors")
+
+        def work(key: str, features: npt.ArrayLike) -> Work:
+            return self.compute_work(
+                features,
+                value_of(ivectors, key, "i-vector"),
+                value_of(online_ivectors, key, "online i-vectors"),
+                chunk_options,
+                score_options,
+                batch_options,
+            )
+
+        step = chunk_options.frame_subsampling_factor
+        return self._in_order(items, work, threads, step, batch_options)
+
+    def _in_order(
+        self,
+        items: Iterable[tuple[str, npt.ArrayLike]],
+        work: Callable[[str, npt.ArrayLike], Work],
+        threads: int,
+        step: int,
+        options: BatchOptions,
+    ) -> Iterator[tuple[str, FloatArray]]:
+        """The results of many utterances, in their order."""
+        with self.utterance_queue(threads, step, options) as queue:
+
+            def oldest() -> tuple[str, FloatArray]:
+                key = queue.oldest.key
+                try:
+                    return key, queue.next_result()
+                except RunError as error:
+                    raise RunError(f"utterance '{key}': {error}") from error
+                finally:
+                    queue.remove_oldest()
+
+            for key, features in pairs_of(items):
+                try:
+                    todo = work(key, features)
+                except RunError as error:
+                    while queue:
+                        yield oldest()
+                    raise RunError(f"utterance '{key}': {error}") from error
+                queue.add(key, len(as_array(features, "features")), todo)
+                while queue.is_full or queue.has_result:
+                    yield oldest()
+            queue.flush()
+            while queue:
+                yield oldest()
+
+    def utterance_queue(self, threads: int, step: int, options: BatchOptions) -> UtteranceQueue:
+        """A queue for the work of many utterances, for callers that report errors of each.
+
+        Args:
+            threads: Number of computing threads.
+            step: Frames between two rows of output.
+            options: The options for sharing minibatches.
+        """
+        floats = self.input_dim + -(-self.output_dim // step)
+        return UtteranceQueue(
+            threads,
+            self._minibatches,
+            options,
+            bytes_per_frame=floats * np.dtype(np.float32).itemsize,
+        )
+
+    def xvector(
+        self,
+        features: npt.ArrayLike,
+        *,
+        chunk_size: int = -1,
+        min_chunk_size: int = 100,
+        pad_input: bool = True,
+    ) -> FloatArray:
+        """The output for a whole utterance, or the mean over its chunks, as nnet3-xvector-compute.
+
+        Args:
+            features: (frames, input_dim).
+            chunk_size: Frames of a chunk; -1 for the whole utterance. The mean is weighted by the
+                frames of the chunks.
+            min_chunk_size: Shorter utterances, and shorter last chunks, are padded to this.
+            pad_input: Whether to pad these, by repeating the first and last frame; otherwise short
+                chunks are left out, and short utterances are an error.
+
+        Returns:
+            (output_dim,) float32.
+
+        Raises:
+            RunError: see `compute`, as for other errors; or the utterance is too short.
+            NotComputableError: the network needs frames before the first one.
+        """
+        options = SegmentOptions(
+            chunk_size=chunk_size, min_chunk_size=min_chunk_size, pad_input=pad_input
+        )
+        return self._do(self.xvector_work(features, options))
+
+    def stream(
+        self,
+        *,
+        ivector_period: int | None = None,
+        sequences: int = 1,
+        frames_per_chunk: int = 20,
+        frame_subsampling_factor: int = 1,
+        extra_left_context_initial: int = 0,
+        use_priors: bool = False,
+        acoustic_scale: float = 1.0,
+        apply_exp: bool = False,
+    ) -> Stream:
+        """Runs the network over frames as they come, as Kaldi's looped decoders do.
+
+        A chunk is computed as soon as its last frame has come, and continues from the state of the
+        chunks before it: nothing is computed twice. Streams with the same options share their
+        programs, which are compiled for the first of them.
+
+        Args:
+            ivector_period: Number of frames that share an i-vector: the one that is valid at the
+                last of them. None: one i-vector for each chunk, the one that is valid at its last
+                input frame, as in Kaldi.
+            sequences: Number of sequences that are computed at a time; see `Stream.push_many`.
+            frames_per_chunk: Frames that are computed at a time; rounded up to a multiple of
+                frame_subsampling_factor, ivector_period and the modulus of the network. Outputs of
+                small chunks come sooner; large chunks take less time in total.
+            frame_subsampling_factor: One row of output for this many frames.
+            extra_left_context_initial: Repetitions of the first frame beyond what the network
+                needs.
+            use_priors: Whether the logarithm of the priors is subtracted.
+            acoustic_scale: Multiplies the result.
+            apply_exp: Whether the exponential of the result is returned.
+
+        Raises:
+            RunError: an option is out of range, or priors are asked for but missing, or have no
+                logarithm.
+            NotComputableError, CompilationError: the outputs cannot be computed chunk by chunk, as
+            with frames at a fixed time, or the network looks back so far that its state does not
+            repeat within a hundred chunks.
+            UnsupportedComponentError: the network has a component of a type that is not
+                implemented.
+            DeviceMemoryError: the device lacks memory.
+        """
+        with GATE.importing():
+            from nnet3.streams import Stream, StreamOptions, StreamPrograms
+
+        options = StreamOptions(
+            frames_per_chunk=frames_per_chunk,
+            frame_subsampling_factor=frame_subsampling_factor,
+            ivector_period=ivector_period,
+            extra_left_context_initial=extra_left_context_initial,
+            sequences=sequences,
+        )
+        scores = ScoreOptions(
+            use_priors=use_priors, acoustic_scale=acoustic_scale, apply_exp=apply_exp
+        )
+        scores.check(self.priors)
+        with self._making_streams:
+            if self._stream_programs is None:
+                self._stream_programs = StreamPrograms(self.nnet, self._device_nnet, self._trace)
+            programs = self._stream_programs
+        return Stream(programs.of(options), self.priors, scores)
+
+    # ---- work ----
+
+    def compute_work(
+        self,
+        features: npt.ArrayLike,
+        ivector: npt.ArrayLike | None,
+        online_ivectors: npt.ArrayLike | None,
+        chunk_options: ChunkOptions,
+        score_options: ScoreOptions,
+        batch_options: BatchOptions | None = None,
+    ) -> Work:
+        """The work of `compute`, with a task for each chunk, for callers with their own threads.
+
+        Args:
+            features: See `compute`, as for the other arrays. Without batch_options they are not
+                copied, so they must not change before all tasks are done.
+            ivector: One i-vector for the utterance.
+            online_ivectors: I-vectors estimated as the utterance went on.
+            chunk_options: The options of chunks.
+            score_options: How outputs become scores.
+            batch_options: If given, the work has runs, which can be computed with those of other
+                utterances.
+
+        Raises:
+            RunError: see `compute`; its other errors come from tasks and runs.
+        """
+        return chunk_work(
+            self._chunk_network,
+            features,
+            ivector,
+            online_ivectors,
+            chunk_options,
+            score_options,
+            num_beside=0,
+            batch_options=batch_options,
+        )
+
+    def xvector_work(
+        self, features: npt.ArrayLike, options: SegmentOptions | EvenSegmentOptions
+    ) -> Work:
+        """The work of `xvector`, with a task for each chunk, for callers with their own threads.
+
+        Args:
+            features: (frames, input_dim). They are not copied, so they must not change before all
+                tasks are done.
+            options: How the utterance is cut.
+
+        Raises:
+            RunError: see `xvector`; its other errors come from tasks.
+        """
+        return segment_work(self._pool, self.input_dim, self.output_dim, features, options)
+
+    def _do(self, work: Work) -> FloatArray:
+        """Does the work on the threads of the model."""
+        self._run(work.tasks)
+        return work.finish()
+
+    def _run(self, tasks: Sequence[Task]) -> None:
+        """Does tasks on the threads of the model."""
+        workers = self._device_nnet.machine.workers
+        if workers is not None and self._pool.run_side_by_side(len(tasks)):
+            workers.side_by_side(tasks)
+        else:
+            for task in tasks:
+                task()

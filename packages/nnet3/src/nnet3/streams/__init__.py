@@ -1,0 +1,8 @@
+"""Streams: frames that come bit by bit, with outputs as soon as their context is complete."""
+
+from nnet3.streams.options import StreamOptions
+from nnet3.streams.program import StreamProgram, StreamPrograms
+from nnet3.streams.state import NodeRows, StreamState
+from nnet3.streams.stream import Stream
+
+__all__ = ["NodeRows", "Stream", "StreamOptions", "StreamProgram", "StreamPrograms", "StreamState"]

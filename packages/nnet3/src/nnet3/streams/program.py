@@ -1,0 +1,230 @@
+"""The programs that compute the chunks of streams, for any number of streams of a network."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import attrs
+import numpy as np
+from nnet3_compiler import Chunk, chunks_with_state, looped_requests, with_ivector_period
+from nnet3_descriptors import Nnet
+from nnet3_descriptors.forking import GATE
+from nnet3_graph import compute_context
+from nnet3_runtime_cuda.arrays import FloatArray
+from nnet3_runtime_cuda.device import DeviceNnet
+
+from nnet3.caching import CachingCompiler
+from nnet3.computer_pool import ComputerPool
+from nnet3.streams.options import StreamOptions
+
+if TYPE_CHECKING:
+    from nnet3_runtime_cuda.tracing import Tracer
+
+INPUT, IVECTOR, OUTPUT = "input", "ivector", "output"
+
+MOST_PROGRAMS = 8
+"""The most programs of a network kept for further streams; each stream holds its own."""
+
+
+@attrs.frozen(kw_only=True)
+class ChunkInputs:
+    """The inputs of a chunk; times count from its first frame.
+
+    Attributes:
+        begin: The time of the first frame of input.
+        end: The time after the last one.
+        ivector_times: For each i-vector, the time of the first frame that it serves.
+        state: (rows, columns) of the values that the previous chunk hands on, for each component
+            node.
+    """
+
+    begin: int
+    end: int
+    ivector_times: tuple[int, ...]
+    state: Mapping[str, tuple[int, int]]
+
+
+class StreamProgram:
+    """A network with the programs for its chunks; it keeps no data of streams.
+
+    Any number of streams, on any threads, may run their chunks by it.
+
+    Attributes:
+        options: The options for cutting streams.
+        dim: Columns of the frames.
+        ivector_dim: Dimension of the i-vectors; 0 if the network takes none.
+        output_dim: Columns of the outputs.
+        chunk_size: Frames of a chunk.
+        ivector_period: Number of frames that share an i-vector.
+        inputs: The inputs of the first chunks; all further chunks have the inputs of the last one
+            listed.
+    """
+
+    def __init__(
+        self,
+        nnet: Nnet,
+        device_nnet: DeviceNnet,
+        options: StreamOptions,
+        trace: Tracer | None = None,
+    ) -> None:
+        """Compiles the chunks, so that no push has to wait for the compiler.
+
+        Args:
+            nnet: The network from which `digest` is computed.
+            device_nnet: The network that runs; it must not be trained.
+            options: The options for cutting streams.
+            trace: Receives what each command reads and writes.
+
+        Raises:
+            NotComputableError, CompilationError: the outputs cannot be computed chunk by chunk, or
+                the network looks back so far that its state does not repeat within a hundred
+                chunks.
+            UnsupportedComponentError: it has a component of a type that is not implemented.
+            DeviceMemoryError: the device lacks memory.
+        """
+        size = options.chunk_size(device_nnet.nnet)
+        period = options.ivector_period or size
+        looped = with_ivector_period(device_nnet.nnet, period)
+        requests = looped_requests(
+            looped,
+            size,
+            frame_subsampling_factor=options.frame_subsampling_factor,
+            ivector_period=period,
+            extra_left_context=options.extra_left_context_initial,
+            context=compute_context(nnet),
+        )
+        self.options, self.chunk_size, self.ivector_period = options, size, period
+        dims = {node.name: node.dim for node in nnet.input_nodes}
+        self.dim, self.ivector_dim = dims[INPUT], dims.get(IVECTOR, 0)
+        self.output_dim = nnet.node_dim(OUTPUT)
+        self._nnet = nnet
+        self._chunks = chunks_with_state(looped, requests)
+        compiler = CachingCompiler(self._chunks.nnet)
+        last = len(self._chunks.chunks) - 1
+        kinds = [(number, 1) for number in range(last + 1)]
+        if options.sequences > 1:
+            kinds.append((last, options.sequences))
+        self._requests = {
+            (number, count): self._chunks.chunk(number).for_sequences(count)
+            for number, count in kinds
+        }
+        device_nnet = device_nnet.with_network(self._chunks.nnet)
+        self._pool = ComputerPool(device_nnet, compiler.compile, capacity=len(kinds), trace=trace)
+        self.inputs = tuple(map(self._inputs_of, self._chunks.chunks))
+        for request in self._requests.values():
+            self._pool.prepare(request)
+
+    def inputs_of(self, number: int) -> ChunkInputs:
+        """The inputs of a chunk by its number, from 0."""
+        return self.inputs[min(number, len(self.inputs) - 1)]
+
+    def most_at_a_time(self, number: int) -> int:
+        """The number of sequences for which one run can compute the chunk of that number."""
+        return self.options.sequences if number >= len(self.inputs) - 1 else 1
+
+    def run(
+        self, number: int, given: Sequence[Mapping[str, FloatArray]]
+    ) -> list[tuple[FloatArray, dict[str, FloatArray]]]:
+        """Computes the chunk of that number for some sequences.
+
+        Args:
+            number: Of the chunk, from 0.
+            given: For each sequence, at most `most_at_a_time`, the values of all inputs: frames,
+                i-vectors, and the state.
+
+        Returns:
+            For each sequence the output, (rows, dim), and the state for its next chunk.
+
+        Raises:
+            RunError: a value is not finite.
+        """
+        number = min(number, len(self.inputs) - 1)
+        count = 1 if len(given) == 1 else self.options.sequences
+        request, chunk = self._requests[number, count], self._chunks.chunk(number)
+        arrays = {
+            io.name: _stacked([values[io.name] for values in given], len(io.indexes))
+            for io in request.inputs
+        }
+        outputs = self._pool.forward(request, arrays, is_alone=False)
+
+        def part(name: str, sequence: int) -> FloatArray:
+            rows = len(outputs[name]) // count
+            array = outputs[name][sequence * rows : (sequence + 1) * rows]
+            return array if count == 1 else array.copy()
+
+        return [
+            (part(OUTPUT, each), {node: part(name, each) for node, name in chunk.state_outputs})
+            for each in range(len(given))
+        ]
+
+    def _inputs_of(self, chunk: Chunk) -> ChunkInputs:
+        times = {io.name: io.indexes[:, 1].tolist() for io in chunk.request.inputs}
+        dims = {name: self._chunks.nnet.node_dim(name) for name in times}
+        frames = times.pop(INPUT)
+        return ChunkInputs(
+            begin=frames[0],
+            end=frames[-1] + 1,
+            ivector_times=tuple(times.pop(IVECTOR, ())),
+            state={name: (len(rows), dims[name]) for name, rows in times.items()},
+        )
+
+    @cached_property
+    def digest(self) -> str:
+        """A digest of the network, all its parameters, and the inputs of its chunks.
+
+        A program refuses states with another digest.
+        """
+        digest = hashlib.sha256(repr((self.chunk_size, self.inputs)).encode())
+        digest.update(self._nnet.to_bytes())
+        return digest.hexdigest()
+
+
+def _stacked(arrays: Sequence[FloatArray], rows: int) -> FloatArray:
+    """The arrays below each other, with zeros up to `rows` rows."""
+    if len(arrays) * len(arrays[0]) == rows:
+        return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+    stacked = np.zeros((rows, arrays[0].shape[1]), np.float32)
+    np.concatenate(arrays, out=stacked[: len(arrays) * len(arrays[0])])
+    return stacked
+
+
+class StreamPrograms:
+    """The programs of a network, each made for the first stream with its options.
+
+    The last few are kept. Making one takes seconds, so streams with new options wait for a program
+    in the making.
+    """
+
+    def __init__(self, nnet: Nnet, device_nnet: DeviceNnet, trace: Tracer | None = None) -> None:
+        """Begins without programs; see `StreamProgram`."""
+        self._nnet, self._device_nnet, self._trace = nnet, device_nnet, trace
+        self._lock = threading.Lock()
+        self._programs: dict[StreamOptions, StreamProgram] = {}  # the latest is last
+        self._compile_seconds = 0.0
+
+    @property
+    def compile_seconds(self) -> float:
+        """Time spent so far on making programs."""
+        return self._compile_seconds
+
+    def of(self, options: StreamOptions) -> StreamProgram:
+        """The program for streams with these options.
+
+        Raises:
+            Nnet3Error: see `StreamProgram`.
+        """
+        with GATE.unforked(), self._lock:
+            program = self._programs.pop(options, None)
+            if program is None:
+                start = time.perf_counter()
+                program = StreamProgram(self._nnet, self._device_nnet, options, self._trace)
+                self._compile_seconds += time.perf_counter() - start
+            self._programs[options] = program
+            while len(self._programs) > MOST_PROGRAMS:
+                del self._programs[next(iter(self._programs))]
+            return program

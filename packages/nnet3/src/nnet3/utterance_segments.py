@@ -1,0 +1,156 @@
+"""Cuts an utterance for a network that gives one vector.
+
+`SegmentOptions` cuts as nnet3-xvector-compute does, and `EvenSegmentOptions` as
+nnet3-xvector-compute-batched.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_runtime_cuda import RunError
+from nnet3_runtime_cuda.arrays import FloatArray
+
+from nnet3.chunks import check_frames, integer
+
+
+def _true_or_false(_: object, field: attrs.Attribute[Any], value: object) -> None:
+    if not isinstance(value, bool | np.bool_):
+        raise RunError(f"'{field.name}' must be True or False (got {value!r})")
+
+
+@attrs.frozen(kw_only=True)
+class SegmentOptions:
+    """The options for cutting utterances into segments. All counts are in input frames.
+
+    Attributes:
+        chunk_size: Length of a segment; -1 for the whole utterance.
+        min_chunk_size: Shorter utterances, and shorter last segments, are padded to this.
+        pad_input: Whether they are padded, by repeating the first and last frame; else short
+            segments are left out, and short utterances are an error.
+
+    Raises:
+        RunError: a length is out of range, or pad_input is neither True nor False.
+    """
+
+    chunk_size: int = integer(-1)
+    min_chunk_size: int = integer(100)
+    pad_input: bool = attrs.field(default=True, validator=_true_or_false)
+
+    def __attrs_post_init__(self) -> None:
+        """Checks the ranges."""
+        check_frames("chunk_size", self.chunk_size, 1, -1)
+        check_frames("min_chunk_size", self.min_chunk_size, 1)
+
+    def cut(self, frames: FloatArray) -> list[FloatArray]:
+        """The segments of an utterance that are used, before padding.
+
+        Args:
+            frames: (frames, dim), at least one.
+
+        Raises:
+            RunError: without padding, the utterance is too short, or all its segments are.
+        """
+        total = len(frames)
+        size = total if self.chunk_size == -1 else min(self.chunk_size, total)
+        parts = [frames[start : start + size] for start in range(0, total, size)]
+        if self.pad_input:
+            return parts
+        least = self.min_chunk_size
+        if total < least:
+            raise RunError(f"the utterance has {total} frames, fewer than the least of {least}")
+        if size < least:
+            raise RunError(f"chunks of {size} frames are shorter than the least of {least}")
+        return [part for part in parts if len(part) >= least]
+
+    def padded_length(self, length: int) -> int:
+        """Frames of a segment of that length when it is padded."""
+        return max(self.min_chunk_size, length)
+
+    def padded(self, segment: FloatArray) -> FloatArray:
+        """A segment, its first and last frame repeated, half of the missing ones at each end."""
+        missing = self.padded_length(len(segment)) - len(segment)
+        left = missing // 2
+        return np.pad(segment, ((left, missing - left), (0, 0)), mode="edge")
+
+
+@attrs.frozen(kw_only=True)
+class EvenSegmentOptions:
+    """The options for cutting utterances into segments of one length that cover them evenly.
+
+    The network uses all frames of a segment but its context. These frames of neighbouring segments
+    overlap, or have gaps between them, all of the same size up to a frame: whichever gives the mean
+    of independent values the smaller variance, if each counts as often as segments use it.
+
+    Attributes:
+        chunk_size: Length of a segment in input frames.
+        context: Frames of a segment that only serve as context.
+        pad_input: Whether the last frame of a shorter utterance is repeated; else such an utterance
+            is an error.
+
+    Raises:
+        RunError: a length is out of range, or pad_input is neither True nor False.
+    """
+
+    chunk_size: int = integer(150)
+    context: int = integer(0)
+    pad_input: bool = attrs.field(default=True, validator=_true_or_false)
+
+    def __attrs_post_init__(self) -> None:
+        """Checks the ranges."""
+        check_frames("context", self.context, 0)
+        check_frames("chunk_size", self.chunk_size, 1)
+        if self.chunk_size <= self.context:
+            raise RunError(
+                f"'chunk_size' must be more than the context of {self.context} frames (got "
+                f"{self.chunk_size})"
+            )
+
+    def cut(self, frames: FloatArray) -> list[FloatArray]:
+        """The segments of an utterance, before padding.
+
+        Args:
+            frames: (frames, dim), at least one.
+
+        Raises:
+            RunError: without padding, the utterance is shorter than a segment.
+        """
+        total, size = len(frames), self.chunk_size
+        if total < size and not self.pad_input:
+            raise RunError(f"the utterance has {total} frames, fewer than a chunk of {size}")
+        return [frames[start : start + size] for start in self._starts(total)]
+
+    def _starts(self, total: int) -> npt.NDArray[np.int64]:
+        """The first frames of segments."""
+        if total <= self.chunk_size:
+            return np.zeros(1, dtype=np.int64)
+        used, length = total - self.context, self.chunk_size - self.context
+        few, many = used // length, used // length + 1
+        gap, twice = used - few * length, many * length - used
+        once = used - twice
+        # Single precision, in which both may be equal.
+        with_gaps = np.float32(1.0 / (few * length))
+        with_overlaps = np.float32((once + 4.0 * twice) / (once + 2.0 * twice) ** 2)
+        if with_gaps <= with_overlaps:
+            count, moved = few, np.cumsum(_pieces(gap, few + 1))[:-1]
+        else:
+            count, moved = many, -np.cumsum([0, *_pieces(twice, many - 1)])
+        starts: npt.NDArray[np.int64] = np.arange(count) * length + moved
+        return starts
+
+    def padded_length(self, length: int) -> int:
+        """Frames of a segment of that length when it is padded."""
+        return max(self.chunk_size, length)
+
+    def padded(self, segment: FloatArray) -> FloatArray:
+        """A segment, its last frame repeated."""
+        missing = self.padded_length(len(segment)) - len(segment)
+        return np.pad(segment, ((0, missing), (0, 0)), mode="edge")
+
+
+def _pieces(total: int, count: int) -> npt.NDArray[np.int64]:
+    """(count,) numbers that sum to `total` and differ by at most 1, the smaller ones first."""
+    return (total + np.arange(count)) // count

@@ -1,0 +1,646 @@
+"""Many utterances: equal chunks as one minibatch, results in order, bounded waiting and memory."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterator
+from typing import NoReturn
+
+import attrs
+import numpy as np
+import pytest
+from nnet3 import BatchOptions, ChunkOptions, Model, ScoreOptions
+from nnet3.batches import forming
+from nnet3.batches.forming import MinibatchFormer
+from nnet3.batches.larger_chunks import LargerChunks, request_of, rounded_up
+from nnet3.batches.runs import Minibatches, of_sequences
+from nnet3.chunks import Chunk, chunks
+from nnet3.utterance_work import Run
+from nnet3_descriptors import Nnet, parse_config
+from nnet3_runtime_cuda import NnetComputer, RunError
+
+DIM, IVECTOR_DIM = 3, 2
+
+FEED_FORWARD = """
+    input-node name=input dim=3
+    input-node name=ivector dim=2
+    component name=tdnn type=NaturalGradientAffineComponent input-dim=11 output-dim=8
+    component-node name=tdnn component=tdnn input=Append(Offset(input, -2), input, \
+Offset(input, 3), ReplaceIndex(ivector, t, 0))
+    component name=relu type=RectifiedLinearComponent dim=8
+    component-node name=relu component=relu input=tdnn
+    component name=last type=NaturalGradientAffineComponent input-dim=16 output-dim=4
+    component-node name=last component=last input=Append(Offset(relu, -3), relu)
+    output-node name=output input=last
+"""
+
+WIDTH = 40
+
+WIDE = f"""
+    input-node name=input dim={WIDTH}
+    component name=tdnn type=NaturalGradientAffineComponent input-dim={3 * WIDTH} output-dim={WIDTH}
+    component-node name=tdnn component=tdnn input=Append(Offset(input, -2), input, Offset(input, 2))
+    component name=relu type=RectifiedLinearComponent dim={WIDTH}
+    component-node name=relu component=relu input=tdnn
+    output-node name=output input=relu
+"""
+
+
+def recurrent(offset: int) -> str:
+    """A network whose hidden layer reads itself `offset` frames away."""
+    return f"""
+    input-node name=input dim=3
+    component name=hidden type=NaturalGradientAffineComponent input-dim=9 output-dim=6
+    component-node name=hidden component=hidden input=Append(input, \
+IfDefined(Offset(bounded, {offset})))
+    component name=bounded type=TanhComponent dim=6
+    component-node name=bounded component=bounded input=hidden
+    output-node name=output input=bounded
+"""
+
+
+def of_hidden(descriptor: str) -> str:
+    """A network whose output reads a hidden layer or one that sees the i-vector alone."""
+    return f"""
+    input-node name=input dim=3
+    input-node name=ivector dim=2
+    component name=hidden type=NaturalGradientAffineComponent input-dim=9 output-dim=6
+    component-node name=hidden component=hidden input=Append(Offset(input, -1), input, \
+Offset(input, 1))
+    component name=of-ivector type=NaturalGradientAffineComponent input-dim=2 output-dim=6
+    component-node name=of-ivector component=of-ivector input=ivector
+    output-node name=output input={descriptor}
+"""
+
+
+def network(config: str) -> Nnet:
+    """A network with random parameters, the same in each run."""
+    return parse_config(config, rng=np.random.default_rng(1))
+
+
+def utterances(lengths: list[int]) -> list[tuple[str, np.ndarray]]:
+    """Random features of these lengths, with unsorted keys."""
+    rng = np.random.default_rng(2)
+    return [
+        (f"u{97 * number % 101}", rng.standard_normal((length, DIM), dtype=np.float32))
+        for number, length in enumerate(lengths)
+    ]
+
+
+LENGTHS = [31, 7, 64, 1, 45, 45, 12, 90, 33, 2, 58, 20]
+
+
+@pytest.mark.parametrize("step", [1, 3])
+@pytest.mark.parametrize(
+    "config",
+    [FEED_FORWARD, recurrent(-1), recurrent(2)],
+    ids=["feed-forward", "left to right", "right to left"],
+)
+def test_same_as_one_by_one(config: str, step: int) -> None:
+    """Outputs are those of `compute` within 1e-5, in order, and equal for one and two threads."""
+    nnet = network(config)
+    model = Model(nnet)
+    items = utterances(LENGTHS)
+    rng = np.random.default_rng(3)
+    ivectors = {key: rng.standard_normal(IVECTOR_DIM, dtype=np.float32) for key, _ in items}
+    given = ivectors if model.ivector_dim else None
+    options = {
+        "frames_per_chunk": 15,
+        "frame_subsampling_factor": step,
+        "extra_left_context": 4,
+        "extra_left_context_initial": 0,
+    }
+    alone, side_by_side = (
+        list(model.compute_many(items, ivectors=given, threads=threads, **options))
+        for threads in (1, 2)
+    )
+
+    assert [key for key, _ in alone] == [key for key, _ in items]
+    for (key, features), (_, found), (_, again) in zip(items, alone, side_by_side, strict=True):
+        expected = model.compute(features, given and given[key], **options)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+        np.testing.assert_array_equal(found, again)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_features_in_one_buffer(threads: int) -> None:
+    """The caller may use one array for all utterances in turn: the model has copies."""
+    model = Model(network(FEED_FORWARD))
+    items = utterances([20] * 6)
+    buffer, ivector = np.empty_like(items[0][1]), np.empty(IVECTOR_DIM, np.float32)
+
+    def in_turn() -> Iterator[tuple[str, np.ndarray]]:
+        for number, (key, features) in enumerate(items):
+            buffer[:], ivector[:] = features, number
+            yield key, buffer
+
+    one_vector = dict.fromkeys([key for key, _ in items], ivector)
+    found = list(model.compute_many(in_turn(), ivectors=one_vector, threads=threads))
+
+    for number, ((_, features), (_, outputs)) in enumerate(zip(items, found, strict=True)):
+        expected = model.compute(features, np.full(IVECTOR_DIM, number, np.float32))
+        np.testing.assert_allclose(outputs, expected, rtol=0, atol=1e-5)
+
+
+def test_online_ivectors() -> None:
+    """A chunk that a larger program computes has the i-vector of its own middle."""
+    model = Model(network(FEED_FORWARD))
+    items = utterances(LENGTHS)
+    rng = np.random.default_rng(4)
+    online = {key: rng.standard_normal((len(x) // 4 + 1, IVECTOR_DIM)) for key, x in items}
+    found = model.compute_many(
+        items, online_ivectors=online, online_ivector_period=4, frames_per_chunk=15
+    )
+
+    for (key, features), (_, outputs) in zip(items, found, strict=True):
+        expected = model.compute(
+            features, online_ivectors=online[key], online_ivector_period=4, frames_per_chunk=15
+        )
+        np.testing.assert_allclose(outputs, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("offset", [-1, 2])
+def test_full_chunks(offset: int) -> None:
+    """Without exact final context the last chunk begins earlier, and a short utterance is padded.
+
+    Each chunk is computed by itself here, from the frames that Kaldi's tool gives it.
+    """
+    model = Model(network(recurrent(offset)))
+    size, extra = 10, 3
+    options = ChunkOptions(
+        frames_per_chunk=size, extra_left_context=extra, extra_right_context=extra
+    )
+    batches = BatchOptions(minibatch_size=4, ensure_exact_final_context=False)
+    items = utterances([4, 10, 23, 90, 11])
+
+    found = {}
+    with model.utterance_queue(1, 1, batches) as queue:
+        for key, frames in items:
+            work = model.compute_work(frames, None, None, options, ScoreOptions(), batches)
+            queue.add(key, len(frames), work)
+        queue.flush()
+        while queue:
+            found[queue.oldest.key] = queue.next_result()
+            queue.remove_oldest()
+
+    for key, frames in items:
+        expected = []
+        for first in range(0, len(frames), size):
+            begin = max(0, min(first, len(frames) - size))
+            rows = np.arange(begin - extra, begin + size + extra).clip(0, len(frames) - 1)
+            outputs = model.compute(frames[rows], frames_per_chunk=1000)[extra:]
+            expected.append(outputs[first - begin : size][: len(frames) - first])
+        np.testing.assert_allclose(found[key], np.concatenate(expected), rtol=0, atol=1e-5)
+
+
+def chunk(num_outputs: int) -> Chunk:
+    """A chunk with enough context for the networks above."""
+    return Chunk(
+        first_input=-5,
+        num_inputs=num_outputs + 8,
+        first_output=0,
+        num_outputs=num_outputs,
+        last_output=num_outputs - 1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "is_larger"),
+    [(FEED_FORWARD, True), (recurrent(-1), True), (recurrent(2), False)],
+    ids=["feed-forward", "left to right", "right to left"],
+)
+def test_larger_chunks(config: str, is_larger: bool) -> None:
+    """A larger chunk is used only if frames after the chunk cannot change outputs."""
+    nnet = network(config)
+
+    larger = LargerChunks(nnet).larger(chunk(5), 1, 8)
+
+    assert larger == (chunk(8) if is_larger else chunk(5))
+
+
+def test_chunks_of_several_steps() -> None:
+    """A larger chunk that was found for one distance between outputs is not used for another."""
+    larger_chunks = LargerChunks(network(of_hidden("Sum(hidden, IfDefined(Offset(hidden, 10)))")))
+    one, two = (
+        Chunk(first_input=-12, num_inputs=30, first_output=0, num_outputs=5, last_output=4 * step)
+        for step in (1, 2)
+    )
+
+    assert larger_chunks.larger(one, 1, 6).num_outputs == 6
+    # The output at t = 8 reads t = 18, which the larger chunk alone has.
+    assert larger_chunks.larger(two, 2, 6) == two
+
+
+ENDLESS_IN_A_LARGER_CHUNK = """
+    input-node name=input dim=3
+    component name=state type=TanhComponent dim=3
+    component-node name=state component=state input=Sum(ReplaceIndex(input, t, 20), \
+IfDefined(Offset(state, -2)))
+    output-node name=output input=Sum(input, IfDefined(state))
+"""
+"""The frame 20 is in no chunk of five frames, and in one of fifteen."""
+
+NETWORKS_FOR_JOINING = {
+    "feed-forward": (FEED_FORWARD, True),
+    "left to right": (recurrent(-1), False),
+    "right to left": (recurrent(2), False),
+    "frames that may be missing": (of_hidden("Sum(hidden, IfDefined(Offset(hidden, -16)))"), False),
+    "the first frame of a chunk": (of_hidden("Sum(hidden, ReplaceIndex(hidden, t, 0))"), False),
+    "a vector for all frames": (of_hidden("Sum(hidden, ReplaceIndex(of-ivector, t, 0))"), True),
+    "rounded times": (of_hidden("Round(hidden, 5)"), True),
+    "a recurrence without an end": (ENDLESS_IN_A_LARGER_CHUNK, False),
+    "a vector at the first frame": (of_hidden("Failover(of-ivector, hidden)"), False),
+    "a vector for all frames, at any time": (
+        of_hidden("Sum(ReplaceIndex(of-ivector, t, 0), Offset(ReplaceIndex(of-ivector, t, 0), 2))"),
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS_FOR_JOINING)
+def test_joined_chunks(name: str) -> None:
+    """Chunks are joined only if each of them reads the rows that it reads alone."""
+    config, is_joined = NETWORKS_FOR_JOINING[name]
+    nnet = network(config)
+    parts, (whole,) = (
+        list(chunks(15, ChunkOptions(frames_per_chunk=size), 12, 12)) for size in (5, 15)
+    )
+
+    joined = LargerChunks(nnet).joined(parts, 1)
+
+    assert joined == (whole if is_joined else None)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_ivector_at_the_first_frame_of_a_chunk(size: int) -> None:
+    """A chunk in which an output reads only the i-vector is not joined with its neighbours."""
+    model = Model(
+        network(
+            """
+            input-node name=input dim=3
+            input-node name=ivector dim=3
+            output-node name=output input=Failover(ivector, input)
+            """
+        )
+    )
+    ((_, features),) = utterances([12])
+    ivector = np.ones(3, np.float32)
+    expected = features.copy()
+    expected[::size] = ivector
+
+    ((_, found),) = model.compute_many(
+        [("a", features)], ivectors={"a": ivector}, frames_per_chunk=size
+    )
+
+    np.testing.assert_array_equal(model.compute(features, ivector, frames_per_chunk=size), expected)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_chunks_of_one_row() -> None:
+    """Two terms that change places are no reason to join: the same rows are read otherwise."""
+    # The second chunk reads rows 1, 1 and 0 alone, and 0, 1 and 0 in the larger one.
+    nnet = network(of_hidden("Append(ReplaceIndex(hidden, t, 0), hidden, Offset(hidden, -1))"))
+    parts = [
+        attrs.evolve(chunk(1), first_input=first - 5, num_inputs=10, first_output=first)
+        for first in (0, 1)
+    ]
+
+    assert LargerChunks(nnet).joined(parts, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("num_frames", "memory", "numbers"),
+    [(64, 512, [4, 1]), (64, 1, [1] * 5), (59, 512, [1] * 4), (150, 512, [4, 4, 1, 1])],
+)
+def test_runs_of_several_chunks(
+    num_frames: int,
+    memory: int,
+    numbers: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Four full chunks in a row are one run, if a minibatch has memory for four."""
+    monkeypatch.setattr(Minibatches, "bytes_of", lambda *_: 1 << 16)
+    model = Model(network(WIDE))
+    options = ChunkOptions(frames_per_chunk=15)
+    batches = BatchOptions(memory=memory, minibatch_size=5)
+    features = np.zeros((num_frames, WIDTH), dtype=np.float32)
+
+    work = model.compute_work(features, None, None, options, ScoreOptions(), batches)
+
+    assert [run.num_chunks for run in work.runs] == numbers
+
+
+def test_few_lengths() -> None:
+    """Each power of two has two lengths, less than 16 rows apart; the largest is a full chunk."""
+    assert sorted({rounded_up(count, 50) for count in range(1, 51)}) == [
+        *(1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 50)
+    ]
+    assert all(0 <= rounded_up(count, 10**6) - count < 16 for count in range(1, 5000))
+
+
+@pytest.mark.parametrize(
+    ("options", "sizes"),
+    [
+        ({"minibatch_size": 8}, [8, 4, 2, 1]),
+        ({"minibatch_size": 10, "partial_minibatch_factor": 0.3}, [10, 3, 1]),
+        ({"minibatch_size": 8, "partial_minibatch_factor": 0}, [8]),
+        ({"minibatch_size": 8, "memory": 24}, [3, 1]),
+        ({"minibatch_size": 8, "memory": 1}, [1]),
+    ],
+)
+def test_sizes(options: dict[str, int], sizes: list[int]) -> None:
+    """Sizes fall by the factor; the largest (1 MiB a sequence) fits an eighth of the memory."""
+    assert BatchOptions(**options).sizes(1 << 20, is_edge=False) == sizes
+
+
+def test_sizes_of_edges() -> None:
+    """First and last chunks whose context differs have their own size."""
+    options = BatchOptions(minibatch_size=8, edge_minibatch_size=2)
+
+    assert options.sizes(1, is_edge=True) == [2, 1]
+    assert options.sizes(1, is_edge=False) == [8, 4, 2, 1]
+
+
+def run_of(num_outputs: int) -> Run:
+    """A run for tests that compute nothing."""
+    request = request_of(chunk(num_outputs), 1, network(FEED_FORWARD))
+    return Run(request=request, inputs=dict, take=lambda _: None)
+
+
+def formed(lengths: list[list[int]], sizes: list[int], frames_ahead: int) -> list[list[str]]:
+    """The minibatches for utterances of 10 frames with these chunks, in order."""
+    former: MinibatchFormer[int] = MinibatchFormer(lambda *_: sizes, frames_ahead)
+    found = []
+    for owner, sizes_of_chunks in enumerate(lengths):
+        runs = [run_of(length) for length in sizes_of_chunks]
+        found += [
+            [f"{who}.{number}" for who, number, _ in each.members]
+            + ["-"] * (each.size - len(each.members))
+            for each in former.add(owner, 10, runs)
+        ]
+        found.append(["|"])
+    found += [[f"{who}.{number}" for who, number, _ in each.members] for each in former.flush()]
+    return found
+
+
+def test_minibatches_are_full_or_late() -> None:
+    """Equal runs wait for each other, but only for a limited number of other frames."""
+    assert formed([[5, 5, 3], [5, 5], [3], [5]], [4, 2, 1], 100) == [
+        ["|"],
+        ["0.0", "0.1", "1.0", "1.1"],
+        ["|"],
+        ["|"],
+        ["|"],
+        ["0.2", "2.0"],
+        ["3.0"],
+    ]
+    assert formed([[3], [5], [5], [5]], [4, 2, 1], 15) == [
+        ["|"],
+        ["|"],
+        ["0.0"],
+        ["|"],
+        ["1.0", "2.0"],
+        ["3.0"],
+        ["|"],
+    ]
+
+
+def test_minibatches_are_filled_up() -> None:
+    """With only one size, unused sequences fill up the last minibatches."""
+    assert formed([[3], [5], [5]], [4], 5) == [
+        ["0.0", "-", "-", "-"],
+        ["|"],
+        ["1.0", "-", "-", "-"],
+        ["|"],
+        ["2.0", "-", "-", "-"],
+        ["|"],
+    ]
+
+
+def test_requests_of_several_sequences() -> None:
+    """The rows of each sequence are consecutive."""
+    request = of_sequences(run_of(2).request, 3)
+
+    assert request.outputs[0].indexes.tolist() == [[n, t, 0] for n in range(3) for t in range(2)]
+
+
+def test_results_come_while_utterances_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An endless table is computed, and is read ahead only within limits."""
+    monkeypatch.setattr(forming, "MOST_FRAMES_AHEAD", 500)
+    num_read = 0
+
+    def endless() -> Iterator[tuple[str, np.ndarray]]:
+        nonlocal num_read
+        while True:
+            num_read += 1
+            yield f"u{num_read}", np.ones((10 + num_read % 7, DIM), dtype=np.float32)
+
+    results = Model(network(recurrent(-1))).compute_many(endless(), frames_per_chunk=10)
+    for number, (key, _) in zip(range(1, 500), results, strict=False):
+        assert key == f"u{number}"
+        assert num_read - number < 2600 / 10, "2,000 frames for a thread, and 500 for company"
+    results.close()
+
+
+def test_errors_name_the_utterance() -> None:
+    """Earlier results are returned first; then an error names the utterance."""
+    items = utterances([20, 30, 10])
+    items[1][1][3, 2] = np.inf
+    results = Model(network(recurrent(-1))).compute_many(items)
+
+    assert next(results)[0] == items[0][0]
+    with pytest.raises(RunError, match=f"utterance '{items[1][0]}': .*not finite|{items[1][0]}"):
+        next(results)
+
+
+def test_utterances_without_ivectors() -> None:
+    """A key that the table of i-vectors lacks is named."""
+    results = Model(network(FEED_FORWARD)).compute_many(utterances([20]), ivectors={})
+
+    with pytest.raises(RunError, match="utterance 'u0': there is no i-vector of this key"):
+        next(results)
+
+
+def test_tables_of_ivectors() -> None:
+    """I-vectors are a mapping by key, so a key needs a hash."""
+    model, [(_, features)] = Model(network(FEED_FORWARD)), utterances([20])
+    for name in ("ivectors", "online_ivectors"):
+        with pytest.raises(RunError, match=f"{name}: expected a mapping from keys to arrays"):
+            model.compute_many([("a", features)], **{name: [np.zeros(3)]})
+        with pytest.raises(RunError, match="of this key: unhashable type"):
+            next(model.compute_many([([], features)], **{name: {}}))
+
+
+def test_integers_of_numpy() -> None:
+    """Options may be integers of NumPy."""
+    model, items = Model(network(recurrent(-1))), utterances([20, 31])
+    options = {"frames_per_chunk": 9, "frame_subsampling_factor": 3, "minibatch_size": 2}
+    expected = dict(model.compute_many(items, **options))
+    found = dict(model.compute_many(items, **{key: np.int64(n) for key, n in options.items()}))
+
+    for key, _ in items:
+        np.testing.assert_array_equal(found[key], expected[key])
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        (None, "items: expected pairs of a key and features, found NoneType"),
+        ("ab", "items: expected pairs of a key and features, found str"),
+        ([np.zeros((3, 4))], "item 0: expected a pair of a key and features, found ndarray"),
+    ],
+)
+def test_items_that_are_no_pairs(items: object, message: str) -> None:
+    """Items of another kind are refused by their number and type."""
+    with pytest.raises(RunError, match=f"^{message}$"):
+        next(Model(network(FEED_FORWARD)).compute_many(items))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"minibatch_size": 0}, "'minibatch_size' must be an integer >= 1 (got 0)"),
+        ({"edge_minibatch_size": 0}, "'edge_minibatch_size' must be an integer >= 1 (got 0)"),
+        ({"memory": 0}, "'memory' must be an integer >= 1 (got 0)"),
+        (
+            {"partial_minibatch_factor": 1.0},
+            "'partial_minibatch_factor' must be at least 0 and less than 1 (got 1.0)",
+        ),
+    ],
+)
+def test_options_out_of_range(options: dict[str, float], message: str) -> None:
+    """Senseless options are refused by name."""
+    with pytest.raises(RunError) as caught:
+        BatchOptions(**options)
+
+    assert str(caught.value) == message
+
+
+class Counted:
+    """The bytes of a run's arrays and computers that are alive.
+
+    Attributes:
+        features: The arrays that were read.
+        computers: The bound computers, with their bytes.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.features: list[weakref.ref[np.ndarray]] = []
+        self.computers: list[weakref.ref[NnetComputer]] = []
+        self.most_of_computers = 0
+        make = NnetComputer.__init__
+
+        def noted(computer: NnetComputer, *arguments: object, **options: object) -> None:
+            make(computer, *arguments, **options)
+            self.computers.append(weakref.ref(computer))
+            self.most_of_computers = max(self.most_of_computers, self.of_computers())
+
+        monkeypatch.setattr(NnetComputer, "__init__", noted)
+
+    def of_computers(self) -> int:
+        """Bytes of all computers that are alive."""
+        alive = (each() for each in self.computers)
+        return sum(computer.memory_bytes for computer in alive if computer is not None)
+
+    def of_features(self) -> int:
+        """Bytes of all features that are alive."""
+        alive = (each() for each in self.features)
+        return sum(array.nbytes for array in alive if array is not None)
+
+
+@pytest.mark.any_versions
+class TestMemory:
+    """Arrays and computers that are alive stay within their shares of `memory`."""
+
+    @pytest.mark.skipif(
+        not getattr(sys, "_is_gil_enabled", lambda: True)(),
+        reason="without the interpreter lock, what another thread drops is freed later",
+    )
+    @pytest.mark.parametrize("threads", [1, 2])
+    def test_computers_and_features(self, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """With many lengths, kept computers and frames read ahead stay within the memory.
+
+        Binding a computer first frees others.
+        """
+        counted = Counted(monkeypatch)
+        model = Model(network(WIDE))
+        shares = BatchOptions(memory=1).shares
+        most_features = largest = 0
+        rng = np.random.default_rng(3)
+
+        def items() -> Iterator[tuple[str, np.ndarray]]:
+            nonlocal most_features, largest
+            for number in range(120):
+                length = int(rng.integers(1, 600))
+                array = rng.standard_normal((length, WIDTH), dtype=np.float32)
+                counted.features.append(weakref.ref(array))
+                largest = max(largest, array.nbytes)
+                most_features = max(most_features, counted.of_features())
+                yield f"u{number}", array
+
+        for _ in model.compute_many(
+            items(), memory=1, threads=threads, minibatch_size=4, frames_per_chunk=400
+        ):
+            pass
+
+        assert len(counted.computers) > 50
+        # The alignment of an arena is unknown before it is bound.
+        assert 0.9 * shares.computers < counted.most_of_computers <= shares.computers + 4096
+        # Outputs are as large as features; the oldest and the newest are always alive.
+        assert 2 * most_features <= shares.waiting + 2 * (2 * largest)
+
+    def test_what_is_larger(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A chunk that needs more than the memory is computed; no other computer is kept."""
+        counted = Counted(monkeypatch)
+        model = Model(network(WIDE))
+        lengths = [100, 3000, 200, 4000, 100]
+        rng = np.random.default_rng(3)
+        items = [
+            (f"u{number}", rng.standard_normal((length, WIDTH), dtype=np.float32))
+            for number, length in enumerate(lengths)
+        ]
+
+        done = list(model.compute_many(items, memory=1, frames_per_chunk=5000))
+        sizes = [each().memory_bytes for each in counted.computers if each() is not None]
+
+        for (_, features), (_, outputs) in zip(items, done, strict=True):
+            expected = model.compute(features, frames_per_chunk=5000)
+            np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-6)
+        assert len(sizes) == 1
+        assert counted.most_of_computers > BatchOptions(memory=1).shares.computers
+
+    def test_blocks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A block frees computers beyond its limit at once; the smallest of two limits counts."""
+        counted = Counted(monkeypatch)
+        model = Model(network(WIDE))
+
+        def compute(lengths: range) -> None:
+            for length in lengths:
+                model.compute(np.zeros((length, WIDTH), np.float32), frames_per_chunk=150)
+
+        compute(range(100, 150))
+        all_of_them = counted.of_computers()
+        seen = []
+        with model._pool.within(all_of_them // 2):
+            seen.append(counted.of_computers())
+            with model._pool.within(all_of_them // 4):
+                seen.append(counted.of_computers())
+            compute(range(100, 110))
+            seen.append(counted.of_computers())
+
+        half, quarter, again = seen
+        assert quarter <= all_of_them // 4 < again <= half <= all_of_them // 2
+
+    def test_run_that_fails(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A computer whose run failed no longer counts."""
+        model = Model(network(WIDE))
+
+        def fail(*_: object) -> NoReturn:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(NnetComputer, "forward", fail)
+        with pytest.raises(KeyboardInterrupt):
+            model.compute(np.zeros((100, WIDTH), np.float32))
+
+        assert model._pool._bytes == 0

@@ -1,0 +1,811 @@
+"""Model: chunks, i-vectors, priors, vectors for whole utterances, threads, and errors."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import math
+import os
+import pickle
+import re
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from nnet3 import (
+    ChunkOptions,
+    EvenSegmentOptions,
+    Model,
+    ScoreOptions,
+    SegmentOptions,
+    chunks,
+    computer_pool,
+    load,
+)
+from nnet3_computation import ComputationRequest
+from nnet3_descriptors import ModelFileError, Nnet, parse_config, write_nnet
+from nnet3_runtime_cuda import DeviceError, NnetComputer, RunError
+from threadpoolctl import threadpool_info
+
+TDNN = """
+input-node name=input dim=4
+component name=affine type=AffineComponent input-dim=12 output-dim=5
+component name=relu type=RectifiedLinearComponent dim=5
+component name=last type=AffineComponent input-dim=10 output-dim=3
+component-node name=affine component=affine input=Append(Offset(input, -2), input, Offset(input, 1))
+component-node name=relu component=relu input=affine
+component-node name=last component=last input=Append(relu, Offset(relu, 3))
+output-node name=output input=last
+"""
+
+WITH_IVECTOR = """
+input-node name=input dim=4
+input-node name=ivector dim=2
+component name=affine type=AffineComponent input-dim=6 output-dim=3
+component-node name=affine component=affine input=Append(input, ReplaceIndex(ivector, t, 0))
+output-node name=output input=affine
+"""
+
+LARGE = """
+input-node name=input dim=2
+component name=scale type=FixedScaleComponent dim=2 scale=1e30
+component-node name=scale component=scale input=input
+output-node name=output input=scale
+"""
+
+ONE_COLUMN = """
+input-node name=input dim=3
+dim-range-node name=part input-node=input dim-offset=1 dim=1
+component name=sigmoid type=SigmoidComponent dim=1
+component name=last type=LinearComponent input-dim=4 output-dim=2
+component-node name=sigmoid component=sigmoid input=part
+component-node name=last component=last input=Append(input, sigmoid)
+output-node name=output input=last
+"""
+
+KALDI_MEAN = [-1.193738, 1.820539, -0.256609]
+
+POOLING = """
+input-node name=input dim=4
+component name=statistics type=StatisticsExtractionComponent input-dim=4 input-period=1 \
+output-period=1 include-variance=false
+component name=pooling type=StatisticsPoolingComponent input-dim=5 input-period=1 \
+left-context=1000 right-context=1000 num-log-count-features=0 output-stddevs=false
+component-node name=statistics component=statistics input=input
+component-node name=pooling component=pooling input=statistics
+output-node name=output input=Round(pooling, 1000)
+"""
+
+
+def network(config: str) -> Nnet:
+    """A network with random parameters."""
+    return parse_config(config, rng=np.random.default_rng(3))
+
+
+def blas_threads() -> set[int]:
+    """The numbers of threads that the BLAS libraries of this process may use now."""
+    return {
+        library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"
+    }
+
+
+def frames(count: int, *, dim: int = 4, seed: int = 0) -> np.ndarray:
+    """Features of random numbers."""
+    return np.random.default_rng(seed).normal(size=(count, dim)).astype(np.float32)
+
+
+class TestChunks:
+    """The size of chunks changes outputs only where it does so in Kaldi."""
+
+    @pytest.mark.parametrize("size", [1, 7, 20, 33, 1000])
+    def test_without_recurrence_chunks_do_not_matter(self, size: int) -> None:
+        """A time-delay network gives the same output for chunks of any size."""
+        model = Model(network(TDNN))
+
+        np.testing.assert_allclose(
+            model.compute(frames(33), frames_per_chunk=size),
+            model.compute(frames(33), frames_per_chunk=33),
+            rtol=1e-5,
+            atol=1e-6,
+        )
+
+    def test_one_column_of_four(self) -> None:
+        """A sigmoid of one column of a matrix of four is applied to each element."""
+        model = Model(network(ONE_COLUMN))
+        linear = model.nnet.component("last").params
+        x = frames(9, dim=3)
+        y = np.column_stack((x, 1.0 / (1.0 + np.exp(-x[:, 1].astype(float)))))
+
+        np.testing.assert_allclose(model.compute(x), y @ linear.T, rtol=1e-5, atol=1e-6)
+
+    def test_subsampling_takes_every_third_row(self) -> None:
+        """With frame_subsampling_factor=3, rows are those of frames 0, 3, 6, ..."""
+        model = Model(network(TDNN))
+
+        np.testing.assert_allclose(
+            model.compute(frames(50), frame_subsampling_factor=3, frames_per_chunk=10),
+            model.compute(frames(50))[::3],
+            rtol=1e-5,
+            atol=1e-6,
+        )
+
+    def test_edges_repeat(self) -> None:
+        """Beyond its ends, an utterance is continued by its first and last frame."""
+        model = Model(network(TDNN))
+        padded = np.pad(frames(10), ((5, 5), (0, 0)), mode="edge")
+
+        np.testing.assert_allclose(
+            model.compute(frames(10)), model.compute(padded)[5:-5], rtol=1e-5, atol=1e-6
+        )
+
+    def test_few_shapes_are_compiled(self) -> None:
+        """Chunks of one shape share a computation; the number of kept computations is limited."""
+        model = Model(network(TDNN), capacity=2)
+        for count in (50, 100, 150, 31, 32, 33):
+            model.compute(frames(count))
+        seconds = model.compile_seconds
+        model.compute(frames(33))
+
+        assert model.compile_seconds == seconds > 0
+
+    def test_memory_of_many_shapes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The memory of kept computations for different shapes is limited."""
+        made: list[weakref.ref[NnetComputer]] = []
+        make = NnetComputer.__init__
+
+        def noted(computer: NnetComputer, *arguments: object, **options: object) -> None:
+            make(computer, *arguments, **options)
+            made.append(weakref.ref(computer))
+
+        monkeypatch.setattr(NnetComputer, "__init__", noted)
+        model = Model(network(POOLING))
+        model.xvector(frames(500))
+        monkeypatch.setattr(computer_pool, "MOST_BYTES", 3 * made[0]().memory_bytes)
+        for count in range(400, 500):
+            model.xvector(frames(count))
+        kept = [computer for each in made if (computer := each()) is not None]
+
+        assert len(made) == 101
+        assert 2 < len(kept) < 6
+        assert sum(computer.memory_bytes for computer in kept) <= computer_pool.MOST_BYTES
+
+
+class TestIvectors:
+    """One i-vector for the utterance, or a row for each period."""
+
+    def test_nodes_that_no_output_needs_do_not_change_chunks(self) -> None:
+        """As in Kaldi's tools, chunks begin at multiples of the modulus of the nodes in use."""
+        unused = "component-node name=unused component=noop input=Round(input, 7)\n"
+        unused = f"component name=noop type=NoOpComponent dim=4\n{unused}"
+        options = {"online_ivectors": frames(4, dim=2, seed=1), "online_ivector_period": 10}
+        model, without = Model(network(WITH_IVECTOR + unused)), Model(network(WITH_IVECTOR))
+
+        assert (model.nnet.modulus, model.modulus, without.modulus) == (7, 1, 1)
+        np.testing.assert_array_equal(
+            model.compute(frames(40), frames_per_chunk=10, **options),
+            without.compute(frames(40), frames_per_chunk=10, **options),
+        )
+        assert model.stream(frames_per_chunk=10).chunk_size == 10
+
+    def test_online_rows_follow_the_chunks(self) -> None:
+        """A chunk uses the row for its middle."""
+        model = Model(network(WITH_IVECTOR))
+        online = frames(4, dim=2, seed=1)
+        features = frames(40)
+
+        actual = model.compute(
+            features, online_ivectors=online, online_ivector_period=10, frames_per_chunk=10
+        )
+
+        for row in range(4):
+            part = slice(10 * row, 10 * row + 10)
+            np.testing.assert_allclose(
+                actual[part], model.compute(features[part], online[row]), rtol=1e-5, atol=1e-6
+            )
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({}, "node 'ivector' expects i-vectors of dimension 2, found none"),
+            ({"ivector": np.zeros(3)}, "'ivector': expected dimension 2, found 3"),
+            ({"ivector": np.zeros((5, 2))}, r"expected one i-vector, found shape \(5, 2\)"),
+            ({"ivector": np.array([0.0, np.inf])}, "'ivector'.*found inf"),
+            ({"online_ivectors": np.zeros((1, 2))}, "positive period"),
+            (
+                {"online_ivectors": np.zeros((1, 2)), "ivector": np.zeros(2)},
+                "not both",
+            ),
+            (
+                {"online_ivectors": np.zeros((1, 2)), "online_ivector_period": 1},
+                "no online i-vector for frame",
+            ),
+        ],
+    )
+    def test_errors(self, arguments: dict[str, np.ndarray], message: str) -> None:
+        """Errors name missing i-vectors, and i-vectors that do not fit."""
+        with pytest.raises(RunError, match=message):
+            Model(network(WITH_IVECTOR)).compute(frames(500), **arguments)
+
+    def test_period_of_others(self) -> None:
+        """A single i-vector serves the whole utterance, whatever the period."""
+        model = Model(network(WITH_IVECTOR))
+        features, ivector = frames(500), frames(1, dim=2)[0]
+
+        np.testing.assert_array_equal(
+            model.compute(features, ivector, online_ivector_period=1),
+            model.compute(features, ivector),
+        )
+
+    def test_for_a_network_without(self) -> None:
+        """I-vectors for a network without such an input are an error."""
+        with pytest.raises(RunError, match="no input node 'ivector'"):
+            Model(network(TDNN)).compute(frames(5), np.zeros(2))
+
+
+class TestResult:
+    """Priors, scale, exponential."""
+
+    def test_order_of_operations(self) -> None:
+        """The result is exp(scale * (output - log prior))."""
+        priors = np.array([0.5, 0.3, 0.2])
+        model = Model(network(TDNN), priors=priors)
+
+        actual = model.compute(frames(9), use_priors=True, acoustic_scale=0.1, apply_exp=True)
+
+        expected = np.exp(0.1 * (model.compute(frames(9)) - np.log(priors)))
+        np.testing.assert_allclose(actual, expected, rtol=1e-5)
+
+    def test_priors_are_needed(self) -> None:
+        """Missing priors, and a wrong number of priors, are errors."""
+        with pytest.raises(RunError, match="no priors"):
+            Model(network(TDNN)).compute(frames(9), use_priors=True)
+        with pytest.raises(RunError, match=r"priors: expected .* 3, found \(4,\)"):
+            Model(network(TDNN), priors=np.ones(4))
+
+    def test_priors_are_copied(self) -> None:
+        """A model keeps its priors when the caller's array changes."""
+        priors = np.array([0.5, 0.3, 0.2], np.float32)
+        model = Model(network(TDNN), priors=priors)
+        expected = model.compute(frames(9), use_priors=True)
+        priors[...] = 0.1
+
+        np.testing.assert_array_equal(model.compute(frames(9), use_priors=True), expected)
+        assert not model.priors.flags.writeable
+
+    @pytest.mark.parametrize("prior", [0.0, -1.0, np.nan, np.inf])
+    def test_priors_have_logarithms(self, prior: float) -> None:
+        """A prior that is not positive is an error only if priors are used."""
+        model = Model(network(TDNN), priors=[0.5, prior, 0.2])
+
+        assert np.isfinite(model.compute(frames(9))).all()
+        with pytest.raises(RunError, match=r"prior 1 must be a positive number \(got "):
+            model.compute(frames(9), use_priors=True)
+
+
+class TestErrors:
+    """Errors say what was expected and what was found."""
+
+    @pytest.mark.parametrize(
+        ("features", "message"),
+        [
+            (frames(5, dim=3), "features for node 'input': expected dimension 4, found 3"),
+            (np.zeros((0, 4)), "'input': expected at least 1 row, found 0"),
+            (np.zeros((0, 0)), "'input': expected at least 1 row, found 0"),
+            (np.zeros(4), r"expected a matrix \(rows, 4\), found shape \(4,\)"),
+            (np.where(np.arange(4) == 2, np.nan, frames(3)), "found nan in row 0, column 2"),
+            (np.full((2, 4), "x"), "expected numbers, found text"),
+            ([[0.0] * 4, [0.0] * 3], "'input': expected an array .* inhomogeneous"),
+            (
+                np.full((2, 4), 1e300),
+                r"expected numbers up to 3.40282e\+38 \(single precision\), found 1e\+300 in row 0",
+            ),
+            (np.full((2, 4), -np.inf), "expected finite numbers, found -inf in row 0, column 0"),
+        ],
+    )
+    def test_features(self, features: np.ndarray, message: str) -> None:
+        """Features that do not fit the network are errors."""
+        with pytest.raises(RunError, match=message):
+            Model(network(TDNN)).compute(features)
+
+    def test_outputs_that_overflow(self) -> None:
+        """Overflowing outputs are an error that names their node."""
+        model = Model(parse_config(LARGE))
+        features = np.zeros((3, 2), np.float32)
+        features[1, 1] = 1e20
+
+        with pytest.raises(RunError) as caught:
+            model.compute(features)
+        with pytest.raises(RunError, match="the output of node 'output' overflowed"):
+            model.xvector(features[1:2], min_chunk_size=1)
+
+        assert str(caught.value) == (
+            "the output of node 'output' overflowed: it is inf in row 1, column 1 "
+            "(1 of 6 values are not finite)"
+        )
+
+    def test_exponentials_that_overflow(self) -> None:
+        """An exponential that overflows is an error, even of an output that did not."""
+        with pytest.raises(RunError, match=r"\(scale, exponential\) overflowed: it is inf in row "):
+            Model(network(TDNN)).compute(1e6 * frames(3), apply_exp=True)
+
+    @pytest.mark.parametrize("name", ["frames_per_chunk", "frame_subsampling_factor"])
+    @pytest.mark.parametrize("value", [0, 2.5, "50"])
+    def test_sizes(self, name: str, value: object) -> None:
+        """Sizes must be positive integers."""
+        with pytest.raises(RunError, match=f"'{name}' must be an integer >= 1 .got {value!r}"):
+            Model(network(TDNN)).compute(frames(5), **{name: value})
+
+    @pytest.mark.parametrize("value", [2**31, None])
+    @pytest.mark.parametrize(
+        "name",
+        ["frame_subsampling_factor", "extra_left_context", "extra_right_context_final"],
+    )
+    def test_sizes_that_no_utterance_has(self, name: str, value: object) -> None:
+        """Sizes must be 32-bit integers, as in Kaldi; only a chunk may have any size."""
+        with pytest.raises(RunError, match=f"'{name}' must be an integer .* .got {value!r}"):
+            Model(network(TDNN)).compute(frames(5), **{name: value})
+
+        assert len(Model(network(TDNN)).compute(frames(5), frames_per_chunk=10**30)) == 5
+
+    @pytest.mark.parametrize("scale", [None, np.nan, "1", 1e39, -(10**400)])
+    def test_scale(self, scale: object) -> None:
+        """The scale must be finite in single precision."""
+        with pytest.raises(RunError, match=f"'acoustic_scale' must be .* {re.escape(repr(scale))}"):
+            Model(network(TDNN)).compute(frames(5), acoustic_scale=scale)
+
+    def test_settings_of_numpy(self) -> None:
+        """Neither results nor errors depend on what NumPy does about overflow and underflow."""
+        nnet, priors = network(TDNN), [0.5, 1e-300, 0.2]
+        outputs = Model(nnet).compute(frames(60))
+        scale = -88.0 / outputs.flat[np.abs(outputs).argmax()]  # exp(-88) is not a normal number
+        expected = Model(nnet).compute(frames(60), acoustic_scale=scale, apply_exp=True)
+        with np.errstate(all="raise"):
+            model = Model(nnet, priors=priors)
+            stream = model.stream(acoustic_scale=scale, apply_exp=True)
+            small = frames(60).astype(np.float64) * 1e-300
+            [(_, found)] = model.compute_many([("a", small)], acoustic_scale=np.float16(1e-5))
+            with pytest.raises(RunError, match="prior 1 must be a positive number"):
+                model.compute(small, use_priors=True)
+            again = model.compute(frames(60), acoustic_scale=scale, apply_exp=True)
+            streamed = stream.push(frames(60))
+
+        assert len(found) == 60
+        np.testing.assert_array_equal(again, expected)
+        np.testing.assert_allclose(streamed, expected[: len(streamed)], rtol=1e-4)
+
+    @pytest.mark.parametrize("name", ["use_priors", "apply_exp"])
+    def test_switches(self, name: str) -> None:
+        """A switch is True or False; the word "no" does not count as True."""
+        with pytest.raises(RunError, match=f"'{name}' must be True or False .got 'no'"):
+            Model(network(TDNN)).compute(frames(5), **{name: "no"})
+        with pytest.raises(RunError, match=r"'pad_input' must be True or False .got 'no'"):
+            Model(network(TDNN)).xvector(frames(5), pad_input="no")
+
+    def test_nodes(self) -> None:
+        """The network must have the nodes that the tool uses."""
+        with pytest.raises(RunError, match=r"no input node 'input'; it has \['x'\]"):
+            Model(network("input-node name=x dim=1\noutput-node name=output input=x"))
+        with pytest.raises(RunError, match=r"no output node 'output'; it has \['y'\]"):
+            Model(network("input-node name=input dim=1\noutput-node name=y input=input"))
+
+    def test_device(self) -> None:
+        """An unknown device is an error."""
+        with pytest.raises(DeviceError, match="'abacus'"):
+            Model(network(TDNN), device="abacus")
+
+
+class TestVectors:
+    """One vector for each utterance."""
+
+    def test_mean_over_chunks(self) -> None:
+        """The vector is the pooled mean of the chunks, weighted by their lengths."""
+        features = frames(25)
+        model = Model(network(POOLING))
+
+        np.testing.assert_allclose(
+            model.xvector(features, chunk_size=10, min_chunk_size=1),
+            features.mean(axis=0),
+            rtol=1e-5,
+            atol=1e-6,
+        )
+
+    @pytest.mark.parametrize(
+        ("total", "chunk_size", "context", "starts"),
+        [
+            (30, 40, 3, [0]),
+            (40, 40, 3, [0]),
+            (80, 40, 0, [0, 40]),
+            (85, 40, 0, [1, 43]),
+            (100, 40, 0, [0, 30, 60]),
+            (200, 40, 7, [0, 32, 64, 96, 128, 160]),
+        ],
+    )
+    def test_even_chunks(
+        self, total: int, chunk_size: int, context: int, starts: list[int]
+    ) -> None:
+        """Chunks of one length cover an utterance evenly, with small gaps or overlaps."""
+        features = np.arange(4 * total, dtype=np.float32).reshape(total, 4)
+        options = EvenSegmentOptions(chunk_size=chunk_size, context=context)
+
+        parts = options.cut(features)
+
+        assert [int(part[0, 0]) // 4 for part in parts] == starts
+        padded = [options.padded(part) for part in parts]
+        assert {len(part) for part in padded} == {chunk_size}
+        np.testing.assert_array_equal(padded[-1][-1], features[starts[-1] + len(parts[-1]) - 1])
+
+    @pytest.mark.parametrize("total", range(41, 400, 7))
+    def test_even_chunks_weigh_frames_alike(self, total: int) -> None:
+        """The variance of a sum over the chunks is the least of both numbers of chunks."""
+        starts = EvenSegmentOptions(chunk_size=40, context=6)._starts(total)
+
+        used = total - 6
+        counts = np.zeros(used)
+        for start in starts:
+            counts[start : start + 34] += 1
+        few, many = used // 34, used // 34 + 1
+        twice = many * 34 - used
+        assert counts.sum() == 34 * len(starts)
+        assert len(starts) in (few, many)
+        assert (counts**2).sum() / counts.sum() ** 2 == pytest.approx(
+            min(1 / (few * 34), (used - twice + 4 * twice) / (many * 34) ** 2)
+        )
+        distances = np.diff(starts)
+        assert distances.max(initial=0) - distances.min(initial=total) <= 1
+
+    def test_the_mean_over_even_chunks(self) -> None:
+        """Each chunk counts alike; without padding, an utterance has to have a chunk."""
+        model, features = Model(network(POOLING)), frames(85)
+        options = EvenSegmentOptions(chunk_size=40, pad_input=False)
+
+        work = model.xvector_work(features, options)
+        for task in work.tasks:
+            task()
+
+        expected = (features[1:41].mean(axis=0) + features[43:83].mean(axis=0)) / 2
+        np.testing.assert_allclose(work.finish(), expected, rtol=1e-5, atol=1e-6)
+        with pytest.raises(RunError, match="the utterance has 39 frames, fewer than a chunk of 40"):
+            model.xvector_work(features[:39], options)
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (
+                {"chunk_size": 7, "context": 7},
+                "'chunk_size' must be more than the context of 7",
+            ),
+            ({"context": -1}, "'context' must be an integer >= 0"),
+            ({"pad_input": "no"}, "'pad_input' must be True or False"),
+        ],
+    )
+    def test_options_of_even_chunks(self, options: dict[str, object], message: str) -> None:
+        """A chunk is longer than its context."""
+        with pytest.raises(RunError, match=message):
+            EvenSegmentOptions(**options)
+
+    def test_small_integers_of_numpy(self) -> None:
+        """A chunk size may be an integer of eight bits, and frames more than these can count."""
+        features, model = frames(150), Model(network(POOLING))
+
+        np.testing.assert_array_equal(
+            model.xvector(features, chunk_size=np.int8(30), min_chunk_size=np.int8(20)),
+            model.xvector(features, chunk_size=30, min_chunk_size=20),
+        )
+
+    def test_padding(self) -> None:
+        """A short utterance is extended by repeating its first and last frame."""
+        features = frames(4)
+        padded = np.pad(features, ((1, 2), (0, 0)), mode="edge")
+
+        np.testing.assert_allclose(
+            Model(network(POOLING)).xvector(features, min_chunk_size=7),
+            padded.mean(axis=0),
+            rtol=1e-5,
+            atol=1e-6,
+        )
+
+    def test_short_chunks_are_left_out(self) -> None:
+        """Without padding, a short last chunk is ignored; a short utterance is an error."""
+        model = Model(network(POOLING))
+        features = frames(25)
+
+        np.testing.assert_allclose(
+            model.xvector(features, chunk_size=10, min_chunk_size=6, pad_input=False),
+            features[:20].mean(axis=0),
+            rtol=1e-5,
+            atol=1e-6,
+        )
+        with pytest.raises(RunError, match="25 frames, fewer than the least of 30"):
+            model.xvector(features, min_chunk_size=30, pad_input=False)
+        with pytest.raises(RunError, match="chunks of 5 frames"):
+            model.xvector(features, chunk_size=5, min_chunk_size=6, pad_input=False)
+
+
+class TestUntrained:
+    """Batch-norm without statistics."""
+
+    NETWORK = """
+    input-node name=input dim=3
+    component name=norm type=BatchNormComponent dim=3
+    component-node name=norm component=norm input=input
+    output-node name=output input=norm
+    """
+
+    def test_draws_what_kaldi_draws(self) -> None:
+        """The first statistics are numbers of glibc's generators with their default seed."""
+        with pytest.warns(UserWarning, match="not trained: batch-norm component 'norm' has no s"):
+            model = Model(network(self.NETWORK))
+
+        assert model.untrained == ("norm",)
+        norm = model.nnet.component("norm")
+        np.testing.assert_allclose(norm.stats_mean, KALDI_MEAN, rtol=1e-5)
+
+    def test_trained_networks_are_left_alone(self) -> None:
+        """A component with statistics keeps them."""
+        nnet = network(self.NETWORK)
+        norm = nnet.component("norm").replace(
+            count=10.0, stats_mean=np.ones(3), stats_var=np.full(3, 4.0)
+        )
+        model = Model(nnet.with_components({"norm": norm}))
+
+        assert model.untrained == ()
+        np.testing.assert_allclose(
+            model.compute(np.full((2, 3), 5.0)), np.full((2, 3), 2.0), rtol=1e-3
+        )
+
+
+def test_threads_share_a_model() -> None:
+    """Several threads give the outputs of one thread, bit by bit."""
+    model = Model(network(TDNN))
+    utterances = [frames(20 + n % 7, seed=n) for n in range(60)]
+    expected = [model.compute(utterance) for utterance in utterances]
+
+    shared = Model(network(TDNN))
+    with ThreadPoolExecutor(8) as pool:
+        actual = list(pool.map(shared.compute, utterances))
+
+    for one, many in zip(expected, actual, strict=True):
+        np.testing.assert_array_equal(one, many)
+
+
+def test_tasks_in_any_order() -> None:
+    """The tasks of an utterance can run in any order, and on any threads."""
+    model, options = Model(network(TDNN)), {"frames_per_chunk": 7, "frame_subsampling_factor": 3}
+    work = model.compute_work(
+        frames(50), None, None, ChunkOptions(**options), ScoreOptions(apply_exp=True)
+    )
+    pooling = Model(network(POOLING))
+    segments = SegmentOptions(chunk_size=20, min_chunk_size=15)
+    vector_work = pooling.xvector_work(frames(50), segments)
+
+    with ThreadPoolExecutor(3) as pool:
+        for task in reversed([*work.tasks, *vector_work.tasks]):
+            pool.submit(task)
+
+    assert len(work.tasks) == 6
+    np.testing.assert_array_equal(
+        work.finish(), model.compute(frames(50), apply_exp=True, **options)
+    )
+    np.testing.assert_array_equal(
+        vector_work.finish(), pooling.xvector(frames(50), chunk_size=20, min_chunk_size=15)
+    )
+
+
+class TestSeveralThreads:
+    """Chunks on several threads of the model."""
+
+    @pytest.mark.parametrize("count", [1, 10, 11, 33])
+    def test_chunks_side_by_side(self, count: int) -> None:
+        """Outputs of several threads are those of one, bit by bit."""
+        alone, shared = (Model(network(TDNN), threads=threads) for threads in (1, 3))
+        for model in (alone, shared):
+            model.compute(frames(40), frames_per_chunk=10)
+
+        np.testing.assert_array_equal(
+            shared.compute(frames(count), frames_per_chunk=10),
+            alone.compute(frames(count), frames_per_chunk=10),
+        )
+
+    @pytest.mark.parametrize("chunk_size", [-1, 10, 7])
+    def test_vectors(self, chunk_size: int) -> None:
+        """Vectors of several threads are those of one, too."""
+        alone, shared = (Model(network(POOLING), threads=threads) for threads in (1, 2))
+        options = {"chunk_size": chunk_size, "min_chunk_size": 5}
+
+        np.testing.assert_array_equal(
+            shared.xvector(frames(34), **options), alone.xvector(frames(34), **options)
+        )
+
+    def test_error_of_a_chunk(self) -> None:
+        """The error of the first chunk that fails is raised."""
+        model = Model(network(WITH_IVECTOR), threads=2)
+
+        with pytest.raises(RunError, match="no online i-vector for frame 74"):
+            model.compute(frames(500), online_ivectors=np.zeros((1, 2)), online_ivector_period=1)
+
+    def test_many_callers(self) -> None:
+        """Of several callers one at a time uses the threads, and all get the same outputs."""
+        model = Model(network(TDNN), threads=2)
+        utterances = [frames(20 + n % 7, seed=n) for n in range(40)]
+        expected = [model.compute(utterance, frames_per_chunk=5) for utterance in utterances]
+
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda u: model.compute(u, frames_per_chunk=5), utterances))
+
+        for one, many in zip(expected, found, strict=True):
+            np.testing.assert_array_equal(one, many)
+
+
+def test_interrupted_computers_are_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupted run has no effect on the next one."""
+    model = Model(network(TDNN))
+    computers: list[NnetComputer] = []
+    forward = NnetComputer.forward
+
+    def interrupted_once(computer: NnetComputer, inputs: Mapping[str, np.ndarray]) -> object:
+        computers.append(computer)
+        if len(computers) == 1:
+            raise KeyboardInterrupt
+        return forward(computer, inputs)
+
+    monkeypatch.setattr(NnetComputer, "forward", interrupted_once)
+    with pytest.raises(KeyboardInterrupt):
+        model.compute(frames(9))
+
+    np.testing.assert_array_equal(model.compute(frames(9)), Model(network(TDNN)).compute(frames(9)))
+    assert computers[1] is not computers[0]
+
+
+def test_interrupted_comparisons_of_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model computes as before after Ctrl-C came while it looked for a computer."""
+    model, equal = Model(network(TDNN)), ComputationRequest.__eq__
+    expected = model.compute(frames(120))
+    for place in range(12):
+        comparisons = itertools.count()
+
+        def interrupted(
+            request: ComputationRequest,
+            other: object,
+            place: int = place,
+            comparisons: Iterator[int] = comparisons,
+        ) -> bool:
+            if next(comparisons) == place:
+                raise KeyboardInterrupt
+            return equal(request, other)
+
+        with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+            patch.setattr(ComputationRequest, "__eq__", interrupted)
+            model.compute(frames(120))
+
+        np.testing.assert_array_equal(model.compute(frames(120)), expected)
+
+
+def test_repr() -> None:
+    """The repr of a model states its inputs and outputs."""
+    assert repr(Model(network(TDNN))) == "<Model: 4 -> 3 columns, context 2 + 4 frames>"
+    assert repr(Model(network(WITH_IVECTOR))).startswith("<Model: 4 + i-vector 2 -> 3 columns")
+
+
+def test_models_stay_in_their_process() -> None:
+    """A model cannot be pickled, and the error says what to do instead."""
+    with pytest.raises(TypeError, match="load it in each process"):
+        pickle.dumps(Model(network(TDNN)))
+
+
+@pytest.mark.parametrize(
+    "form", [np.float64, np.asfortranarray, np.ndarray.tolist, list, lambda x: x.repeat(2, 0)[::2]]
+)
+def test_forms_of_features(form: Callable[[np.ndarray], object]) -> None:
+    """Features can have any numeric type and any memory layout."""
+    model, features = Model(network(TDNN)), frames(9)
+
+    np.testing.assert_array_equal(model.compute(form(features)), model.compute(features))
+
+
+def test_load(tmp_path: Path) -> None:
+    """A model is loaded from a path or an open file; errors name the file."""
+    write_nnet(network(TDNN), tmp_path / "final.raw")
+    expected = Model(network(TDNN)).compute(frames(5))
+
+    np.testing.assert_array_equal(load(tmp_path / "final.raw").compute(frames(5)), expected)
+    stream = io.BytesIO((tmp_path / "final.raw").read_bytes())
+    np.testing.assert_array_equal(load(stream).compute(frames(5)), expected)
+    with pytest.raises(ModelFileError, match=r"nowhere\.raw"):
+        load(tmp_path / "nowhere.raw")
+
+
+# ---- threads of the BLAS library ----
+
+
+@pytest.mark.parametrize(("threads", "expected"), [(1, {1}), (2, {2})])
+def test_products_of_a_model_use_so_many_threads(
+    monkeypatch: pytest.MonkeyPatch, threads: int, expected: set[int]
+) -> None:
+    """While a model computes, the BLAS libraries use its number of threads."""
+    seen: list[set[int]] = []
+    forward = NnetComputer.forward
+
+    def watched(computer: NnetComputer, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        seen.append(blas_threads())
+        return forward(computer, inputs)
+
+    monkeypatch.setattr(NnetComputer, "forward", watched)
+
+    Model(network(TDNN), threads=threads).compute(frames(10))
+
+    assert seen == [expected]
+
+
+@pytest.mark.parametrize(
+    ("compute", "message"),
+    [
+        (
+            lambda model: model.compute(frames(60), extra_left_context=10**8),
+            r"^1000000\d\d frames at a time, with the context that is asked for, need 4\.4 GB at "
+            r"least, of 4\.0 GB of memory$",
+        ),
+        (
+            lambda model: model.compute(frames(60), extra_right_context_final=2**31 - 1),
+            r"^21474836\d\d frames at a time",
+        ),
+        (lambda model: model.xvector(frames(60), min_chunk_size=10**8), "^100000000 frames"),
+    ],
+)
+def test_more_than_the_memory(
+    compute: Callable[[Model], object], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chunks that exceed the memory are refused before any is taken; others are computed."""
+    monkeypatch.setattr(chunks, "memory_of_machine", lambda: 4e9)
+    model = Model(network(POOLING if "xvector" in compute.__code__.co_names else TDNN))
+
+    with pytest.raises(RunError, match=message):
+        compute(model)
+    model.compute(frames(60), extra_left_context=100)
+
+
+def test_memory_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's memory is what the system reports; unlimited if it reports nothing."""
+    assert chunks.memory_of_machine() > 1e8
+    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": -1, "SC_PAGE_SIZE": 4096}.get)
+    assert chunks.memory_of_machine() == math.inf
+    monkeypatch.delattr(os, "sysconf")
+    assert chunks.memory_of_machine() == math.inf
+
+
+@pytest.mark.parametrize("threads", [0, 257, 10**9])
+def test_number_of_threads_must_be_in_range(threads: int) -> None:
+    """A number of threads out of range is an error that states it."""
+    message = rf"must be an integer from 1 to 256, or None \(got {threads}\)"
+    with pytest.raises(RunError, match=message):
+        Model(network(TDNN), threads=threads)
+
+
+class OnDevice:
+    """An object that claims to be an array on a CUDA device."""
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 0
+
+
+def test_features_on_a_device() -> None:
+    """Utterances must be on the host; the error says which methods take arrays on a device."""
+    with pytest.raises(RunError, match=r"features for node 'input'.*on a device \(NnetComputer"):
+        Model(network(TDNN)).compute(OnDevice())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"device": "gpu"}, "unknown device 'gpu'"),
+        ({"precision": "tf32"}, "device 'cpu' computes in 'fp32', not in 'tf32'"),
+        ({"precision": "half"}, "unknown precision 'half'"),
+    ],
+)
+def test_devices_that_do_not_exist(options: dict[str, str], message: str) -> None:
+    """The error lists the devices or precisions that exist."""
+    with pytest.raises(DeviceError, match=message):
+        Model(network(TDNN), **options)

@@ -1,0 +1,92 @@
+"""The Python code of the README runs as printed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from nnet3 import CachingCompiler, Model
+from nnet3_computation import ComputationRequest, IoSpecification
+from nnet3_descriptors import parse_config, write_nnet
+
+README = (Path(__file__).parents[1] / "README.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+
+WITH_IVECTOR = """
+input-node name=input dim=4
+input-node name=ivector dim=2
+component name=affine type=AffineComponent input-dim=6 output-dim=3
+component-node name=affine component=affine input=Append(input, ReplaceIndex(ivector, t, 0))
+output-node name=output input=affine
+"""
+
+CONFIG = """
+input-node name=input dim=4
+component name=affine type=NaturalGradientAffineComponent input-dim=8 output-dim=3
+component-node name=affine component=affine input=Append(Offset(input, -1), input)
+component name=softmax type=LogSoftmaxComponent dim=3
+component-node name=softmax component=softmax input=affine
+output-node name=output input=softmax
+"""
+
+
+def run(beginning: str, names: dict[str, Any]) -> None:
+    """Runs the block that begins with a line; its variables are added to `names`."""
+    [block] = [block for block in BLOCKS if block.startswith(beginning)]
+    exec(block, names)  # noqa: S102  the package's own README
+
+
+def test_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The README loads a model and computes, except for inputs that this network lacks."""
+    monkeypatch.chdir(tmp_path)
+    write_nnet(parse_config(WITH_IVECTOR, rng=np.random.default_rng(0)), "final.raw")
+    [block] = [block for block in BLOCKS if block.startswith("import nnet3\n")]
+    without, withs = block.splitlines()[-2:]
+    assert without.startswith("outputs = model.compute(features)")
+
+    names: dict[str, Any] = {"features": np.zeros((7, 4)), "ivector": np.ones(2)}
+    exec(block.replace(without, ""), names)  # noqa: S102  the package's own README
+
+    assert "ivector" in withs
+    assert names["outputs"].shape == (7, 3)
+
+
+def test_several_utterances() -> None:
+    """The README computes a batch, a list, and a stream."""
+    model = Model(parse_config(CONFIG, rng=np.random.default_rng(0)))
+    frames = np.ones((7, model.input_dim))
+    names: dict[str, Any] = {
+        "model": model,
+        "batch": np.stack([frames, frames]),
+        "first": frames,
+        "second": frames[:3],
+        "frames": frames,
+        "utterances": [("a", frames)],
+    }
+
+    run("batch_outputs = ", names)
+    assert names["batch_outputs"].shape[:2] == (2, 7)
+    assert (len(names["first_outputs"]), len(names["second_outputs"])) == (7, 3)
+
+    run("stream = model.stream(", names)
+    assert len(names["outputs"]) == 7
+
+
+def test_several_threads() -> None:
+    """The README runs a request on several threads."""
+    names: dict[str, Any] = {
+        "nnet": parse_config(CONFIG, rng=np.random.default_rng(0)),
+        "request": ComputationRequest(
+            inputs=[IoSpecification.from_range("input", -1, 5, n=2)],
+            outputs=[IoSpecification.from_range("output", 0, 5, n=2)],
+        ),
+        "array": np.ones((12, 4)),
+        "CachingCompiler": CachingCompiler,
+    }
+
+    run("from nnet3 import ParallelComputer", names)
+
+    assert names["outputs"]["output"].shape == (10, 3)

@@ -1,0 +1,574 @@
+"""Streams: they give the outputs of `compute`, for any pushes and any other sequences."""
+
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import attrs
+import numpy as np
+import pytest
+from nnet3 import Model, Stream, StreamState, load
+from nnet3_descriptors import Nnet, parse_config, write_nnet
+from nnet3_descriptors.errors import SerializationError
+from nnet3_runtime_cuda import RunError
+
+TDNN = """
+input-node name=input dim=4
+component name=affine type=AffineComponent input-dim=12 output-dim=5
+component-node name=affine component=affine \
+input=Append(Offset(input, -2), input, Offset(input, 3))
+component name=relu type=RectifiedLinearComponent dim=5
+component-node name=relu component=relu input=affine
+component name=tdnn type=TdnnComponent input-dim=5 output-dim=3 time-offsets=-1,0,1
+component-node name=tdnn component=tdnn input=relu
+output-node name=output input=tdnn
+"""
+
+RECURRENT = """
+input-node name=input dim=4
+component name=affine type=AffineComponent input-dim=9 output-dim=5 param-stddev=0.3
+component-node name=affine component=affine \
+input=Append(Offset(input, 1), IfDefined(Offset(tanh, -3)))
+component name=tanh type=TanhComponent dim=5
+component-node name=tanh component=tanh input=affine
+output-node name=output input=tanh
+"""
+
+WITH_IVECTOR = """
+input-node name=input dim=4
+input-node name=ivector dim=2
+component name=first type=AffineComponent input-dim=6 output-dim=3
+component-node name=first component=first input=Append(input, ReplaceIndex(ivector, t, 0))
+component name=second type=AffineComponent input-dim=6 output-dim=3
+component-node name=second component=second input=Append(Offset(first, -3), Offset(first, 2))
+output-node name=output input=second
+"""
+
+LATE = """
+input-node name=input dim=4
+component name=noop type=NoOpComponent dim=4
+component-node name=noop component=noop input=Offset(input, -3)
+output-node name=output input=noop
+"""
+
+GROWING = """
+input-node name=input dim=4
+component name=affine type=AffineComponent input-dim=4 output-dim=4 param-stddev=1e38
+component-node name=affine component=affine input=input
+output-node name=output input=affine
+"""
+
+
+OVERFLOWING = """
+input-node name=input dim=4
+component name=sum type=LinearComponent input-dim=8 output-dim=4
+component-node name=sum component=sum input=Append(input, IfDefined(Offset(sum, -1)))
+component name=sigmoid type=SigmoidComponent dim=4
+component-node name=sigmoid component=sigmoid input=sum
+output-node name=output input=sigmoid
+"""
+
+
+def network(config: str) -> Nnet:
+    """A network with random parameters."""
+    return parse_config(config, rng=np.random.default_rng(3))
+
+
+def frames(count: int, *, dim: int = 4, seed: int = 0) -> np.ndarray:
+    """Features of random numbers."""
+    return np.random.default_rng(seed).normal(size=(count, dim)).astype(np.float32)
+
+
+def pushed(stream: Stream, values: np.ndarray, sizes: Random, most: int = 9) -> np.ndarray:
+    """The outputs for frames in pushes of random sizes."""
+    parts, begin = [], 0
+    while begin < len(values):
+        count = sizes.randint(0, most)
+        parts.append(stream.push(values[begin : begin + count]))
+        begin += count
+    return np.concatenate([*parts, stream.finish()])
+
+
+def assert_same(found: np.ndarray, expected: np.ndarray) -> None:
+    """Compares outputs."""
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+class TestOneSequence:
+    """Frames of one sequence."""
+
+    @pytest.mark.parametrize("config", [TDNN, RECURRENT])
+    @pytest.mark.parametrize(("chunk", "subsampling"), [(1, 1), (7, 1), (1, 3)])
+    def test_pushes_of_any_size(self, config: str, chunk: int, subsampling: int) -> None:
+        """The outputs are those of the whole utterance, of any length."""
+        model, sizes = Model(network(config)), Random(1)
+        stream = model.stream(frames_per_chunk=chunk, frame_subsampling_factor=subsampling)
+
+        for count in (1, 6, 7, 33):
+            values = frames(count, seed=count)
+            assert_same(
+                pushed(stream, values, sizes),
+                model.compute(values, frames_per_chunk=count, frame_subsampling_factor=subsampling),
+            )
+
+    def test_outputs_come_at_once(self) -> None:
+        """The outputs of a chunk are there with the last frame that it needs."""
+        stream = Model(network(TDNN)).stream(frames_per_chunk=5)
+        counts = [len(stream.push(frames(1, seed=number))) for number in range(20)]
+
+        assert stream.delay == 8
+        assert counts == [0] * 8 + [5] + [0] * 4 + [5] + [0] * 4 + [5, 0]
+        assert stream.frames_to_outputs() == 4
+        assert len(stream.finish()) == 5
+        assert stream.frames_to_outputs() == 9
+
+    def test_reset(self) -> None:
+        """After a reset, the next push is the beginning of a sequence."""
+        model = Model(network(RECURRENT))
+        stream = model.stream(frames_per_chunk=4)
+        stream.push(frames(30, seed=1))
+        stream.reset()
+
+        assert_same(stream.finish(), np.empty((0, 5)))
+        assert_same(pushed(stream, frames(30), Random(0)), model.compute(frames(30)))
+
+    def test_frames_are_copied(self) -> None:
+        """The caller can change the array of a push afterwards."""
+        model = Model(network(TDNN))
+        stream, values, parts = model.stream(frames_per_chunk=20), np.empty((3, 4), "f4"), []
+        for begin in range(0, 33, 3):
+            values[:] = frames(33)[begin : begin + 3]
+            parts.append(stream.push(values))
+
+        assert_same(np.concatenate([*parts, stream.finish()]), model.compute(frames(33)))
+
+    def test_scores(self) -> None:
+        """Priors, scale and exponential are those of `compute`."""
+        model = Model(network(TDNN), priors=[0.2, 0.3, 0.5])
+        options = {"use_priors": True, "acoustic_scale": 0.1, "apply_exp": True}
+
+        assert_same(
+            pushed(model.stream(**options), frames(50), Random(0)),
+            model.compute(frames(50), **options),
+        )
+
+    def test_more_left_context(self) -> None:
+        """For recurrences, the first frame is repeated before the beginning."""
+        model = Model(network(RECURRENT))
+        stream = model.stream(frames_per_chunk=8, extra_left_context_initial=5)
+
+        assert_same(
+            pushed(stream, frames(40), Random(0)),
+            model.compute(frames(40), frames_per_chunk=40, extra_left_context_initial=5),
+        )
+
+    def test_a_network_that_reads_the_past_only(self) -> None:
+        """Outputs appear only after the frames that they belong to."""
+        model = Model(network(LATE))
+        stream = model.stream(frames_per_chunk=4)
+
+        assert len(stream.push(frames(3))) == 0
+        assert len(stream.push(frames(1))) == 4
+        stream.reset()
+        assert_same(pushed(stream, frames(33), Random(0)), model.compute(frames(33)))
+
+    def test_memory_does_not_grow(self) -> None:
+        """After 5,000 frames, 80 kB, with outputs of 100 kB, no memory is kept."""
+        stream = Model(network(RECURRENT)).stream(frames_per_chunk=10)
+        values = frames(1000)
+        stream.push(values)
+        tracemalloc.start()
+        held = []
+        for _ in range(6):
+            for begin in range(0, 1000, 7):
+                stream.push(values[begin : begin + 7])
+            held.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+
+        assert held[-1] - held[0] < 40_000
+
+    def test_a_long_push_is_let_go(self) -> None:
+        """The few frames that are still needed do not keep the array of their push alive."""
+        stream = Model(network(TDNN)).stream(frames_per_chunk=500)
+        stream.push(frames(2000))
+        tracemalloc.start()
+        stream.push(np.zeros((100_000, 4), np.float32))
+        held, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+
+        assert held < 400_000
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"frames_per_chunk": 0}, "'frames_per_chunk' must be an integer >= 1"),
+            ({"frame_subsampling_factor": 0}, "'frame_subsampling_factor' must be"),
+            ({"ivector_period": 0}, "'ivector_period' must be"),
+            ({"sequences": 0}, "'sequences' must be"),
+            ({"extra_left_context_initial": -1}, "'extra_left_context_initial' must be"),
+            ({"use_priors": True}, "no priors"),
+        ],
+    )
+    def test_options(self, options: dict[str, int], message: str) -> None:
+        """Options out of range are refused by name."""
+        with pytest.raises(RunError, match=message):
+            Model(network(TDNN)).stream(**options)
+
+    def test_integers_of_numpy(self) -> None:
+        """Options given as NumPy's integers are those of Python: states can be exchanged."""
+        model = Model(network(TDNN))
+        stream = model.stream(frames_per_chunk=np.int64(5), frame_subsampling_factor=np.int32(1))
+        outputs = stream.push(frames(17))
+        other = model.stream(frames_per_chunk=5)
+        other.resume(stream.state())
+
+        assert_same(np.concatenate([outputs, other.finish()]), model.compute(frames(17)))
+
+    def test_frames_that_do_not_fit(self) -> None:
+        """Frames that do not fit are refused, without an effect on the stream."""
+        model = Model(network(TDNN))
+        stream = model.stream(frames_per_chunk=5)
+        first = stream.push(frames(30)[:17])
+        for values, message in (
+            (np.zeros((2, 3)), "expected dimension 4, found 3"),
+            (np.full((2, 4), np.nan), "expected finite numbers, found nan"),
+            (np.zeros(4), "expected a matrix"),
+            (np.zeros((0, 3)), "expected dimension 4, found 3"),
+            ([[1.0, 2.0], [1.0]], "expected an array of numbers"),
+        ):
+            with pytest.raises(RunError, match=message):
+                stream.push(values)
+        with pytest.raises(RunError, match="has no input node 'ivector'"):
+            stream.push(frames(1), np.zeros(2))
+
+        found = np.concatenate([first, stream.push(frames(30)[17:]), stream.finish()])
+        assert_same(found, model.compute(frames(30)))
+
+
+class TestIvectors:
+    """I-vectors that change over time."""
+
+    def test_one_for_all(self) -> None:
+        """A constant i-vector serves all frames."""
+        model, ivector = Model(network(WITH_IVECTOR)), frames(1, dim=2, seed=5)[0]
+        for period in (None, 5):
+            stream = model.stream(frames_per_chunk=10, ivector_period=period)
+            first = stream.push(frames(33)[:3], ivector)
+            rest = stream.push(frames(33)[3:])
+
+            assert_same(
+                np.concatenate([first, rest, stream.finish()]), model.compute(frames(33), ivector)
+            )
+
+    def test_one_in_each_chunk(self) -> None:
+        """A chunk uses the i-vector at the last frame that it reads, as in Kaldi."""
+        found = self.with_one_in_each_frame(period=None)
+        # Chunk k, of 10 frames, reads up to frame 10 k + 11, so its i-vector is from 10 k + 10 on.
+        assert_same(found, self.expected(lambda time: max(time // 10 * 10 + 1, 11)))
+
+    def test_a_period(self) -> None:
+        """A period uses the i-vector at the last of its frames that a chunk reads."""
+        found = self.with_one_in_each_frame(period=5)
+
+        def last_frame(time: int) -> int:
+            begin = time // 5 * 5
+            # Chunks read up to frames 11, 21, 31, ...: periods from 10, 20, 30 on are cut there.
+            return begin + 1 if begin >= 10 and begin % 10 == 0 else begin + 4
+
+        assert_same(found, self.expected(last_frame))
+
+    @staticmethod
+    def with_one_in_each_frame(period: int | None) -> np.ndarray:
+        """The outputs for 40 frames, each pushed with an i-vector."""
+        model = Model(network(WITH_IVECTOR))
+        stream = model.stream(frames_per_chunk=10, ivector_period=period)
+        vectors = frames(60, dim=2, seed=7)
+        parts = [stream.push(frames(52)[t : t + 1], vectors[t]) for t in range(52)]
+        return np.concatenate(parts)[:40]
+
+    @staticmethod
+    def expected(last_frame: Callable[[int], int]) -> np.ndarray:
+        """The outputs for 40 frames, if the i-vector of a time is that of frame last_frame(t)."""
+        nnet = network(WITH_IVECTOR)
+        first = nnet.component("first")
+        second = nnet.component("second")
+        vectors, values = frames(60, dim=2, seed=7), frames(52)
+        times = range(-3, 42)
+        rows = np.stack(
+            [
+                first.linear_params
+                @ np.concatenate([values[max(t, 0)], vectors[max(last_frame(t), 0)]])
+                + first.bias_params
+                for t in times
+            ]
+        )
+        spliced = np.concatenate([rows[:40], rows[5:45]], axis=1)
+        return spliced @ second.linear_params.T + second.bias_params
+
+    def test_errors(self) -> None:
+        """An i-vector is required from the first frame on, with the right dimension and finite."""
+        stream = Model(network(WITH_IVECTOR)).stream()
+        with pytest.raises(RunError, match="the first frames need an i-vector"):
+            stream.push(frames(5))
+        with pytest.raises(RunError, match="the i-vector: expected a vector of dimension 2"):
+            stream.push(frames(5), np.zeros(3))
+        with pytest.raises(RunError, match="the i-vector: expected finite numbers"):
+            stream.push(frames(5), [0.0, np.inf])
+        with pytest.raises(RunError, match="an i-vector of sequence 'a' came without frames"):
+            stream.push_many({}, {"a": np.zeros(2)})
+        assert stream.open_sequences == ()
+
+
+class TestManySequences:
+    """Sequences that come and go."""
+
+    @pytest.mark.parametrize("config", [TDNN, RECURRENT])
+    @pytest.mark.parametrize("sequences", [1, 4])
+    def test_they_come_and_go(self, config: str, sequences: int) -> None:
+        """Each sequence has the outputs that it would have alone."""
+        model, rng = Model(network(config)), Random(0)
+        stream = model.stream(frames_per_chunk=6, sequences=sequences)
+        waiting = {number: frames(rng.randint(0, 50), seed=number) for number in range(40)}
+        expected = {
+            number: model.compute(values, frames_per_chunk=60)
+            for number, values in waiting.items()
+            if len(values)
+        }
+        found: dict[int, list[np.ndarray]] = {number: [] for number in waiting}
+        running: list[int] = []
+        while waiting:
+            while len(running) < 7 and len(running) < len(waiting):
+                running.append(next(number for number in waiting if number not in running))
+            given, finished = {}, []
+            for number in rng.sample(running, rng.randint(1, len(running))):
+                count = rng.randint(0, 12)
+                given[number] = waiting[number][:count]
+                waiting[number] = waiting[number][count:]
+                if not len(waiting[number]) and rng.randrange(2):
+                    finished.append(number)
+            for number, outputs in stream.push_many(given, finished=finished).items():
+                found[number].append(outputs)
+            for number in finished:
+                del waiting[number]
+                running.remove(number)
+
+        assert stream.open_sequences == ()
+        for number, outputs in found.items():
+            assert_same(np.concatenate(outputs), expected.get(number, np.empty((0, 0))[:, :0]))
+
+    def test_values_of_other_kinds(self) -> None:
+        """Frames without names, and one name in place of several, are refused."""
+        stream = Model(network(TDNN)).stream(frames_per_chunk=5)
+        stream.push(frames(9), sequence="call 7")
+        with pytest.raises(RunError, match="expected a mapping from names of sequences, found lis"):
+            stream.push_many([frames(3)])
+        with pytest.raises(RunError, match="i-vectors: expected a mapping"):
+            stream.push_many({"call 7": frames(3)}, [frames(1)])
+        with pytest.raises(RunError, match=r"expected names of sequences, as \['call 7'\], found"):
+            stream.push_many({}, finished="call 7")
+        with pytest.raises(RunError, match="finished: expected names of sequences, found int"):
+            stream.push_many({"call 7": frames(3)}, finished=7)
+        with pytest.raises(RunError, match=r"names of sequences: .* 'list'"):
+            stream.push_many({"call 7": frames(3)}, finished=[["call 7"]])
+
+        assert len(stream.finish("call 7")) + len(stream.finish("call 8")) == 9 - 5
+
+    def test_nothing_is_compiled_for_one_more(self) -> None:
+        """Making a stream compiles all its programs; streams with equal options share them."""
+        model = Model(network(RECURRENT))
+        stream = model.stream(frames_per_chunk=6, sequences=3)
+        seconds = model.compile_seconds
+        for number in range(7):
+            stream.push_many({name: frames(9, seed=number) for name in range(number)})
+        model.stream(frames_per_chunk=6, sequences=3).push(frames(20))
+
+        assert model.compile_seconds == seconds > 0
+
+    def test_one_that_overflows(self) -> None:
+        """A sequence that overflows is named and ended; the others keep their outputs."""
+        model = Model(network(GROWING))
+        stream = model.stream(frames_per_chunk=2, sequences=3)
+        good, bad = frames(4) * np.float32(1e-3), np.full((4, 4), 1e30, np.float32)
+        with pytest.raises(RunError, match="'output' of sequence 'bad' overflowed"):
+            stream.push_many({"good": good, "bad": bad, "other": good})
+
+        assert stream.open_sequences == ("good", "other")
+        assert_same(stream.push(good, sequence="good"), model.compute(np.concatenate([good, good])))
+        assert_same(stream.finish("other"), model.compute(good))
+
+    def test_one_whose_scores_overflow(self) -> None:
+        """A sequence whose scores overflow is named and ended; the others keep their outputs."""
+        model = Model(network(TDNN))
+        stream = model.stream(frames_per_chunk=2, sequences=3, apply_exp=True)
+        good, bad = frames(8), frames(8) * np.float32(1e4)
+        expected = model.compute(good, apply_exp=True)
+        first = stream.push(good[:5], sequence="good")
+        with pytest.raises(RunError, match=r"of sequence 'bad' \(scale, exponential\) overflowed"):
+            stream.push_many({"good": good[5:], "bad": bad}, finished=["good"])
+
+        assert stream.open_sequences == ("good",)
+        assert_same(np.concatenate([first, stream.finish("good")]), expected)
+
+    def test_a_state_that_overflows(self) -> None:
+        """A sequence that hands on an infinite value ends at its next chunk, beside others."""
+        nnet = network(OVERFLOWING)
+        weights = np.hstack([np.eye(4), 1e10 * np.eye(4)]).astype(np.float32)
+        model = Model(nnet.with_state_dict({"sum.params": weights}))
+        stream = model.stream(frames_per_chunk=5, sequences=2)
+        zeros, ones = np.zeros((5, 4)), np.ones((5, 4))
+        first = stream.push_many({"good": zeros, "bad": ones})
+        with pytest.raises(RunError, match="the state of node 'sum' of sequence 'bad' overflowed"):
+            stream.push_many({"good": zeros, "bad": ones})
+
+        assert np.isfinite(first["bad"]).all()
+        assert stream.open_sequences == ("good",)
+        assert stream.frames_to_outputs("good") == 0
+        assert len(stream.push(zeros, sequence="good")) == 10
+        assert stream.frames_to_outputs("good") == 5
+
+    def test_names_have_hashes(self) -> None:
+        """A name that cannot be one is refused."""
+        stream = Model(network(TDNN)).stream()
+        stream.push(frames(3))
+        state = stream.state()
+        for use in (
+            lambda: stream.push(frames(3), sequence=["call 7"]),
+            lambda: stream.finish(["call 7"]),
+            lambda: stream.reset(["call 7"]),
+            lambda: stream.state(["call 7"]),
+            lambda: stream.resume(state, ["call 7"]),
+            lambda: stream.frames_to_outputs(["call 7"]),
+        ):
+            with pytest.raises(RunError, match="unhashable type: 'list'"):
+                use()
+
+
+class TestStates:
+    """States that are stored, sent, and continued."""
+
+    @pytest.mark.parametrize("config", [TDNN, RECURRENT, WITH_IVECTOR])
+    def test_at_any_time(self, config: str) -> None:
+        """A sequence whose state is stored and restored after each push goes on as usual."""
+        nnet = network(config)
+        model = Model(nnet)
+        ivector = frames(1, dim=2)[0] if model.ivector_dim else None
+        expected = model.compute(frames(40), ivector, frames_per_chunk=40)
+        one, parts, data = model.stream(frames_per_chunk=6), [], b""
+        for begin in range(0, 40, 5):
+            one = Model(nnet).stream(frames_per_chunk=6) if begin % 2 else one
+            if begin:
+                one.resume(StreamState.from_bytes(data))
+            parts.append(one.push(frames(40)[begin : begin + 5], None if begin else ivector))
+            data = one.state().to_bytes()
+            one.reset()
+        one.resume(StreamState.from_bytes(data), "the last")
+
+        assert_same(np.concatenate([*parts, one.finish("the last")]), expected)
+
+    def test_they_do_not_change(self) -> None:
+        """A state is read-only, and a copy of the arrays that it is made of."""
+        model = Model(network(RECURRENT))
+        stream = model.stream(frames_per_chunk=6)
+        stream.push(frames(20))
+        state = stream.state()
+        own = state.frames.copy()
+        changed = attrs.evolve(state, frames=own)
+        own[...] = 0.0
+        other = model.stream(frames_per_chunk=6)
+        other.resume(changed)
+
+        arrays = (state.frames, state.ivectors, state.read_times, state.states[0].rows)
+        assert not any(array.flags.writeable for array in arrays)
+        assert_same(other.push(frames(20)), stream.push(frames(20)))
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"frames": [[0.0] * 4]},
+            {"num_chunks": "1"},
+            {"num_frames": 2.5},
+            {"states": None},
+            {"states": (1,)},
+            {"read_times": np.zeros(0, np.int32)},
+        ],
+        ids=str,
+    )
+    def test_values_of_other_kinds(self, change: dict[str, object]) -> None:
+        """A state is not made of anything but its arrays and counts."""
+        stream = Model(network(RECURRENT)).stream(frames_per_chunk=6)
+        stream.push(frames(20))
+
+        with pytest.raises(RunError, match="an array of another form, or no count"):
+            attrs.evolve(stream.state(), **change)
+
+    def test_another_process(self, tmp_path: Path) -> None:
+        """A sequence can begin in one process and end in another."""
+        write_nnet(network(RECURRENT), tmp_path / "final.raw")
+        model = load(tmp_path / "final.raw")
+        stream = model.stream(frames_per_chunk=6)
+        first = stream.push(frames(40)[:17])
+        stream.state().save(tmp_path / "state")
+        np.save(tmp_path / "frames.npy", frames(40)[17:])
+        code = """
+import sys, numpy, nnet3 as runtime
+folder = sys.argv[1]
+stream = runtime.load(f"{folder}/final.raw").stream(frames_per_chunk=6)
+stream.resume(runtime.StreamState.load(f"{folder}/state"))
+outputs = stream.push(numpy.load(f"{folder}/frames.npy")), stream.finish()
+numpy.save(f"{folder}/outputs.npy", numpy.concatenate(outputs))
+"""
+        subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+
+        rest = np.load(tmp_path / "outputs.npy")
+        assert_same(np.concatenate([first, rest]), model.compute(frames(40), frames_per_chunk=40))
+
+    def test_errors(self) -> None:
+        """States that do not fit are refused."""
+        model = Model(network(RECURRENT))
+        stream = model.stream(frames_per_chunk=6)
+        with pytest.raises(RunError, match="there is no sequence 'a'"):
+            stream.state("a")
+        stream.push(frames(20))
+        state = stream.state()
+        with pytest.raises(RunError, match="reset"):
+            stream.resume(state)
+        with pytest.raises(RunError, match="of another network, or of a stream with other options"):
+            model.stream(frames_per_chunk=7).resume(state)
+        with pytest.raises(RunError, match="of another network"):
+            Model(network(TDNN)).stream(frames_per_chunk=6).resume(state)
+        with pytest.raises(RunError, match="expected a StreamState, found bytes"):
+            stream.resume(state.to_bytes(), "b")
+        with pytest.raises(SerializationError, match="stream-state"):
+            StreamState.from_bytes(model.nnet.to_bytes())
+        for change in (
+            {"states": ()},
+            {"frames": state.frames[:0]},
+            {"frames": state.frames[:, :2]},
+            {"frames": state.frames * np.float32(np.nan)},
+            {"num_chunks": 0},
+            {"ivectors": np.zeros((0, 3), np.float32)},
+        ):
+            with pytest.raises(RunError, match="the state is damaged"):
+                stream.resume(changed(state, **change), "b")
+        with pytest.raises(RunError, match="another form"):
+            changed(state, num_frames=-1)
+
+    def test_of_a_sequence_that_has_ended(self) -> None:
+        """A sequence has no state if it has ended, and an error put off its last chunk."""
+        model = Model(network(GROWING))
+        stream = model.stream(frames_per_chunk=2)
+        good, bad = frames(3) * np.float32(1e-3), np.full((3, 4), 1e30, np.float32)
+        with pytest.raises(RunError, match="of sequence 'bad' overflowed"):
+            stream.push_many({"bad": bad, "good": good}, finished=["good"])
+
+        with pytest.raises(RunError, match=r"sequence 'good' has ended: finish\(\) gives the out"):
+            stream.state("good")
+        assert_same(stream.finish("good"), model.compute(good))
+
+
+def changed(state: StreamState, **changes: object) -> StreamState:
+    """A state with other fields."""
+    return attrs.evolve(state, **changes)
