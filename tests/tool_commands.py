@@ -1,0 +1,155 @@
+"""A command line for each tool, and the input that they need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nnet3_descriptors
+import numpy as np
+from nnet3_tables import read_objects, read_table, write_table
+from nnet3_training.chain import read_chain_example
+from nnet3_training.egs import read_example
+from tool_runs import module_of, run_tool
+
+REFERENCE = Path(__file__).parent / "reference"
+TRAINING, CHAIN, TOOLS = REFERENCE / "training", REFERENCE / "chain/digits", REFERENCE / "tools"
+DIGITS = REFERENCE.parent.parent / "examples/digits"
+TREE = f"{CHAIN}/tree {CHAIN}/0.trans_mdl"
+
+COMMANDS = f"""
+chain-est-phone-lm ark:{CHAIN}/phone_seqs.txt out
+chain-get-supervision --frame-subsampling-factor=3 {TREE} ark:phones.INPUT ark:out
+chain-make-den-fst {TREE} {CHAIN}/phone_lm.fst den norm
+chain-make-num-fst-e2e {CHAIN}/0.trans_mdl {CHAIN}/normalization.fst ark:graphs.INPUT ark:out
+nnet3-acc-lda-stats {DIGITS}/final.raw ark:egs.INPUT out
+nnet3-am-adjust-priors {REFERENCE}/digits/final.mdl {TRAINING}/priors.vec out
+nnet3-am-copy {TOOLS}/chain.mdl out
+nnet3-am-info {TOOLS}/chain.mdl
+nnet3-am-init {CHAIN}/0.trans_mdl {CHAIN}/initial.raw out
+nnet3-am-train-transitions chain.mdl ark:alignments.INPUT out
+nnet3-average {DIGITS}/final.raw {DIGITS}/final.raw out
+nnet3-chain-add-post-to-egs {CHAIN}/initial.raw {CHAIN}/den.fst ark:cegs.INPUT ark:out
+nnet3-chain-combine {CHAIN}/den.fst {CHAIN}/initial.raw ark:cegs.INPUT out
+nnet3-chain-compute-post {CHAIN}/train.m0.9.raw {CHAIN}/den.fst ark:frames.INPUT ark:out
+nnet3-chain-compute-prob {CHAIN}/initial.raw {CHAIN}/den.fst ark:cegs.INPUT
+nnet3-chain-copy-egs --weights=ark:weights.INPUT ark:{CHAIN}/cegs8.ark ark:out
+nnet3-chain-e2e-get-egs --num-frames=152,154 ark:feats.FINE ark:graphs.INPUT chain.mdl ark:out
+nnet3-chain-fine-tune --epochs=1 chain.mdl {CHAIN}/den.fst ark:cegs.INPUT out
+nnet3-chain-get-egs --num-frames=30 --frame-subsampling-factor=3 ark:feats.INPUT ark:sup ark:out
+nnet3-chain-merge-egs --minibatch-size=SIZE ark:{CHAIN}/cegs8.ark ark:out
+nnet3-chain-normalize-egs {CHAIN}/normalization.fst ark:cegs.INPUT ark:out
+nnet3-chain-shuffle-egs ark:cegs.INPUT ark:out
+nnet3-chain-subset-egs ark:cegs.INPUT ark:out
+nnet3-chain-train {CHAIN}/initial.raw {CHAIN}/den.fst ark:cegs.INPUT out
+nnet3-combine {DIGITS}/final.raw ark:egs.INPUT out
+nnet3-compute --ivectors=ark:ivectors.INPUT iv.raw ark:feats.FINE ark:out
+nnet3-compute-batch --ivectors=ark:ivectors.INPUT iv.raw ark:feats.FINE ark:out
+nnet3-compute-from-egs {DIGITS}/final.raw ark:egs.INPUT ark:out
+nnet3-compute-looped --ivectors=ark:ivectors.INPUT iv.raw ark:feats.FINE ark:out
+nnet3-compute-prob {DIGITS}/final.raw ark:egs.INPUT
+nnet3-copy {DIGITS}/final.raw out
+nnet3-copy-egs --weights=ark:weights.INPUT ark:{TRAINING}/subset.ark ark:out
+nnet3-egs-augment-image --horizontal-flip-prob=0.5 ark:egs.INPUT ark:out
+nnet3-get-egs --num-pdfs=11 --num-frames=8 ark:feats.INPUT ark:post ark:out
+nnet3-get-egs-dense-targets --num-frames=8 ark:feats.INPUT ark:feats.FINE ark:out
+nnet3-get-egs-simple input=ark:feats.INPUT output=ark:feats.FINE ark:out
+nnet3-info {DIGITS}/final.raw
+nnet3-init iv.config out
+nnet3-merge-egs --minibatch-size=SIZE ark:{TRAINING}/subset.ark ark:out
+nnet3-report --time=false {DIGITS}/final.raw out
+nnet3-show-progress {DIGITS}/final.raw {DIGITS}/final.raw ark:egs.INPUT
+nnet3-shuffle-egs ark:egs.INPUT ark:out
+nnet3-subset-egs ark:egs.INPUT ark:out
+nnet3-to-onnx --frames=6 iv.raw out
+nnet3-train {DIGITS}/final.raw ark:egs.INPUT out
+nnet3-train-recipe --num-epochs=0.1 --nnet={DIGITS}/final.raw --egs=ark:egs.INPUT run.INPUT
+nnet3-xvector-compute --pad-input=false --min-chunk-size=25 xv.raw ark:feats.INPUT ark:out
+nnet3-xvector-compute-batched --pad-input=false --chunk-size=25 xv.raw ark:feats.INPUT ark:out
+nnet3-xvector-get-egs --num-pdfs=2 ranges.INPUT ark:feats.FINE ark:out
+"""
+"""A command line for each tool. INPUT is a situation, SIZE a size of minibatches for it."""
+
+SIZES = {"FINE": "4", "SOME": "5", "NONE": "1000"}
+"""By situation, the size of minibatches."""
+
+LINES = {line.split()[0]: line for line in COMMANDS.split("\n") if line}
+"""The command lines by tool."""
+
+
+def command_line(tool: str, situation: str = "FINE") -> str:
+    """The command line of a tool in a situation; FINE is one in which all input is good."""
+    return LINES[tool].replace("INPUT", situation).replace("SIZE", SIZES[situation])
+
+
+def write_inputs(path: Path) -> None:
+    """Writes the input of the commands to a folder."""
+    names = "egs cegs weights alignments ranges phones ivectors feats frames graphs"
+    for name in names.split():
+        (path / f"{name}.NONE").touch()
+    (path / "egs.FINE").write_bytes((TRAINING / "subset.ark").read_bytes())
+    (path / "cegs.FINE").write_bytes((CHAIN / "cegs8.ark").read_bytes())
+    (path / "sup").write_bytes((CHAIN / "sup.ark").read_bytes())
+
+    features = dict(list(read_table(f"ark:{DIGITS / 'train60.feats.ark'}"))[:2])
+    one, two = features
+    small = {  # utterances without labels, or without frames
+        "small": np.zeros((20, 23), dtype=np.float32),
+        "empty": np.zeros((0, 23), dtype=np.float32),
+    }
+    for name, entries in (("FINE", features), ("SOME", features | small), ("NONE", small)):
+        with write_table(f"ark:{path}/feats.{name}") as table:
+            for key, value in entries.items():
+                table.write(key, value)
+    for name in ("FINE", "SOME"):
+        (path / f"frames.{name}").write_bytes((path / f"feats.{name}").read_bytes())
+    graph = "\n0 1 2 0\n1 1 1 0\n1\n\n"
+    (path / "graphs.FINE").write_text(f"{one} {graph}")
+    (path / "graphs.SOME").write_text(f"{one} {graph}{two} \n0 1 0 7\n1\n\n")
+    with write_table(f"ark:{path}/ivectors.FINE") as table:
+        table.write(one, np.zeros(2, dtype=np.float32))
+        table.write(two, np.zeros(2, dtype=np.float32))
+    with write_table(f"ark:{path}/ivectors.SOME") as table:
+        table.write(two, np.zeros(2, dtype=np.float32))
+
+    labels = (f"{key} {'[ 1 1.0 ] ' * len(value)}" for key, value in features.items())
+    (path / "post").write_text("".join(f"{line}\n" for line in [*labels, "empty [ 1 1.0 ]"]))
+    lines = [f"{key} 0 0 0 20 {number}\n" for number, key in enumerate(features)]
+    (path / "ranges.FINE").write_text("".join(lines))
+    (path / "ranges.SOME").write_text(lines[0])
+    (path / "alignments.FINE").write_text("a 1 1 1\n")
+
+    lines = (CHAIN / "phones.txt").read_text().splitlines(keepends=True)[:3]
+    impossible = "a 1 1 ; 2 1 ; 3 1 ; 1 1\nb 1 1 ; 2 1 ; 3 1 ; 1 1\n"
+    (path / "phones.FINE").write_text("".join(lines))
+    (path / "phones.SOME").write_text("".join(lines) + impossible)
+    (path / "phones.NONE").write_text(lines[0] + impossible)
+    keys = [key for name in ("egs", "cegs") for key in keys_of(path / f"{name}.FINE")]
+    (path / "weights.FINE").write_text("".join(f"{key} 0.5\n" for key in keys))
+    (path / "weights.SOME").write_text("".join(f"{key} 0.5\n" for key in keys[::2]))
+
+    (path / "iv.config").write_text(
+        "input-node name=input dim=23\n"
+        "input-node name=ivector dim=2\n"
+        "component name=a type=AffineComponent input-dim=25 output-dim=4\n"
+        "component-node name=a component=a input=Append(input, ReplaceIndex(ivector, t, 0))\n"
+        "output-node name=output input=a\n"
+    )
+    pooled = (
+        "input-node name=input dim=23\n"
+        "component name=e type=StatisticsExtractionComponent input-dim=23\n"
+        "component-node name=e component=e input=input\n"
+        "component name=p type=StatisticsPoolingComponent input-dim=47 left-context=0 "
+        "right-context=10000\n"
+        "component-node name=p component=p input=e\n"
+        "output-node name=output input=p\n"
+    )
+    for name, text in (("iv", (path / "iv.config").read_text()), ("xv", pooled)):
+        nnet3_descriptors.write_nnet(nnet3_descriptors.parse_config(text), path / f"{name}.raw")
+    arguments = [f"{CHAIN}/0.trans_mdl", f"{CHAIN}/initial.raw", f"{path}/chain.mdl"]
+    assert run_tool(module_of("nnet3-am-init"), *arguments).returncode == 0
+
+
+def keys_of(archive: Path) -> list[str]:
+    """The keys of examples in a binary archive."""
+    decode = read_chain_example if archive.name.startswith("c") else read_example
+    return [entry.key for entry in read_objects(f"ark:{archive}", decode)]
