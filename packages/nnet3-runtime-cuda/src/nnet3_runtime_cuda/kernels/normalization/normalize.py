@@ -203,7 +203,11 @@ class BatchNormKernel(Kernel):
             tape.subtract(block, shift, centred)
             tape.column_sum(centred, sums[number : number + 1])
             squares = sums[square_number : square_number + 1]
-            tape.column_sum_of_products(centred, centred, squares)
+            if centred.dtype == dtype:  # the sum of products adds row by row, and rounds more
+                tape.square(centred, centred)
+                tape.column_sum(centred, squares)
+            else:
+                tape.column_sum_of_products(centred, centred, squares)
         tape.column_sum(sums[:count], mean)
         tape.multiply(mean, 1.0 / rows, mean)
         tape.column_sum(sums[count:], variance)
