@@ -22,6 +22,7 @@ chain-est-phone-lm              0     -     -
 chain-get-supervision           0     0     1
 chain-make-den-fst              0     -     -
 chain-make-num-fst-e2e          0     0     0
+nnet-get-feature-transform      0     -     -
 nnet3-acc-lda-stats             0     -   255
 nnet3-am-adjust-priors          0     -     -
 nnet3-am-copy                   0     -     -
@@ -29,6 +30,7 @@ nnet3-am-info                   0     -     -
 nnet3-am-init                   0     -     -
 nnet3-am-train-transitions      0     -   255
 nnet3-average                   0     -     -
+nnet3-chain-acc-lda-stats       0     -   255
 nnet3-chain-add-post-to-egs     0     -     1
 nnet3-chain-combine             0     -   255
 nnet3-chain-compute-post        0     0     1
@@ -71,6 +73,7 @@ nnet3-xvector-get-egs           0     0     1
 """FINE: all input is good. SOME: some of it fails. NONE: all of it fails, or there is none."""
 
 ANY_NUMBER = {
+    "nnet-get-feature-transform",
     "nnet3-average",
     "nnet3-chain-combine",
     "nnet3-chain-copy-egs",
@@ -107,7 +110,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_tool_is_here() -> None:
     """The table and the commands have each tool once."""
     names = {name.replace("_", "-") for name in vars(entry_points)}
-    tools = {name for name in names if name.startswith(("nnet3-", "chain-"))}
+    tools = {name for name in names if name.startswith(("nnet", "chain-"))}
 
     assert [tool for tool, *_ in ROWS] == sorted(tools) == list(LINES)
 

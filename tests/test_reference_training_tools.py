@@ -25,6 +25,7 @@ from nnet3_training import Trainer
 from nnet3_training.egs import CRandom
 from reference_cases import DIGITS_EXAMPLE, DIGITS_REFERENCE, REFERENCE
 from test_reference_training import KaldiTrainer, decisions
+from tool_runs import module_of
 
 TRAINING = REFERENCE / "training"
 COMMANDS = dict(
@@ -50,8 +51,10 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd) -> Run:
 
     def run(name: str, *options: str) -> str:
         words = shlex.split(COMMANDS[name])
-        tool = importlib.import_module(f"nnet3_tools.training.{words[0].replace('-', '_')}")
-        tool.command.main([*words[1:], *options], standalone_mode=False)
+        module, _, name = module_of(words[0]).partition(":")
+        tool = importlib.import_module(f"nnet3_tools.{module}")
+        command = tool.COMMANDS[name] if name else tool.command
+        command.main([*words[1:], *options], standalone_mode=False)
         return capfd.readouterr().err
 
     return run

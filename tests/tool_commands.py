@@ -21,6 +21,7 @@ chain-est-phone-lm ark:{CHAIN}/phone_seqs.txt out
 chain-get-supervision --frame-subsampling-factor=3 {TREE} ark:phones.INPUT ark:out
 chain-make-den-fst {TREE} {CHAIN}/phone_lm.fst den norm
 chain-make-num-fst-e2e {CHAIN}/0.trans_mdl {CHAIN}/normalization.fst ark:graphs.INPUT ark:out
+nnet-get-feature-transform out lda.acc
 nnet3-acc-lda-stats {DIGITS}/final.raw ark:egs.INPUT out
 nnet3-am-adjust-priors {REFERENCE}/digits/final.mdl {TRAINING}/priors.vec out
 nnet3-am-copy {TOOLS}/chain.mdl out
@@ -28,6 +29,7 @@ nnet3-am-info {TOOLS}/chain.mdl
 nnet3-am-init {CHAIN}/0.trans_mdl {CHAIN}/initial.raw out
 nnet3-am-train-transitions chain.mdl ark:alignments.INPUT out
 nnet3-average {DIGITS}/final.raw {DIGITS}/final.raw out
+nnet3-chain-acc-lda-stats {CHAIN}/initial.raw ark:cegs.INPUT out
 nnet3-chain-add-post-to-egs {CHAIN}/initial.raw {CHAIN}/den.fst ark:cegs.INPUT ark:out
 nnet3-chain-combine {CHAIN}/den.fst {CHAIN}/initial.raw ark:cegs.INPUT out
 nnet3-chain-compute-post {CHAIN}/train.m0.9.raw {CHAIN}/den.fst ark:frames.INPUT ark:out
@@ -147,6 +149,8 @@ def write_inputs(path: Path) -> None:
         nnet3_descriptors.write_nnet(nnet3_descriptors.parse_config(text), path / f"{name}.raw")
     arguments = [f"{CHAIN}/0.trans_mdl", f"{CHAIN}/initial.raw", f"{path}/chain.mdl"]
     assert run_tool(module_of("nnet3-am-init"), *arguments).returncode == 0
+    arguments = [f"{DIGITS}/final.raw", f"ark:{path}/egs.FINE", f"{path}/lda.acc"]
+    assert run_tool(module_of("nnet3-acc-lda-stats"), *arguments).returncode == 0
 
 
 def keys_of(archive: Path) -> list[str]:

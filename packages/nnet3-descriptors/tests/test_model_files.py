@@ -11,6 +11,7 @@ import pytest
 import safetensors.numpy
 from nnet3_descriptors.config_reader import parse_config
 from nnet3_descriptors.errors import ModelFileError, NetworkError
+from nnet3_descriptors.files import BinaryReader, BinaryWriter, TextReader, TextWriter
 from nnet3_descriptors.files.arrays import read_matrix, read_vector
 from nnet3_descriptors.model_files.network import (
     AcousticModel,
@@ -392,3 +393,36 @@ def test_signalling_nan_in_double_precision() -> None:
     data = b"\0BDM " + number + number + (0x7FF0_0000_0000_0001).to_bytes(8, "little")
 
     assert np.isnan(read_matrix(io.BytesIO(data))).tolist() == [[True]]
+
+
+@pytest.mark.parametrize("binary", [True, False])
+@pytest.mark.parametrize("size", [0, 1, 3])
+def test_symmetric_matrices(size: int, binary: bool) -> None:
+    """Rows up to the diagonal are written, and read as a symmetric matrix."""
+    values = np.arange(size * size, dtype=float).reshape(size, size)
+    writer = BinaryWriter() if binary else TextWriter()
+    writer.symmetric_matrix(values + values.T)
+
+    data = b"".join(writer.chunks)
+
+    reader = (BinaryReader if binary else TextReader)(memoryview(data), "m")
+    assert (reader.symmetric_matrix() == values + values.T).all()
+    assert binary or data == {0: b"[ ]\n", 1: b"[\n0 ]\n", 3: b"[\n0 \n4 8 \n8 12 16 ]\n"}[size]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"FM \4\1\0\0\0", "this is no triangle of a matrix; expected 'FP' or 'DP', found 'FM'"),
+        (b"FP \4\xff\xff\xff\xff", "impossible size; expected a size >= 0, found -1"),
+        (b"DP \4\2\0\0\0" + bytes(23), "ends too early; expected an array of 3 numbers, of 24 by"),
+        (b"[ 1 2\n3 4 ]", "this is no triangle of a matrix; expected 1, 3, 6, 10, ... numbers, fo"),
+        (b"[ 1 x ]", "this is no number; expected number, found 'x'"),
+        (b"1", r"this is no triangle of a matrix; expected a triangle of a matrix, which begins"),
+    ],
+)
+def test_damaged_symmetric_matrices(data: bytes, message: str) -> None:
+    """The error says what is wrong, in either form."""
+    reader = TextReader if data[0] in b"[1" else BinaryReader
+    with pytest.raises(ModelFileError, match=message):
+        reader(memoryview(data), "m").symmetric_matrix()

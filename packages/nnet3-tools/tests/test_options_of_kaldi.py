@@ -23,7 +23,7 @@ OPTIONS = {
 }
 
 TOOLS = [
-    name.replace("_", "-") for name in vars(entry_points) if name.startswith(("chain_", "nnet3_"))
+    name.replace("_", "-") for name in vars(entry_points) if name.startswith(("chain_", "nnet"))
 ]
 
 

@@ -110,5 +110,11 @@ nnet3_compute_prob = entry_point("nnet3_tools.training.nnet3_compute_prob")
 nnet3_show_progress = entry_point("nnet3_tools.training.nnet3_show_progress")
 nnet3_combine = entry_point("nnet3_tools.training.nnet3_combine")
 nnet3_compute_from_egs = entry_point("nnet3_tools.training.nnet3_compute_from_egs")
-nnet3_acc_lda_stats = entry_point("nnet3_tools.training.nnet3_acc_lda_stats")
+nnet3_acc_lda_stats = entry_point("nnet3_tools.training.lda_tools", "nnet3-acc-lda-stats")
+nnet3_chain_acc_lda_stats = entry_point(
+    "nnet3_tools.training.lda_tools", "nnet3-chain-acc-lda-stats"
+)
+nnet_get_feature_transform = entry_point(
+    "nnet3_tools.training.lda_tools", "nnet-get-feature-transform"
+)
 nnet3_am_adjust_priors = entry_point("nnet3_tools.training.nnet3_am_adjust_priors")

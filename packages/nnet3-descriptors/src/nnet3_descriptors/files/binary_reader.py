@@ -18,6 +18,7 @@ _FLOAT32: Final = struct.Struct("<f")
 _FLOAT64: Final = struct.Struct("<d")
 _VECTORS: Final[dict[str, FloatType]] = {"FV": np.dtype("<f4"), "DV": np.dtype("<f8")}
 _MATRICES: Final[dict[str, FloatType]] = {"FM": np.dtype("<f4"), "DM": np.dtype("<f8")}
+_TRIANGLES: Final[dict[str, FloatType]] = {"FP": np.dtype("<f4"), "DP": np.dtype("<f8")}
 
 
 class BinaryReader(Reader):
@@ -137,6 +138,17 @@ class BinaryReader(Reader):
                       found=_named(token))  # fmt: skip
         rows = self.integer()
         return self._floats((rows, self.integer()), dtype, precision, start)
+
+    def _triangle(self) -> NDArray[np.float64]:
+        start = self.position
+        dtype = _TRIANGLES.get(token := self.token())
+        if dtype is None:
+            self.fail("this is no triangle of a matrix", at=start, expected="'FP' or 'DP'",
+                      found=_named(token))  # fmt: skip
+        size = self.integer()
+        if size < 0:
+            self.fail("impossible size", at=start, expected="a size >= 0", found=str(size))
+        return self._floats((size * (size + 1) // 2,), dtype, np.float64, start)
 
     def compressed_matrix(self) -> compressed.CompressedMatrix:
         """Reads a compressed matrix as it is stored."""

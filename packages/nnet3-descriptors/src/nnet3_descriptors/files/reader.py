@@ -1,6 +1,7 @@
 """Reading the elements of Kaldi's files: the common parts of binary and text."""
 
 import contextlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Final, NoReturn, TypeVar
@@ -256,6 +257,29 @@ class Reader(ABC):
     def double_matrix(self) -> NDArray[np.float64]:
         """Reads a matrix, which may be compressed; returns (rows, cols) float64, read-only."""
         return self._matrix(np.float64)
+
+    def symmetric_matrix(self) -> NDArray[np.float64]:
+        """Reads a symmetric or triangular matrix (Kaldi's SpMatrix and TpMatrix).
+
+        Its rows are stored up to the diagonal.
+
+        Returns:
+            (size, size) float64, symmetric.
+        """
+        start = self.position
+        numbers = self._triangle()
+        size = (math.isqrt(8 * len(numbers) + 1) - 1) // 2
+        lower = np.tril_indices(size)
+        if len(lower[0]) != len(numbers):
+            self.fail("this is no triangle of a matrix", at=start,
+                      expected="1, 3, 6, 10, ... numbers", found=str(len(numbers)))  # fmt: skip
+        matrix = np.zeros((size, size))
+        matrix[lower] = matrix.T[lower] = numbers
+        return matrix
+
+    @abstractmethod
+    def _triangle(self) -> NDArray[np.float64]:
+        """Reads the rows of a matrix up to the diagonal, one after the other."""
 
     @abstractmethod
     def _vector(self, precision: type[F]) -> NDArray[F]:

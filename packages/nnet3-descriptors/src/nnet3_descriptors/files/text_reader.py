@@ -154,6 +154,10 @@ class TextReader(Reader):
         ]
         return _joined(pieces, precision)
 
+    def _triangle(self) -> NDArray[np.float64]:
+        pieces = self._pieces(*self._bracketed("triangle of a matrix"), "number")
+        return _joined([self._numbers(piece, at) for at, piece in pieces], np.float64)
+
     def _matrix(self, precision: type[F]) -> NDArray[F]:
         cols = 0
         begun = 0  # numbers of the row that the piece before has begun

@@ -86,6 +86,10 @@ class Writer(ABC):
     def double_matrix(self, values: NDArray[np.float64]) -> None:
         """Writes a matrix, (rows, cols) float64."""
 
+    @abstractmethod
+    def symmetric_matrix(self, values: NDArray[Any]) -> None:
+        """Writes the rows of a matrix, (size, size), up to the diagonal, in single precision."""
+
 
 class BinaryWriter(Writer):
     """Writes binary elements: numbers are preceded by their size in bytes."""
@@ -151,6 +155,12 @@ class BinaryWriter(Writer):
         """Writes a matrix, (rows, cols) float64."""
         self._array("DM", values, "<f8")
 
+    def symmetric_matrix(self, values: NDArray[Any]) -> None:
+        """Writes the rows of a matrix, (size, size), up to the diagonal, in single precision."""
+        self.token("FP")
+        self.integer(len(values))
+        self.raw(values[np.tril_indices(len(values))].astype("<f4").tobytes())
+
 
 class TextWriter(Writer):
     """Writes elements as words, each with a space behind it."""
@@ -201,6 +211,11 @@ class TextWriter(Writer):
 
     double_vector = vector
     double_matrix = matrix
+
+    def symmetric_matrix(self, values: NDArray[Any]) -> None:
+        """Writes the rows of a matrix, (size, size), up to the diagonal, in single precision."""
+        rows = [_text(row[: number + 1].tolist()) for number, row in enumerate(values)]
+        self.raw(b"[\n" + b"\n".join(rows) + b"]\n" if rows else b"[ ]\n")
 
 
 def _text(values: Iterable[float]) -> bytes:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors.files import Writer
+from nnet3_descriptors.files import Reader, Writer
 from nnet3_training import DenseTargets, SparsePosteriors
 
 Doubles = npt.NDArray[np.float64]
@@ -40,12 +42,9 @@ class LdaStats:
 
     def write(self, writer: Writer) -> None:
         """Writes the statistics in Kaldi's form, with the squares within classes."""
-        seen = self.counts != 0.0
-        means = self.sums[seen] / self.counts[seen, None]
-        within = self.squares - self.sums[seen].T @ means
         writer.token("<LDAACCS>")
         writer.token("<VECSIZE>")
-        writer.integer(len(within))
+        writer.integer(len(self.squares))
         writer.token("<NUMCLASSES>")
         writer.integer(len(self.counts))
         writer.token("<ZERO_ACCS>")
@@ -53,24 +52,63 @@ class LdaStats:
         writer.token("<FIRST_ACCS>")
         writer.matrix(self.sums.astype(np.float32))
         writer.token("<SECOND_ACCS>")
-        _write_symmetric(writer, within)
+        writer.symmetric_matrix(self.squares - self._squares_of_means())
         writer.token("</LDAACCS>")
 
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        """Reads statistics.
 
-def _write_symmetric(writer: Writer, matrix: Doubles) -> None:
-    """Writes a symmetric matrix, each row up to the diagonal."""
-    lower = matrix[np.tril_indices(len(matrix))].astype("<f4")
-    if writer.binary:
-        writer.token("FP")
-        writer.integer(len(matrix))
-        writer.raw(lower.tobytes())
-        return
-    writer.raw(b" [")
-    for row in range(len(matrix)):
-        writer.raw(b"\n")
-        for value in matrix[row, : row + 1].tolist():
-            writer.real(value)
-    writer.raw(b"]\n")
+        Raises:
+            ModelFileError: the file is damaged, or holds something else.
+        """
+        reader.expect("<LDAACCS>")
+        reader.expect("<VECSIZE>")
+        dim = reader.integer()
+        reader.expect("<NUMCLASSES>")
+        classes = reader.integer()
+        start = reader.position
+        reader.expect("<ZERO_ACCS>")
+        counts = reader.double_vector()
+        reader.expect("<FIRST_ACCS>")
+        sums = reader.double_matrix()
+        reader.expect("<SECOND_ACCS>")
+        within = reader.symmetric_matrix()
+        reader.expect("</LDAACCS>")
+        found = counts.shape, sums.shape, within.shape
+        if found != ((classes,), (classes, dim), (dim, dim)):
+            reader.fail(
+                "the sizes of the statistics do not fit each other",
+                at=start,
+                expected=f"{classes} classes of {dim} columns",
+                found=", ".join(map(str, found)),
+            )
+        stats = cls(classes, dim)
+        stats.counts, stats.sums = counts, sums
+        stats.squares = within + stats._squares_of_means()
+        return stats
+
+    def __add__(self, other: LdaStats) -> LdaStats:
+        """The statistics of the frames of both, which have the same classes and columns."""
+        both = LdaStats(*self.sums.shape)
+        both.counts, both.sums = self.counts + other.counts, self.sums + other.sums
+        both.squares = self.squares + other.squares
+        return both
+
+    def _squares_of_means(self) -> Doubles:
+        """(dim, dim), the weighted sum of the outer products of the means of classes."""
+        seen = self.counts != 0.0
+        means: Doubles = self.sums[seen] / self.counts[seen, None]
+        squares: Doubles = self.sums[seen].T @ means
+        return squares
+
+    def covariances(self) -> tuple[Doubles, Doubles, Doubles]:
+        """(dim,), the mean of all frames; (dim, dim), covariance within and between classes."""
+        total = self.counts.sum()
+        mean = self.sums.sum(axis=0) / total
+        between = self._squares_of_means() / total - np.outer(mean, mean)
+        within = self.squares / total - np.outer(mean, mean) - between
+        return mean, within, between
 
 
 def as_posteriors(targets: DenseTargets) -> SparsePosteriors:

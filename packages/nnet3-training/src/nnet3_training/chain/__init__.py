@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from nnet3_training.chain.example_files import example_bytes, read_chain_example
     from nnet3_training.chain.fsts.files import fst_bytes, read_table_fst
+    from nnet3_training.chain.numerator import frame_posteriors
     from nnet3_training.chain.supervision_files import read_supervision, supervision_bytes
     from nnet3_training.chain.utterance_examples import (
         ChainExampleMaker,
@@ -35,6 +36,7 @@ __all__ = [
     "ChainUtterance",
     "DenominatorResult",
     "example_bytes",
+    "frame_posteriors",
     "frame_step",
     "fst_bytes",
     "read_chain_example",
@@ -69,6 +71,7 @@ if not TYPE_CHECKING:  # or any name would be one of this package
                 "supervision_bytes",
             ),
             "nnet3_training.chain.fsts.files": ("fst_bytes", "read_table_fst"),
+            "nnet3_training.chain.numerator": ("frame_posteriors",),
             "nnet3_training.chain.utterance_examples": (
                 "ChainExampleMaker",
                 "ChainUtterance",

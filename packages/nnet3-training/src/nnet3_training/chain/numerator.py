@@ -14,6 +14,7 @@ from nnet3_training.chain.array_modules import modules_of
 from nnet3_training.chain.fsts.fst import EPSILON
 from nnet3_training.chain.supervision import ChainSupervision, state_times
 from nnet3_training.errors import ExampleError
+from nnet3_training.examples import SparsePosteriors
 
 Array = npt.NDArray[Any]
 _Integers = npt.NDArray[np.int64]
@@ -139,6 +140,34 @@ def numerator(
     posteriors = modules.arrays.zeros_like(flat)
     posteriors[places] = modules.put(sums.astype(flat.dtype))
     return NumeratorResult(log_prob, posteriors.reshape(output.shape))
+
+
+def frame_posteriors(supervision: ChainSupervision) -> SparsePosteriors:
+    """The posteriors of pdfs in each frame, by the costs of the paths alone.
+
+    Where paths are not bound to times, they are the pdfs of the alignment.
+
+    Raises:
+        ExampleError: the supervision is not epsilon-free, its paths are of another length, or there
+            is neither an FST for all sequences nor an alignment.
+    """
+    frames, pdfs = supervision.num_frames, supervision.label_dim
+    if supervision.fst is None:
+        found = len(supervision.alignment_pdfs)
+        if found != frames:
+            raise ExampleError(
+                f"expected a pdf for each of {frames} frames, because paths are not bound to "
+                f"times, found {found}"
+            )
+        return SparsePosteriors.from_labels(supervision.alignment_pdfs, pdfs)
+    derivative = numerator(supervision, np.zeros((frames, pdfs), np.float32)).derivative
+    rows, classes = np.nonzero(derivative)
+    return SparsePosteriors(
+        dim=pdfs,
+        splits=np.searchsorted(rows, np.arange(frames + 1)),
+        classes=classes,
+        weights=derivative[rows, classes],
+    )
 
 
 def _forward(plan: _Plan, scores: list[Array]) -> Iterator[Array]:
