@@ -17,12 +17,12 @@ import click
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from nnet3 import load
+from nnet3 import EvenSegmentOptions, load
 from nnet3.batches.runs import Minibatches
 from nnet3.utterance_work import Run
 from nnet3_descriptors import Nnet3Error, parse_config, read_nnet, write_nnet
 from nnet3_descriptors.files import Reader, read_entries
-from nnet3_runtime_cuda import EvenSegmentOptions, RunError
+from nnet3_runtime_cuda import RunError
 from nnet3_tables import MatrixWriter, TableError, TableWarning, VectorWriter, read_table
 from nnet3_tools.compute import (
     nnet3_compute,
