@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from chain_graphs import largest_difference
 from nnet3_tables import ObjectWriter, read_objects, write_table
-from nnet3_training import TrainingExample, read_chain_examples, read_fst
+from nnet3_training import TrainingExample, read_chain_examples, read_fst, write_fst
 from nnet3_training.chain import (
     ChainExampleMaker,
     ChainUtterance,
@@ -165,6 +165,33 @@ def test_wrong_arguments(run: Run, old: str, new: str, message: str) -> None:
     assert status == 255
     assert message in errors
     assert len(errors.splitlines()) <= 3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"final_costs": [np.inf] * 16}, "the phone language model has no path"),
+        ({"output_labels": [1] * 16}, "the phone language model must be an acceptor"),
+        ({"labels": [60] * 16, "output_labels": [60] * 16}, "the topology has no phone 60; it has"),
+    ],
+)
+def test_denominator_of_what_does_not_fit(
+    run: Run, change: dict[str, list[float]], message: str
+) -> None:
+    """The error names the three files that the denominator was to be made of."""
+    phone_lm = read_fst(DIGITS / "phone_lm.fst")
+    sizes = {name: len(getattr(phone_lm, name)) for name in change}
+    changed = {name: np.resize(values, sizes[name]) for name, values in change.items()}
+    write_fst(attrs.evolve(phone_lm, **changed), "other.fst")
+
+    status, errors = run("chain-make-den-fst tree 0.trans_mdl other.fst den norm")
+
+    assert status == 255
+    assert (
+        "chain-make-den-fst: no denominator can be made of tree, 0.trans_mdl and other.fst: "
+        f"{message}"
+    ) in errors
+    assert not Path("den").exists()
 
 
 def test_normalizes_examples(run: Run) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from nnet3_descriptors import (
     AcousticModel,
+    parse_config,
     read_acoustic_model,
     read_nnet,
     unvectorize,
@@ -27,7 +28,7 @@ from nnet3_descriptors.components import BatchNormComponent
 from nnet3_descriptors.files import CompressedMatrix, open_reader
 from nnet3_descriptors.model_files import read_transition_model
 from nnet3_tools import entry_points
-from nnet3_training import read_chain_examples
+from nnet3_training import Fst, read_chain_examples, write_chain_examples
 from reference_cases import CHAIN_REFERENCE
 
 DIGITS = CHAIN_REFERENCE / "digits"
@@ -364,6 +365,55 @@ def test_fine_tunes(run: Run) -> None:
     restored = unvectorize(after.nnet, vectorize(before.nnet))
     write_acoustic_model(attrs.evolve(after, nnet=restored), "restored.mdl")
     assert Path("restored.mdl").read_bytes() == Path("final.mdl").read_bytes()
+
+
+def test_normalizes_examples_without_labels(run: Run) -> None:
+    """The message on an arc without a label names the tool that removes such arcs, and it does."""
+    example = next(iter(read_chain_examples("cegs8.ark")))
+    known = example.outputs[0].supervision.fst
+    ends = np.flatnonzero(np.isfinite(known.final_costs))
+    states = known.num_states
+    longer = Fst.from_arcs(
+        start=known.start,
+        final_costs=[*[np.inf] * states, 0.0],
+        sources=[*known.sources, *ends],
+        labels=[*known.labels, *[0] * len(ends)],
+        costs=[*known.costs, *known.final_costs[ends]],
+        destinations=[*known.destinations, *[states] * len(ends)],
+    )
+    supervision = attrs.evolve(example.outputs[0].supervision, fst=longer)
+    output = attrs.evolve(example.outputs[0], supervision=supervision)
+    write_chain_examples([attrs.evolve(example, outputs=[output])], "bare.ark")
+    weights = shlex.quote(str(DIGITS / "normalization.fst"))
+    compute = "nnet3-chain-compute-prob initial.raw den.fst ark:"
+
+    status, _, errors = run(f"{compute}bare.ark")
+    assert status == 255
+    assert (
+        "output 'output': a supervision's FST has an arc without a label, from state "
+        f"{ends[0]} to {states}: nnet3-chain-normalize-egs removes such arcs"
+    ) in errors
+    assert run(f"nnet3-chain-normalize-egs {weights} ark:bare.ark ark:egs.ark")[0] == 0
+    assert run(f"{compute}egs.ark")[0] == 0
+
+
+@pytest.mark.parametrize(("columns", "message"), [
+    (70, "output 'output': the output of the network has 70 columns, but the supervision 62 pdfs; "
+         "expected a column for each pdf"),
+    (50, "the denominator FST has the label 57 on an arc from state 0; expected 1 to 50, one for "
+         "each column of the output"),
+])  # fmt: skip
+def test_output_of_another_dimension(run: Run, columns: int, message: str) -> None:
+    """The error names the columns of the network's output, which are what is wrong."""
+    config = (DIGITS / "nnet.config").read_text()
+    for name in ("output-dim=", "dim="):
+        config = config.replace(f" {name}62", f" {name}{columns}")
+    write_nnet(parse_config(config), "other.raw")
+
+    status, _, errors = run("nnet3-chain-train other.raw den.fst ark:cegs8.ark out.raw")
+
+    assert status == 255
+    assert f"nnet3-chain-train: {message}" in errors
 
 
 @pytest.mark.parametrize(

@@ -218,7 +218,10 @@ def test_what_does_not_fit() -> None:
 
     with pytest.raises(ExampleError, match=r"shape \(12, 5\), found \(11, 5\)"):
         chain.compute(known, output[:-1])
-    with pytest.raises(ExampleError, match="has 6 pdfs, the denominator 5"):
+    with pytest.raises(
+        ExampleError,
+        match=r"^the output of the network has 5 columns, but the supervision 6 pdfs; expected a c",
+    ):
         chain.compute(attrs.evolve(known, label_dim=6), output)
     with pytest.raises(ExampleError, match="have 12 labels; expected 3 for each of 2 sequences"):
         chain.compute(attrs.evolve(known, num_sequences=2, frames_per_sequence=3), output[:6])

@@ -102,7 +102,8 @@ class DenominatorGraph:
         if wrong.size:
             raise ExampleError(
                 f"the denominator FST has the label {fst.labels[wrong[0]]} on an arc from state "
-                f"{fst.sources[wrong[0]]}; expected 1 to {num_pdfs}, the number of pdfs"
+                f"{fst.sources[wrong[0]]}; expected 1 to {num_pdfs}, one for each column of the "
+                "output"
             )
         self.num_states, self.num_arcs, self.num_pdfs = fst.num_states, fst.num_arcs, num_pdfs
         probs = _probabilities(fst.costs)

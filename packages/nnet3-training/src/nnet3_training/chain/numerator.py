@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnet3_training.chain.array_modules import modules_of
-from nnet3_training.chain.fsts.fst import EPSILON
-from nnet3_training.chain.supervision import ChainSupervision, state_times
+from nnet3_training.chain.supervision import ChainSupervision, check_labels, state_times
 from nnet3_training.errors import ExampleError
 from nnet3_training.examples import SparsePosteriors
 
@@ -240,8 +239,7 @@ def _end_to_end(supervision: ChainSupervision) -> _Plan:
     """Sequences with an FST each, which may have loops: all arcs in every frame."""
     fsts, count = supervision.e2e_fsts, supervision.num_sequences
     for fst in fsts:
-        if not fst.num_states or bool((fst.labels == EPSILON).any()):
-            raise ExampleError("a supervision's FST is empty or has an arc without a label")
+        check_labels(fst)
     first = np.cumsum([0] + [fst.num_states for fst in fsts])
     rows = np.repeat(np.arange(count), [fst.num_arcs for fst in fsts])
     arcs = _Arcs(

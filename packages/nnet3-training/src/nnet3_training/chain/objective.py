@@ -172,8 +172,8 @@ class ChainObjective:
             raise ExampleError(f"expected outputs of the shape {expected}, found {values.shape}")
         if supervision.label_dim != self.graph.num_pdfs:
             raise ExampleError(
-                f"the supervision has {supervision.label_dim} pdfs, the denominator "
-                f"{self.graph.num_pdfs}"
+                f"the output of the network has {self.graph.num_pdfs} columns, but the supervision "
+                f"{supervision.label_dim} pdfs; expected a column for each pdf"
             )
         return values
 

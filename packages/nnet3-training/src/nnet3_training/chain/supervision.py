@@ -152,6 +152,19 @@ class ChainSupervision:
         )
 
 
+def check_labels(fst: Fst) -> None:
+    """Raises an ExampleError if an FST has no states, or an arc without a label."""
+    if not fst.num_states:
+        raise ExampleError("a supervision's FST has no states")
+    unlabelled = np.flatnonzero(fst.labels == EPSILON)
+    if unlabelled.size:
+        arc = unlabelled[0]
+        raise ExampleError(
+            f"a supervision's FST has an arc without a label, from state {fst.sources[arc]} to "
+            f"{fst.destinations[arc]}: nnet3-chain-normalize-egs removes such arcs"
+        )
+
+
 def state_times(fst: Fst) -> npt.NDArray[np.int64]:
     """The number of labels that are read before each state.
 
@@ -167,8 +180,7 @@ def state_times(fst: Fst) -> npt.NDArray[np.int64]:
     """
     if fst.start != 0:
         raise ExampleError(f"a supervision's FST must start at state 0, found {fst.start}")
-    if bool((fst.labels == EPSILON).any()):
-        raise ExampleError("a supervision's FST has an arc without a label")
+    check_labels(fst)
     sources, destinations = fst.sources, fst.destinations
     furthest = np.zeros(fst.num_states, dtype=np.int64)
     np.maximum.at(furthest, sources, destinations)

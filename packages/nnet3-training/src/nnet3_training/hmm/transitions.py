@@ -129,7 +129,8 @@ def topology_of(model: TransitionModel, phone: int) -> tuple[HmmState, ...]:
     entries = model.phone_entries
     entry = entries[phone] if 0 <= phone < len(entries) else -1
     if not 0 <= entry < len(model.entries):
-        raise HmmError(f"the topology has no phone {phone}")
+        known = sum(0 <= each < len(model.entries) for each in entries)
+        raise HmmError(f"the topology has no phone {phone}; it has {known} phones")
     states = model.entries[entry]
     if not states:
         raise HmmError(f"the topology of phone {phone} has no states")

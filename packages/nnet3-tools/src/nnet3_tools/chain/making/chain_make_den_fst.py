@@ -42,9 +42,14 @@ def command(
         transitions = read_transitions(source)
     with readable(phone_lm_in) as source:
         phone_lm = nnet3_training.read_fst(source)
-    with logged(NAME, "nnet3_training.chain"):
-        den_fst = make_denominator_fst(phone_lm, tree, transitions)
-    normalization_fst = make_normalization_fst(den_fst, transitions.num_pdfs)
+    try:
+        with logged(NAME, "nnet3_training.chain"):
+            den_fst = make_denominator_fst(phone_lm, tree, transitions)
+        normalization_fst = make_normalization_fst(den_fst, transitions.num_pdfs)
+    except (nnet3_training.ExampleError, nnet3_training.HmmError) as error:
+        raise click.ClickException(
+            f"no denominator can be made of {tree_in}, {model_in} and {phone_lm_in}: {error}"
+        ) from error
     seen = np.zeros(transitions.num_pdfs, dtype=bool)
     seen[den_fst.labels - 1] = True
     for pdf in np.flatnonzero(~seen).tolist():
