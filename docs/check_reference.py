@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = sorted(path.name for path in ROOT.glob("packages/*/src/nnet3_*") if path.is_dir())
-IMPORT = re.compile(r"^\s*(?:>>> )?from (nnet3_\w+(?:\.\w+)*) import", re.MULTILINE)
+PACKAGES = sorted(path.name for path in ROOT.glob("packages/*/src/nnet3*") if path.is_dir())
+IMPORT = re.compile(r"^\s*(?:>>> )?from (nnet3(?:_\w+)?(?:\.\w+)*) import", re.MULTILINE)
 
 
 def exporters() -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The examples of the package's README run and print the output shown."""
+"""The README names what the package exports; tests/test_readmes.py runs its examples."""
 
 from pathlib import Path
 

@@ -161,7 +161,7 @@ def read_matrix(name: str) -> FloatArray:
 
     Args:
         name: A file, a place in an archive as in script files (`feats.ark:1234`), "-" for standard
-            input, or "command |".
+            input, or `command |`.
 
     Returns:
         (rows, cols) float32, which belongs to the caller.

@@ -22,7 +22,7 @@ _GZIP = b"\x1f\x8b"
 
 @contextlib.contextmanager
 def opened(name: str) -> Iterator[IO[bytes]]:
-    """A stream to read: a file, "-" for standard input, or "command |".
+    """A stream to read: a file, "-" for standard input, or `command |`.
 
     Raises:
         TableError: it cannot be read, or the command fails.

@@ -19,8 +19,7 @@ from nnet3_descriptors import Nnet
 from nnet3_descriptors.forking import GATE
 from nnet3_descriptors.structure import Digests, NetworkFingerprint
 from nnet3_descriptors.values import Serialized
-from nnet3_optimizer import OptimizeOptions, optimize
-from nnet3_optimizer.checks import check_computation
+from nnet3_optimizer import OptimizeOptions, check_computation, optimize
 
 from nnet3.errors import CacheError
 

@@ -1,7 +1,7 @@
 """Checks that a computation does not contradict itself.
 
-They cover what every operand refers to, not whether the commands make sense together: that is the
-checker of the optimizer.
+They cover what every operand refers to, not whether the commands make sense together: for that
+there are `check_runnable`, and `check_computation` of nnet3-optimizer.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from nnet3_runtime_cuda.arrays.settings import running
 from nnet3_runtime_cuda.errors import RunError
 
 FloatArray = npt.NDArray[np.float32]
+"""An array in single precision, on the processor."""
 
 DLPACK_CUDA, DLPACK_CUDA_MANAGED = 2, 13
 """Kinds of device, as `__dlpack_device__` gives them."""

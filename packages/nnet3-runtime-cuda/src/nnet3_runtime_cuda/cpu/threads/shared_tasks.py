@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 Task = Callable[[], object]
+"""A piece of work; nobody looks at what it returns."""
 
 
 class SharedTasks:
