@@ -158,11 +158,18 @@ class ChunkDefinition:
                 return True
         return False
 
-    def whole(self, utterance: Utterance) -> np.ndarray:
-        """The outputs of an utterance as one chunk, for networks that see so many frames."""
+    def whole(self, utterance: Utterance) -> np.ndarray | None:
+        """The outputs of an utterance as one chunk, for networks that see so many frames.
+
+        Returns:
+            (rows, columns), or None if the context is not enough for all of them.
+        """
         rows = np.arange(0, len(utterance.frames), self.step)
         chunk = DefinedChunk(rows=rows, used=slice(None), left=0, right=0, middle=0)
-        return self._outputs_of(utterance, chunk, 0)
+        try:
+            return self._outputs_of(utterance, chunk, 0)
+        except NOT_COMPUTABLE:
+            return None
 
     def _outputs_of(self, utterance: Utterance, chunk: DefinedChunk, zero: int) -> np.ndarray:
         """The outputs of a chunk, (rows, columns), from the frames around; the edges repeat.

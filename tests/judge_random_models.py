@@ -337,14 +337,14 @@ def _judged(case: Case) -> Judgement:
     elif exact is None:
         judgement.kinds.add("refused: a chunk cannot be computed")
     elif is_plain(case):
-        judgement.kinds.add("chunks are the whole utterance")
+        wholes = {key: case.definition.whole(utterance) for key, utterance in cut.items()}
+        if any(whole is not None for whole in wholes.values()):
+            judgement.kinds.add("chunks are the whole utterance")
         judgement.problems += [
             f"the chunks of '{key}' are not the whole: {problem}"
-            for key, utterance in cut.items()
-            for problem in _differences(
-                exact[key],
-                case.definition.scores(case.definition.whole(utterance), case.priors),
-            )
+            for key, whole in wholes.items()
+            if whole is not None
+            for problem in _differences(exact[key], case.definition.scores(whole, case.priors))
         ]
     if scores_of:
         judgement.kinds |= _kinds_of_runs(case)
@@ -462,7 +462,10 @@ def main() -> int:
     warnings.filterwarnings("ignore", message="the network is not trained")
     disagree, kinds = 0, Counter[str]()
     for seed in range(arguments.first_seed, arguments.first_seed + arguments.count):
-        judgement = judgement_of(seed)
+        try:
+            judgement = judgement_of(seed)
+        except Exception as error:  # of the judge or of what is judged: it disagrees, too
+            judgement = Judgement(problems=[f"{type(error).__name__}: {error}"])
         kinds.update(judgement.kinds)
         disagree += bool(judgement.problems)
         for problem in judgement.problems:

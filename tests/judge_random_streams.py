@@ -12,7 +12,6 @@ Where a network reads frames at a fixed time, the whole utterance does: a stream
 from __future__ import annotations
 
 import argparse
-import contextlib
 import math
 import sys
 import time
@@ -38,6 +37,7 @@ from nnet3 import Model
 from nnet3_compiler import CompilationError, compile_computation, looped_chunk_size
 from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, Nnet3Error, parse_config, parse_descriptor
+from nnet3_descriptors.editing import remove_orphans
 from nnet3_graph import ContextError, NotComputableError, compute_context
 from nnet3_runtime_reference import ReferenceComputer
 from small_thresholds import thresholds
@@ -171,10 +171,13 @@ def changing_ivectors(seed: int, case: Case) -> Pairs:
     """The outputs of a stream that gets new i-vectors, and of the definition."""
     rng, sizes = np.random.default_rng([seed, 1]), Random(seed)
     model, period = Model(case.nnet), sizes.choice([None, 1, 2, 3, 5])
-    unit = math.lcm(case.subsampling, model.modulus, period or 1)
-    chunk = -(-case.chunk // unit) * unit
-    step = period or chunk
-    nnet = with_period(model.nnet, step)
+    chunk, nnet = 0, model.nnet
+    while not chunk or chunk % remove_orphans(nnet).modulus:
+        unit = math.lcm(case.subsampling, remove_orphans(nnet).modulus, period or 1)
+        chunk = -(-case.chunk // unit) * unit
+        step = period or chunk
+        nnet = with_period(model.nnet, step)
+    context = _context(case, nnet, 12 * chunk, step)
     try:
         stream = model.stream(
             frames_per_chunk=case.chunk,
@@ -183,9 +186,10 @@ def changing_ivectors(seed: int, case: Case) -> Pairs:
             ivector_period=period,
         )
     except NotComputableError:
-        if is_computable(nnet, _whole(model, case, 12 * chunk, step)):
+        if context is not None:
             raise
         return
+    assert context is not None, "the stream computes what cannot be computed"
     frames = rng.standard_normal((sizes.randint(1, 5 * chunk), DIM), dtype=np.float32)
     given: dict[int, np.ndarray] = {}  # by the first frame that an i-vector holds for
     found, begin = [], 0
@@ -199,12 +203,12 @@ def changing_ivectors(seed: int, case: Case) -> Pairs:
 
     def served(start: int) -> np.ndarray:
         """The i-vector of the frames from `start` on."""
-        number = max(0, -(-(start + 1 - model.right_context) // chunk) - 1)
-        read = (number + 1) * chunk - 1 + model.right_context  # by the first chunk that needs it
+        number = max(0, -(-(start + 1 - context[1]) // chunk) - 1)
+        read = (number + 1) * chunk - 1 + context[1]  # by the first chunk that needs it
         time = read if period is None else min(start + period - 1, read)
         return given[max((first for first in given if first <= time), default=0)]
 
-    request = _whole(model, case, len(frames), step)
+    request = _whole(case, context, len(frames), step)
     times = {io.name: io.indexes[:, 1] for io in request.inputs}
     inputs = {"input": frames[times["input"].clip(0, len(frames) - 1)]}
     if case.has_ivector:
@@ -213,16 +217,25 @@ def changing_ivectors(seed: int, case: Case) -> Pairs:
     yield np.concatenate(found), computer.forward(inputs)["output"]
 
 
-def _whole(model: Model, case: Case, num_frames: int, step: int) -> ComputationRequest:
+def _context(case: Case, nnet: Nnet, num_frames: int, step: int) -> tuple[int, int] | None:
+    """The context of a stream: that of the network, unless it reads i-vectors of other times."""
+    for each in (case.nnet, remove_orphans(nnet)):
+        try:
+            context = compute_context(each)
+        except ContextError:
+            return None
+        if is_computable(nnet, _whole(case, context, num_frames, step)):
+            return context
+    return None
+
+
+def _whole(case: Case, context: tuple[int, int], num_frames: int, step: int) -> ComputationRequest:
     """The request of an utterance, with an i-vector every `step` frames."""
-    first, last = -model.left_context - case.left, num_frames - 1 + model.right_context
-    inputs = [IoSpecification.from_range("input", first, last + 1)]
+    first, end = -context[0] - case.left, num_frames + context[1]
+    inputs = [IoSpecification.from_range("input", first, end)]
     if case.has_ivector:
-        begin = first
-        with contextlib.suppress(ContextError):  # with the period the network may need others
-            begin = min(first, -compute_context(with_period(case.nnet, step))[0] - case.left)
-        begin = begin // step * step
-        inputs.append(IoSpecification.from_range("ivector", begin, last + 1, t_step=step))
+        begin = first // step * step
+        inputs.append(IoSpecification.from_range("ivector", begin, end, t_step=step))
     wanted = IoSpecification.from_range("output", 0, num_frames, t_step=case.subsampling)
     return ComputationRequest(inputs=inputs, outputs=[wanted])
 
@@ -310,7 +323,10 @@ def main() -> int:
     warnings.filterwarnings("ignore", message="the network is not trained")
     disagree, largest, kinds = 0, 0.0, Counter[str]()
     for seed in range(arguments.first_seed, arguments.first_seed + arguments.count):
-        judgement = judgement_of(seed)
+        try:
+            judgement = judgement_of(seed)
+        except Exception as error:  # of the judge or of what is judged: it disagrees, too
+            judgement = Judgement(error=f"{type(error).__name__}: {error}")
         kinds.update(judgement.kinds)
         largest = max(largest, judgement.difference)
         if judgement.error or not judgement.difference <= LARGEST_DIFFERENCE:

@@ -308,6 +308,55 @@ class TestIvectors:
         spliced = np.concatenate([rows[:40], rows[5:45]], axis=1)
         return spliced @ second.linear_params.T + second.bias_params
 
+    def test_long_periods(self) -> None:
+        """Thousands of frames may share an i-vector."""
+        model, ivector = Model(network(WITH_IVECTOR)), frames(1, dim=2)[0]
+        stream = model.stream(frames_per_chunk=2500)
+
+        found = [stream.push(frames(5), ivector), stream.finish()]
+
+        assert_same(np.concatenate(found), model.compute(frames(5), ivector))
+
+    def test_rounded_times(self) -> None:
+        """Chunks begin where what is read of i-vectors repeats, whatever stands in ReplaceIndex."""
+        model = Model(
+            network(
+                """
+                input-node name=input dim=2
+                input-node name=ivector dim=2
+                component name=a type=NoOpComponent dim=2
+                component-node name=a component=a input=ReplaceIndex(ivector, t, 0)
+                output-node name=output input=Sum(input, ReplaceIndex(Round(a, 3), t, 0))
+                """
+            )
+        )
+        ivector, features = np.ones(2, np.float32), frames(40, dim=2)
+        stream = model.stream(frames_per_chunk=10, ivector_period=5)
+
+        assert stream.frames_to_outputs() == 15
+        outputs = [stream.push(features, ivector), stream.finish()]
+        np.testing.assert_array_equal(np.concatenate(outputs), features + 1)
+
+    def test_they_are_no_reason_to_wait(self) -> None:
+        """A stream looks ahead no further than the network needs, however it reads i-vectors."""
+        read = "ReplaceIndex(ivector, t, 0)"
+        model = Model(
+            network(
+                f"""
+                input-node name=input dim=2
+                input-node name=ivector dim=2
+                output-node name=output input=Failover(Offset({read}, -5), \
+Offset(Switch(input, {read}), -2))
+                """
+            )
+        )
+        ivector, features = np.ones(2, np.float32), frames(9, dim=2)
+        stream = model.stream(frames_per_chunk=4, extra_left_context_initial=8)
+
+        assert stream.delay == 3
+        outputs = stream.push(features[:4], ivector)
+        np.testing.assert_array_equal(outputs, model.compute(features[:4], ivector))
+
     def test_errors(self) -> None:
         """An i-vector is required from the first frame on, with the right dimension and finite."""
         stream = Model(network(WITH_IVECTOR)).stream()

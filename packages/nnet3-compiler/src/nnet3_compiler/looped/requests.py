@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 
 import attrs
@@ -16,7 +15,7 @@ from nnet3_descriptors.descriptors import (
     SumDescriptor,
 )
 from nnet3_descriptors.values import is_integer
-from nnet3_graph import ContextError, compute_context, fixed_frame
+from nnet3_graph import compute_context, fixed_frame
 
 from nnet3_compiler.errors import CompilationError
 
@@ -142,14 +141,10 @@ def looped_requests(
             f"the extra context must not be negative (got {extra_left_context} to the left and "
             f"{extra_right_context} to the right)"
         )
-    has_ivector = any(node.name == IVECTOR for node in nnet.input_nodes)
     left_context, right_context = compute_context(nnet) if context is None else context
     begin = -(left_context + extra_left_context)
-    ivector_begin = begin
-    if has_ivector and context is not None:
-        with contextlib.suppress(ContextError):  # whatever the chunks lack, their graphs tell
-            ivector_begin = min(begin, -(compute_context(nnet)[0] + extra_left_context))
-    ivector_begin -= ivector_begin % period
+    ivector_begin = begin - begin % period
+    has_ivector = any(node.name == IVECTOR for node in nnet.input_nodes)
     requests = []
     for output_begin in range(0, 3 * chunk_size, chunk_size):
         output_end = output_begin + chunk_size

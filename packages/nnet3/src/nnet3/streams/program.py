@@ -11,10 +11,16 @@ from typing import TYPE_CHECKING
 
 import attrs
 import numpy as np
-from nnet3_compiler import Chunk, chunks_with_state, looped_requests, with_ivector_period
+from nnet3_compiler import (
+    Chunk,
+    ChunksWithState,
+    chunks_with_state,
+    looped_requests,
+    with_ivector_period,
+)
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.forking import GATE
-from nnet3_graph import compute_context
+from nnet3_graph import ContextError, NotComputableError, compute_context
 from nnet3_runtime_cuda.arrays import FloatArray
 from nnet3_runtime_cuda.device import DeviceNnet
 
@@ -87,23 +93,27 @@ class StreamProgram:
             UnsupportedComponentError: it has a component of a type that is not implemented.
             DeviceMemoryError: the device lacks memory.
         """
-        size = options.chunk_size(device_nnet.nnet)
-        period = options.ivector_period or size
-        looped = with_ivector_period(device_nnet.nnet, period)
-        requests = looped_requests(
-            looped,
-            size,
-            frame_subsampling_factor=options.frame_subsampling_factor,
-            ivector_period=period,
-            extra_left_context=options.extra_left_context_initial,
-            context=compute_context(nnet),
-        )
+        size, looped = 0, device_nnet.nnet
+        while (
+            not size or size % looped.modulus
+        ):  # Round in place of ReplaceIndex may make it larger
+            size = options.chunk_size(looped)
+            period = options.ivector_period or size
+            looped = with_ivector_period(device_nnet.nnet, period)
         self.options, self.chunk_size, self.ivector_period = options, size, period
         dims = {node.name: node.dim for node in nnet.input_nodes}
         self.dim, self.ivector_dim = dims[INPUT], dims.get(IVECTOR, 0)
         self.output_dim = nnet.node_dim(OUTPUT)
         self._nnet = nnet
-        self._chunks = chunks_with_state(looped, requests)
+        try:
+            self._chunks = self._chunks_of(looped, compute_context(nnet))
+        except NotComputableError as error:
+            # An i-vector that is read at another time needs the frames around that time, too.
+            try:
+                context = compute_context(looped)
+            except ContextError:
+                raise error from None
+            self._chunks = self._chunks_of(looped, context)
         compiler = CachingCompiler(self._chunks.nnet)
         last = len(self._chunks.chunks) - 1
         kinds = [(number, 1) for number in range(last + 1)]
@@ -118,6 +128,18 @@ class StreamProgram:
         self.inputs = tuple(map(self._inputs_of, self._chunks.chunks))
         for request in self._requests.values():
             self._pool.prepare(request)
+
+    def _chunks_of(self, looped: Nnet, context: tuple[int, int]) -> ChunksWithState:
+        """The chunks of a network with an i-vector period, with so much context on both sides."""
+        requests = looped_requests(
+            looped,
+            self.chunk_size,
+            frame_subsampling_factor=self.options.frame_subsampling_factor,
+            ivector_period=self.ivector_period,
+            extra_left_context=self.options.extra_left_context_initial,
+            context=context,
+        )
+        return chunks_with_state(looped, requests)
 
     def inputs_of(self, number: int) -> ChunkInputs:
         """The inputs of a chunk by its number, from 0."""
