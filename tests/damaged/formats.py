@@ -32,7 +32,14 @@ from nnet3_descriptors import (
     write_nnet,
 )
 from nnet3_descriptors.editing import apply_edits
-from nnet3_descriptors.files import Reader, compressed, read_matrix, read_vector
+from nnet3_descriptors.files import (
+    BinaryWriter,
+    Reader,
+    SparseMatrix,
+    compressed,
+    read_matrix,
+    read_vector,
+)
 from nnet3_descriptors.indexes import make_indexes
 from nnet3_report.pages import training_page
 from nnet3_tables import (
@@ -228,6 +235,7 @@ def _edits(user: User, seed: int, number: int, folder: Path) -> bool:
 
 _RNG = np.random.default_rng(0)
 _FRAMES = _RNG.standard_normal((9, 4), dtype=np.float32)
+_ELEMENTS = np.array([0, 1, 3]), np.array([6, 0, 4]), np.float32([1, 0.5, -2])
 _ROWS = "".join("  " + " ".join(f"{value:g}" for value in row) + "\n" for row in _FRAMES.tolist())
 
 
@@ -255,7 +263,13 @@ def _matrices() -> tuple[bytes, ...]:
         b"DV " + _number(36) + _FRAMES.astype(np.float64).tobytes(),
         *map(_packed_matrix, (b"CM", b"CM2", b"CM3")),
     ]
-    text = [f" [\n{_ROWS}]\n", " [ 1 2.5 -3e-4 inf ]\n", " [ ]\n"]
+    for matrix in (SparseMatrix(7, *_ELEMENTS), SparseMatrix(40_000_000, *_ELEMENTS)):
+        writer = BinaryWriter()
+        matrix.write(writer)
+        binary.append(b"".join(writer.chunks))
+    binary.append(_number(3) + _number(5) + _number(-2) + _number(7))
+    text = [f" [\n{_ROWS}]\n", " [ 1 2.5 -3e-4 inf ]\n", " [ ]\n", "3 -2 5\n",
+            "rows=2 dim=3 [ 0 1.5 2 2 ] dim=3 [ 1 1 ]\n"]  # fmt: skip
     return (*(b"\0B" + each for each in binary), *(each.encode() for each in text))
 
 
@@ -267,6 +281,8 @@ def _archives() -> tuple[bytes, ...]:
 
 def _use_matrices(user: User, rspecifier: str, keys: str = "a0") -> bool:
     found = user.attempt("read", lambda: list(read_table(rspecifier)))
+    for _, value in found or ():
+        user.attempt("as an array", lambda value=value: np.asarray(value).shape)
     user.attempt("read matrices", lambda: [get().shape for _, get in read_matrices(rspecifier)])
     user.attempt("files", lambda: files_of(rspecifier))
     options = user.rng.choice(("", ",s", ",cs,s", ",o", ",p"))
@@ -731,6 +747,13 @@ _COMMANDS = {
     "egs.nnet3_merge_egs": ("examples", ["ark:{file}", "ark,t:{folder}/out"]),
     "chain.egs.nnet3_chain_copy_egs": ("examples", ["ark:{file}", "ark,t:{folder}/out"]),
     "chain.egs.nnet3_chain_merge_egs": ("examples", ["ark:{file}", "ark:{folder}/out"]),
+    "training.nnet3_train": ("examples", ["{folder}/raw", "ark:{file}", "{folder}/out"]),
+    "training.nnet3_compute_prob": ("examples", ["{folder}/raw", "ark:{file}"]),
+    "training.lda_tools:nnet3_acc_lda_stats": (
+        "examples",
+        ["{folder}/raw", "ark:{file}", "{folder}/out"],
+    ),
+    "training.lda_tools:nnet_get_feature_transform": ("statistics", ["{folder}/out", "{file}"]),
     "models.nnet3_init": ("config lines", ["{file}", "{folder}/out"]),
     "compute.nnet3_compute": ("features", ["{folder}/raw", "ark:{file}", "ark,t:{folder}/out"]),
     "compute.nnet3_compute_batch": ("features", ["{folder}/raw", "ark:{file}", "ark:{folder}/out"]),
@@ -751,8 +774,12 @@ def _files_given_to_tools(user: User, seed: int, number: int, folder: Path) -> b
             data = damaged_file(seed, number).data
         case "examples":
             data = damaged_file(seed, number, "examples").data
+            write_nnet(_small_network(6, 5), folder / "raw")
         case "config lines":
             data = damaged_words(user.rng, _config()).encode("utf-8", "replace")
+        case "statistics":
+            good = (REFERENCE.parent / "training" / "lda.acc").read_bytes()
+            data = damaged_data(user.rng, good, [good])
         case "features":
             data = damaged_data(user.rng, user.rng.choice(_archives()), _archives())
             write_nnet(_small_network(), folder / "raw")
@@ -760,7 +787,8 @@ def _files_given_to_tools(user: User, seed: int, number: int, folder: Path) -> b
             data = damaged_data(user.rng, user.rng.choice(_fsts()), _fsts())
     (folder / "file").write_bytes(data)
     user.name = f"{name} {' '.join(arguments)}"
-    command = importlib.import_module(f"{_TOOLS}.{name}").command
+    module, _, function = name.partition(":")
+    command = getattr(importlib.import_module(f"{_TOOLS}.{module}"), function or "command")
     given = [each.format(file=folder / "file", folder=folder) for each in arguments]
     output = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="replace")
 

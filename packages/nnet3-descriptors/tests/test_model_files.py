@@ -10,9 +10,16 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from nnet3_descriptors.config_reader import parse_config
-from nnet3_descriptors.errors import ModelFileError, NetworkError
-from nnet3_descriptors.files import BinaryReader, BinaryWriter, TextReader, TextWriter
+from nnet3_descriptors.errors import LimitError, ModelFileError, NetworkError
+from nnet3_descriptors.files import (
+    BinaryReader,
+    BinaryWriter,
+    SparseMatrix,
+    TextReader,
+    TextWriter,
+)
 from nnet3_descriptors.files.arrays import read_matrix, read_vector
+from nnet3_descriptors.limits import Limits, use_limits
 from nnet3_descriptors.model_files.network import (
     AcousticModel,
     read_acoustic_model,
@@ -426,3 +433,23 @@ def test_damaged_symmetric_matrices(data: bytes, message: str) -> None:
     reader = TextReader if data[0] in b"[1" else BinaryReader
     with pytest.raises(ModelFileError, match=message):
         reader(memoryview(data), "m").symmetric_matrix()
+
+
+def test_offsets_of_many_digits(tmp_path: Path) -> None:
+    """An offset of thousands of digits is a part of the name, and no such file exists."""
+    with pytest.raises(ModelFileError, match="cannot be read: "):
+        read_nnet(f"{tmp_path}/a:{'9' * 5000}")
+
+
+def test_sparse_matrices_of_many_columns() -> None:
+    """The zeros of a sparse matrix are counted before they take memory."""
+    columns, values = np.array([0, 3]), np.ones(2, np.float32)
+    matrix = SparseMatrix(10, np.array([0, 1, 2]), columns, values)
+
+    with use_limits(Limits(rows=20)):
+        assert matrix.dense().sum() == 2.0
+    with use_limits(Limits(rows=19)), pytest.raises(LimitError) as caught:
+        np.asarray(matrix)
+    assert str(caught.value) == (
+        "the values of a sparse matrix of 2 by 10: 20 is above the limit of 19 (Limits.rows)"
+    )

@@ -111,3 +111,13 @@ def test_command_of_a_writer_of_objects() -> None:
     table = ObjectWriter("ark:| exit 3")
     with pytest.raises(TableError, match="the command 'exit 3' failed"):
         table.write("a", bytes(10_000_000))
+
+
+def test_ranges_of_many_digits(tmp_path: Path) -> None:
+    """A range whose numbers have thousands of digits is refused as any other beyond the matrix."""
+    with write_table(f"ark:{tmp_path}/a") as table:
+        table.write("a", np.ones((2, 3)))
+    (tmp_path / "scp").write_text(f"a {tmp_path}/a:2[0:{'9' * 5000}]\n")
+
+    with pytest.raises(TableError, match=r"expected a range like \[0:9\]"):
+        list(read_table(f"scp:{tmp_path}/scp"))

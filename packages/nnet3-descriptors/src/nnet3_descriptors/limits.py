@@ -36,7 +36,8 @@ class Limits:
         modulus: Frames after which the pattern of a node's reads repeats: the modulus of Round(),
             the number of inputs of Switch(), the period of statistics. A rule is made for each
             frame.
-        rows: Rows of an input or output that `from_range` makes, or of a matrix with padding.
+        rows: Rows of an input or output that `from_range` makes, or of a matrix with padding;
+            values of a sparse matrix, zeros included.
         cindexes: Size of the box that all nodes' rows of a request span: the number of nodes times
             the values of t, of x, and the patterns of sequences that differ. A search takes some
             bits for each. The limit is a tenth of this for a request that names less than a

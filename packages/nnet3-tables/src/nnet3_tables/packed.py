@@ -7,7 +7,7 @@ import io
 import zlib
 from typing import IO, Any, cast
 
-_MOST_AT_ONCE = 1 << 24
+_MOST_AT_ONCE = 1 << 22
 """Bytes that any file may unpack to."""
 _RATIO = 100
 """Bytes that each further byte of a file may unpack to, on average: tables take 2 to 10."""

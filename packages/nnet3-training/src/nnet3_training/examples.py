@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_computation import ComputationRequest, IoSpecification
-from nnet3_descriptors.files import CompressedMatrix
+from nnet3_descriptors.files import CompressedMatrix, SparseMatrix
 from nnet3_descriptors.indexes import IndexArray, N, T, is_int32
 
 from nnet3_training import example_arrays as arrays_of
@@ -112,10 +112,8 @@ class SparsePosteriors:
 
     @property
     def values(self) -> FloatArray:
-        """(rows, dim) float32, with the zeros."""
-        values = np.zeros(self.shape, dtype=np.float32)
-        np.add.at(values, (self.rows, self.classes), self.weights)
-        return values
+        """(rows, dim) float32, with the zeros; see `SparseMatrix.dense`."""
+        return SparseMatrix(self.dim, self.splits, self.classes, self.weights).dense()
 
     @classmethod
     def from_labels(cls, labels: npt.ArrayLike, dim: int) -> Self:

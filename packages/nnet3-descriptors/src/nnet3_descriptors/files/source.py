@@ -16,7 +16,7 @@ PathOrFile = str | os.PathLike[str] | IO[bytes]
 
 BINARY_MARK: Final = b"\0B"
 _CHUNK: Final = 1 << 20
-_OFFSET: Final = re.compile(r"(.+):(\d+)")
+_OFFSET: Final = re.compile(r"(.+):(\d{1,18})")
 
 
 def open_reader(source: PathOrFile) -> Reader:

@@ -17,6 +17,7 @@ from nnet3_descriptors.files.binary_reader import BinaryReader
 from nnet3_descriptors.files.reader import Reader
 from nnet3_descriptors.files.writer import Writer
 from nnet3_descriptors.indexes.integers import is_int32
+from nnet3_descriptors.limits import check_limit
 from nnet3_descriptors.text import parse_integer
 
 _MAX_ROWS: Final = 1 << 24
@@ -51,10 +52,16 @@ class SparseMatrix:
         return len(self.splits) - 1, self.dim
 
     def dense(self) -> NDArray[np.float32]:
-        """Returns the matrix with its zeros, (rows, dim) float32."""
+        """Returns the matrix with its zeros, (rows, dim) float32.
+
+        Raises:
+            LimitError: There are more values than `Limits.rows`.
+        """
+        rows, dim = self.shape
+        check_limit("rows", rows * dim, f"the values of a sparse matrix of {rows} by {dim}")
         values = np.zeros(self.shape, dtype=np.float32)
-        rows = np.repeat(np.arange(self.shape[0]), np.diff(self.splits))
-        np.add.at(values, (rows, self.columns), self.values)
+        row = np.repeat(np.arange(rows), np.diff(self.splits))
+        np.add.at(values, (row, self.columns), self.values)
         return values
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:

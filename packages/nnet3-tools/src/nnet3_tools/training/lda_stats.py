@@ -6,6 +6,7 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
+from nnet3_descriptors import check_limit
 from nnet3_descriptors.files import Reader, Writer
 from nnet3_training import DenseTargets, SparsePosteriors
 
@@ -22,6 +23,12 @@ class LdaStats:
     """
 
     def __init__(self, classes: int, dim: int) -> None:
+        """Begins with zeros.
+
+        Raises:
+            LimitError: there are more sums than `Limits.rows`.
+        """
+        check_limit("rows", classes * dim, f"the sums of {classes} classes of {dim} columns")
         self.counts: Doubles = np.zeros(classes)
         self.sums: Doubles = np.zeros((classes, dim))
         self.squares: Doubles = np.zeros((dim, dim))
