@@ -25,26 +25,27 @@ def keep_attributes(objects: Iterable[object]) -> Restore:
 class KeptArrays:
     """Copies of arrays of a machine."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self) -> None:
         """Begins without arrays."""
-        self._machine = machine
         self._count = 0
         self._copies: list[tuple[Restore, Restore]] = []
 
-    def keep(self, arrays: Sequence[Array]) -> Restore:
+    def keep(self, machine: Machine, arrays: Sequence[Array]) -> Restore:
         """Keeps the contents of arrays, in place of the contents that were kept before.
 
         Args:
+            machine: The machine of the arrays. It may own this object, which does not refer to it:
+                memory is freed without garbage collection.
             arrays: Those of the call before, and perhaps further ones behind them.
         """
         new = arrays[self._count :]
         if new:
-            there, back = (self._machine.tape(is_alone=True) for _ in range(2))
+            there, back = (machine.tape(is_alone=True) for _ in range(2))
             for array in new:
-                copy = self._machine.zeros(array.shape, array.dtype)
+                copy = machine.zeros(array.shape, array.dtype)
                 there.copy(array, copy)
                 back.copy(copy, array)
-            self._copies.append((self._machine.finish(there), self._machine.finish(back)))
+            self._copies.append((machine.finish(there), machine.finish(back)))
             self._count = len(arrays)
         for copy_there, _ in self._copies:
             copy_there()

@@ -43,7 +43,7 @@ class DeviceMachine(Machine):
         self.workers = None
         self.memory = ShadowMemory(platform)
         self._estimates = Estimates(self.memory)
-        self._kept = KeptArrays(self)
+        self._kept = KeptArrays()
         weakref.finalize(self, self.memory.close).atexit = False
 
     def tape(self, dtype: npt.DTypeLike = np.float32, *, is_alone: bool = False) -> DeviceTape:
@@ -112,7 +112,7 @@ class DeviceMachine(Machine):
 
     def keep_estimates(self) -> Callable[[], object]:
         """Keeps estimates and counts of the host; the call that it returns sets them back."""
-        arrays, clock = self._kept.keep(self._estimates.arrays), self._estimates.clock.keep()
+        arrays, clock = self._kept.keep(self, self._estimates.arrays), self._estimates.clock.keep()
 
         def restore() -> None:
             arrays()

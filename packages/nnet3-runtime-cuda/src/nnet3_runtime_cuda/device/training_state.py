@@ -72,7 +72,7 @@ class Savepoint:
     def __init__(self, machine: Machine, kernels: Mapping[int, Kernel], random: Generators) -> None:
         """Keeps nothing yet; `kernels` may grow."""
         self._machine, self._kernels, self._random = machine, kernels, random
-        self._sums, self._others = KeptArrays(machine), KeptArrays(machine)
+        self._sums, self._others = KeptArrays(), KeptArrays()
 
     def take(self, others: Sequence[Array] = ()) -> Restore:
         """Keeps the present state, in place of the one kept before.
@@ -89,10 +89,10 @@ class Savepoint:
             self._random.keep(),
             keep_attributes(kernels),
             self._machine.keep_estimates(),
-            self._sums.keep(sums),
+            self._sums.keep(self._machine, sums),
         ]
         if others:
-            restores.append(self._others.keep(others))
+            restores.append(self._others.keep(self._machine, others))
 
         def restore() -> None:
             for each in restores:
