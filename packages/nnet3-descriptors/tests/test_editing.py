@@ -327,7 +327,8 @@ class TestLowRank:
     def test_matrices_that_are_not_finite(self, edit: str) -> None:
         """A matrix with a NaN is refused by the name of its component."""
         params = np.full((8, 12), np.nan, np.float32)
-        nnet = NNET.with_state_dict({"tdnn1.affine.linear_params": params})
+        affine = NNET.component("tdnn1.affine").replace(linear_params=params)
+        nnet = NNET.with_components({"tdnn1.affine": affine})
 
         with pytest.raises(Nnet3Error, match=r"component 'tdnn1.affine': its matrix cannot be dec"):
             apply_edits(nnet, edit)
