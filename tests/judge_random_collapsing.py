@@ -16,6 +16,7 @@ from random import Random
 
 import attrs
 import numpy as np
+import package_tests  # noqa: F401  the helpers of the packages
 from example_generator import draw_request, is_computable, random_arrays
 from judged_seeds import Judged, judge_seeds
 from network_generator import DIM, LAYERS, NetworkWriter

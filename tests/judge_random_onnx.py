@@ -18,6 +18,7 @@ import math
 import runpy
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -472,4 +473,5 @@ def kinds_of(case: Case) -> set[str]:
 
 
 if __name__ == "__main__":
+    warnings.filterwarnings("ignore", message="the network is not trained")
     sys.exit(judge_seeds(__doc__, judged))
