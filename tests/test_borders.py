@@ -129,6 +129,35 @@ def test_tests_of_a_package_stand_alone(source: Path) -> None:
     assert {name: file for name, file in imported.items() if name in foreign} == {}
 
 
+WRITING = {
+    "nnet3_descriptors.files.atomic_write",
+    "nnet3_training.chain.fsts.machines",  # a file in memory, for OpenFst
+    "nnet3_training.recipes.example_archives",  # in a folder that has no name yet
+}
+"""The modules that open files to write; the others ask the first of them to do so."""
+
+
+def writes_a_file(call: ast.Call) -> bool:
+    """Whether a call opens a file to write."""
+    name = ast.unparse(call.func).rpartition(".")[2]
+    words = [*call.args, *(each.value for each in call.keywords)]
+    texts = [str(each.value) for each in words if isinstance(each, ast.Constant)]
+    return name in {"write_bytes", "write_text", "mkstemp", "NamedTemporaryFile"} or (
+        name == "open" and any(re.fullmatch(r"[rwxabt+]*[wxa+][wxabt+]*", text) for text in texts)
+    )
+
+
+def test_where_files_are_written() -> None:
+    """Files are written in one way, so that nobody reads half a file."""
+    calls = {
+        (name, node)
+        for name, file in MODULES.items()
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+    }
+    assert {name for name, call in calls if writes_a_file(call)} == WRITING
+
+
 STARTING = {"nnet3_tables.commands", "nnet3_conformance.judge"}
 """The modules that start programs: commands that a caller names, and the runtime that is judged."""
 

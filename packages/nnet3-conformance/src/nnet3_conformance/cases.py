@@ -29,6 +29,7 @@ import safetensors
 import safetensors.numpy
 from nnet3_computation import ComputationRequest, NnetComputation
 from nnet3_descriptors import Nnet
+from nnet3_descriptors.files import write_atomically
 
 from nnet3_conformance.errors import ConformanceError
 
@@ -111,7 +112,7 @@ def write_case(folder: Path, case: Case) -> None:
     for name, computation in case.programs.items():
         computation.save(own / name)
     for name, arrays in (("given", case.given), ("expected", case.expected)):
-        (own / name).write_bytes(safetensors.numpy.save(_single(arrays)))
+        write_atomically(own / name, [safetensors.numpy.save(_single(arrays))])
     entries = [*read_entries(folder)] if (folder / LISTING).exists() else []
     entries = [entry for entry in entries if entry.name != case.entry.name] + [case.entry]
     listing = {
@@ -120,7 +121,7 @@ def write_case(folder: Path, case: Case) -> None:
         "cases": [attrs.asdict(entry) for entry in sorted(entries, key=lambda each: each.name)],
     }
     text = json.dumps(listing, indent=1) + "\n"
-    (folder / LISTING).write_text(text, encoding="utf-8")
+    write_atomically(folder / LISTING, [text.encode()])
 
 
 def _single(arrays: Mapping[str, npt.NDArray[Any]]) -> Arrays:

@@ -2,7 +2,7 @@
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -13,8 +13,8 @@ from nnet3_descriptors.files.compressed import CompressedMatrix
 _INT32: Final = struct.Struct("<bi")
 _FLOAT32: Final = struct.Struct("<bf")
 _FLOAT64: Final = struct.Struct("<bd")
-_PRECISION: Final = 7
-"""Significant digits of numbers in text files."""
+_NUMBER: Final = "%.7g "
+"""A number in a text file, with its significant digits, and the blank behind it."""
 
 
 class Writer(ABC):
@@ -218,5 +218,5 @@ class TextWriter(Writer):
         self.raw(b"[\n" + b"\n".join(rows) + b"]\n" if rows else b"[ ]\n")
 
 
-def _text(values: Iterable[float]) -> bytes:
-    return "".join([f"{value:.{_PRECISION}g} " for value in values]).encode()
+def _text(values: Sequence[float]) -> bytes:
+    return (_NUMBER * len(values) % tuple(values)).encode()
