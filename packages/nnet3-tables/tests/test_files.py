@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from nnet3_descriptors import LimitError
 from nnet3_tables import (
     MatrixWriter,
     ObjectWriter,
@@ -289,6 +290,12 @@ def test_sparse_matrices(tmp_path: Path) -> None:
     for value in found.values():
         assert value.shape == (3, 3)
         np.testing.assert_array_equal(value, dense)
+    (tmp_path / "x").write_bytes(b"a " + binary.replace(b"\4\3\0\0\0\4", b"\4\0\0\0\x7f\4"))
+    ((_, value),) = read_table(f"ark:{tmp_path}/x")
+    with pytest.raises(
+        LimitError, match="the values of a sparse matrix of 3 by 2130706432: 6392119296 "
+    ):
+        np.asarray(value)
     for wrong, message in (
         (
             binary.replace(elements[0], elements[0].replace(b"\2", b"\3")),

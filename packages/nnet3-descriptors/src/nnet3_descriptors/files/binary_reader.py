@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nnet3_descriptors.files import compressed
-from nnet3_descriptors.files.reader import MAX_INTEGERS, F, Reader
-from nnet3_descriptors.indexes.integers import INT32_MAX
+from nnet3_descriptors.files.reader import MAX_INTEGERS, MAX_TABLE_INTEGERS, F, Reader
 
 FloatType = np.dtype[np.float32] | np.dtype[np.float64]
 
@@ -87,7 +86,7 @@ class BinaryReader(Reader):
 
     def table_integers(self) -> NDArray[np.int32]:
         """Reads integers as an entry of a table has them; returns (size,) int32."""
-        size = self.count("integers", maximum=INT32_MAX, least_bytes=_ITEM.itemsize)
+        size = self.count("integers", maximum=MAX_TABLE_INTEGERS, least_bytes=_ITEM.itemsize)
         start = self.position
         items = np.frombuffer(self._take(size * _ITEM.itemsize, "integers"), dtype=_ITEM)
         for wrong in np.flatnonzero(items["size"] != _INT32.size):

@@ -17,6 +17,8 @@ MAX_TOKEN: Final = 4096
 """Longest word that can be a token, in bytes."""
 MAX_INTEGERS: Final = 1 << 20
 """Most elements of a vector of integers; such vectors number columns, phones and the like."""
+MAX_TABLE_INTEGERS: Final = 1 << 24
+"""Most integers of an entry of a table, such as an alignment."""
 MAX_NESTING: Final = 16
 """Deepest nesting of components."""
 

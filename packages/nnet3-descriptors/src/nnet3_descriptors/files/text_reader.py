@@ -7,7 +7,14 @@ from typing import Final, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.files.reader import MAX_INTEGERS, F, Reader, find, shown
+from nnet3_descriptors.files.reader import (
+    MAX_INTEGERS,
+    MAX_TABLE_INTEGERS,
+    F,
+    Reader,
+    find,
+    shown,
+)
 from nnet3_descriptors.indexes.integers import INT32_MAX, INT32_MIN, is_int32
 from nnet3_descriptors.text import parse_integer, parse_real
 
@@ -109,13 +116,8 @@ class TextReader(Reader):
 
     def integers(self) -> list[int]:
         """Reads a vector of 32-bit integers."""
-        values: list[int] = []
-        for start, piece in self._pieces(*self._bracketed("vector of integers"), "integer"):
-            numbers = self._numbers(piece, start, "integer")
-            if np.any((numbers < INT32_MIN) | (numbers > INT32_MAX)):
-                self.fail("an integer has more than 32 bits", at=start)
-            values += numbers.astype(np.int32).tolist()
-            self._check_length(len(values), MAX_INTEGERS, start)
+        start, end = self._bracketed("vector of integers")
+        values: list[int] = self._integers(start, end, MAX_INTEGERS).tolist()
         return values
 
     def table_integers(self) -> NDArray[np.int32]:
@@ -123,12 +125,19 @@ class TextReader(Reader):
         start = self.position
         end = find(self.data, b"\n", start)
         self.position = len(self.data) if end < 0 else end + 1
-        words = re.finditer(rb"\S+", bytes(self.data[start : self.position]))
-        values = [
-            self._parse_integer(match[0].decode("latin-1"), start + match.start())
-            for match in words
-        ]
-        return np.array(values, dtype=np.int32)
+        return self._integers(start, self.position, MAX_TABLE_INTEGERS)
+
+    def _integers(self, start: int, end: int, maximum: int) -> NDArray[np.int32]:
+        """Returns the integers in a range of the text."""
+        parts, length = [np.empty(0, dtype=np.int32)], 0
+        for at, piece in self._pieces(start, end, "integer"):
+            numbers = self._numbers(piece, at, "integer")
+            if np.any((numbers < INT32_MIN) | (numbers > INT32_MAX)):
+                self.fail("an integer has more than 32 bits", at=at)
+            parts.append(numbers.astype(np.int32))
+            length += len(numbers)
+            self._check_length(length, maximum, at)
+        return np.concatenate(parts)
 
     def integer_pairs(self) -> list[tuple[int, int]]:
         """Reads a vector of pairs of 32-bit integers."""
