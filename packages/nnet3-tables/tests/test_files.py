@@ -292,9 +292,7 @@ def test_sparse_matrices(tmp_path: Path) -> None:
         np.testing.assert_array_equal(value, dense)
     (tmp_path / "x").write_bytes(b"a " + binary.replace(b"\4\3\0\0\0\4", b"\4\0\0\0\x7f\4"))
     ((_, value),) = read_table(f"ark:{tmp_path}/x")
-    with pytest.raises(
-        LimitError, match="sparse matrix of 3 by 2130706432: 6392119296 "
-    ):
+    with pytest.raises(LimitError, match="sparse matrix of 3 by 2130706432: 6392119296 "):
         np.asarray(value)
     for wrong, message in (
         (
