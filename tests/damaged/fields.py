@@ -85,6 +85,7 @@ def _other(rng: random.Random, value: Any) -> Any:
     return rng.choice(_OTHERS)
 
 
+@np.errstate(all="ignore")
 def _other_array(rng: random.Random, array: np.ndarray) -> np.ndarray:
     """An array with other values, or of another shape."""
     numbers = _REALS if array.dtype.kind == "f" else _ELEMENTS

@@ -129,6 +129,12 @@ class TestSettings:
         with pytest.raises(NetworkError, match=f"^{re.escape(message)}$"):
             set_learning_rate_factor(NNET, float(factor), "none*")
 
+    def test_a_rate_that_is_not_finite_with_a_factor(self) -> None:
+        """A rate whose product with the factor of a component is infinite is refused."""
+        nnet = set_learning_rate_factor(NNET, 10.0)
+        with pytest.raises(NetworkError, match=r"must be finite in single precision \(got 3\.0"):
+            set_learning_rate(nnet, 3e38)
+
     def test_learning_rates_within_a_composite(self) -> None:
         """The rate is set for the parts of a composite, each with its own factor."""
         composite = parse_config(

@@ -230,3 +230,15 @@ def test_too_many_sums() -> None:
         "the sums of 2147483647 classes of 40 columns: 85899345880 is above the limit of 100000000 "
         "(Limits.rows)"
     )
+
+
+def test_statistics_of_infinite_outputs() -> None:
+    """Sums beyond single precision are written as infinite, without a warning."""
+    stats = LdaStats(2, 1)
+    known = SparsePosteriors(dim=2, splits=[0, 1, 2], classes=[0, 0], weights=[3e38, 3e38])
+    stats.add(np.full((2, 1), 3e38, np.float32), known, 0.0, np.random.default_rng(0))
+    writer = BinaryWriter()
+
+    stats.write(writer)
+
+    assert np.float32(np.inf).tobytes() in b"".join(writer.chunks)

@@ -36,7 +36,8 @@ def set_learning_rate(nnet: Nnet, learning_rate: float, pattern: str = "*") -> N
         pattern: The names of the components; "*" stands for any characters.
 
     Raises:
-        NetworkError: The rate is negative, or not finite in single precision.
+        NetworkError: The rate is negative, or not finite in single precision, with the factor of a
+            component or without.
     """
     _require_finite("learning rate", learning_rate)
     nnet, count = replace_components(
@@ -56,8 +57,10 @@ def _with_learning_rate(component: U, learning_rate: float) -> U:
             for part in component.components
         )
         component = component.replace(components=inner)
-    factor = np.float32(component.learning_rate_factor)
-    return component.replace(learning_rate=float(np.float32(learning_rate) * factor))
+    # The product of two numbers of single precision is exact in double precision.
+    rate = to_single(learning_rate) * to_single(component.learning_rate_factor)
+    _require_finite("learning rate", rate)
+    return component.replace(learning_rate=to_single(rate))
 
 
 def set_learning_rate_factor(nnet: Nnet, factor: float, pattern: str = "*") -> Nnet:

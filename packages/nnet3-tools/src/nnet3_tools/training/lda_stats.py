@@ -55,11 +55,12 @@ class LdaStats:
         writer.token("<NUMCLASSES>")
         writer.integer(len(self.counts))
         writer.token("<ZERO_ACCS>")
-        writer.vector(self.counts.astype(np.float32))
-        writer.token("<FIRST_ACCS>")
-        writer.matrix(self.sums.astype(np.float32))
-        writer.token("<SECOND_ACCS>")
-        writer.symmetric_matrix(self.squares - self._squares_of_means())
+        with np.errstate(over="ignore", invalid="ignore"):  # outputs may be infinite
+            writer.vector(self.counts.astype(np.float32))
+            writer.token("<FIRST_ACCS>")
+            writer.matrix(self.sums.astype(np.float32))
+            writer.token("<SECOND_ACCS>")
+            writer.symmetric_matrix(self.squares - self._squares_of_means())
         writer.token("</LDAACCS>")
 
     @classmethod
