@@ -13,6 +13,7 @@ the same. What the tool refuses must be what cannot be computed, or what `Model`
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import runpy
@@ -59,6 +60,9 @@ TOO_FEW_DIGITS = 0.1
 
 MOST_CHUNKS = 24
 """Of a stream; longer ones are judged by their first rows."""
+
+FIRST_CHUNKS = 8
+"""Of a stream; if these can be computed, all can."""
 
 REFUSALS = NotComputableError, UnboundedComputationError, CompilationError, RunError
 """Errors of networks that have no outputs, or others in chunks than in whole utterances."""
@@ -114,7 +118,13 @@ class Case:
         if self.mode == XVECTOR:
             return self.frames
         unit = math.lcm(self.step, self.nnet.modulus)
-        return -(-self.frames // unit) * unit
+        chunk = -(-self.frames // unit) * unit
+        with contextlib.suppress(CompilationError):  # what reads fixed times is no stream
+            while self.mode == STREAM and (
+                chunk % (unit := with_ivector_period(self.nnet, chunk).modulus)
+            ):
+                chunk = -(-chunk // unit) * unit
+        return chunk
 
     @property
     def options(self) -> list[str]:
@@ -239,17 +249,28 @@ def defined_chunks(case: Case, utterance: Utterance, dtype: type) -> np.ndarray:
 
 
 def stream_requests(case: Case, num_chunks: int) -> tuple[Nnet, tuple[ComputationRequest, ...]]:
-    """The network of a stream, with an i-vector for each chunk, and the chunks."""
+    """The network of a stream, with an i-vector for each chunk, and the chunks.
+
+    They have the context of the network, unless one of them needs that of the network of the
+    stream.
+    """
     nnet = with_ivector_period(case.nnet, case.chunk)
-    requests = looped_requests(
-        nnet,
-        case.chunk,
-        frame_subsampling_factor=case.step,
-        extra_left_context=case.left,
-        extra_right_context=case.right,
-        context=compute_context(case.nnet),
-    )
-    return nnet, extended_requests(requests, max(num_chunks, 3))[:num_chunks]
+    count = max(num_chunks, FIRST_CHUNKS)
+    for with_context in (case.nnet, nnet):
+        requests = looped_requests(
+            nnet,
+            case.chunk,
+            frame_subsampling_factor=case.step,
+            extra_left_context=case.left,
+            extra_right_context=case.right,
+            context=compute_context(with_context),
+        )
+        segments = extended_requests(requests, count)
+        with contextlib.suppress(NotComputableError):
+            if case.has_ivector:  # else both contexts are the same
+                compile_segments(nnet, segments)
+            break
+    return nnet, segments[:num_chunks]
 
 
 def defined_stream(

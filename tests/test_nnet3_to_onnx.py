@@ -204,7 +204,7 @@ def test_streams_with_ivectors(sequences: int, tmp_path: Path) -> None:
     for session in (start, again):
         shapes = {each.name: each.shape for each in session.get_inputs()}
         assert shapes["ivector"] == [sequences or "sequences", 1, 2]
-        assert about(session)["left_context"] == 3
+        assert about(session)["left_context"] == 10
         assert about(session)["ivector_period"] == 6
     stream = model.stream(frames_per_chunk=6)
     expected = np.concatenate([stream.push(features, ivector), stream.finish()])

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
         compile_looped,
         looped_chunk_size,
         looped_requests,
+        stream_network,
         with_ivector_period,
+        with_least_context,
     )
 
 __version__ = "0.2.0"
@@ -38,7 +40,9 @@ __all__ = [
     "compile_segments",
     "looped_chunk_size",
     "looped_requests",
+    "stream_network",
     "with_ivector_period",
+    "with_least_context",
 ]
 
 if not TYPE_CHECKING:  # else a type checker would take any name for one of this package
@@ -60,7 +64,9 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
                 "compile_looped",
                 "looped_chunk_size",
                 "looped_requests",
+                "stream_network",
                 "with_ivector_period",
+                "with_least_context",
             ),
         },
     )

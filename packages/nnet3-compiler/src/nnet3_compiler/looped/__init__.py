@@ -6,7 +6,9 @@ from nnet3_compiler.looped.compilation import compile_looped
 from nnet3_compiler.looped.requests import (
     looped_chunk_size,
     looped_requests,
+    stream_network,
     with_ivector_period,
+    with_least_context,
 )
 from nnet3_compiler.looped.state import Chunk, ChunksWithState, chunks_with_state
 
@@ -19,5 +21,7 @@ __all__ = [
     "extended_requests",
     "looped_chunk_size",
     "looped_requests",
+    "stream_network",
     "with_ivector_period",
+    "with_least_context",
 ]

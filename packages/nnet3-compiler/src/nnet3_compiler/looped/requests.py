@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import TypeVar
 
 import attrs
 from nnet3_computation import ComputationRequest, IoSpecification
@@ -15,12 +17,14 @@ from nnet3_descriptors.descriptors import (
     SumDescriptor,
 )
 from nnet3_descriptors.values import is_integer
-from nnet3_graph import compute_context, fixed_frame
+from nnet3_graph import ContextError, NotComputableError, compute_context, fixed_frame
 
 from nnet3_compiler.errors import CompilationError
 
 INPUT, IVECTOR, OUTPUT = "input", "ivector", "output"
 """The nodes that speech networks have by convention."""
+
+Made = TypeVar("Made")
 
 
 def looped_chunk_size(nnet: Nnet, advised: int, frame_subsampling_factor: int = 1) -> int:
@@ -79,6 +83,59 @@ def with_ivector_period(nnet: Nnet, period: int) -> Nnet:
             for node in nnet.nodes
         ),
     )
+
+
+def stream_network(
+    nnet: Nnet,
+    advised: int,
+    *,
+    frame_subsampling_factor: int = 1,
+    ivector_period: int | None = None,
+) -> tuple[Nnet, int]:
+    """Returns the network of a stream, with a new i-vector every period, and its chunk size.
+
+    The chunk size is the smallest one from `advised` on that fits this network, which may repeat
+    its reads later than the network as it is.
+
+    Args:
+        nnet: The network, with one i-vector for all frames.
+        advised: The least number of frames of a chunk.
+        frame_subsampling_factor: Frames of the input for each frame of the output.
+        ivector_period: Frames for each i-vector; None for one i-vector in each chunk.
+
+    Raises:
+        CompilationError: An argument is not positive, or the output reads features at a fixed time.
+    """
+    unit = math.lcm(frame_subsampling_factor, ivector_period or 1)
+    size, looped = 0, nnet
+    while not size or size % looped.modulus:
+        size = looped_chunk_size(looped, advised, unit)
+        looped = with_ivector_period(nnet, ivector_period or size)
+    return looped, size
+
+
+def with_least_context(nnet: Nnet, looped: Nnet, make: Callable[[tuple[int, int]], Made]) -> Made:
+    """Returns what is made of the chunks of a stream with the least context that they need.
+
+    That is the context of the network, as in Kaldi. Where i-vectors of other times are read, the
+    chunks may need the frames around these times, too.
+
+    Args:
+        nnet: The network.
+        looped: The network of its stream; see `stream_network`.
+        make: Compiles the chunks that have a context: see `looped_requests`.
+
+    Raises:
+        NotComputableError: The chunks cannot be computed with either.
+    """
+    try:
+        return make(compute_context(nnet))
+    except NotComputableError as error:
+        try:
+            context = compute_context(looped)
+        except ContextError:
+            raise error from None
+        return make(context)
 
 
 def looped_requests(

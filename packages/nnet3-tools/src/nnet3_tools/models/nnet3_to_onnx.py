@@ -23,7 +23,7 @@ from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, log, run_too
 from nnet3_tools.streams import readable
 
 if TYPE_CHECKING:
-    from nnet3_computation import ComputationRequest
+    from nnet3_computation import ComputationRequest, NnetComputation
     from nnet3_descriptors import Nnet
 
 NAME = "nnet3-to-onnx"
@@ -93,21 +93,10 @@ class Export:
     def stream(self) -> tuple[Any, Any]:
         """Returns the models of the first chunks of a stream, and of a round of further ones."""
         nnet = nnet3_compiler.with_ivector_period(self.nnet, self.frames)
-        requests = nnet3_compiler.looped_requests(
-            nnet,
-            self.frames,
-            frame_subsampling_factor=self.subsampling,
-            extra_left_context=self.left,
-            extra_right_context=self.right,
-            context=nnet3_graph.compute_context(self.nnet),
+        first, computation = nnet3_compiler.with_least_context(
+            self.nnet, nnet, partial(self._loop, nnet)
         )
-        computation = nnet3_compiler.compile_looped(
-            nnet,
-            requests,
-            nnet3_compiler.CompilerOptions(output_debug_info=True),
-            optimize=lambda compiled: nnet3_optimizer.optimize(nnet, compiled),
-        )
-        metadata = self._metadata(requests[0])
+        metadata = self._metadata(first)
         if self.has_ivector:
             metadata["nnet3.ivector_period"] = str(self.frames)
         to_onnx = partial(
@@ -119,6 +108,25 @@ class Export:
             metadata=metadata,
         )
         return to_onnx(part="start"), to_onnx(part="round")
+
+    def _loop(
+        self, nnet: Nnet, context: tuple[int, int]
+    ) -> tuple[ComputationRequest, NnetComputation]:
+        """Returns the request of the first chunk of a stream with so much context, and its loop."""
+        requests = nnet3_compiler.looped_requests(
+            nnet,
+            self.frames,
+            frame_subsampling_factor=self.subsampling,
+            extra_left_context=self.left,
+            extra_right_context=self.right,
+            context=context,
+        )
+        return requests[0], nnet3_compiler.compile_looped(
+            nnet,
+            requests,
+            nnet3_compiler.CompilerOptions(output_debug_info=True),
+            optimize=lambda compiled: nnet3_optimizer.optimize(nnet, compiled),
+        )
 
     def _metadata(self, request: ComputationRequest) -> dict[str, str]:
         """The metadata, which says how to use a model, from the request of its first chunk."""
@@ -247,14 +255,17 @@ def command(
             raise click.ClickException(
                 f"{nnet_in}: {fixed}: such a network computes whole utterances only"
             )
-        wanted = frames
-        frames = nnet3_compiler.looped_chunk_size(nnet, wanted, frame_subsampling_factor)
+        wanted, factor = frames, frame_subsampling_factor
+        if stream:
+            _, frames = nnet3_compiler.stream_network(nnet, wanted, frame_subsampling_factor=factor)
+        else:
+            frames = nnet3_compiler.looped_chunk_size(nnet, wanted, factor)
         if frames != wanted:
             log(
                 NAME,
                 f"Chunks have {frames} frames: --frames={wanted} is no multiple of "
-                f"--frame-subsampling-factor={frame_subsampling_factor} and of the network's "
-                f"modulus, {nnet.modulus}",
+                f"--frame-subsampling-factor={factor} and of the frames after which the network's "
+                "reads repeat",
             )
     export = Export(
         nnet=nnet,

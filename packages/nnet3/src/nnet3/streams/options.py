@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
 import attrs
-from nnet3_descriptors import Nnet
 
 from nnet3.chunks import check_frames, integer
 
@@ -43,13 +40,3 @@ class StreamOptions:
         check_frames("sequences", self.sequences, 1, most=MOST_SEQUENCES)
         if self.ivector_period is not None:
             check_frames("ivector_period", self.ivector_period, 1)
-
-    def chunk_size(self, nnet: Nnet) -> int:
-        """Frames of a chunk: frames_per_chunk, rounded up so that chunks share programs.
-
-        Chunks begin at multiples of the network's modulus, of the subsampling factor, and of the
-        i-vector period.
-        """
-        period = self.ivector_period or 1
-        unit = math.lcm(nnet.modulus, self.frame_subsampling_factor, period)
-        return -(-self.frames_per_chunk // unit) * unit

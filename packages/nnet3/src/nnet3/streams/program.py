@@ -6,7 +6,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import attrs
@@ -16,11 +16,11 @@ from nnet3_compiler import (
     ChunksWithState,
     chunks_with_state,
     looped_requests,
-    with_ivector_period,
+    stream_network,
+    with_least_context,
 )
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.forking import GATE
-from nnet3_graph import ContextError, NotComputableError, compute_context
 from nnet3_runtime_cuda.arrays import FloatArray
 from nnet3_runtime_cuda.device import DeviceNnet
 
@@ -93,27 +93,19 @@ class StreamProgram:
             UnsupportedComponentError: it has a component of a type that is not implemented.
             DeviceMemoryError: the device lacks memory.
         """
-        size, looped = 0, device_nnet.nnet
-        while (
-            not size or size % looped.modulus
-        ):  # Round in place of ReplaceIndex may make it larger
-            size = options.chunk_size(looped)
-            period = options.ivector_period or size
-            looped = with_ivector_period(device_nnet.nnet, period)
-        self.options, self.chunk_size, self.ivector_period = options, size, period
+        looped, size = stream_network(
+            device_nnet.nnet,
+            options.frames_per_chunk,
+            frame_subsampling_factor=options.frame_subsampling_factor,
+            ivector_period=options.ivector_period,
+        )
+        self.options, self.chunk_size = options, size
+        self.ivector_period = options.ivector_period or size
         dims = {node.name: node.dim for node in nnet.input_nodes}
         self.dim, self.ivector_dim = dims[INPUT], dims.get(IVECTOR, 0)
         self.output_dim = nnet.node_dim(OUTPUT)
         self._nnet = nnet
-        try:
-            self._chunks = self._chunks_of(looped, compute_context(nnet))
-        except NotComputableError as error:
-            # An i-vector that is read at another time needs the frames around that time, too.
-            try:
-                context = compute_context(looped)
-            except ContextError:
-                raise error from None
-            self._chunks = self._chunks_of(looped, context)
+        self._chunks = with_least_context(nnet, looped, partial(self._chunks_of, looped))
         compiler = CachingCompiler(self._chunks.nnet)
         last = len(self._chunks.chunks) - 1
         kinds = [(number, 1) for number in range(last + 1)]
