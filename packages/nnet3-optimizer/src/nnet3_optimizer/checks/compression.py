@@ -9,7 +9,6 @@ from nnet3_computation.analysis import MATRIX
 from nnet3_computation.checks import Subject
 from nnet3_computation.commands import (
     ALPHA_COLUMN,
-    ONE_BIT,
     SCHEMA,
     Backprop,
     BackpropNoModelUpdate,
@@ -18,8 +17,6 @@ from nnet3_computation.commands import (
     alpha_value,
     keeps_sign_only,
 )
-
-LARGEST_RANGE = 1000.0
 
 
 class _Compression(NamedTuple):
@@ -31,7 +28,7 @@ class _Compression(NamedTuple):
 def check_compression(subject: Subject) -> None:
     """Checks CompressMatrix and DecompressMatrix.
 
-    1. `truncate` is 0 or 1, the range is between 0 and 1000.
+    1. `truncate` is 0 or 1.
     2. A matrix is compressed in the forward part and decompressed in the backward part; between the
        two nothing accesses it, and nothing is decompressed that was not compressed.
     3. If only signs are kept, the only later access is one backward pass of a RectifiedLinear,
@@ -73,12 +70,6 @@ def _compress(subject: Subject, command: int, marker: int) -> _Compression:
     alpha = alpha_value(int(subject.table[command, ALPHA_COLUMN]))
     if truncate not in (0, 1):
         subject.fail(f"truncate = {truncate}, expected 0 or 1", command)
-    if not 0.0 <= alpha <= LARGEST_RANGE:
-        subject.fail(f"alpha = {alpha:g}, expected a range from 0 to {LARGEST_RANGE:g}", command)
-    if alpha == 0.0 and not keeps_sign_only(compression_type, alpha):
-        subject.fail(f"alpha = 0 is not allowed for compression_type {compression_type}", command)
-    if alpha != 0.0 and compression_type == ONE_BIT:
-        subject.fail(f"alpha = {alpha:g}, expected 0: one bit has no range", command)
     if command > marker:
         subject.fail(f"{subject.describe(matrix)} is compressed after the marker", command)
     return _Compression(command, compression_type, alpha)
