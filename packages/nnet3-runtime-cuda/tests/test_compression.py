@@ -65,7 +65,7 @@ def test_ranges_that_a_type_does_not_have(kind: int, limit: float, message: str)
     with pytest.raises(CheckError) as caught:
         round_trip(np.ones((2, 4), np.float32), kind, limit, truncate=True)
 
-    assert str(caught.value) == f"compression: c1: CompressMatrix: {message}"
+    assert str(caught.value).partition("\n")[0] == f"compression: c1: CompressMatrix: {message}"
 
 
 def test_decompression_of_what_is_not_compressed() -> None:
