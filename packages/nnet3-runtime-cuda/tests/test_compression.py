@@ -56,7 +56,7 @@ def test_values_within_the_limit(kind: int, low: float, steps: int) -> None:
         (INT8, 0.0, "alpha = 0 is not allowed for compression_type 1"),
         (UINT16, 0.0, "alpha = 0 is not allowed for compression_type 4"),
         (UINT16, -1.0, "alpha = -1, expected a range from 0 to 1000"),
-        (UINT8, float("nan"), "alpha = nan, expected a range from 0 to 1000"),
+        (UINT8, 1e6, "alpha = 1e+06, expected a range from 0 to 1000"),
         (ONE_BIT, 2.0, "alpha = 2, expected 0: one bit has no range"),
     ],
 )
