@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 
-import nnet3_runtime_cuda
+import nnet3
 import numpy as np
 import pytest
 from nnet3 import load
@@ -59,7 +59,7 @@ def test_cuda_that_computes(monkeypatch: pytest.MonkeyPatch, error: float, statu
 
     monkeypatch.setattr("nnet3_runtime_cuda.device.check_cuda_libraries", lambda: None)
     monkeypatch.setattr("nnet3_runtime_cuda.device.machine_for", lambda device: None)
-    monkeypatch.setattr(nnet3_runtime_cuda, "load", loaded)
+    monkeypatch.setattr(nnet3, "load", loaded)
 
     done = cuda_gpu_available()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import attrs
 import numpy as np
 import pytest
-from nnet3_descriptors import Nnet, parse_config, set_test_mode, vectorize
+from nnet3_descriptors import Nnet, Nnet3Error, parse_config, set_test_mode, vectorize
 from nnet3_runtime_cuda import DeviceError, DeviceNnet, Tracer, TrainingError
 from nnet3_runtime_cuda.cpu import NumpyTape
 from nnet3_runtime_cuda.cuda.platform.platform import Platform
@@ -458,10 +458,10 @@ def test_options_that_are_no_numbers(name: str) -> None:
     ],
 )
 def test_infinite_rates_of_components(line: str, options: TrainerOptions, message: str) -> None:
-    """A component that cannot make a finite step is named before the first one."""
+    """A component that cannot make a finite step is refused before the first one."""
     nnet = network(f"type=AffineComponent input-dim=3 output-dim=2 {line}")
 
-    with pytest.raises(TrainingError, match=message):
+    with pytest.raises(Nnet3Error, match=message):
         Trainer(nnet, options)
 
 
