@@ -213,18 +213,18 @@ import os, subprocess, sys, threading
 import numpy
 from nnet3_tables import write_table
 
-done = threading.Event()
+done, begun = threading.Event(), threading.Event()
 
 def write():
-    number = 0
-    while not done.is_set():
-        with write_table("ark:{tmp_path}/x") as table:
-            for _ in range(20):
-                table.write("k", numpy.ones((10, 10)))
+    with write_table("ark:{tmp_path}/x") as table:
+        while not done.is_set():
+            table.write("k", numpy.ones((10, 10)))
+            begun.set()
 
 thread = threading.Thread(target=write)
 thread.start()
-for number in range(2000):
+begun.wait()
+for number in range(20000):
     os.write(2, b"line\\n")
 for _ in range(5):
     subprocess.run(["/bin/sh", "-c", "echo child >&2"])
@@ -234,7 +234,7 @@ thread.join()
     done = subprocess.run(
         [sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, check=True
     )
-    assert done.stderr.splitlines().count("line") == 2000
+    assert done.stderr.splitlines().count("line") == 20000
     assert done.stderr.splitlines().count("child") == 5
 
 
