@@ -113,7 +113,7 @@ def test_mistakes(done: TrainingRun, tmp_path: Path) -> None:
         train_recipe(tmp_path / "a", network(), utterances(), OPTIONS)
     with pytest.raises(RecipeError, match=r"expected no denominator, because options\.chain is N"):
         train_recipe(tmp_path / "a", network(), utterances(), frames, den_fst=den_fst)
-    with pytest.raises(ExampleError, match="pdf"):
+    with pytest.raises(ExampleError, match="expected 1 to 62, one for each column of the output"):
         train_recipe(tmp_path / "a", network(), utterances(), OPTIONS,
                      den_fst=attrs.evolve(den_fst, labels=den_fst.labels + 1000))  # fmt: skip
     assert not (tmp_path / "a").exists()
