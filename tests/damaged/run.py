@@ -7,7 +7,7 @@ each use must work or raise such an error. Everything else is a fault: another e
 `MemoryError` within the bound of memory, a warning, more time than the bound, the end of the
 process, a program that starts, a file that is written elsewhere. Faults are printed as they are
 found, with the number that repeats them: `--first 123 --count 1`. The last line is the report, as
-JSON.
+JSON; Ctrl-C ends the run with a report of what is done.
 """
 
 from __future__ import annotations
@@ -197,11 +197,17 @@ def run(options: Options) -> dict[str, Any]:
         range(first, min(first + AT_A_TIME, last))
         for first in range(options.first, last, AT_A_TIME)
     )
+    ended: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: ended.append(number))
     began = told = time.time()
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as name:
         workers: dict[int, Worker] = {}
         while True:
-            while len(workers) < options.processes and (part := next(parts, None)) is not None:
+            while (
+                not ended
+                and len(workers) < options.processes
+                and (part := next(parts, None)) is not None
+            ):
                 worker = Worker.start(options, part, Path(name))
                 workers[worker.pid] = worker
             if not workers:

@@ -453,3 +453,11 @@ def test_sparse_matrices_of_many_columns() -> None:
     assert str(caught.value) == (
         "the values of a sparse matrix of 2 by 10: 20 is above the limit of 19 (Limits.rows)"
     )
+
+
+def test_sparse_matrices_of_infinite_elements() -> None:
+    """Elements of one place are added, without a warning of what is not finite."""
+    values = np.array([np.inf, -np.inf], np.float32)
+    matrix = SparseMatrix(2, np.array([0, 2]), np.array([1, 1]), values)
+
+    assert np.isnan(matrix.dense()).tolist() == [[False, True]]

@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 import numpy as np
 import pytest
-from nnet3_descriptors import LimitError
+from nnet3_descriptors import LimitError, Nnet3Error
 from nnet3_descriptors.files import BinaryWriter, TextWriter, open_reader, read_matrix
 from nnet3_tools.training.lda_stats import LdaStats
 from nnet3_training import SparsePosteriors
@@ -242,3 +242,13 @@ def test_statistics_of_infinite_outputs() -> None:
     stats.write(writer)
 
     assert np.float32(np.inf).tobytes() in b"".join(writer.chunks)
+
+
+def test_covariances_that_are_not_finite() -> None:
+    """Statistics of infinite sums give no transform."""
+    stats = LdaStats(2, 1)
+    stats.counts[:] = 1.0
+    stats.sums[:] = np.inf
+
+    with pytest.raises(Nnet3Error, match="the covariances of the statistics are not finite"):
+        stats.covariances()

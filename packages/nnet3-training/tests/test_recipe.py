@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import random
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -46,6 +48,7 @@ from nnet3_training.recipes import (
 )
 from nnet3_training.recipes.averaging import diverged_jobs
 from nnet3_training.recipes.objectives import utterance_name
+from nnet3_training.recipes.records import read_record
 from nnet3_training.workers import DaskWorkers, InProcess, Processes, Workers
 
 CONFIG = """
@@ -679,6 +682,20 @@ def test_damaged_records(
 
     assert f"{tmp_path}/run/{name}: " in str(raised.value)
     assert message in str(raised.value)
+
+
+def test_a_record_with_many_errors(done: TrainingRun, tmp_path: Path) -> None:
+    """Reading ends at the first error; those of a long list would take all memory."""
+    record = json.loads((done.folder / "iterations" / "0.json").read_text())
+    (tmp_path / "0.json").write_text(json.dumps({**record, "jobs": "x" * 30_000}))
+
+    tracemalloc.start()
+    with pytest.raises(RecipeError, match="this is no IterationRecord of a training run: "):
+        read_record(IterationRecord, tmp_path / "0.json")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert most < 5_000_000  # bytes
 
 
 def test_records_of_other_iterations(done: TrainingRun, tmp_path: Path) -> None:

@@ -61,7 +61,8 @@ class SparseMatrix:
         check_limit("rows", rows * dim, f"the values of a sparse matrix of {rows} by {dim}")
         values = np.zeros(self.shape, dtype=np.float32)
         row = np.repeat(np.arange(rows), np.diff(self.splits))
-        np.add.at(values, (row, self.columns), self.values)
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.add.at(values, (row, self.columns), self.values)
         return values
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:

@@ -6,7 +6,7 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors import check_limit
+from nnet3_descriptors import Nnet3Error, check_limit
 from nnet3_descriptors.files import Reader, Writer
 from nnet3_training import DenseTargets, SparsePosteriors
 
@@ -111,11 +111,18 @@ class LdaStats:
         return squares
 
     def covariances(self) -> tuple[Doubles, Doubles, Doubles]:
-        """(dim,), the mean of all frames; (dim, dim), covariance within and between classes."""
-        total = self.counts.sum()
-        mean = self.sums.sum(axis=0) / total
-        between = self._squares_of_means() / total - np.outer(mean, mean)
-        within = self.squares / total - np.outer(mean, mean) - between
+        """(dim,), the mean of all frames; (dim, dim), covariance within and between classes.
+
+        Raises:
+            Nnet3Error: they are not finite.
+        """
+        with np.errstate(all="ignore"):
+            total = self.counts.sum()
+            mean = self.sums.sum(axis=0) / total
+            between = self._squares_of_means() / total - np.outer(mean, mean)
+            within = self.squares / total - np.outer(mean, mean) - between
+        if not (np.isfinite(between).all() and np.isfinite(within).all()):
+            raise Nnet3Error("the covariances of the statistics are not finite")
         return mean, within, between
 
 

@@ -16,6 +16,8 @@ from nnet3_training.recipes.iterations import RecipeOptions
 
 T = TypeVar("T")
 
+_CONVERTER = cattrs.Converter(detailed_validation=False)
+"""Stops at the first error: a list of thousands would take all memory for theirs."""
 _FORMAT = "nnet3.recipe"
 _VERSION = 1
 
@@ -175,12 +177,15 @@ def read_record(kind: type[T], path: Path) -> T:
         RecipeError: the file cannot be read, or is not a record of this kind.
     """
     try:
-        return cattrs.structure(json.loads(path.read_text(encoding="utf-8")), kind)
+        return _CONVERTER.structure(json.loads(path.read_text(encoding="utf-8")), kind)
     except OSError as error:
         raise RecipeError(f"{path}: cannot read the file: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, RecursionError, cattrs.BaseValidationError) as error:
+    except (
+        ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError,
+    ) as error:  # fmt: skip
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise RecipeError(
-            f"{path}: this is no {kind.__name__} of a training run: {_first_line(error)}"
+            f"{path}: this is no {kind.__name__} of a training run: {reason}"
         ) from error
 
 
@@ -197,10 +202,3 @@ def read_run_record(path: Path) -> RunRecord:
             f"version {record.version}"
         )
     return record
-
-
-def _first_line(error: BaseException) -> str:
-    """The message of an error, or of the first one within a group."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return (str(error) or type(error).__name__).splitlines()[0]

@@ -107,7 +107,8 @@ class _Arcs:
 
 
 def _rounded(costs: Costs, delta: np.float32) -> Costs:
-    rounded: Costs = np.floor(costs / delta + np.float32(0.5)) * delta
+    with np.errstate(over="ignore"):
+        rounded: Costs = np.floor(costs / delta + np.float32(0.5)) * delta
     return rounded + np.float32(0.0)  # -0 becomes 0
 
 
