@@ -21,7 +21,7 @@ from nnet3_runtime_reference import ReferenceComputer
 NOT_COMPUTABLE = NotComputableError, UnboundedComputationError
 """Errors of requests that a network has no outputs for."""
 
-FAR = 3_600_000
+FAR = 36_000
 """Frames to a time at which no row of a chunk is met; a multiple of the modulus of any network."""
 
 
