@@ -143,6 +143,29 @@ class TestScriptFiles:
 
         assert states == {("first", "first"), ("secondsecond", "secondsecond")}
 
+    @pytest.mark.skipif(os.name != "posix", reason="other systems have no such names")
+    def test_links_to_script_files(self, tmp_path: Path) -> None:
+        """A link stays, also one to standard output, where a script file is shown."""
+        (tmp_path / "link").symlink_to(tmp_path / "x.scp")
+        (tmp_path / "shown").symlink_to("/dev/stdout")
+        program = """
+import numpy, sys
+from nnet3_tables import write_table
+for name in sys.argv[1:]:
+    with write_table(f"ark,t,scp:x.ark,{name}") as table:
+        table.write("k", numpy.ones(1))
+"""
+        with (tmp_path / "out").open("wb") as file:
+            names = "link", "shown", "-", "link", "shown"
+            subprocess.run(
+                [sys.executable, "-c", program, *names], stdout=file, cwd=tmp_path, check=True
+            )
+
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "shown").is_symlink()
+        assert (tmp_path / "x.scp").read_text() == "k x.ark:2\n"
+        assert (tmp_path / "out").read_text() == "k x.ark:2\n" * 3
+
     def test_of_two_writers(self, tmp_path: Path) -> None:
         """Two writers of one pair end one after the other."""
         table = f"ark,scp:{tmp_path}/x.ark,{tmp_path}/x.scp"

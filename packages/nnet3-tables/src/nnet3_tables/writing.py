@@ -9,7 +9,14 @@ from typing import IO, Self
 
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors.files import BinaryWriter, TextWriter, Writer, key_fault, locked
+from nnet3_descriptors.files import (
+    BinaryWriter,
+    TextWriter,
+    Writer,
+    file_to_replace,
+    key_fault,
+    locked,
+)
 from nnet3_descriptors.values import is_masked
 
 from nnet3_tables.archive import FloatArray
@@ -125,8 +132,9 @@ class _Output:
             self._archive.flush()
             if os.path.isfile(archive):
                 os.fsync(self._archive.fileno())
-            if os.path.isfile(script):
-                os.remove(script)  # or it would refer to places in an archive that is replaced
+            old = file_to_replace(script)
+            if old is not None and os.path.exists(old):
+                os.remove(old)  # or it would refer to places in an archive that is replaced
 
     def abandon(self) -> None:
         """Ends the writing of a table that is not complete."""

@@ -4,6 +4,7 @@ from nnet3_descriptors.errors import file_error
 from nnet3_descriptors.files import compressed
 from nnet3_descriptors.files.arrays import read_matrix, read_vector
 from nnet3_descriptors.files.atomic_write import (
+    file_to_replace,
     locked,
     new_file,
     new_folder,
@@ -35,6 +36,7 @@ __all__ = [
     "Writer",
     "compressed",
     "file_error",
+    "file_to_replace",
     "key_fault",
     "leave_behind",
     "locked",

@@ -82,10 +82,10 @@ def new_file(path: str | os.PathLike[str], *, keep_part: bool = False) -> Iterat
     Raises:
         OSError: It could not be written.
     """
-    target = os.path.realpath(path)
-    opened = _number_of_open_file(os.fspath(path))
-    if opened is not None or (os.path.exists(target) and not os.path.isfile(target)):
-        with open(target if opened is None else os.dup(opened), "wb") as stream:
+    target = file_to_replace(path)
+    if target is None:
+        opened = _number_of_open_file(path)
+        with open(path if opened is None else os.dup(opened), "wb") as stream:
             yield stream
         return
     if os.path.exists(target) and not os.access(target, os.W_OK):
@@ -111,6 +111,17 @@ def new_file(path: str | os.PathLike[str], *, keep_part: bool = False) -> Iterat
                 os.remove(temporary)
         raise
     _sync_folder(os.path.dirname(target))
+
+
+def file_to_replace(path: str | os.PathLike[str]) -> str | None:
+    """Returns the file that a new file of this path replaces, if it is there.
+
+    Of a link it is the file that the link refers to. None if the path is written to directly: if it
+    is a pipe, a terminal or a folder, or the name of a file that this process has open.
+    """
+    target = os.path.realpath(path)
+    is_special = os.path.exists(target) and not os.path.isfile(target)
+    return None if is_special or _number_of_open_file(path) is not None else target
 
 
 @contextlib.contextmanager
@@ -178,18 +189,18 @@ def locked(folder: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _number_of_open_file(path: str) -> int | None:
+def _number_of_open_file(path: str | os.PathLike[str]) -> int | None:
     """The number of a file that this process has open, if a path names one, else None.
 
     What has been written to such a file before must stay, and its name may be another file's.
     """
-    path = os.path.abspath(path)
+    name = os.path.abspath(path)
     for _ in range(_MOST_LINKS):
-        if found := _OPEN_FILE.fullmatch(path):
+        if found := _OPEN_FILE.fullmatch(name):
             return int(found[1])
-        if not os.path.islink(path):
+        if not os.path.islink(name):
             break
-        path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
+        name = os.path.normpath(os.path.join(os.path.dirname(name), os.readlink(name)))
     return None
 
 
