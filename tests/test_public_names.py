@@ -41,6 +41,8 @@ PUBLIC_NAMES = {
         ExportError OnnxComputer RunError to_onnx""",
     "nnet3_runtime_reference": """
         Draws Formula GivenMasks ReferenceComputer formula_of""",
+    "nnet3_speech": """
+        SpeechError""",
     "nnet3_tables": """
         MatrixLookup MatrixWriter TableError VectorLookup VectorWriter read_matrices read_table
         read_tokens write_table""",

@@ -1,0 +1,26 @@
+"""Features, i-vectors, speaker scores and model folders, as Kaldi defines them.
+
+There is no network arithmetic here: what this package makes goes into a network, and what it reads
+says how.
+"""
+
+from typing import TYPE_CHECKING
+
+from nnet3_descriptors.lazy_exports import on_first_use
+
+if TYPE_CHECKING:
+    from nnet3_speech.errors import SpeechError
+
+__version__ = "0.2.0"
+
+__all__ = [
+    "SpeechError",
+]
+
+if not TYPE_CHECKING:  # else a type checker would take any name for one of this package
+    __getattr__, __dir__ = on_first_use(
+        __name__,
+        {
+            "nnet3_speech.errors": ("SpeechError",),
+        },
+    )

@@ -1,0 +1,67 @@
+"""Options are read from Kaldi's config files, and faults in these are named."""
+
+from pathlib import Path
+
+import attrs
+import pytest
+from nnet3_speech import SpeechError
+from nnet3_speech.options import option, read_options
+
+
+@attrs.frozen
+class SomeOptions:
+    """Options of each type."""
+
+    num_mel_bins: int = 23
+    low_freq: float = 20.0
+    snip_edges: bool = True
+    path: str = ""
+    silence_phones: str = option("endpoint.silence-phones", "")
+
+
+def _file(folder: Path, text: str) -> Path:
+    path = folder / "some.conf"
+    path.write_text(text)
+    return path
+
+
+def test_each_type(tmp_path: Path) -> None:
+    """A file gives integers, numbers, true and false, and text; "_" is "-", "#" a comment."""
+    path = _file(
+        tmp_path,
+        "--num_mel_bins=40  # more\n\n--low-freq=-3e1\n--snip-edges=false\n--path=a=b\n"
+        "--endpoint.silence-phones=1:2\n",
+    )
+
+    assert read_options(SomeOptions, path) == SomeOptions(40, -30.0, False, "a=b", "1:2")
+
+
+def test_defaults_and_options_without_value(tmp_path: Path) -> None:
+    """What a file leaves out has its default, and an option alone is true."""
+    assert read_options(SomeOptions, _file(tmp_path, "--snip-edges\n")) == SomeOptions()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--num-mel-bin=3", ": unknown option --num-mel-bin; did you mean 'num-mel-bins'?"),
+        ("--num-mel-bins=3.5", ": --num-mel-bins: expected an integer, found '3.5'"),
+        ("--low-freq=low", ": --low-freq: expected a number, found 'low'"),
+        ("--snip-edges=maybe", ": --snip-edges: expected true or false, found 'maybe'"),
+        ("num-mel-bins=3", ", line 1: expected an option, --name=value, found 'num-mel-bins=3'"),
+    ],
+)
+def test_faults(line: str, message: str, tmp_path: Path) -> None:
+    """An error names the file, and the option or line."""
+    path = _file(tmp_path, f"{line}\n")
+
+    with pytest.raises(SpeechError) as caught:
+        read_options(SomeOptions, path)
+
+    assert str(caught.value) == f"{path}{message}"
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    """A file that is missing is named."""
+    with pytest.raises(SpeechError, match=r"none\.conf: the file cannot be read: No such file"):
+        read_options(SomeOptions, tmp_path / "none.conf")
