@@ -1,4 +1,4 @@
-"""Compares optimized computations with the compiled one, and finds the pass at fault."""
+"""Compares optimized computations with the compiled one, and names the pass at fault."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import attrs
 import numpy as np
 import pytest
 from nnet3_compiler import compile_computation
-from nnet3_computation import SCHEMA, ComputationRequest, NnetComputation
+from nnet3_computation import SCHEMA, ComputationError, ComputationRequest, NnetComputation
 from nnet3_descriptors import ComponentProperties, Nnet, vectorize
 from nnet3_optimizer import (
     OptimizeOptions,
     check_computation,
-    find_faulty_option,
     optimize,
+    optimize_in_steps,
     verify_equivalent,
 )
 from nnet3_runtime_cuda import NnetComputer
@@ -119,27 +119,22 @@ class Trial:
                 return f"{name} differs by {error:.1e} of its largest value"
         return ""
 
-    def is_correct(self, computation: NnetComputation) -> bool:
-        """Checks, proves and runs a computation between two passes.
+    def problem(self, computation: NnetComputation) -> str:
+        """Checks, proves and runs a computation between two passes; returns what is wrong.
 
         Raises:
             ComputationError: It does not pass the checks or the proof.
         """
         check_computation(self.nnet, computation, check_unused=False)
         verify_equivalent(self.nnet, self.compiled, computation)
-        return not self.difference(computation)
-
-    def is_finished(self, computation: NnetComputation) -> bool:
-        """Checks a computation that is done; raises a CheckError if it does not pass."""
-        check_computation(self.nnet, computation)
-        return True
+        return self.difference(computation)
 
     def optimized(
         self, options: OptimizeOptions, *, known: NnetComputation | None = None
     ) -> NnetComputation:
         """Optimizes, and checks, proves and runs the result.
 
-        A failure names the option and the pass at fault.
+        A failure names the pass at fault.
 
         Args:
             options: The options.
@@ -158,11 +153,18 @@ class Trial:
         else:
             if not problem:
                 return computation
-        fault = find_faulty_option(self.nnet, self.compiled, self.is_correct, options)
-        if fault is None:  # values that nothing reads are an error in the end result only
-            fault = find_faulty_option(self.nnet, self.compiled, self.is_finished, options)
-            pytest.fail(f"{problem}\noptions at fault: {fault and fault.options}")
-        pytest.fail(f"{problem}\n{fault}")
+        pytest.fail(f"{problem}\n{self.fault(options)}")
+
+    def fault(self, options: OptimizeOptions) -> str:
+        """Names the first pass after which the computation is wrong."""
+        for name, computation in optimize_in_steps(self.nnet, self.compiled, options):
+            try:
+                problem = self.problem(computation)
+            except ComputationError as error:
+                problem = str(error)
+            if problem:
+                return f"wrong after pass '{name}': {problem}"
+        return "right after each pass"  # values that nothing reads are an error in the end only
 
 
 def statistics(nnet: Nnet) -> dict[str, np.ndarray]:

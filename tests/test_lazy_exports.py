@@ -98,7 +98,6 @@ NOT_NEEDED = {
     "nnet3_computation.text.parser",
     "nnet3_computation.text.printer",
     "nnet3_descriptors.serialization",
-    "nnet3_optimizer.bisecting",
     "nnet3_optimizer.equivalence",
     "nnet3_runtime_cuda.cpu.bf16",
     "nnet3_runtime_cuda.cuda",

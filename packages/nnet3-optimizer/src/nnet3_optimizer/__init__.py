@@ -7,7 +7,6 @@ from nnet3_descriptors.lazy_exports import on_first_use
 if TYPE_CHECKING:
     from nnet3_computation.analysis import Analysis, analyze
 
-    from nnet3_optimizer.bisecting import FaultyOption, find_faulty_option
     from nnet3_optimizer.checks import check_computation
     from nnet3_optimizer.equivalence import verify_equivalent
     from nnet3_optimizer.errors import EquivalenceError, PassError
@@ -19,12 +18,10 @@ __version__ = "0.2.0"
 __all__ = [
     "Analysis",
     "EquivalenceError",
-    "FaultyOption",
     "OptimizeOptions",
     "PassError",
     "analyze",
     "check_computation",
-    "find_faulty_option",
     "optimize",
     "optimize_in_steps",
     "pass_summaries",
@@ -38,10 +35,6 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
             "nnet3_computation.analysis": (
                 "Analysis",
                 "analyze",
-            ),
-            "nnet3_optimizer.bisecting": (
-                "FaultyOption",
-                "find_faulty_option",
             ),
             "nnet3_optimizer.checks": ("check_computation",),
             "nnet3_optimizer.equivalence": ("verify_equivalent",),

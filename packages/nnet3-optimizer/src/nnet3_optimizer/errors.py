@@ -13,8 +13,8 @@ class EquivalenceError(ComputationError):
             of a model update or of statistics.
         segment: The segment at whose end an output differs; None for anything else.
         row, column: The first element that differs; None for anything but an output.
-        commands: The positions of the commands, in the first and the second computation, that give
-            different results from the same input; empty if not known.
+        commands: The positions of the calls, in the first and the second computation, that only
+            one of them makes; empty for an output or input derivative.
     """
 
     def __init__(

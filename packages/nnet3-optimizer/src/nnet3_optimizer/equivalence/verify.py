@@ -13,7 +13,6 @@ from nnet3_optimizer.equivalence.behaviour import Behaviour
 from nnet3_optimizer.equivalence.differences import compare_behaviour
 from nnet3_optimizer.equivalence.execution.execution import execute
 from nnet3_optimizer.equivalence.execution.symbolic_state import SymbolicState
-from nnet3_optimizer.equivalence.origins import commands_behind
 from nnet3_optimizer.equivalence.pattern import IrregularError, Pattern, num_sequences
 from nnet3_optimizer.equivalence.symbols.unknowns import Unknowns
 from nnet3_optimizer.errors import EquivalenceError
@@ -50,7 +49,7 @@ def verify_equivalent(nnet: Nnet, before: NnetComputation, after: NnetComputatio
 
     Raises:
         EquivalenceError: They differ; the message names the first result that does, and the
-            commands that computed it. Or they were compiled for different requests.
+            element or the calls. Or they were compiled for different requests.
         CheckError: A command of one of them cannot run, because sizes or lists do not fit; or a
             computation was compiled for another network.
     """
@@ -126,7 +125,7 @@ class Prover:
                 compare_behaviour(self._nnet, one, other, sequences, same_calls=same_calls)
             except EquivalenceError as error:
                 if thorough:
-                    raise _explained(error, self._nnet, (before, after), segments) from None
+                    raise _explained(error, self._nnet, (before, after)) from None
             else:
                 break
 
@@ -170,17 +169,11 @@ def _explained(
     error: EquivalenceError,
     nnet: Nnet,
     computations: tuple[NnetComputation, NnetComputation],
-    segments: int | None,
 ) -> EquivalenceError:
-    """Adds to the error the commands where the difference begins, if they can be found."""
-    commands = error.commands
-    if error.segment is not None and error.row is not None and error.column is not None:
-        provided = error.segment, nnet.node_index(error.what)
-        place = error.row, error.column
-        commands = commands_behind(nnet, computations, segments, provided, place)
+    """Adds to the message the commands that the error names by their positions."""
     lines = [str(error)]
     for when, computation, positions in zip(
-        ("before", "after"), computations, commands, strict=True
+        ("before", "after"), computations, error.commands, strict=True
     ):
         shown = command_lines(computation, nnet, positions[:_SHOWN])
         lines += [f"  {when}, {line}" for line in shown]
@@ -190,7 +183,7 @@ def _explained(
         segment=error.segment,
         row=error.row,
         column=error.column,
-        commands=commands,
+        commands=error.commands,
     )
 
 
