@@ -10,10 +10,13 @@ from nnet3_descriptors.lazy_exports import on_first_use
 
 if TYPE_CHECKING:
     from nnet3_speech.errors import SpeechError
+    from nnet3_speech.folders import FolderOptions, ModelFolder
 
 __version__ = "0.2.0"
 
 __all__ = [
+    "FolderOptions",
+    "ModelFolder",
     "SpeechError",
 ]
 
@@ -22,5 +25,9 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
         __name__,
         {
             "nnet3_speech.errors": ("SpeechError",),
+            "nnet3_speech.folders": (
+                "FolderOptions",
+                "ModelFolder",
+            ),
         },
     )

@@ -81,7 +81,7 @@ def options_of(
         ignored: Names that may stand there and have no effect.
 
     Raises:
-        SpeechError: an option is unknown, or its text is no value of its type.
+        SpeechError: an option is unknown, or its text is no value of its type or out of range.
     """
     fields = {
         field.metadata.get(_NAME, field.name.replace("_", "-")): field
@@ -94,7 +94,10 @@ def options_of(
             chosen[fields[name].alias] = _value(fields[name].type, text, f"{source}: --{name}")
         elif name not in ignored:
             raise SpeechError(f"{source}: unknown option --{name}{hint(name, fields)}")
-    return cls(**chosen)
+    try:
+        return cls(**chosen)
+    except SpeechError as error:  # a value is out of range
+        raise SpeechError(f"{source}: {error}") from error
 
 
 def _value(kind: type | None, text: str, where: str) -> Any:

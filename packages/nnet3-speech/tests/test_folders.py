@@ -1,0 +1,159 @@
+"""Folders of speech models: each layout is read, and what is missing is named."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nnet3_speech import ModelFolder, SpeechError
+from nnet3_speech.folders import inside
+
+
+def _folder(root: Path, files: dict[str, str] | Iterable[str]) -> Path:
+    """A folder with files of these texts."""
+    texts = files if isinstance(files, dict) else dict.fromkeys(files, "")
+    for name, text in texts.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def _places(folder: ModelFolder) -> dict[str, str]:
+    return {name: path.relative_to(folder.path).as_posix() for name, path in folder.files.items()}
+
+
+def test_vosk(tmp_path: Path) -> None:
+    """Vosk's layout with am/ and conf/ is listed with its options."""
+    texts = dict.fromkeys(
+        ["am/final.mdl", "conf/mfcc.conf", "ivector/final.ie", "graph/phones.txt", "README"], ""
+    )
+    texts["conf/model.conf"] = (
+        "--min-active=200\n--beam=10.0\n--frame-subsampling-factor=3\n--acoustic-scale=0.5\n"
+        "--endpoint.silence-phones=1:2\n--endpoint.rule2.min-trailing-silence=0.5\n"
+    )
+
+    folder = ModelFolder.read(_folder(tmp_path, texts))
+
+    assert folder.network == tmp_path / "am/final.mdl"
+    assert folder.options.beam == 10.0
+    assert folder.is_vosk
+    assert str(folder) == (
+        f"{tmp_path}: frame subsampling 3, acoustic scale 0.5\n"
+        "  am/final.mdl      network\n"
+        "  conf/model.conf   options of Vosk\n"
+        "  conf/mfcc.conf    features\n"
+        "  ivector/final.ie  i-vector extractor\n"
+        "  graph/phones.txt  names of phones"
+    )
+
+
+def test_vosk_in_the_root(tmp_path: Path) -> None:
+    """Vosk's layout without subfolders has a frame subsampling of 3, as nothing says it."""
+    folder = ModelFolder.read(_folder(tmp_path, ["final.mdl", "mfcc.conf", "HCLG.fst"]))
+
+    assert folder.is_vosk
+    assert folder.options.frame_subsampling_factor == 3
+    assert _places(folder) == {
+        "final.mdl": "final.mdl",
+        "mfcc.conf": "mfcc.conf",
+        "HCLG.fst": "HCLG.fst",
+    }
+
+
+def test_online(tmp_path: Path) -> None:
+    """The last parts of the paths in online.conf lead to files in the folder."""
+    _folder(tmp_path, ["final.mdl", "conf/own.conf", "conf/ivector_extractor.conf", "own.stats"])
+    (tmp_path / "frame_subsampling_factor").write_text("3\n")
+    (tmp_path / "conf/online.conf").write_text(
+        "--feature-type=mfcc\n--mfcc-config=/export/exp/chain/conf/own.conf\n"
+        "--ivector-extraction-config=exp/chain/conf/ivector_extractor.conf\n"
+        "--global-cmvn-stats=../own.stats\n--endpoint.silence-phones=1\n"
+    )
+
+    folder = ModelFolder.read(tmp_path)
+
+    assert not folder.is_vosk
+    assert folder.options.frame_subsampling_factor == 3
+    assert folder.file("mfcc.conf") == tmp_path / "conf/own.conf"
+    assert folder.file("ivector_extractor.conf") == tmp_path / "conf/ivector_extractor.conf"
+    assert folder.file("global_cmvn.stats") == tmp_path / "own.stats"
+
+
+def test_xvector_run(tmp_path: Path) -> None:
+    """The folder of a training run of x-vectors: a .raw network, and what follows it."""
+    names = ["final.raw", "extract.config", "mean.vec", "transform.mat", "plda", "vad.conf"]
+
+    folder = ModelFolder.read(_folder(tmp_path, names))
+
+    assert folder.network == tmp_path / "final.raw"
+    assert folder.options.frame_subsampling_factor == 1
+    assert _places(folder) == {name: name for name in names}
+
+
+def test_what_is_missing(tmp_path: Path) -> None:
+    """A file that is needed and missing is named by the places where it was looked for."""
+    folder = ModelFolder.read(_folder(tmp_path, ["graph/words.txt"]))
+
+    with pytest.raises(SpeechError) as caught:
+        folder.file("mfcc.conf")
+    assert str(caught.value) == (
+        f"{tmp_path} has no conf/mfcc.conf (nor mfcc.conf or conf/mfcc_hires.conf)"
+    )
+    with pytest.raises(SpeechError, match=r" has no am/final\.mdl \(nor final\.mdl or "):
+        _ = folder.network
+    with pytest.raises(SpeechError) as caught:
+        folder.named("/export/exp/nnet3/extractor/final.ie", "conf/ie.conf: --ivector-extractor")
+    assert str(caught.value) == (
+        f"{tmp_path} has no extractor/final.ie, which conf/ie.conf: --ivector-extractor names as "
+        "'/export/exp/nnet3/extractor/final.ie'"
+    )
+
+
+def test_a_file_beside_the_folder(tmp_path: Path) -> None:
+    """A path that leads to no file in the folder is taken as it is."""
+    folder = ModelFolder.read(_folder(tmp_path / "model", ["final.mdl"]))
+    (tmp_path / "final.ie").write_text("")
+
+    assert folder.named(f"{tmp_path / 'final.ie'}", "") == tmp_path / "final.ie"
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (None, ": expected the folder of a model, found no folder"),
+        ({"README": ""}, ": expected the folder of a model, with am/final.mdl, final.mdl, "),
+        (
+            {"frame_subsampling_factor": "three"},
+            "/frame_subsampling_factor: the file cannot be read: expected an integer",
+        ),
+        (
+            {"conf/model.conf": "--beams=3"},
+            "/conf/model.conf: unknown option --beams; did you mean 'beam'?",
+        ),
+        (
+            {"conf/model.conf": "--frame-subsampling-factor=0"},
+            "/conf/model.conf: 'frame_subsampling_factor' must be at least 1 (got 0)",
+        ),
+    ],
+)
+def test_faults(texts: dict[str, str] | None, message: str, tmp_path: Path) -> None:
+    """What cannot be a model's folder is said with its path."""
+    path = tmp_path / "model"
+    if texts is not None:
+        _folder(path, texts)
+
+    with pytest.raises(SpeechError) as caught:
+        ModelFolder.read(path)
+
+    assert str(caught.value).startswith(f"{path}{message}")
+
+
+@given(st.text(max_size=300))
+def test_no_path_leads_out_of_the_folder(text: str) -> None:
+    """Whatever a config file names is in the folder, or nothing."""
+    folder = Path(__file__).parent
+
+    place = inside(folder, text)
+
+    assert place is None or place.resolve().is_relative_to(folder.resolve())
