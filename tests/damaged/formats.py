@@ -804,6 +804,6 @@ def _files_given_to_tools(user: User, seed: int, number: int, folder: Path) -> b
     output.flush()
     said = output.buffer.getvalue().decode(errors="replace")  # type: ignore[attr-defined]
     assert status in (None, 0, 1, 255), (status, said[-500:])
-    for fault in ("Traceback", "emory", "Warning:"):
+    for fault in ("Traceback", "MemoryError", "llocate", "Warning:"):
         assert fault not in said, said[-2000:]
     return status == 0

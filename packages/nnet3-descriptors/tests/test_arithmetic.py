@@ -103,6 +103,21 @@ class TestWeightedSum:
         with pytest.raises(NetworkError, match=r"'affine': .* too large for single precision"):
             weighted_sum([nnet, nnet], [1e300, 1.0])
 
+    def test_infinite_numbers_of_frames(self) -> None:
+        """A file can say that statistics are of infinitely many frames: nothing has their mean."""
+        nnet, _ = network(1, 5)
+        endless = nnet.component("relu").replace(oderiv_count=np.inf)
+        nnet = nnet.with_components({"relu": endless})
+
+        for weight in (0.0, 0.5):
+            with pytest.raises(NetworkError) as caught:
+                scale(nnet, weight)
+
+            assert str(caught.value) == (
+                "component 'relu': 'oderiv_count', numbers of frames, must have a finite sum "
+                "(got [inf])"
+            )
+
     def test_average(self) -> None:
         """Weights are divided by their sum; without weights, all networks count equally."""
         (first, _), (second, _) = network(1, 5), network(2, 5)

@@ -26,7 +26,7 @@ from nnet3_training import (
 )
 from nnet3_training.change.orthonormal import record_orthonormal_step
 from nnet3_training.change.update import limit_change
-from nnet3_training.evaluation import Evaluator
+from nnet3_training.evaluation import Evaluator, accuracy
 from nnet3_training.latest_computers import MOST_COMPUTERS
 from nnet3_training.objectives import linear, quadratic
 
@@ -615,6 +615,15 @@ def test_evaluation() -> None:
     assert 0.0 <= found.accuracy.per_frame <= 1.0
     assert found.accuracy.weight.tolist()[0] == len(labelled.outputs[0].indexes)
     assert found.objective.total == pytest.approx(trainer.train_minibatch(labelled)["output"].total)
+
+
+def test_accuracy_of_infinite_weights() -> None:
+    """A row of infinite weight whose class is wrong counts as wrong, without a warning."""
+    targets = DenseTargets(values=np.array([[np.inf, 0.0], [0.0, 1.0]], dtype=np.float32))
+
+    found = accuracy(np.array([[0.0, 1.0], [0.0, 1.0]], dtype=np.float32), targets)
+
+    assert (found.right.tolist(), found.weight.tolist()) == ([0.0, 1.0], [np.inf, 1.0])
 
 
 def test_backstitch() -> None:

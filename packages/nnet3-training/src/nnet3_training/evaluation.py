@@ -72,7 +72,7 @@ def accuracy(output: Array, supervision: DenseTargets | SparsePosteriors) -> Acc
     wanted = values.argmax(axis=1)
     is_right = wanted == np.asarray(output).argmax(axis=1)
     dim = values.shape[1]
-    right = np.bincount(wanted, weights=weights * is_right, minlength=dim)
+    right = np.bincount(wanted, weights=np.where(is_right, weights, 0.0), minlength=dim)
     weight = np.bincount(wanted, weights=weights, minlength=dim)
     return Accuracy(right=right.astype(np.float64), weight=weight.astype(np.float64))
 

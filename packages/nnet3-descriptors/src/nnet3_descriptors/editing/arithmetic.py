@@ -87,8 +87,8 @@ def weighted_sum(nnets: Sequence[Nnet], weights: ArrayLike) -> Nnet:
         weights: One for each network.
 
     Raises:
-        NetworkError: Components differ in name, type or shape; the weights do not fit; or a
-            parameter becomes infinite in single precision.
+        NetworkError: Components differ in name, type or shape; the weights do not fit; a
+            parameter becomes infinite in single precision; or a number of frames is infinite.
     """
     factors = _factors(nnets, weights)
     first = nnets[0]
@@ -183,8 +183,12 @@ def _total(arrays: Sequence[NDArray[np.float64]], weights: Weights) -> NDArray[n
 
 def _frames(group: Sequence[Component], name: str, weights: Weights) -> Weights:
     """Returns by how much the average of each component counts; these add up to 1, or are 0."""
-    frames = weights * np.array([getattr(component, name) for component in group])
-    total = frames.sum()
+    counts = np.array([getattr(component, name) for component in group])
+    with np.errstate(over="ignore", invalid="ignore"):
+        frames = weights * counts
+        total = frames.sum()
+    if not np.isfinite(total):
+        raise NetworkError(f"'{name}', numbers of frames, must have a finite sum (got {counts})")
     return frames / total if total != 0.0 else np.zeros_like(frames)
 
 
