@@ -42,7 +42,7 @@ PUBLIC_NAMES = {
     "nnet3_runtime_reference": """
         Draws Formula GivenMasks ReferenceComputer formula_of""",
     "nnet3_speech": """
-        ModelFolder SpeechError""",
+        ModelFolder Plda SpeechError""",
     "nnet3_tables": """
         MatrixLookup MatrixWriter TableError VectorLookup VectorWriter read_matrices read_table
         read_tokens write_table""",

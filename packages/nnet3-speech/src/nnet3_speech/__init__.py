@@ -10,14 +10,29 @@ from nnet3_descriptors.lazy_exports import on_first_use
 
 if TYPE_CHECKING:
     from nnet3_speech.errors import SpeechError
-    from nnet3_speech.folders import FolderOptions, ModelFolder
+    from nnet3_speech.folders import (
+        FolderOptions,
+        ModelFolder,
+    )
+    from nnet3_speech.plda import Plda
+    from nnet3_speech.speaker_vectors import (
+        apply_transform,
+        estimate_lda,
+        normalize_length,
+        speaker_means,
+    )
 
 __version__ = "0.2.0"
 
 __all__ = [
     "FolderOptions",
     "ModelFolder",
+    "Plda",
     "SpeechError",
+    "apply_transform",
+    "estimate_lda",
+    "normalize_length",
+    "speaker_means",
 ]
 
 if not TYPE_CHECKING:  # else a type checker would take any name for one of this package
@@ -28,6 +43,13 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
             "nnet3_speech.folders": (
                 "FolderOptions",
                 "ModelFolder",
+            ),
+            "nnet3_speech.plda": ("Plda",),
+            "nnet3_speech.speaker_vectors": (
+                "apply_transform",
+                "estimate_lda",
+                "normalize_length",
+                "speaker_means",
             ),
         },
     )

@@ -1,0 +1,293 @@
+"""PLDA: Kaldi's files and scores, and the definition by Gaussians with full covariances.
+
+`plda/` is Kaldi's: `ivector-compute-plda ark:spk2utt ark:vec.txt plda`, and
+`ivector-plda-scoring plda ark:vec.txt ark:vec.txt trials scores`, once with
+`--normalize-length=false`, on vectors of 30 invented speakers.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nnet3_descriptors import ModelFileError
+from nnet3_speech import Plda, SpeechError
+
+KALDI = Path(__file__).parent / "plda"
+Array = npt.NDArray[np.float64]
+
+
+def kaldi_vectors() -> dict[str, npt.NDArray[np.float32]]:
+    """The vectors by utterance."""
+    lines = [line.partition("[") for line in (KALDI / "vec.txt").read_text().splitlines()]
+    return {key.strip(): np.float32(rest.strip(" ]").split()) for key, _, rest in lines}
+
+
+def kaldi_speakers() -> dict[str, str]:
+    """The speaker of each utterance."""
+    lines = [line.split() for line in (KALDI / "spk2utt").read_text().splitlines()]
+    return {utterance: speaker for speaker, *utterances in lines for utterance in utterances}
+
+
+def random_plda(seed: int, dim: int = 4) -> Plda:
+    """A model of any mean, matrix and variances."""
+    rng = np.random.default_rng(seed)
+    psi = np.sort(rng.exponential(size=dim))[::-1]
+    matrix = rng.standard_normal((dim, dim)) + 2.0 * np.eye(dim)
+    return Plda(mean=rng.standard_normal(dim), matrix=matrix, psi=psi)
+
+
+def covariances(plda: Plda) -> tuple[Array, Array]:
+    """W of utterances and B of speakers, in the space of the vectors."""
+    inverse = np.linalg.inv(plda.matrix)
+    return inverse @ inverse.T, inverse @ np.diag(plda.psi) @ inverse.T
+
+
+def log_density(values: Array, covariance: Array) -> float:
+    """Of a Gaussian without mean."""
+    _, log_determinant = np.linalg.slogdet(2.0 * np.pi * covariance)
+    return -0.5 * float(log_determinant + values @ np.linalg.solve(covariance, values))
+
+
+# ---- files ----
+
+
+def test_file_comes_back() -> None:
+    """Kaldi's file is written byte for byte, and its text reads as the same text."""
+    plda, binary, text, again = Plda.read(KALDI / "plda"), *(io.BytesIO() for _ in range(3))
+    plda.write(binary)
+    plda.write(text, binary=False)
+    Plda.read(io.BytesIO(text.getvalue())).write(again, binary=False)
+
+    assert plda.dim == 12
+    assert binary.getvalue() == (KALDI / "plda").read_bytes()
+    assert text.getvalue() == again.getvalue()
+    assert text.getvalue().startswith(b"<Plda>  [ 0.777145 0.4816283 0.5883141 ")
+    assert text.getvalue().endswith(b" 0.07712622 0.04510998 ]\n</Plda> ")
+
+
+def test_path(tmp_path: Path) -> None:
+    """A path is read and written, too."""
+    Plda.read(KALDI / "plda").write(tmp_path / "plda")
+
+    assert (tmp_path / "plda").read_bytes() == (KALDI / "plda").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("<Nnet3> ", "byte 0: unexpected token; expected '<Plda>', found '<Nnet3>'"),
+        (
+            "<Plda> [ 0 1 ]\n[\n 1 0 ]\n[ 1 1 ]\n</Plda> ",
+            "byte 0: PLDA: expected a mean of at least one value, a square matrix and variances of "
+            "its size, found the shapes (2,), (1, 2), (2,)",
+        ),
+        ("<Plda> [ ]\n[ ]\n[ ]\n</Plda> ", "found the shapes (0,), (0, 0), (0,)"),
+        (
+            "<Plda> [ 0 ]\n[\n nan ]\n[ 1 ]\n</Plda> ",
+            "byte 0: PLDA: the matrix has values that are not finite",
+        ),
+        (
+            "<Plda> [ 0 ]\n[\n 1 ]\n[ -2 ]\n</Plda> ",
+            "byte 0: PLDA: expected variances psi >= 0, found -2",
+        ),
+        ("<Plda> [ 0 ]\n[\n 1 ]\n", "byte 20: this is no vector; expected a vector"),
+    ],
+)
+def test_faults_of_files(text: str, message: str) -> None:
+    """A file that holds no model is refused, with the place."""
+    with pytest.raises(ModelFileError, match=re.escape(message)):
+        Plda.read(io.BytesIO(text.encode()))
+
+
+# ---- scores ----
+
+
+@pytest.mark.parametrize("normalize_length", [True, False])
+def test_scores_of_kaldi(normalize_length: bool) -> None:
+    """Trials have the scores of Kaldi, which has single precision and prints seven digits."""
+    name = "scores" if normalize_length else "scores-no-length-normalization"
+    vectors = kaldi_vectors()
+    lines = [line.split() for line in (KALDI / name).read_text().splitlines()]
+
+    found = Plda.read(KALDI / "plda").score(
+        [vectors[enrolled] for enrolled, _, _ in lines],
+        [vectors[test] for _, test, _ in lines],
+        normalize_length=normalize_length,
+    )
+
+    np.testing.assert_allclose(found, [float(score) for _, _, score in lines], rtol=1e-6, atol=1e-6)
+
+
+@given(seed=st.integers(0, 2**32 - 1), count=st.integers(1, 9))
+def test_scores_by_definition(seed: int, count: int) -> None:
+    """A score compares the Gaussian of both vectors with the Gaussians of each alone."""
+    plda = random_plda(seed)
+    within, between = covariances(plda)
+    enrolled, test = np.random.default_rng(seed + 1).standard_normal((2, 4))
+    of_mean, of_test = between + within / count, between + within
+    joint = np.block([[of_mean, between], [between, of_test]])
+    both = np.concatenate([enrolled, test])
+
+    found = plda.score(
+        plda.mean + enrolled, plda.mean + test, num_utts=count, normalize_length=False
+    )
+
+    expected = log_density(both, joint) - log_density(enrolled, of_mean)
+    np.testing.assert_allclose(found, expected - log_density(test, of_test), rtol=1e-9, atol=1e-9)
+
+
+@given(seed=st.integers(0, 2**32 - 1), count=st.integers(1, 9))
+def test_length_normalization(seed: int, count: int) -> None:
+    """Squares by the covariance of a mean of utterances sum to dim; or the plain squares do."""
+    plda = random_plda(seed)
+    within, between = covariances(plda)
+    vectors = np.random.default_rng(seed).standard_normal((3, 4))
+
+    rows = plda.transform(vectors, num_utts=count) @ np.linalg.inv(plda.matrix).T
+    simple = plda.transform(vectors, simple_length_normalization=True)
+    as_they_are = plda.transform(vectors, normalize_length=False, simple_length_normalization=True)
+
+    squares = [row @ np.linalg.solve(between + within / count, row) for row in rows]
+    np.testing.assert_allclose(squares, 4.0)
+    np.testing.assert_allclose(np.sum(simple**2, axis=1), 4.0)
+    np.testing.assert_allclose(as_they_are, (vectors - plda.mean) @ plda.matrix.T)
+
+
+def test_many_trials_are_each_alone() -> None:
+    """Rows, single vectors and numbers of utterances are combined as trials one by one."""
+    plda = random_plda(1)
+    enrolled, tests = np.random.default_rng(2).standard_normal((2, 5, 4))
+    counts = np.array([1, 2, 3, 4, 5])
+
+    rows = plda.score(enrolled, tests, num_utts=counts)
+    against_one = plda.score(enrolled, tests[0], num_utts=counts)
+    of_speakers, of_tests = plda.transform(enrolled, num_utts=counts), plda.transform(tests)
+    all_pairs = plda.log_likelihood_ratio(of_speakers[:, None], of_tests, num_utts=counts[:, None])
+
+    alone = [plda.score(a, b, num_utts=n) for a, b, n in zip(enrolled, tests, counts, strict=True)]
+    np.testing.assert_allclose(rows, alone)
+    np.testing.assert_allclose(against_one, all_pairs[:, 0])
+    np.testing.assert_allclose(rows, np.diag(all_pairs))
+
+
+def test_vector_without_length() -> None:
+    """A vector that is the mean stays the mean, and has a score."""
+    plda = random_plda(3)
+
+    assert plda.transform(plda.mean).tolist() == [0.0] * 4
+    assert plda.normalization_factor(np.zeros((2, 4))).tolist() == [1.0, 1.0]
+    assert np.isfinite(plda.score(plda.mean, np.ones(4)))
+
+
+@pytest.mark.parametrize(
+    ("enrolled", "tests", "num_utts", "message"),
+    [
+        (np.zeros((2, 3)), np.zeros(4), 1, "expected numbers of the shape (n, 4) or (4,), found"),
+        (np.zeros((2, 4)), np.zeros((3, 4)), 1, "as many enrolled vectors as tests, found 2 and 3"),
+        (np.zeros((2, 4)), np.zeros(4), 0, "num_utts: expected numbers above 0, found 0"),
+        (np.zeros((2, 4)), np.zeros(4), [1, 2, 3], "the arrays do not fit each other"),
+        (np.full((2, 4), np.nan), np.zeros(4), 1, "vectors: row 0 is not finite"),
+        (np.full(4, 1e300), np.zeros(4), 1, "the values are too large for double precision"),
+        ("abcd", np.zeros(4), 1, "vectors: expected numbers of the shape"),
+    ],
+)
+def test_faults_of_trials(enrolled: object, tests: object, num_utts: object, message: str) -> None:
+    """Vectors that do not fit are refused."""
+    with pytest.raises(SpeechError, match=re.escape(message)):
+        random_plda(4).score(enrolled, tests, num_utts=num_utts, normalize_length=False)  # type: ignore[arg-type]
+
+
+# ---- other models ----
+
+
+def test_smoothing() -> None:
+    """Utterances get a part of the speakers' covariance, and speakers keep theirs."""
+    plda = random_plda(5)
+    within, between = covariances(plda)
+
+    smoothed = covariances(plda.smoothed(0.1))
+
+    np.testing.assert_allclose(smoothed, [within + 0.1 * between, between], atol=1e-12)
+    with pytest.raises(SpeechError, match=r"expected a factor from 0 to 1, found 1\.5"):
+        plda.smoothed(1.5)
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_adaptation(seed: int) -> None:
+    """In each direction of excess variance, parts of the excess are added to W and B.
+
+    Directions are the solutions of S v = s (W + B) v; the excess of one is s - 1.
+    """
+    plda, rng = random_plda(seed), np.random.default_rng(seed)
+    vectors = plda.mean + rng.standard_normal((50, 4)) * rng.uniform(0.1, 3.0, 4) + 0.3
+    within, between = covariances(plda)
+    total, mean = within + between, vectors.mean(axis=0)
+    shift = mean - plda.mean
+    found = np.cov(vectors.T, bias=True) + 0.5 * np.outer(shift, shift)
+    values, directions = np.linalg.eig(np.linalg.solve(total, found))
+    excess = np.zeros((4, 4))
+    for value, direction in zip(values, directions.T, strict=True):
+        image = total @ direction / np.sqrt(direction @ total @ direction)
+        excess += max(value - 1.0, 0.0) * np.outer(image, image)
+
+    adapted = plda.adapted(
+        vectors, mean_diff_scale=0.5, within_covar_scale=0.2, between_covar_scale=0.6
+    )
+
+    np.testing.assert_allclose(adapted.mean, mean)
+    expected = np.stack([within + 0.2 * excess, between + 0.6 * excess])
+    np.testing.assert_allclose(
+        covariances(adapted), expected, rtol=1e-7, atol=1e-8 * np.abs(expected).max()
+    )
+
+
+def test_estimation_of_kaldi() -> None:
+    """The model of the vectors is the one that Kaldi estimated; rows have any sign."""
+    kaldi, vectors, speakers = Plda.read(KALDI / "plda"), kaldi_vectors(), kaldi_speakers()
+
+    found = Plda.estimate([vectors[key] for key in speakers], list(speakers.values()))
+
+    np.testing.assert_allclose(found.mean, kaldi.mean, rtol=1e-12)
+    np.testing.assert_allclose(found.psi, kaldi.psi, rtol=1e-9)
+    signs = np.sign(np.sum(found.matrix * kaldi.matrix, axis=1))
+    np.testing.assert_allclose(found.matrix * signs[:, None], kaldi.matrix, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("vectors", "speakers", "message"),
+    [
+        (np.zeros((3, 3)), "aab", "PLDA of 3 dims: expected more vectors, found 3"),
+        (np.eye(4)[:, :2], "abcd", "PLDA: no speaker has more than one vector"),
+        (np.zeros((4, 2)), "aab", "the shape (4, 2) and the speakers of 3 utterances"),
+    ],
+)
+def test_faults_of_estimation(vectors: Array, speakers: str, message: str) -> None:
+    """Too little data is refused."""
+    with pytest.raises(SpeechError, match=re.escape(message)):
+        Plda.estimate(vectors, list(speakers))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda plda: plda.adapted(np.zeros((0, 4))), "expected at least one vector, found none"),
+        (lambda plda: plda.adapted(np.zeros((3, 4)), within_covar_scale=-1), "scales >= 0, found"),
+        (
+            lambda plda: Plda(mean=plda.mean, matrix=np.zeros((4, 4)), psi=plda.psi).adapted(
+                np.eye(4)
+            ),
+            "adaptation of PLDA: a covariance is singular or not finite (Singular matrix)",
+        ),
+    ],
+)
+def test_faults_of_adaptation(change: object, message: str) -> None:
+    """What cannot be adapted is refused."""
+    with pytest.raises(SpeechError, match=re.escape(message)):
+        change(random_plda(6))  # type: ignore[operator]
