@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 from nnet3_descriptors.lazy_exports import on_first_use
 
 if TYPE_CHECKING:
+    from nnet3_speech.audio import Recording, read_wav
     from nnet3_speech.errors import SpeechError
+    from nnet3_speech.feature_options import FbankOptions, MfccOptions
+    from nnet3_speech.features import FeatureExtractor, FeatureStream
     from nnet3_speech.folders import (
         FolderOptions,
         ModelFolder,
@@ -25,13 +28,19 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 __all__ = [
+    "FbankOptions",
+    "FeatureExtractor",
+    "FeatureStream",
     "FolderOptions",
+    "MfccOptions",
     "ModelFolder",
     "Plda",
+    "Recording",
     "SpeechError",
     "apply_transform",
     "estimate_lda",
     "normalize_length",
+    "read_wav",
     "speaker_means",
 ]
 
@@ -39,7 +48,10 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
     __getattr__, __dir__ = on_first_use(
         __name__,
         {
+            "nnet3_speech.audio": ("Recording", "read_wav"),
             "nnet3_speech.errors": ("SpeechError",),
+            "nnet3_speech.feature_options": ("FbankOptions", "MfccOptions"),
+            "nnet3_speech.features": ("FeatureExtractor", "FeatureStream"),
             "nnet3_speech.folders": (
                 "FolderOptions",
                 "ModelFolder",

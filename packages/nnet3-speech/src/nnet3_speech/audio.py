@@ -1,0 +1,214 @@
+"""Recordings from WAV files, as samples in the units of 16-bit integers.
+
+The layout of the files: "Multimedia Programming Interface and Data Specifications 1.0" (IBM and
+Microsoft, 1991) for RIFF/WAVE, and Microsoft's WAVEFORMATEXTENSIBLE.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from typing import BinaryIO, Literal, NoReturn
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from nnet3_speech.errors import SpeechError
+
+_PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
+_CODINGS = {
+    2: "Microsoft ADPCM",
+    6: "A-law",
+    7: "mu-law",
+    0x11: "IMA ADPCM",
+    0x31: "GSM 6.10",
+    0x55: "MP3",
+}
+_GUID_TAIL = bytes.fromhex("000000001000800000aa00389b71")  # of a coding in WAVE_FORMAT_EXTENSIBLE
+_UNKNOWN_SIZES = (0, 0xFFFFFFFF, 0x7FFFFFFF, 0x7FFFF000)  # by programs that write to a pipe
+_READ = "RIFF/WAVE with PCM of 8, 16, 24 or 32 bits, or with floating point of 32 bits, is read"
+_BLOCK = 1 << 20
+_LARGEST_FORMAT = 1 << 16
+
+
+@attrs.frozen(eq=False)
+class Recording:
+    """The samples of a recording.
+
+    Attributes:
+        samples: (channels, n) float32 in the units of 16-bit integers: PCM of 16 bits as it is,
+            the full scale of other formats at 32768.
+        rate: samples of a channel in a second.
+    """
+
+    samples: npt.NDArray[np.float32]
+    rate: int
+
+
+def read_wav(source: str | os.PathLike[str] | BinaryIO) -> Recording:
+    """A recording from a WAV file.
+
+    Args:
+        source: A path, or a file open for reading bytes, which may be a pipe. If the header does
+            not say how many samples follow (its sizes are 0, or those that programs write to a
+            pipe), they are read to the end of the file.
+
+    Raises:
+        SpeechError: the file cannot be read, is no WAV file, is damaged or truncated, has no
+            samples, or has a coding that is not read here.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        name = os.fspath(source)
+    else:
+        name = str(getattr(source, "name", "the recording"))
+    try:
+        with ExitStack() as stack:
+            if isinstance(source, (str, os.PathLike)):
+                source = stack.enter_context(open(source, "rb"))
+            return _Reader(source, name).recording()
+    except OSError as error:
+        raise SpeechError(f"{name}: the file cannot be read: {error.strerror}") from error
+
+
+@attrs.frozen
+class _Format:
+    coding: int
+    channels: int
+    rate: int
+    bits: int
+
+
+class _Reader:
+    """Reads a file from its beginning to the end of its samples, without seeking."""
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self._file = file
+        self._name = name
+        self._position = 0
+        self._order: Literal["little", "big"] = "little"
+
+    def recording(self) -> Recording:
+        first = self._read(12)
+        if bytes(first[:4]) not in (b"RIFF", b"RIFX") or first[8:] != b"WAVE":
+            found = f"found {bytes(first)!r}" if first else "the file is empty"
+            self._refuse(f"expected a WAV file, {found}; {_READ}")
+        self._order = "little" if first[:4] == b"RIFF" else "big"
+        unknown_end = self._integer(first[4:8]) in _UNKNOWN_SIZES
+        format_ = None
+        while True:
+            start = self._position
+            header = self._read(8)
+            if len(header) < 8:
+                missing = "samples (no chunk 'data')" if format_ else "format (no chunk 'fmt ')"
+                self._refuse(f"the file ends at byte {self._position} without {missing}")
+            name, size = header[:4], self._integer(header[4:])
+            if name == b"data":
+                if format_ is None:
+                    self._refuse(f"the samples at byte {start} come before the format")
+                return self._samples(format_, size, unknown_end)
+            if name == b"fmt ":
+                format_ = self._format(self._chunk(name, min(size, _LARGEST_FORMAT)))
+                size -= min(size, _LARGEST_FORMAT)
+            self._skip(name, size + size % 2)
+
+    def _format(self, chunk: bytearray) -> _Format:
+        if len(chunk) < 16:
+            self._refuse(f"the format takes {len(chunk)} bytes, expected at least 16")
+        coding = self._integer(chunk[:2])
+        channels, bits = self._integer(chunk[2:4]), self._integer(chunk[14:16])
+        rate, bytes_each = self._integer(chunk[4:8]), self._integer(chunk[12:14])
+        if coding == _EXTENSIBLE:
+            if len(chunk) < 40:
+                self._refuse(f"the extensible format takes {len(chunk)} bytes, expected 40")
+            if chunk[26:40] != _GUID_TAIL:
+                self._refuse(f"the coding has the identifier {chunk[24:40].hex()}; {_READ}")
+            coding = self._integer(chunk[24:26])
+        if (coding, bits) not in [(_PCM, 8), (_PCM, 16), (_PCM, 24), (_PCM, 32), (_FLOAT, 32)]:
+            kind = {_PCM: "PCM", _FLOAT: "floating point"}.get(coding, _CODINGS.get(coding, ""))
+            kind = f"{kind} of {bits} bits" if coding in (_PCM, _FLOAT) else kind or "unknown"
+            self._refuse(f"the coding is {kind} (format {coding}); {_READ}")
+        if not channels:
+            self._refuse("the recording has no channels")
+        if not rate:
+            self._refuse("the recording has 0 samples in a second")
+        if bytes_each != channels * bits // 8:
+            self._refuse(
+                f"expected {channels * bits // 8} bytes for {channels} channels of {bits} bits, "
+                f"found {bytes_each} (block align)"
+            )
+        return _Format(coding, channels, rate, bits)
+
+    def _samples(self, format_: _Format, size: int, unknown_end: bool) -> Recording:
+        start = self._position
+        to_end = size in _UNKNOWN_SIZES
+        data = self._read(None if to_end else size)
+        if not to_end and len(data) < size and not unknown_end:
+            self._refuse(
+                f"truncated: expected {size} bytes of samples from byte {start}, found {len(data)}"
+            )
+        whole = format_.channels * format_.bits // 8
+        if len(data) % whole:
+            self._refuse(
+                f"truncated: {len(data)} bytes of samples are not a multiple of {whole}, the bytes "
+                f"of one sample of each channel"
+            )
+        if not data:
+            self._refuse("the recording has no samples")
+        with np.errstate(over="ignore"):  # what overflows is refused below
+            values = _decoded(data, format_, "<" if self._order == "little" else ">")
+        finite = np.isfinite(values)
+        if not finite.all():
+            place = int(finite.argmin()) // format_.channels
+            self._refuse(f"sample {place} of {len(values) // format_.channels} is not finite")
+        samples = np.ascontiguousarray(values.reshape(-1, format_.channels).T)
+        return Recording(samples, format_.rate)
+
+    def _chunk(self, name: bytearray, size: int) -> bytearray:
+        chunk = self._read(size)
+        if len(chunk) < size:
+            self._refuse(
+                f"truncated: chunk {name.decode('latin-1')!r} should have {size} bytes, the file "
+                f"ends after {len(chunk)}"
+            )
+        return chunk
+
+    def _skip(self, name: bytearray, size: int) -> None:
+        while size > 0:
+            size -= len(self._chunk(name, min(size, _BLOCK)))
+
+    def _read(self, size: int | None) -> bytearray:
+        """Up to `size` bytes, or all; in blocks, for a header may claim gigabytes."""
+        blocks = bytearray()
+        while size is None or len(blocks) < size:
+            block = self._file.read(_BLOCK if size is None else min(_BLOCK, size - len(blocks)))
+            if not block:
+                break
+            blocks += block
+        self._position += len(blocks)
+        return blocks
+
+    def _integer(self, text: bytearray) -> int:
+        return int.from_bytes(text, self._order)
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise SpeechError(f"{self._name}: {why}")
+
+
+def _decoded(data: bytearray, format_: _Format, order: str) -> npt.NDArray[np.float32]:
+    if format_.bits == 8:
+        return (np.frombuffer(data, np.uint8).astype(np.float32) - 128) * 256
+    if format_.bits == 24:  # the three bytes above an empty lowest one: 65536 times the value
+        places = np.zeros((len(data) // 3, 4), np.uint8)
+        places[:, slice(1, 4) if order == "<" else slice(3)] = np.frombuffer(
+            data, np.uint8
+        ).reshape(-1, 3)
+        return _scaled(places.view(f"{order}i4").ravel(), 1 / 65536)
+    if format_.coding == _FLOAT:
+        return _scaled(np.frombuffer(data, f"{order}f4"), 32768)
+    kind = f"{order}i{format_.bits // 8}"
+    return _scaled(np.frombuffer(data, kind), 1 if format_.bits == 16 else 1 / 65536)
+
+
+def _scaled(values: npt.NDArray[np.generic], scale: float) -> npt.NDArray[np.float32]:
+    return values.astype(np.float32) * np.float32(scale)

@@ -1,0 +1,160 @@
+"""Options of MFCC and filter-bank features: Kaldi's names and meanings."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import attrs
+import numpy as np
+
+from nnet3_speech.errors import SpeechError
+
+_WINDOWS = ("hamming", "hanning", "povey", "rectangular", "sine", "blackman")
+
+
+@attrs.frozen(kw_only=True)
+class _CommonOptions:
+    """Options of `compute-mfcc-feats` and of `compute-fbank-feats`, with the defaults of both.
+
+    One default is not Kaldi's: `dither` is 0 and not 1, so that the same recording has the same
+    features everywhere. See `FeatureExtractor` for what that does to digital silence.
+    """
+
+    sample_frequency: float = 16000.0
+    frame_length: float = 25.0
+    frame_shift: float = 10.0
+    preemphasis_coefficient: float = 0.97
+    remove_dc_offset: bool = True
+    dither: float = 0.0
+    window_type: str = "povey"
+    blackman_coeff: float = 0.42
+    round_to_power_of_two: bool = True
+    snip_edges: bool = True
+    allow_downsample: bool = False
+    allow_upsample: bool = False
+    max_feature_vectors: int = -1
+    num_mel_bins: int = 23
+    low_freq: float = 20.0
+    high_freq: float = 0.0
+    vtln_low: float = 100.0
+    vtln_high: float = -500.0
+    debug_mel: bool = False
+    energy_floor: float = 0.0
+    raw_energy: bool = True
+    htk_compat: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        for name, value in attrs.asdict(self).items():
+            if isinstance(value, float) and not math.isfinite(value):
+                _refuse(name, value, "a finite number")
+        _require(self.sample_frequency > 0, "sample_frequency", self, "more than 0")
+        _require(self.window_size() > 1, "frame_length", self, "2 samples or more")
+        _require(self.window_shift() > 0, "frame_shift", self, "1 sample or more")
+        _require(
+            self.padded_window_size() % 2 == 0,
+            "round_to_power_of_two",
+            self,
+            f"true where a window has an odd number of samples ({self.window_size()})",
+        )
+        _require(0 <= self.preemphasis_coefficient <= 1, "preemphasis_coefficient", self, "0 to 1")
+        _require(self.dither >= 0, "dither", self, "0 or more")
+        _require(self.window_type in _WINDOWS, "window_type", self, " or ".join(_WINDOWS))
+        _require(not self.debug_mel, "debug_mel", self, "false: nothing is printed here")
+        _require(self.energy_floor >= 0, "energy_floor", self, "0 or more")
+        self._check_mel_bins()
+
+    def window_size(self) -> int:
+        """The samples of a frame."""
+        return _samples(self.sample_frequency, self.frame_length)
+
+    def window_shift(self) -> int:
+        """The samples from a frame to the next."""
+        return _samples(self.sample_frequency, self.frame_shift)
+
+    def padded_window_size(self) -> int:
+        """The points of the Fourier transform."""
+        size = self.window_size()
+        return 1 << (size - 1).bit_length() if self.round_to_power_of_two else size
+
+    def _check_mel_bins(self) -> None:
+        nyquist = self.sample_frequency / 2
+        high = self.high_freq if self.high_freq > 0 else nyquist + self.high_freq
+        _require(self.num_mel_bins >= 3, "num_mel_bins", self, "3 or more")
+        _require(0 <= self.low_freq < nyquist, "low_freq", self, f"0 to {nyquist:g}, half the rate")
+        _require(
+            self.low_freq < high <= nyquist,
+            "high_freq",
+            self,
+            f"a frequency above --low-freq={self.low_freq:g} and up to {nyquist:g}, half the rate "
+            f"(0 or less: counted from there)",
+        )
+        points = self.padded_window_size()
+        edges = np.linspace(_mel(self.low_freq), _mel(high), self.num_mel_bins + 2)
+        bins = _mel(np.arange(points // 2) * self.sample_frequency / points)
+        inside = np.searchsorted(bins, edges[2:]) - np.searchsorted(bins, edges[:-2], "right")
+        _require(
+            bool((inside > 0).all()),
+            "num_mel_bins",
+            self,
+            f"fewer: mel bin {int(inside.argmin())} would hold none of the {points // 2} "
+            f"frequencies of the Fourier transform",
+        )
+
+
+@attrs.frozen(kw_only=True)
+class MfccOptions(_CommonOptions):
+    """The options of `compute-mfcc-feats`: an option `--num-ceps` is the field `num_ceps`.
+
+    Defaults are Kaldi's, but for `dither`, which is 0 and not 1: see `FeatureExtractor`.
+
+    Raises:
+        SpeechError: a value that Kaldi refuses, or `debug_mel`.
+    """
+
+    num_ceps: int = 13
+    use_energy: bool = True
+    cepstral_lifter: float = 22.0
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        _require(
+            1 <= self.num_ceps <= self.num_mel_bins,
+            "num_ceps",
+            self,
+            f"1 to --num-mel-bins={self.num_mel_bins}",
+        )
+
+
+@attrs.frozen(kw_only=True)
+class FbankOptions(_CommonOptions):
+    """The options of `compute-fbank-feats`: an option `--use-power` is the field `use_power`.
+
+    Defaults are Kaldi's, but for `dither`, which is 0 and not 1: see `FeatureExtractor`.
+
+    Raises:
+        SpeechError: a value that Kaldi refuses, or `debug_mel`.
+    """
+
+    use_energy: bool = False
+    use_log_fbank: bool = True
+    use_power: bool = True
+
+
+def _samples(rate: float, milliseconds: float) -> int:
+    """How many samples they take: Kaldi holds both in float32 and multiplies in float64."""
+    return int(float(np.float32(rate)) * 0.001 * float(np.float32(milliseconds)))
+
+
+def _mel(frequency: Any) -> Any:
+    return 1127.0 * np.log1p(np.divide(frequency, 700.0))
+
+
+def _require(holds: bool, name: str, options: _CommonOptions, expected: str) -> None:
+    if not holds:
+        _refuse(name, getattr(options, name), expected)
+
+
+def _refuse(name: str, value: object, expected: str) -> None:
+    text = str(value).lower() if isinstance(value, bool) else value
+    raise SpeechError(f"--{name.replace('_', '-')}={text}: expected {expected}")

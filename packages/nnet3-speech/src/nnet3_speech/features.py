@@ -1,0 +1,210 @@
+"""MFCC and filter-bank features of recordings, by kaldi-native-fbank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nnet3_speech.errors import SpeechError
+from nnet3_speech.feature_options import FbankOptions, MfccOptions
+from nnet3_speech.resampling import Resampler
+
+_BLOCK = 1 << 16
+
+
+class FeatureExtractor:
+    """Computes the features of recordings.
+
+    With `dither` 0, digital silence (samples that are all equal) has the logarithm of the smallest
+    float32 epsilon in each mel bin, log(2 ** -23) = -15.94; no recording with any noise goes far
+    below 0. A model that was trained with dither, Kaldi's default, has seen no such frames: set
+    `dither` to 1 for recordings that have digital silence (synthesised, gated or edited ones). The
+    noise is repeatable: it is drawn for the samples, from one seed, so that equal samples in equal
+    places have equal features. (Kaldi draws new noise for each frame.)
+
+    Args:
+        options: Of MFCC or of filter banks.
+    """
+
+    def __init__(self, options: MfccOptions | FbankOptions) -> None:
+        self.options = options
+
+    @property
+    def dim(self) -> int:
+        """The columns of the features."""
+        options = self.options
+        if isinstance(options, MfccOptions):
+            return options.num_ceps
+        return options.num_mel_bins + options.use_energy
+
+    def compute(self, samples: npt.ArrayLike, rate: float) -> npt.NDArray[np.float32]:
+        """The features of a recording.
+
+        Args:
+            samples: (n,), in the units of 16-bit integers, as a `Recording` has them.
+            rate: Samples in a second.
+
+        Returns:
+            (frames, dim) float32; no frames if the recording is shorter than one.
+
+        Raises:
+            SpeechError: see `stream` and `FeatureStream.push`.
+        """
+        stream = self.stream(rate)
+        return np.concatenate([stream.push(samples), stream.finish()])
+
+    def stream(self, rate: float) -> FeatureStream:
+        """Features of a recording that comes in pieces.
+
+        Args:
+            rate: Samples in a second. If it is not `sample_frequency`, the samples are resampled
+                where `allow_downsample` or `allow_upsample` says so.
+
+        Raises:
+            SpeechError: the rate is another one, and may not be changed to that of the options.
+        """
+        return FeatureStream(self.options, self.dim, _resampler(self.options, rate))
+
+
+class FeatureStream:
+    """The features of one recording, as it comes: see `FeatureExtractor.stream`.
+
+    Joined, they equal those of the whole recording, in whatever pieces it comes. The memory does
+    not grow.
+    """
+
+    def __init__(
+        self, options: MfccOptions | FbankOptions, dim: int, resampler: Resampler | None
+    ) -> None:
+        self._rate = options.sample_frequency
+        self._dither = options.dither
+        self._dim = dim
+        self._resampler = resampler
+        self._computer = _computer(options)
+        self._noise = np.random.default_rng(0)
+        self._samples = 0
+        self._frames = 0
+        self._finished = False
+
+    def push(self, samples: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """The new features, (k, dim), k may be 0, after more samples, (n,).
+
+        Raises:
+            SpeechError: the samples are no vector of finite numbers, or the stream is finished.
+        """
+        if self._finished:
+            raise SpeechError("the recording is finished: begin another stream")
+        values = _vector(samples, self._samples)
+        self._samples += len(values)
+        blocks = [np.zeros((0, self._dim), np.float32)]
+        for start in range(0, len(values), _BLOCK):
+            block = values[start : start + _BLOCK]
+            blocks += self._accept(self._resampler.push(block) if self._resampler else block)
+        return np.concatenate(blocks)
+
+    def finish(self) -> npt.NDArray[np.float32]:
+        """The last features, (k, dim), k may be 0; none can be pushed after it.
+
+        Raises:
+            SpeechError: the stream is finished.
+        """
+        if self._finished:
+            raise SpeechError("the recording is finished: begin another stream")
+        self._finished = True
+        blocks = [np.zeros((0, self._dim), np.float32)]
+        if self._samples:
+            if self._resampler:
+                blocks += self._accept(self._resampler.finish())
+            self._computer.input_finished()
+            blocks += self._new_frames()
+        return np.concatenate(blocks)
+
+    def _accept(self, samples: npt.NDArray[np.float32]) -> list[npt.NDArray[np.float32]]:
+        if self._dither:
+            noise = self._noise.standard_normal(len(samples))
+            samples = (samples + self._dither * noise).astype(np.float32)
+        # A buffer is read faster than an array, which makes a NumPy scalar of each sample.
+        self._computer.accept_waveform(self._rate, samples.data)
+        return self._new_frames()
+
+    def _new_frames(self) -> list[npt.NDArray[np.float32]]:
+        """A matrix of the frames computed since the last call, which are forgotten."""
+        ready = self._computer.num_frames_ready
+        frames = np.empty((ready - self._frames, self._dim), np.float32)
+        for row, frame in zip(frames, range(self._frames, ready), strict=True):
+            row[:] = self._computer.get_frame(frame)
+        self._computer.pop(len(frames))
+        self._frames = ready
+        return [frames]
+
+
+def _vector(samples: npt.ArrayLike, before: int) -> npt.NDArray[np.float32]:
+    values = np.asarray(samples)
+    if values.ndim != 1 or values.dtype.kind not in "iuf":
+        raise SpeechError(
+            f"expected the samples of one channel, a vector of numbers, found shape "
+            f"{values.shape}, {values.dtype}"
+        )
+    values = np.ascontiguousarray(values, np.float32)
+    finite = np.isfinite(values)
+    if not finite.all():
+        raise SpeechError(f"sample {before + int(finite.argmin())} is not finite")
+    return values
+
+
+def _resampler(options: MfccOptions | FbankOptions, rate: float) -> Resampler | None:
+    wanted = options.sample_frequency
+    if rate == wanted:
+        return None
+    name = "allow_downsample" if rate > wanted else "allow_upsample"
+    if not getattr(options, name):
+        raise SpeechError(
+            f"the recording has {rate:g} samples in a second, the model wants {wanted:g} "
+            f"(--sample-frequency); --{name.replace('_', '-')}=true would resample it"
+        )
+    if not (float(rate).is_integer() and wanted.is_integer() and rate > 0):
+        raise SpeechError(
+            f"expected whole numbers of samples in a second to resample, found {rate:g} in the "
+            f"recording and {wanted:g} (--sample-frequency)"
+        )
+    return Resampler(int(rate), int(wanted))
+
+
+def _computer(options: MfccOptions | FbankOptions) -> Any:
+    """kaldi-native-fbank's computer; what it takes to be constant is set here, defaults too."""
+    import kaldi_native_fbank
+
+    chosen: Any = (
+        kaldi_native_fbank.MfccOptions()
+        if isinstance(options, MfccOptions)
+        else kaldi_native_fbank.FbankOptions()
+    )
+    frame, mel = chosen.frame_opts, chosen.mel_opts
+    rate = options.sample_frequency
+    frame.samp_freq = rate
+    # It counts the samples of so many milliseconds in float32: half a sample more, rounded down.
+    frame.frame_length_ms = (options.window_size() + 0.5) * 1000 / rate
+    frame.frame_shift_ms = (options.window_shift() + 0.5) * 1000 / rate
+    frame.dither = 0.0
+    frame.preemph_coeff = options.preemphasis_coefficient
+    frame.remove_dc_offset = options.remove_dc_offset
+    frame.window_type = options.window_type
+    frame.blackman_coeff = options.blackman_coeff
+    frame.round_to_power_of_two = options.round_to_power_of_two
+    frame.snip_edges = options.snip_edges
+    mel.num_bins = options.num_mel_bins
+    mel.low_freq = options.low_freq
+    mel.high_freq = options.high_freq
+    chosen.use_energy = options.use_energy
+    chosen.energy_floor = options.energy_floor
+    chosen.raw_energy = options.raw_energy
+    chosen.htk_compat = options.htk_compat
+    if isinstance(options, MfccOptions):
+        chosen.num_ceps = options.num_ceps
+        chosen.cepstral_lifter = options.cepstral_lifter
+        return kaldi_native_fbank.OnlineMfcc(chosen)
+    chosen.use_log_fbank = options.use_log_fbank
+    chosen.use_power = options.use_power
+    return kaldi_native_fbank.OnlineFbank(chosen)

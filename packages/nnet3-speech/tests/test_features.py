@@ -1,0 +1,239 @@
+"""Features equal Kaldi's, whole and in pieces; what cannot be computed is refused."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import attrs
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nnet3_speech import FbankOptions, FeatureExtractor, MfccOptions, SpeechError, read_wav
+from nnet3_speech.options import read_options
+
+DATA = Path(__file__).parent / "data"
+
+
+def _noise(count: int, seed: int = 0) -> np.ndarray:
+    return (1000 * np.random.default_rng(seed).standard_normal(count)).astype(np.float32)
+
+
+def test_kaldi_values() -> None:
+    """The MFCC of a recording, with a real model's mfcc.conf, equal compute-mfcc-feats'."""
+    expected = np.load(DATA / "mfcc.npz")["k2"]
+    recording = read_wav(DATA / "k2.wav")
+    extractor = FeatureExtractor(read_options(MfccOptions, DATA / "mfcc.conf"))
+
+    features = extractor.compute(recording.samples[0], recording.rate)
+
+    assert features.shape == (383, 40)
+    assert features.dtype == np.float32
+    assert extractor.dim == 40
+    np.testing.assert_allclose(features, expected, rtol=0, atol=2e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        MfccOptions(),
+        MfccOptions(snip_edges=False, sample_frequency=8000.0, allow_downsample=True, dither=1.0),
+        FbankOptions(sample_frequency=22050.0, allow_upsample=True, snip_edges=False),
+        FbankOptions(use_energy=True, use_log_fbank=False, dither=0.5),
+        FbankOptions(round_to_power_of_two=False, window_type="hamming", htk_compat=True),
+    ],
+)
+@given(st.data())
+def test_pushes_equal_the_whole(options: MfccOptions | FbankOptions, data: st.DataObject) -> None:
+    """Whatever the pieces, the features are those of the whole recording, bit for bit."""
+    samples = _noise(data.draw(st.integers(0, 3000)))
+    ends = sorted(data.draw(st.lists(st.integers(0, len(samples)), max_size=8)))
+    extractor = FeatureExtractor(options)
+
+    stream = extractor.stream(16000)
+    pieces = [stream.push(piece) for piece in np.split(samples, ends)] + [stream.finish()]
+
+    np.testing.assert_array_equal(np.concatenate(pieces), extractor.compute(samples, 16000))
+
+
+@pytest.mark.parametrize("rate", [8000, 11025, 16000, 22050, 44100, 48000])
+@pytest.mark.parametrize("snip_edges", [True, False])
+def test_number_of_frames(rate: int, *, snip_edges: bool) -> None:
+    """A frame for each 10 ms: whole frames inside with snip_edges, else rounded."""
+    options = FbankOptions(sample_frequency=rate, snip_edges=snip_edges)
+    shift = rate // 100
+    extractor = FeatureExtractor(options)
+    for samples in (0, 1, shift // 2, rate // 40, rate // 3):
+        expected = (
+            max((samples - int(rate * 0.025)) // shift + 1, 0)
+            if snip_edges
+            else (samples + shift // 2) // shift
+        )
+        assert extractor.compute(_noise(samples), rate).shape == (expected, 23)
+
+
+def test_definition() -> None:
+    """Filter banks and cepstra equal the textbook's formulas, in float64, with other options."""
+    options = MfccOptions(
+        sample_frequency=8000.0, window_type="hanning", num_mel_bins=15, num_ceps=7,
+        low_freq=100.0, high_freq=-300.0, preemphasis_coefficient=0.9, use_energy=False,
+        cepstral_lifter=20.0, round_to_power_of_two=False,
+    )  # fmt: skip
+    samples = _noise(600)
+    frames = np.stack([samples[start : start + 200] for start in range(0, 401, 80)]).astype(float)
+    frames -= frames.mean(axis=1, keepdims=True)
+    frames -= 0.9 * np.column_stack([frames[:, 0], frames[:, :-1]])
+    frames *= 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(200) / 199)
+    power = np.abs(np.fft.rfft(frames)[:, :100]) ** 2
+    mel = 1127 * np.log(1 + np.arange(100) * 40 / 700)
+    edges = np.linspace(1127 * np.log(1 + 100 / 700), 1127 * np.log(1 + 3700 / 700), 17)
+    triangles = np.stack(
+        [np.interp(mel, edges[b : b + 3], [0, 1, 0], left=0, right=0) for b in range(15)]
+    )
+    banks = np.log(power @ triangles.T)
+    place = np.arange(7)
+    cosine = np.cos(np.pi / 15 * np.outer(np.arange(15) + 0.5, place)) * np.sqrt(2 / 15)
+    cosine[:, 0] = np.sqrt(1 / 15)
+    cepstra = banks @ cosine * (1 + 10 * np.sin(np.pi * place / 20))
+
+    shared = {
+        field.name: getattr(options, field.name)
+        for field in attrs.fields(FbankOptions)
+        if hasattr(options, field.name)
+    }
+    fbank = FeatureExtractor(FbankOptions(**shared)).compute(samples, 8000)
+
+    np.testing.assert_allclose(fbank, banks, atol=2e-4)
+    np.testing.assert_allclose(FeatureExtractor(options).compute(samples, 8000), cepstra, atol=2e-3)
+
+
+def test_silence() -> None:
+    """Digital silence has the log of float32's epsilon; dither gives it energy, repeatably."""
+    silence = np.zeros(1600, np.int16)
+
+    quiet = FeatureExtractor(FbankOptions()).compute(silence, 16000)
+    dithered = FeatureExtractor(FbankOptions(dither=1.0))
+
+    np.testing.assert_array_equal(quiet, np.full((8, 23), np.log(np.float32(2**-23))))
+    assert dithered.compute(silence, 16000).min() > -5
+    np.testing.assert_array_equal(
+        dithered.compute(silence, 16000), dithered.compute(silence, 16000)
+    )
+
+
+def test_another_rate() -> None:
+    """A tone has nearly the same features at another rate, resampled; else the rate is refused."""
+    features = []
+    for rate in (16000, 22050, 44100, 8000):
+        tone = 5000 * np.sin(2 * np.pi * 700 * np.arange(rate // 2) / rate)
+        extractor = FeatureExtractor(
+            MfccOptions(allow_upsample=True, allow_downsample=True, high_freq=3600.0)
+        )
+        features.append(extractor.compute(tone + _noise(len(tone)) / 1e4, rate)[5:40, 0])
+    for other in features[1:]:
+        np.testing.assert_allclose(other, features[0], atol=0.01)
+
+    with pytest.raises(SpeechError) as caught:
+        FeatureExtractor(MfccOptions()).compute(tone, 8000)
+    assert str(caught.value) == (
+        "the recording has 8000 samples in a second, the model wants 16000 (--sample-frequency); "
+        "--allow-upsample=true would resample it"
+    )
+    with pytest.raises(SpeechError, match=r"44100 .* wants 16000 .*--allow-downsample=true would"):
+        FeatureExtractor(MfccOptions(allow_upsample=True)).stream(44100)
+    with pytest.raises(SpeechError, match=r"whole numbers of samples .* found 8000\.5 "):
+        FeatureExtractor(MfccOptions(allow_upsample=True)).stream(8000.5)
+    with pytest.raises(SpeechError, match="rates up to 1000000 samples in a second, found 2000000"):
+        FeatureExtractor(MfccOptions(allow_downsample=True)).stream(2000000)
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        (np.zeros((2, 3)), r"the samples of one channel, a vector .*found shape \(2, 3\), float64"),
+        (["a"], r"a vector of numbers, found shape \(1,\), <U1"),
+        ([0.0, np.nan, np.inf], "sample 8 is not finite"),
+    ],
+)
+def test_samples_refused(samples: object, message: str) -> None:
+    """Samples that are no vector of finite numbers are refused, by their place."""
+    stream = FeatureExtractor(MfccOptions()).stream(16000)
+    stream.push(np.zeros(7))
+
+    with pytest.raises(SpeechError, match=message):
+        stream.push(samples)
+
+
+def test_finished_stream() -> None:
+    """A finished stream takes no more."""
+    stream = FeatureExtractor(MfccOptions()).stream(16000)
+    assert stream.finish().shape == (0, 13)
+
+    for call in (stream.finish, lambda: stream.push([0.0])):
+        with pytest.raises(SpeechError, match="the recording is finished: begin another stream"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"sample_frequency": 0.0}, "--sample-frequency=0.0: expected more than 0"),
+        ({"frame_length": 0.0}, "--frame-length=0.0: expected 2 samples or more"),
+        ({"frame_shift": -1.0}, "--frame-shift=-1.0: expected 1 sample or more"),
+        ({"dither": np.nan}, "--dither=nan: expected a finite number"),
+        ({"dither": -1.0}, "--dither=-1.0: expected 0 or more"),
+        ({"preemphasis_coefficient": 1.5}, "--preemphasis-coefficient=1.5: expected 0 to 1"),
+        (
+            {"window_type": "hann"},
+            "--window-type=hann: expected hamming or hanning or povey or rectangular or sine or "
+            "blackman",
+        ),
+        ({"debug_mel": True}, "--debug-mel=true: expected false: nothing is printed here"),
+        ({"energy_floor": -1.0}, "--energy-floor=-1.0: expected 0 or more"),
+        ({"num_mel_bins": 2}, "--num-mel-bins=2: expected 3 or more"),
+        ({"low_freq": 8000.0}, "--low-freq=8000.0: expected 0 to 8000, half the rate"),
+        (
+            {"high_freq": 9000.0},
+            "--high-freq=9000.0: expected a frequency above --low-freq=20 and up to 8000, half the "
+            "rate (0 or less: counted from there)",
+        ),
+        (
+            {"num_mel_bins": 200},
+            "--num-mel-bins=200: expected fewer: mel bin 2 would hold none of the 256 frequencies "
+            "of the Fourier transform",
+        ),
+        (
+            {"round_to_power_of_two": False, "sample_frequency": 22050.0},
+            "--round-to-power-of-two=false: expected true where a window has an odd number of "
+            "samples (551)",
+        ),
+    ],
+)
+def test_options_refused(values: dict[str, object], message: str) -> None:
+    """Options that Kaldi refuses, or asserts, are refused by name, whichever the features."""
+    for cls in (FbankOptions, MfccOptions):
+        with pytest.raises(SpeechError) as caught:
+            cls(**values)  # type: ignore[arg-type]
+        assert str(caught.value) == message
+
+
+def test_cepstra_refused(tmp_path: Path) -> None:
+    """More cepstra than mel bins are refused, in a config file by its name."""
+    path = tmp_path / "mfcc.conf"
+    path.write_text("--num-ceps=40\n")
+
+    with pytest.raises(SpeechError) as caught:
+        read_options(MfccOptions, path)
+
+    assert str(caught.value) == f"{path}: --num-ceps=40: expected 1 to --num-mel-bins=23"
+
+
+def test_import_is_light() -> None:
+    """kaldi-native-fbank is imported when the first recording comes, not with the package."""
+    code = (
+        "import sys; from nnet3_speech import FeatureExtractor, MfccOptions;"
+        "extractor = FeatureExtractor(MfccOptions()); extractor.dim;"
+        "assert 'kaldi_native_fbank' not in sys.modules;"
+        "extractor.stream(16000); assert 'kaldi_native_fbank' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
