@@ -13,6 +13,13 @@ import numpy as np
 import pytest
 from chain_graphs import largest_difference
 from nnet3_descriptors import Nnet3Error
+from nnet3_speech.hmm import (
+    ContextDependency,
+    Transitions,
+    read_transitions,
+    read_tree,
+    write_tree,
+)
 from nnet3_tables import read_objects
 from nnet3_training import (
     ExampleError,
@@ -37,13 +44,6 @@ from nnet3_training.chain.graphs import (
     read_phones,
     supervision_of,
     unconstrained,
-)
-from nnet3_training.hmm import (
-    ContextDependency,
-    Transitions,
-    read_transitions,
-    read_tree,
-    write_tree,
 )
 from reference_cases import CHAIN_REFERENCE
 

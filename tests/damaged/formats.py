@@ -42,6 +42,13 @@ from nnet3_descriptors.files import (
 )
 from nnet3_descriptors.indexes import make_indexes
 from nnet3_report.pages import training_page
+from nnet3_speech.hmm import (
+    ContextDependency,
+    Transitions,
+    read_transitions,
+    read_tree,
+    write_tree,
+)
 from nnet3_tables import (
     MatrixLookup,
     VectorLookup,
@@ -76,15 +83,7 @@ from nnet3_training.chain.graphs import (
 from nnet3_training.chain.graphs import read_alignment as read_phone_alignment
 from nnet3_training.checkpoint import _UNKNOWN, Checkpoint, _digest, _with_digest
 from nnet3_training.egs import read_alignment, read_posterior
-from nnet3_training.hmm import (
-    ContextDependency,
-    Transitions,
-    initial_transition_model,
-    read_hmm_topology,
-    read_transitions,
-    read_tree,
-    write_tree,
-)
+from nnet3_training.hmm import initial_transition_model, read_hmm_topology
 from nnet3_training.recipes import RecipeOptions, TrainingRun, train_recipe
 
 from damaged.bytes_and_words import damaged_data

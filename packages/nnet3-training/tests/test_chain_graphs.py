@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from nnet3_descriptors import ModelFileError
 from nnet3_descriptors.files import TextReader
 from nnet3_descriptors.model_files import HmmState, HmmTopology
+from nnet3_speech.hmm import ContextDependency, Leaf, Transitions
 from nnet3_training import ChainSupervision, ExampleError, Fst
 from nnet3_training.chain.fsts.graph import Arc, Graph
 from nnet3_training.chain.fsts.joining import joined
@@ -34,8 +35,7 @@ from nnet3_training.chain.graphs import (
     supervision_of,
 )
 from nnet3_training.chain.graphs.context import in_context
-from nnet3_training.hmm import Transitions, initial_transition_model
-from nnet3_training.hmm.tree import ContextDependency, Leaf
+from nnet3_training.hmm import initial_transition_model
 
 LONGEST = 4
 FEW = settings(max_examples=2 * settings.default.max_examples // 5)

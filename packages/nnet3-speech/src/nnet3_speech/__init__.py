@@ -10,7 +10,7 @@ from nnet3_descriptors.lazy_exports import on_first_use
 
 if TYPE_CHECKING:
     from nnet3_speech.audio import Recording, read_wav
-    from nnet3_speech.errors import SpeechError
+    from nnet3_speech.errors import HmmError, SpeechError
     from nnet3_speech.feature_options import FbankOptions, MfccOptions
     from nnet3_speech.features import FeatureExtractor, FeatureStream
     from nnet3_speech.folders import (
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         normalize_length,
         speaker_means,
     )
+    from nnet3_speech.symbols import read_symbols
 
 __version__ = "0.2.0"
 
@@ -32,6 +33,7 @@ __all__ = [
     "FeatureExtractor",
     "FeatureStream",
     "FolderOptions",
+    "HmmError",
     "MfccOptions",
     "ModelFolder",
     "Plda",
@@ -40,6 +42,7 @@ __all__ = [
     "apply_transform",
     "estimate_lda",
     "normalize_length",
+    "read_symbols",
     "read_wav",
     "speaker_means",
 ]
@@ -49,7 +52,6 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
         __name__,
         {
             "nnet3_speech.audio": ("Recording", "read_wav"),
-            "nnet3_speech.errors": ("SpeechError",),
             "nnet3_speech.feature_options": ("FbankOptions", "MfccOptions"),
             "nnet3_speech.features": ("FeatureExtractor", "FeatureStream"),
             "nnet3_speech.folders": (
@@ -63,5 +65,7 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
                 "normalize_length",
                 "speaker_means",
             ),
+            "nnet3_speech.errors": ("HmmError", "SpeechError"),
+            "nnet3_speech.symbols": ("read_symbols",),
         },
     )

@@ -9,7 +9,7 @@ The modules::
     checkpoint.py                      saving a run, and continuing it
     evaluation.py                      objectives and accuracies without a step
     chain/                             'chain' models: supervision, examples, LF-MMI
-    hmm/                               trees and transition models
+    hmm/                               transition models made and estimated
     recipes/                           whole runs: from scratch, fine-tuning, combination
     workers/                           workers: this process, other processes, or a cluster
 """
@@ -20,6 +20,7 @@ from nnet3_descriptors.lazy_exports import on_first_use
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda import TrainingError
+    from nnet3_speech import HmmError
 
     from nnet3_training.activations.component_stats import zero_component_stats
     from nnet3_training.activations.saturation import saturated_units
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from nnet3_training.egs.chunks import SplitOptions
     from nnet3_training.egs.files import read_examples, write_examples
     from nnet3_training.egs.making import Utterance, get_examples, posteriors
-    from nnet3_training.errors import ExampleError, HmmError, RecipeError, WorkerError
+    from nnet3_training.errors import ExampleError, RecipeError, WorkerError
     from nnet3_training.evaluation import Accuracy, Evaluation, Evaluator, in_test_mode
     from nnet3_training.examples import (
         DenseTargets,
@@ -131,6 +132,7 @@ if not TYPE_CHECKING:  # or any name would be one of this package
         __name__,
         {
             "nnet3_runtime_cuda": ("TrainingError",),
+            "nnet3_speech": ("HmmError",),
             "nnet3_training.callbacks": (
                 "Checkpoints",
                 "DropoutFunction",
@@ -171,7 +173,6 @@ if not TYPE_CHECKING:  # or any name would be one of this package
             ),
             "nnet3_training.errors": (
                 "ExampleError",
-                "HmmError",
                 "RecipeError",
                 "WorkerError",
             ),

@@ -9,10 +9,6 @@ class ExampleError(Nnet3Error):
     """A training example does not make sense, or does not fit the network."""
 
 
-class HmmError(Nnet3Error):
-    """A tree or a transition model does not make sense, or the two do not fit each other."""
-
-
 class WorkerError(Nnet3Error):
     """A task could not be done, because the processes that worked on it died."""
 

@@ -52,12 +52,8 @@ def command(names: tuple[str, ...], binary: bool) -> None:
 
 
 def _transition_model(origin: list[str]) -> TransitionModel:
-    from nnet3_training.hmm import (
-        initial_transition_model,
-        read_hmm_topology,
-        read_transitions,
-        read_tree,
-    )
+    from nnet3_speech.hmm import read_transitions, read_tree
+    from nnet3_training.hmm import initial_transition_model, read_hmm_topology
 
     if len(origin) == 1:
         with readable(origin[0]) as source:

@@ -15,7 +15,7 @@ from nnet3_tools.streams import readable, writable
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-    from nnet3_training.hmm import Transitions
+    from nnet3_speech.hmm import Transitions
 
 NAME = "nnet3-am-train-transitions"
 
@@ -51,7 +51,8 @@ def command(
 
     An alignment has the transition-id of each frame.
     """
-    from nnet3_training.hmm import Transitions, TransitionTraining, train_transitions
+    from nnet3_speech.hmm import Transitions
+    from nnet3_training.hmm import TransitionTraining, train_transitions
 
     with readable(model_in) as source:
         model = nnet3_descriptors.read_acoustic_model(source)

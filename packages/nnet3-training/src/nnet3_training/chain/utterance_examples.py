@@ -6,6 +6,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.indexes import IndexArray, T
+from nnet3_speech.hmm import Transitions
 
 from nnet3_training.chain.graphs import Normalization, SupervisionSplitter, unconstrained
 from nnet3_training.chain.supervision import ChainSupervision
@@ -14,7 +15,6 @@ from nnet3_training.egs.chunks import SplitOptions, UtteranceChunk, UtteranceSpl
 from nnet3_training.egs.making import Features, frames_of
 from nnet3_training.errors import ExampleError
 from nnet3_training.examples import ExampleInput, ExampleOutput, TrainingExample
-from nnet3_training.hmm import Transitions
 
 Array = npt.NDArray[np.float32]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 from nnet3_descriptors.files import PathOrFile, leave_behind, open_reader
 from nnet3_descriptors.model_files import HmmState, HmmTopology, TransitionModel, read_topology
-
-from nnet3_training.errors import HmmError
-from nnet3_training.hmm.tree import ContextDependency
+from nnet3_speech import HmmError
+from nnet3_speech.hmm import ContextDependency
 
 
 def initial_transition_model(tree: ContextDependency, topology: HmmTopology) -> TransitionModel:

@@ -14,9 +14,8 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.model_files import TransitionModel
-
-from nnet3_training.errors import HmmError
-from nnet3_training.hmm.transitions import Transitions
+from nnet3_speech import HmmError
+from nnet3_speech.hmm import Transitions
 
 _ROUNDS = 3
 """Number of rounds; each makes probabilities add up to 1, and raises them to the floor."""

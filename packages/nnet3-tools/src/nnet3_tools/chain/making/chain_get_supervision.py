@@ -77,9 +77,9 @@ def command(
     lattice-align-phones --replace-output-symbols=true does. A .mdl file will do as
     TRANSITION-MODEL.
     """
+    from nnet3_speech.hmm import read_transitions, read_tree
     from nnet3_training.chain import supervision_bytes
     from nnet3_training.chain.graphs import SupervisionOptions, supervision_of
-    from nnet3_training.hmm import read_transitions, read_tree
 
     settings = SupervisionOptions(**options)
     with readable(model_in) as source:

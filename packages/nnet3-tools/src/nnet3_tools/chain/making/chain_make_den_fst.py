@@ -33,8 +33,8 @@ def command(
     TRANSITION-MODEL.
     """
     import numpy as np
+    from nnet3_speech.hmm import read_transitions, read_tree
     from nnet3_training.chain.graphs import make_denominator_fst, make_normalization_fst
-    from nnet3_training.hmm import read_transitions, read_tree
 
     with readable(tree_in) as source:
         tree = read_tree(source)

@@ -26,11 +26,11 @@ from nnet3_tools.kaldi_command import (
 from nnet3_tools.streams import readable
 
 if TYPE_CHECKING:
+    from nnet3_speech.hmm import Transitions
     from nnet3_tables import FloatArray, MatrixLookup
     from nnet3_training import Fst, SplitOptions, TrainingExample
     from nnet3_training.chain.graphs import Normalization
     from nnet3_training.egs import CRandom
-    from nnet3_training.hmm import Transitions
 
 NUM_FST, GET_EGS = "chain-make-num-fst-e2e", "nnet3-chain-e2e-get-egs"
 
@@ -46,7 +46,7 @@ def _normalization(name: str) -> Normalization:
 
 
 def _transitions(name: str) -> Transitions:
-    from nnet3_training.hmm import read_transitions
+    from nnet3_speech.hmm import read_transitions
 
     with readable(name) as source:
         return read_transitions(source)

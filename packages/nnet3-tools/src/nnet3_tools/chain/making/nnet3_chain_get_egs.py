@@ -63,10 +63,10 @@ def command(
     Utterances are split into chunks. Without NORMALIZATION-FST the examples are not ready for
     training before nnet3-chain-normalize-egs has changed them.
     """
+    from nnet3_speech.hmm import read_transitions
     from nnet3_training.chain import ChainExampleMaker
     from nnet3_training.chain.graphs import Normalization
     from nnet3_training.egs import CRandom, UtteranceSplitter, read_stored_matrix
-    from nnet3_training.hmm import read_transitions
 
     from nnet3_tools.chain.making.tables import ChainTables
     from nnet3_tools.egs.forms import check_files

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 import numpy as np
+from nnet3_speech.hmm import ContextDependency, Transitions
 
 from nnet3_training.chain.fsts.graph import Arc, Graph
 from nnet3_training.chain.fsts.machines import Machine
@@ -21,7 +22,6 @@ from nnet3_training.chain.graphs.phone_lattices import PhoneLattice
 from nnet3_training.chain.graphs.transition_graph import transition_graph
 from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.errors import ExampleError
-from nnet3_training.hmm import ContextDependency, Transitions
 
 _MOST_FRAMES = 1 << 18
 """The frames of 43 minutes. A supervision takes time and memory for each, and a damaged duration

@@ -6,10 +6,10 @@ import math
 from collections import deque
 
 import attrs
+from nnet3_speech.hmm import ContextDependency
 
 from nnet3_training.chain.fsts.fst import EPSILON
 from nnet3_training.chain.fsts.graph import Arc, Graph
-from nnet3_training.hmm import ContextDependency
 
 _NONE = 0
 """The phone of a window where there is none, before the first and behind the last."""

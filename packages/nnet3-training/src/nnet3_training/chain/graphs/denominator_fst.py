@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 
 import numpy as np
+from nnet3_speech.hmm import ContextDependency, Transitions
 
 from nnet3_training.chain.denominator import DenominatorGraph
 from nnet3_training.chain.fsts.fst import Fst
@@ -21,7 +22,6 @@ from nnet3_training.chain.fsts.pushing import pushed
 from nnet3_training.chain.graphs.context import in_context
 from nnet3_training.chain.graphs.transition_graph import transition_graph, with_pdfs
 from nnet3_training.errors import ExampleError
-from nnet3_training.hmm import ContextDependency, Transitions
 
 _LOGGER = logging.getLogger(__name__)
 

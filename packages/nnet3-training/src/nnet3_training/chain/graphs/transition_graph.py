@@ -10,13 +10,13 @@ import itertools
 import math
 from collections import deque
 
+from nnet3_speech import HmmError
+from nnet3_speech.hmm import ContextDependency, Transitions, topology_of
+
 from nnet3_training.chain.fsts.fst import EPSILON
 from nnet3_training.chain.fsts.graph import Arc, Graph
 from nnet3_training.chain.fsts.local_epsilons import without_local_epsilons
 from nnet3_training.chain.graphs.context import PhonesInContext, Window
-from nnet3_training.errors import HmmError
-from nnet3_training.hmm import ContextDependency, Transitions
-from nnet3_training.hmm.transitions import topology_of
 
 _NO_PDF = -1
 _LARGEST = 1.001

@@ -12,6 +12,7 @@ import math
 
 import attrs
 import numpy as np
+from nnet3_speech.hmm import Transitions
 
 from nnet3_training.chain.fsts.fst import EPSILON, Fst
 from nnet3_training.chain.fsts.graph import Graph
@@ -22,7 +23,6 @@ from nnet3_training.chain.graphs.transition_graph import with_pdfs, with_self_lo
 from nnet3_training.chain.supervision import ChainSupervision, state_times
 from nnet3_training.egs.c_random import Random
 from nnet3_training.errors import ExampleError
-from nnet3_training.hmm import Transitions
 
 _MAX_STATES = 200_000
 _LARGEST = 1e30

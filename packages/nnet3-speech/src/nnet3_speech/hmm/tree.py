@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import attrs
 
-from nnet3_training.errors import HmmError
+from nnet3_speech.errors import HmmError
 
 PDF_CLASS = -1
 """The key whose value is the class of the state's pdf; other keys are positions in the window."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from nnet3_descriptors.files import PathOrFile, leave_behind, open_reader
 from nnet3_descriptors.model_files import HmmState, TransitionModel, read_transition_model
 
-from nnet3_training.errors import HmmError
+from nnet3_speech.errors import HmmError
 
 _MAX_PDF = 1 << 24
 _SMALLEST = 1e-10

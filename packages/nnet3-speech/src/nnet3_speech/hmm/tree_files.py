@@ -20,8 +20,8 @@ from nnet3_descriptors.files import (
     write_atomically,
 )
 
-from nnet3_training.errors import HmmError
-from nnet3_training.hmm.tree import ContextDependency, EventMap, Leaf, Split, Table
+from nnet3_speech.errors import HmmError
+from nnet3_speech.hmm.tree import ContextDependency, EventMap, Leaf, Split, Table
 
 _BINARY = b"\0B"
 _UNSIGNED = 0xFC
