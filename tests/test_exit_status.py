@@ -22,6 +22,8 @@ chain-est-phone-lm              0     -     -
 chain-get-supervision           0     0     1
 chain-make-den-fst              0     -     -
 chain-make-num-fst-e2e          0     0     0
+ivector-mean                    0     0     1
+ivector-plda-scoring            0     0     1
 nnet-get-feature-transform      0     -     -
 nnet3-acc-lda-stats             0     -   255
 nnet3-am-adjust-priors          0     -     -
@@ -110,7 +112,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_tool_is_here() -> None:
     """The table and the commands have each tool once."""
     names = {name.replace("_", "-") for name in vars(entry_points)}
-    tools = {name for name in names if name.startswith(("nnet", "chain-"))}
+    tools = {name for name in names if name.startswith(("nnet", "chain-", "ivector-"))}
 
     assert [tool for tool, *_ in ROWS] == sorted(tools) == list(LINES)
 

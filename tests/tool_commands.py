@@ -15,12 +15,15 @@ REFERENCE = Path(__file__).parent / "reference"
 TRAINING, CHAIN, TOOLS = REFERENCE / "training", REFERENCE / "chain/digits", REFERENCE / "tools"
 DIGITS = REFERENCE.parent.parent / "examples/digits"
 TREE = f"{CHAIN}/tree {CHAIN}/0.trans_mdl"
+PLDA = REFERENCE.parents[1] / "packages/nnet3-speech/tests/plda/plda"
 
 COMMANDS = f"""
 chain-est-phone-lm ark:{CHAIN}/phone_seqs.txt out
 chain-get-supervision --frame-subsampling-factor=3 {TREE} ark:phones.INPUT ark:out
 chain-make-den-fst {TREE} {CHAIN}/phone_lm.fst den norm
 chain-make-num-fst-e2e {CHAIN}/0.trans_mdl {CHAIN}/normalization.fst ark:graphs.INPUT ark:out
+ivector-mean ark:spk2utt.INPUT ark:vectors.FINE ark:out ark,t:num_utts
+ivector-plda-scoring {PLDA} ark:vectors.FINE ark:vectors.FINE trials.INPUT out
 nnet-get-feature-transform out lda.acc
 nnet3-acc-lda-stats {DIGITS}/final.raw ark:egs.INPUT out
 nnet3-am-adjust-priors {REFERENCE}/digits/final.mdl {TRAINING}/priors.vec out
@@ -128,6 +131,12 @@ def write_inputs(path: Path) -> None:
     keys = [key for name in ("egs", "cegs") for key in keys_of(path / f"{name}.FINE")]
     (path / "weights.FINE").write_text("".join(f"{key} 0.5\n" for key in keys))
     (path / "weights.SOME").write_text("".join(f"{key} 0.5\n" for key in keys[::2]))
+
+    vectors = [f"{key} [ {'1.5 ' * 12}]\n" for key in ("a", "b")]
+    (path / "vectors.FINE").write_text("".join(vectors))
+    for name, keys in (("FINE", "b"), ("SOME", "b c"), ("NONE", "c")):
+        (path / f"spk2utt.{name}").write_text(f"spk {keys}\n")
+        (path / f"trials.{name}").write_text("".join(f"a {key}\n" for key in keys.split()))
 
     (path / "iv.config").write_text(
         "input-node name=input dim=23\n"

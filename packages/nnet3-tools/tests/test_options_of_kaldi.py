@@ -23,7 +23,9 @@ OPTIONS = {
 }
 
 TOOLS = [
-    name.replace("_", "-") for name in vars(entry_points) if name.startswith(("chain_", "nnet"))
+    name.replace("_", "-")
+    for name in vars(entry_points)
+    if name.startswith(("chain_", "ivector_", "nnet"))
 ]
 
 

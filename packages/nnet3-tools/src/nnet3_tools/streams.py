@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, TYPE_CHECKING
 
 import click
@@ -16,7 +16,7 @@ import nnet3_descriptors
 import nnet3_tables
 
 if TYPE_CHECKING:
-    from nnet3_descriptors.files import PathOrFile
+    from nnet3_descriptors.files import PathOrFile, Writer
 
 _STANDARD = ("", "-")
 
@@ -62,6 +62,27 @@ def writable(name: str) -> Iterator[PathOrFile]:
             yield stream
     else:
         yield name
+
+
+def write_elements(name: str, write: Callable[[Writer], object], *, binary: bool) -> None:
+    """Writes a file of Kaldi's elements.
+
+    Args:
+        name: The file.
+        write: Gives the elements to a writer.
+        binary: Whether to write it in binary form; else as text.
+
+    Raises:
+        TableError: It cannot be written; an old file stays.
+    """
+    from nnet3_descriptors.files import BinaryWriter, TextWriter  # not for --help
+
+    writer: Writer = BinaryWriter() if binary else TextWriter()
+    if binary:
+        writer.raw(b"\0B")
+    write(writer)
+    with nnet3_tables.opened_to_write(name) as file:
+        file.writelines(writer.chunks)
 
 
 def print_text(text: str) -> None:

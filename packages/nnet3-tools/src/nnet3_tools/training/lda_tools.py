@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING
 
 import click
 import nnet3_descriptors
-import nnet3_tables
 import nnet3_training
 
 from nnet3_tools.ignored_options import OF_OBJECTIVES
 from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, log, run_tool
-from nnet3_tools.streams import readable
+from nnet3_tools.streams import readable, write_elements
 
 if TYPE_CHECKING:
-    from nnet3_descriptors.files import Writer
     from nnet3_training import SparsePosteriors
 
     from nnet3_tools.egs.forms import Entry, ExampleForm
@@ -143,23 +141,11 @@ def _summed_up(
 
 
 def _write_stats(tool: str, stats: LdaStats, stats_out: str, *, binary: bool) -> None:
-    _write(stats_out, stats.write, binary=binary)
+    write_elements(stats_out, stats.write, binary=binary)
     log(
         tool,
         f"Accumulated stats, soft frame count = {stats.counts.sum():.6g}.  Wrote to {stats_out}",
     )
-
-
-def _write(name: str, write: Callable[[Writer], object], *, binary: bool) -> None:
-    """Writes a file with what a function gives to a writer."""
-    from nnet3_descriptors.files import BinaryWriter, TextWriter
-
-    writer: Writer = BinaryWriter() if binary else TextWriter()
-    if binary:
-        writer.raw(b"\0B")
-    write(writer)
-    with nnet3_tables.opened_to_write(name) as file:
-        file.writelines(writer.chunks)
 
 
 @click.command(cls=KaldiCommand)
@@ -240,11 +226,11 @@ def nnet_get_feature_transform(
             f"{stats_in[0]}: features do not vary within classes, or are not finite: {error}"
         ) from error
     _log_transform(found, rows, max_singular_value)
-    _write(matrix_out, methodcaller("matrix", found.matrix), binary=binary)
+    write_elements(matrix_out, methodcaller("matrix", found.matrix), binary=binary)
     factor = found.cholesky
     for name, matrix in ((write_cholesky, factor), (write_within_covar, factor @ factor.T)):
         if name:
-            _write(name, methodcaller("symmetric_matrix", matrix), binary=binary)
+            write_elements(name, methodcaller("symmetric_matrix", matrix), binary=binary)
 
 
 def _read_stats(names: tuple[str, ...]) -> LdaStats:

@@ -1,0 +1,1 @@
+"""Tools for what stands around a network: features, i-vectors, speaker recognition."""

@@ -1,0 +1,236 @@
+"""ivector-mean and ivector-plda-scoring, beside the scores of Kaldi's tool and the definition."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import numpy as np
+import pytest
+from nnet3_speech import Plda
+from nnet3_tables import read_table, read_tokens, read_vector, write_table
+from reference_cases import ROOT
+from tool_runs import module_of, run_tool
+
+KALDI = ROOT / "packages/nnet3-speech/tests/plda"
+VECTORS = f"ark:{KALDI}/vec.txt"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(tool: str, *arguments: object) -> CompletedProcess[str]:
+    """Runs a tool."""
+    return run_tool(module_of(tool), *map(str, arguments))
+
+
+def score(*arguments: object, trials: str = f"{KALDI}/trials") -> CompletedProcess[str]:
+    """Runs ivector-plda-scoring on Kaldi's vectors."""
+    return run(
+        "ivector-plda-scoring", *arguments, KALDI / "plda", VECTORS, VECTORS, trials, "scores"
+    )
+
+
+def scores(path: Path | str) -> dict[tuple[str, str], float]:
+    """The score of each trial."""
+    lines = [line.split() for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    return {(first, second): float(value) for first, second, value in lines}
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("scores", []), ("scores-no-length-normalization", ["--normalize-length=false"])],
+)
+def test_scores_of_kaldi(name: str, options: list[str]) -> None:
+    """The file of scores has the keys and digits of Kaldi's, but for rounding of the last."""
+    done = score(*options)
+
+    found, expected = scores("scores"), scores(KALDI / name)
+    assert done.returncode == 0
+    assert list(found) == list(expected)
+    np.testing.assert_allclose([*found.values()], [*expected.values()], rtol=3e-7)
+    mean, deviation = np.mean([*expected.values()]), np.std([*expected.values()])
+    assert done.stderr.splitlines()[0] == "LOG (ivector-plda-scoring) Reading train iVectors"
+    assert done.stderr.splitlines()[-2:] == [
+        f"LOG (ivector-plda-scoring) Mean score was {mean:.6g}, standard deviation was "
+        f"{deviation:.6g}",
+        f"LOG (ivector-plda-scoring) Processed {len(found)} trials, 0 had errors.",
+    ]
+
+
+def test_from_utterances_to_scores() -> None:
+    """Means by speaker and their numbers of utterances go on to the scores."""
+    done = run("ivector-mean", f"ark:{KALDI}/spk2utt", VECTORS, "ark:means", "ark,t:num_utts")
+    assert done.returncode == 0
+    assert "Computed mean of 30 speakers (0 with no utterances), consisting of " in done.stderr
+    Path("trials").write_text("s00 s00u0\ns01 s00u0\n", encoding="utf-8")
+
+    done = run(
+        "ivector-plda-scoring", "--num-utts=ark:num_utts", "--simple-length-normalization",
+        KALDI / "plda", "ark:means", VECTORS, "trials", "scores",
+    )  # fmt: skip
+
+    assert done.returncode == 0
+    vectors = dict(read_table(VECTORS))
+    lines = [line.split() for line in (KALDI / "spk2utt").read_text().splitlines()]
+    utterances = {speaker: rest for speaker, *rest in lines}
+    assert read_tokens("ark:num_utts") == {
+        speaker: str(len(rest)) for speaker, rest in utterances.items()
+    }
+    enrolled = [
+        np.mean([vectors[key] for key in utterances[speaker]], axis=0) for speaker in ("s00", "s01")
+    ]
+    expected = Plda.read(KALDI / "plda").score(
+        enrolled,
+        vectors["s00u0"],
+        num_utts=[len(utterances["s00"]), len(utterances["s01"])],
+        simple_length_normalization=True,
+    )
+    np.testing.assert_allclose([*scores("scores").values()], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["ark", "ark,t"])
+def test_numbers_of_utterances(form: str) -> None:
+    """They are read in both forms that ivector-mean writes."""
+    Path("spk2utt").write_text("s00u0 s00u0 s00u1 s00u2\ns01u0 s01u0\n", encoding="utf-8")
+    run("ivector-mean", "ark:spk2utt", VECTORS, "ark:means", f"{form}:num_utts")
+    Path("trials").write_text("s00u0 s02u0\ns01u0 s02u0\ns02u0 s02u0\n", encoding="utf-8")
+
+    done = score("--num-utts=ark:num_utts", trials="trials")
+
+    plda = Plda.read(KALDI / "plda")
+    vectors = dict(read_table(VECTORS))
+    expected = plda.score([vectors["s00u0"], vectors["s01u0"]], vectors["s02u0"], num_utts=[3, 1])
+    np.testing.assert_allclose([*scores("scores").values()], expected, rtol=1e-6)
+    assert "WARNING (ivector-plda-scoring) Number of utterances not given for speaker s02u0" in (
+        done.stderr
+    )
+    assert "WARNING (ivector-plda-scoring) Key s02u0 not present in training iVectors." in (
+        done.stderr
+    )
+    assert "Processed 2 trials, 1 had errors." in done.stderr
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_mean_of_all(binary: bool) -> None:
+    """With two arguments the mean of all vectors is written to a file, as text if not asked."""
+    done = run("ivector-mean", *(["--binary"] if binary else []), VECTORS, "mean.vec")
+
+    expected = np.mean([value for _, value in read_table(VECTORS)], axis=0, dtype=np.float64)
+    assert done.returncode == 0
+    assert Path("mean.vec").read_bytes().startswith(b"\0BDV " if binary else b" [ ")
+    np.testing.assert_allclose(read_vector("mean.vec"), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_missing_utterances() -> None:
+    """A speaker has the mean of the utterances that are there; one without any is left out."""
+    Path("spk2utt").write_text("one s00u0 none\ntwo none\n", encoding="utf-8")
+
+    done = run("ivector-mean", "ark:spk2utt", VECTORS, "ark:means", "ark,t:num_utts")
+
+    assert done.returncode == 0
+    (mean,) = read_table("ark:means")
+    assert mean[0] == "one"
+    assert Path("num_utts").read_text(encoding="utf-8") == "one 1 \n"
+    assert done.stderr.splitlines()[:3] == [
+        "WARNING (ivector-mean) No iVector present in input for utterance none",
+        "WARNING (ivector-mean) No iVector present in input for utterance none",
+        "WARNING (ivector-mean) Not producing output for speaker two since no utterances had "
+        "iVectors",
+    ]
+    assert done.stderr.splitlines()[3].endswith(
+        "Computed mean of 1 speakers (1 with no utterances), consisting of 1 utterances (2 absent "
+        "from input)."
+    )
+
+
+def test_vector_that_is_not_finite() -> None:
+    """It is left out with a warning, and its trials are errors."""
+    with write_table("ark:vectors") as table:
+        table.write("a", np.ones(12))
+        table.write("b", np.full(12, np.nan))
+    Path("trials").write_text("a a\na b\n", encoding="utf-8")
+
+    done = run(
+        "ivector-plda-scoring", KALDI / "plda", "ark:vectors", "ark:vectors", "trials", "scores"
+    )
+
+    assert done.returncode == 0
+    assert "WARNING (ivector-plda-scoring) The test iVector 'b' is not finite" in done.stderr
+    assert list(scores("scores")) == [("a", "a")]
+
+
+@pytest.mark.parametrize(
+    ("trials", "message"),
+    [
+        ("s00u0\n", "trials, line 1: expected two keys, found b's00u0\\n'"),
+        ("s00u0 s00u1\ns00u0 s00u1 target\n", "trials, line 2: expected two keys, found"),
+        ("\xff\n", "trials, line 1: expected two keys, found"),
+    ],
+)
+def test_faults_of_trials(trials: str, message: str) -> None:
+    """A line that has not two keys ends the tool, and no score is written."""
+    Path("trials").write_text(trials, encoding="latin-1")
+
+    done = score(trials="trials")
+
+    assert done.returncode == 255
+    assert f"ivector-plda-scoring: {message}" in done.stderr
+    assert not Path("scores").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["ivector-plda-scoring", "{plda}", "ark:short", "{vec}", "trials", "scores"],
+            "'ark:short', 'a': expected a vector of 12 values, as in the PLDA model, found 2",
+        ),
+        (
+            ["ivector-plda-scoring", "{plda}", "ark:twice", "{vec}", "trials", "scores"],
+            "'ark:twice': the key 'a' comes twice",
+        ),
+        (
+            ["ivector-plda-scoring", "{plda}", "ark:none", "{vec}", "trials", "scores"],
+            "No training iVectors present in 'ark:none'.",
+        ),
+        (
+            ["ivector-plda-scoring", "--num-utts=ark:zero", "{plda}", "ark:one", "{vec}", "t", "s"],
+            "impossible number of utterances; expected 1 or more, found 0",
+        ),
+        (["ivector-mean", "ark:none", "mean.vec"], "'ark:none' has no vectors"),
+        (
+            ["ivector-mean", "ark:speakers", "ark:uneven", "ark:means"],
+            "'b': expected a vector of 2 values, as before, found 3",
+        ),
+        (
+            ["ivector-mean", "ark:alone", "ark:uneven", "ark:means"],
+            "alone, line 1: the speaker 'x' has no utterances",
+        ),
+    ],
+)
+def test_faults(arguments: list[str], message: str) -> None:
+    """What does not fit is named, and the status is that of Kaldi's tools."""
+    files = {
+        "short": "a [ 1 2 ]\n",
+        "one": f"a [ {'1 ' * 12}]\n",
+        "twice": f"a [ {'1 ' * 12}]\n" * 2,
+        "none": "",
+        "zero": "a 0\n",
+        "uneven": "a [ 1 2 ]\nb [ 1 2 3 ]\n",
+        "speakers": "x a b\n",
+        "alone": "x\n",
+        "trials": "a s00u0\n",
+    }
+    for name, text in files.items():
+        Path(name).write_text(text, encoding="utf-8")
+    tool, *rest = arguments
+
+    done = run(tool, *(each.format(plda=KALDI / "plda", vec=VECTORS) for each in rest))
+
+    assert done.returncode == 255
+    assert message in done.stderr
