@@ -38,7 +38,6 @@ KALDIS_PASSES = OptimizeOptions(
     verify=True,
     order_rows_early=False,
     split_statistics=False,
-    share_equal_copies=False,
     gather_early=False,
     recompute_activations=False,
 )

@@ -1,12 +1,11 @@
-"""Copies are shared, or made early, only where results stay the same."""
+"""Copies are made early only where results stay the same."""
 
 import pytest
-from brief_computations import NNET, before_and_after, brief, computation, draft
+from brief_computations import NNET, brief, computation, draft
 from nnet3_computation import peak_bytes
 from nnet3_optimizer import check_computation, verify_equivalent
 from nnet3_optimizer.passes.backward.gather_early import gather_early
 from nnet3_optimizer.passes.renumber import renumber
-from nnet3_optimizer.passes.rows.share_equal_copies import share_equal_copies
 
 GATHERED = """
     m2 = 2 x 8
@@ -64,61 +63,3 @@ def test_parts_that_stay(old: str, new: str) -> None:
     assert text != GATHERED
 
     assert brief(gather_early(draft(text))) == brief(draft(text))
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("m2 = m1[i0]\n", "m2 = m1[i0]\nm1 += m2\n"),
-        ("m3 = m1[i0]", "m3 = m1[i0]\nm3 += m1"),
-        ("m3 = m1[i0]", "m3 = 2.0 * m1[i0]"),
-        ("m3 = m1[i0]", "m3 = m2[i0]"),
-        ("provide output = m4", "provide output = m4\nprovide output2 = m3"),
-    ],
-    ids=["the source changes", "the copy changes", "scaled", "another source", "given to the user"],
-)
-def test_copies_that_differ(old: str, new: str) -> None:
-    """Copies are not shared if they differ, or change later."""
-    before, _ = before_and_after(share_equal_copies)
-    text = before.replace(old, new)
-    assert text != before
-
-    assert brief(share_equal_copies(draft(text))) == brief(draft(text))
-
-
-def test_command_with_two_second_copies() -> None:
-    """A command that reads two second copies reads both first ones instead."""
-    text = """
-        m1 = 4 x 4
-        m2 = 4 x 4
-        m3 = 4 x 4
-        m4 = 4 x 4
-        m5 = 4 x 4
-        m6 = 4 x 4
-        i0 = 2, 0, 1, 1
-        i1 = 3, 3, 0, 1
-        m1 = accept input
-        m2 = undefined
-        m2 = m1[i0]
-        m3 = undefined
-        m3 = m1[i0]
-        m4 = undefined
-        m4 = m1[i1]
-        m5 = undefined
-        m5 = m1[i1]
-        m6 = zeros
-        m6 = affine.propagate(m2)
-        m6 += m4
-        provide output = m6
-        segment end
-        - = affine.backprop(m5, input m3)
-        free m1
-        free m2
-        free m3
-        free m4
-        free m5
-    """
-    after = brief(share_equal_copies(draft(text)))
-
-    assert "- = affine.backprop(m4, input m2)" in after
-    check_computation(NNET, renumber(share_equal_copies(draft(text))).computation())

@@ -226,7 +226,7 @@ def test_limited_computations_pass_all_checks(
     low: int | None,
     length: int | None,
     level: int,
-    reuses_memory: bool,
+    keeps_zeros: bool,
 ) -> None:
     """For any range, each pass after the limit is checked and proven, and so is the result."""
     nnet, compiled = example
@@ -235,8 +235,7 @@ def test_limited_computations_pass_all_checks(
         min_deriv_time=low,
         max_deriv_time=high,
         memory_compression_level=level,
-        allocate_from_other=reuses_memory,
-        initialize_undefined=not reuses_memory,
+        initialize_undefined=not keeps_zeros,
         verify=True,
     )
 

@@ -11,7 +11,6 @@ from nnet3_optimizer.passes.backward.gather_early import gather_early
 from nnet3_optimizer.passes.backward.memory_compression import memory_compression
 from nnet3_optimizer.passes.backward.recompute_activations import recompute_activations
 from nnet3_optimizer.passes.consolidate_io import consolidate_io
-from nnet3_optimizer.passes.matrices.allocate_from_other import allocate_from_other
 from nnet3_optimizer.passes.matrices.extend_matrices import extend_matrices
 from nnet3_optimizer.passes.matrices.initialize_undefined import initialize_undefined
 from nnet3_optimizer.passes.matrices.merge_variables import merge_variables
@@ -21,8 +20,6 @@ from nnet3_optimizer.passes.remove_dead_commands import remove_dead_commands
 from nnet3_optimizer.passes.renumber import renumber
 from nnet3_optimizer.passes.rows.optimize_row_ops import optimize_row_ops
 from nnet3_optimizer.passes.rows.order_rows_early import order_rows_early
-from nnet3_optimizer.passes.rows.share_equal_copies import share_equal_copies
-from nnet3_optimizer.passes.rows.snip_row_ops import snip_row_ops
 from nnet3_optimizer.passes.rows.split_row_ops import split_row_ops
 from nnet3_optimizer.passes.sums.convert_addition import convert_addition
 from nnet3_optimizer.passes.sums.order_additions import order_additions
@@ -48,7 +45,6 @@ def merge_and_renumber(given: Draft) -> Draft:
 PASSES: dict[Callable[..., Draft], Run] = {
     convert_addition: convert_addition,
     order_additions: order_additions,
-    allocate_from_other: allocate_from_other,
     memory_compression: compress,
     remove_dead_commands: remove_dead_commands,
     extend_matrices: extend_matrices,
@@ -57,7 +53,6 @@ PASSES: dict[Callable[..., Draft], Run] = {
     consolidate_model_update: consolidate_model_update,
     renumber: renumber,
     optimize_row_ops: optimize_row_ops,
-    snip_row_ops: snip_row_ops,
     split_row_ops: split_row_ops,
     move_sizing_commands: move_sizing_commands,
     trim_matrices: trim_matrices,
@@ -65,7 +60,6 @@ PASSES: dict[Callable[..., Draft], Run] = {
     recompute_activations: recompute,
     order_rows_early: order_rows_early,
     gather_early: gather_early,
-    share_equal_copies: share_equal_copies,
 }
 
 
@@ -177,42 +171,6 @@ def test_addition_to_undefined_memory_stays() -> None:
         free m1
         """,
     )
-
-
-@pytest.mark.parametrize("command", ["m2 = m1[i0]", "m2 = rows(j0)"])
-def test_rows_set_to_zero_are_not_snipped(command: str) -> None:
-    """A list that sets rows to zero that were not zero before stays whole."""
-    assert unchanged(
-        snip_row_ops,
-        f"""
-        m2 = 5 x 4
-        i0 = -1, 1, 3, 0, -1
-        j0 = -, m1[1, 3, 0], -
-        m1 = accept input
-        m2 = zeros
-        m2 = constant 1.0
-        {command}
-        provide output = m2
-        segment end
-        free m1
-        """,
-    )
-
-
-def test_command_for_no_row_is_removed() -> None:
-    """A command whose list names no row is removed."""
-    text = """
-        m2 = 2 x 4
-        r0 = 0..0, 3..3
-        m1 = accept input
-        m2 = zeros
-        m2 += sums(m1[r0])
-        provide output = m2
-        segment end
-        free m1
-        """
-
-    assert "sums" not in brief(snip_row_ops(draft(text)))
 
 
 @pytest.mark.parametrize(
@@ -532,49 +490,6 @@ def test_lossy_compression_is_not_equivalent() -> None:
     check_computation(NNET, after)
     with pytest.raises(EquivalenceError, match="'input' in segment 1 differs in 4 of 4 rows"):
         verify_equivalent(NNET, computation(text), after)
-
-
-def test_zeroed_memory_taken_from_another_matrix_is_set_to_zero() -> None:
-    """A matrix that takes over memory is set to zero if it was allocated with zeros."""
-    text = """
-        m1 = accept input
-        free m1
-        m2 = zeros
-        provide output = m2
-        segment end
-        """
-
-    assert brief(allocate_from_other(draft(text))) == dedented(
-        """
-        m1 = 4 x 4
-        m2 = 4 x 4
-        m1 = accept input
-        m2 = take m1
-        m2 = constant 0.0
-        provide output = m2
-        segment end
-        """
-    )
-
-
-def test_zeros_that_nothing_reads_are_not_set_again() -> None:
-    """A matrix that is completely written first is not set to zero when it takes over memory."""
-    text = """
-        m1 = accept input
-        m2 = zeros
-        m2 = affine.propagate(m1)
-        free m1
-        m3 = zeros
-        m3 = affine2.propagate(m2)
-        free m2
-        provide output = m3
-        segment end
-        """
-
-    after = allocate_from_other(draft(text))
-
-    assert "constant" not in brief(after)
-    check_computation(NNET, after.computation())
 
 
 def test_trimming_leaves_no_list_behind() -> None:

@@ -12,10 +12,11 @@ class OptimizeOptions:
     """The passes that run; each option can be turned off alone.
 
     The names are Kaldi's (with "-" for "_"); Kaldi lacks
-    `remove_dead_commands`, `order_rows_early`, `share_equal_copies`, `split_statistics`,
-    `gather_early`, `recompute_activations` and `verify`. An option that is not listed below turns
-    on the pass of its name; see the module of that name in `passes`. Computations in several
-    segments, which the compiler closes to loops, need no option.
+    `remove_dead_commands`, `order_rows_early`, `split_statistics`, `gather_early`,
+    `recompute_activations` and `verify`. Its snip-row-ops and allocate-from-other are not here:
+    the one changes no peak, the other raises it (see docs/optimizer.md). An option that is not
+    listed below turns on the pass of its name; see the module of that name in `passes`.
+    Computations in several segments, which the compiler closes to loops, need no option.
 
     Attributes:
         optimize: False turns off all passes except limits of derivative times and what brings
@@ -24,8 +25,6 @@ class OptimizeOptions:
         remove_assignments, propagate_in_place, backprop_in_place: The kinds of merges that
             `merge_variables` makes.
         allow_left_merge, allow_right_merge: The matrix of two that `merge_variables` may keep.
-        allocate_from_other: Off by default: in a planned arena an allocation costs nothing, and
-            memory that is passed on stays in use longer than needed.
         min_deriv_time, max_deriv_time: Derivatives at times t before the one and after the other
             are taken to be zero; None for no limit. See `limit_derivative_times`; `trim_matrices`
             then removes the rows that nothing uses.
@@ -43,7 +42,6 @@ class OptimizeOptions:
     optimize: bool = True
     consolidate_model_update: bool = True
     convert_addition: bool = True
-    snip_row_ops: bool = True
     split_row_ops: bool = True
     optimize_row_ops: bool = True
     extend_matrices: bool = True
@@ -54,7 +52,6 @@ class OptimizeOptions:
     allow_right_merge: bool = True
     initialize_undefined: bool = True
     move_sizing_commands: bool = True
-    allocate_from_other: bool = False
     remove_dead_commands: bool = True
     min_deriv_time: int | None = None
     max_deriv_time: int | None = None
@@ -62,7 +59,6 @@ class OptimizeOptions:
     memory_compression_level: int = attrs.field(default=1)
     order_rows_early: bool = True
     split_statistics: bool = True
-    share_equal_copies: bool = True
     gather_early: bool = True
     recompute_activations: bool = True
     verify: bool = False

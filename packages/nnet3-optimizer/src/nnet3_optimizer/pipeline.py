@@ -20,7 +20,6 @@ from nnet3_optimizer.passes.backward.limit_derivative_times import limit_derivat
 from nnet3_optimizer.passes.backward.memory_compression import memory_compression
 from nnet3_optimizer.passes.backward.recompute_activations import recompute_activations
 from nnet3_optimizer.passes.consolidate_io import consolidate_io
-from nnet3_optimizer.passes.matrices.allocate_from_other import allocate_from_other
 from nnet3_optimizer.passes.matrices.extend_matrices import extend_matrices
 from nnet3_optimizer.passes.matrices.initialize_undefined import initialize_undefined
 from nnet3_optimizer.passes.matrices.merge_variables import merge_variables
@@ -30,8 +29,6 @@ from nnet3_optimizer.passes.remove_dead_commands import remove_dead_commands
 from nnet3_optimizer.passes.renumber import renumber
 from nnet3_optimizer.passes.rows.optimize_row_ops import optimize_row_ops
 from nnet3_optimizer.passes.rows.order_rows_early import order_rows_early
-from nnet3_optimizer.passes.rows.share_equal_copies import share_equal_copies
-from nnet3_optimizer.passes.rows.snip_row_ops import snip_row_ops
 from nnet3_optimizer.passes.rows.split_row_ops import split_row_ops
 from nnet3_optimizer.passes.sums.convert_addition import convert_addition
 from nnet3_optimizer.passes.sums.order_additions import order_additions
@@ -115,20 +112,17 @@ PIPELINE: tuple[Pass, ...] = (
     ),
     Pass(trim_matrices, _limits_times, is_optimization=False),
     Pass(consolidate_model_update, lambda o: o.consolidate_model_update, keeps_calls=False),
-    Pass(snip_row_ops, lambda o: o.snip_row_ops),
     Pass(split_row_ops, lambda o: o.split_row_ops),
     Pass(optimize_row_ops, lambda o: o.optimize_row_ops),
     Pass(remove_dead_commands, lambda o: o.remove_dead_commands),
     Pass(order_additions, lambda o: o.convert_addition),
     Pass(convert_addition, lambda o: o.convert_addition),
     Pass(order_rows_early, lambda o: o.order_rows_early),
-    Pass(share_equal_copies, lambda o: o.share_equal_copies),
     Pass(split_statistics, lambda o: o.split_statistics),
     Pass(extend_matrices, lambda o: o.extend_matrices),
     Pass(merge_variables, _merges, arguments=lambda o: {"options": o}),
     Pass(initialize_undefined, lambda o: o.initialize_undefined),
     Pass(move_sizing_commands, lambda o: o.move_sizing_commands),
-    Pass(allocate_from_other, lambda o: o.allocate_from_other),
     Pass(consolidate_io, _always, is_optimization=False),
     Pass(gather_early, lambda o: o.gather_early),
     Pass(

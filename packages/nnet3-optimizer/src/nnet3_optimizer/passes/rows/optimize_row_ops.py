@@ -7,7 +7,7 @@ from nnet3_computation.commands import AddRows, CopyRows, MatrixAdd, MatrixCopy,
 
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
-from nnet3_optimizer.row_lists import commands_with_lists, may_leave_out
+from nnet3_optimizer.row_lists import commands_with_lists
 
 
 def optimize_row_ops(draft: Draft) -> Draft:
@@ -47,7 +47,8 @@ def optimize_row_ops(draft: Draft) -> Draft:
         if not len(used):
             continue
         begin, count, first = int(used[0]), len(used), int(values[used[0]])
-        if count < len(values) and not may_leave_out(draft, at, command):
+        sets_zeros = count < len(values) and isinstance(command, CopyRows)
+        if sets_zeros and not draft.analysis.writes_into_zeros[at]:
             continue
         if used[-1] - begin + 1 != count:
             continue
@@ -66,7 +67,7 @@ def optimize_row_ops(draft: Draft) -> Draft:
     return edit.draft() if edit else draft
 
 
-def _may_be_consecutive(name: str, values: Table) -> bool:
+def _may_be_consecutive(values: Table) -> bool:
     half = len(values) // 2
     first, middle, last = int(values[0]), int(values[half]), int(values[-1])
     return first < 0 or last < 0 or (last - first + 1 == len(values) and middle - first == half)

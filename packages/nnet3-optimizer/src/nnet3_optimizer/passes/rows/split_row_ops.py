@@ -8,6 +8,7 @@ import numpy as np
 from nnet3_computation.commands import (
     AddRows,
     AddRowsMulti,
+    AddToRowsMulti,
     Command,
     CopyRows,
     CopyRowsMulti,
@@ -19,12 +20,14 @@ from nnet3_computation.commands import (
 
 from nnet3_optimizer.draft import Draft
 from nnet3_optimizer.editing import Edit
-from nnet3_optimizer.row_lists import MULTI, commands_with_lists
+from nnet3_optimizer.row_lists import commands_with_lists
 
 WORTH_SPLITTING = 2
 """The most rows of a stretch for each row that a list names there, to split off the piece."""
 
 _NOTHING = -1
+
+_MULTI = (CopyRowsMulti, AddRowsMulti, CopyToRowsMulti, AddToRowsMulti)
 
 
 def split_row_ops(draft: Draft) -> Draft:
@@ -67,7 +70,7 @@ def split_row_ops(draft: Draft) -> Draft:
         free m2
     """
     edit: Edit | None = None
-    for at, command, pairs in commands_with_lists(draft, MULTI, _may_be_split):
+    for at, command, pairs in commands_with_lists(draft, _MULTI, _may_be_split):
         submatrix = pairs[:, 0]
         bounds = np.flatnonzero(submatrix[1:] != submatrix[:-1]) + 1
         if len(bounds) > 1 or (submatrix < 0).any():
@@ -83,7 +86,7 @@ def split_row_ops(draft: Draft) -> Draft:
     return edit.draft() if edit else draft
 
 
-def _may_be_split(name: str, pairs: Table) -> bool:
+def _may_be_split(pairs: Table) -> bool:
     named = {int(pairs[at, 0]) for at in (0, len(pairs) // 2, -1)}
     return min(named) >= 0 and len(named) < 3
 
