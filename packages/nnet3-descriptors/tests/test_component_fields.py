@@ -358,3 +358,11 @@ def test_scale_and_offset_of_batch_norm() -> None:
 
     assert norm.scale.tolist() == [1.5, 3.0 / np.sqrt(0.5)]
     assert norm.offset.tolist() == [-1.5, 2.0 * norm.scale[1]]
+
+
+def test_batch_norm_without_an_offset() -> None:
+    """A target that single precision makes infinite gives no warning, but an offset that is NaN."""
+    norm = BatchNormComponent(dim=1, target_rms=1e300, count=10)
+
+    assert norm.scale.tolist() == [np.inf]
+    assert np.isnan(norm.offset).all()

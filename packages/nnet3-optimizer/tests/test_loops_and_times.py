@@ -29,7 +29,7 @@ from nnet3_computation import (
     peak_bytes,
     plan_memory,
 )
-from nnet3_computation.commands import GotoLabel
+from nnet3_computation.commands import CopyRows, GotoLabel
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_optimizer import (
     EquivalenceError,
@@ -380,21 +380,43 @@ def test_a_loop_begins_with_a_segment() -> None:
 def test_memos_may_have_any_numbers() -> None:
     """The optimizer's memory does not grow with the number of a memo."""
     builder = ComputationBuilder()
-    part = builder.matrix(2, 4)
-    run = Propagate(component=0, input=part, output=part, memo=2**31 - 1)
+    nnet = parse_config("component name=norm type=BatchNormComponent dim=4", RECURRENT)
+    norm = nnet.component_names.index("norm")
+    given, made = builder.matrix(2, 4), builder.matrix(2, 4)
+    run = Propagate(component=norm, input=given, output=made, memo=2**31 - 1)
     builder.add(
         [
-            AllocMatrixZeroed(matrix=part),
+            AllocMatrixZeroed(matrix=given),
+            AllocMatrixZeroed(matrix=made),
             run,
-            StoreStats(component=0, input=part, output=part, memo=2**31 - 1),
+            StoreStats(component=norm, input=given, output=made, memo=2**31 - 1),
         ]
     )
     tracemalloc.start()
     try:
-        optimize(RECURRENT, builder.build(), OptimizeOptions(remove_dead_commands=False))
-        analyze(RECURRENT, builder.build()).feeds  # noqa: B018
+        optimize(nnet, builder.build(), OptimizeOptions(remove_dead_commands=False))
+        analyze(nnet, builder.build()).feeds  # noqa: B018
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
 
     assert peak < 10_000_000
+
+
+def test_rows_that_are_not_there() -> None:
+    """A computation that reads a row behind the end of a matrix is refused with the command."""
+    builder = ComputationBuilder()
+    given, made = builder.matrix(3, 4), builder.matrix(2, 4)
+    builder.add(
+        [
+            AllocMatrixZeroed(matrix=given),
+            AllocMatrixZeroed(matrix=made),
+            CopyRows(output=made, input=given, indexes=builder.indexes([0, 1048576])),
+        ]
+    )
+
+    with pytest.raises(ComputationError) as caught:
+        optimize(RECURRENT, builder.build())
+
+    assert str(caught.value).startswith("rows: c2: CopyRows: ")
+    assert "1048576" in str(caught.value)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 from nnet3_computation import ComputationError
+from nnet3_computation.checks import check_fitting
 from nnet3_computation.computation import NnetComputation
 
 from nnet3_optimizer.checks import check_computation
@@ -166,12 +167,14 @@ def optimize(
         The improved computation.
 
     Raises:
-        ComputationError: The computation is of another network.
+        ComputationError: The computation is of another network, or cannot run (see `check_fitting`
+            of nnet3-computation).
         PassError: With `options.verify`, or among `passes`, the result of a pass fails a check, is
             not equivalent, or is not a computation; the message names the pass.
     """
     options = options or OptimizeOptions()
     draft = Draft.of(nnet, computation)
+    check_fitting(nnet, computation)  # no pass looks for rows that are not there
     verification = _Verification(nnet, computation, options) if options.verify else None
     for each, before, after in _passed(draft, options):
         if verification is not None:

@@ -91,7 +91,8 @@ class BatchNormComponent(Component):
     @property
     def offset(self) -> NDArray[np.float64]:
         """(block_dim,), the term of each column in test mode: -scale stats_mean."""
-        return -self.scale * self.stats_mean
+        with np.errstate(invalid="ignore"):  # an infinite scale of a mean of 0 is NaN
+            return -self.scale * self.stats_mean
 
     @property
     def properties(self) -> Property:
