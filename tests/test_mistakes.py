@@ -805,7 +805,8 @@ MISTAKES: dict[str, tuple[Action, str]] = {
     ),
     "a file's name for features": (
         compute("test.feats.ark"),
-        "features for node 'input': expected numbers, found text",
+        "features for node 'input': expected numbers, found a recording, which only a model takes "
+        "that was loaded from its folder",
     ),
     "a dictionary for features": (
         compute({"input": FRAMES}),

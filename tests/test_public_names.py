@@ -27,7 +27,7 @@ PUBLIC_NAMES = {
     "nnet3_compiler": """
         Compiler CompilerOptions compile_computation compile_looped""",
     "nnet3": """
-        CachingCompiler Model ParallelComputer Stream StreamState load""",
+        AudioStream CachingCompiler Model ParallelComputer Stream StreamState load""",
     "nnet3_report": """
         format_dot format_tree memory_svg network_svg report_page training_page""",
     "nnet3_conformance": """
@@ -42,7 +42,7 @@ PUBLIC_NAMES = {
     "nnet3_runtime_reference": """
         Draws Formula GivenMasks ReferenceComputer formula_of""",
     "nnet3_speech": """
-        HmmError ModelFolder Plda SpeechError read_symbols""",
+        FeaturePipeline HmmError ModelFolder Plda SpeechError read_symbols""",
     "nnet3_tables": """
         MatrixLookup MatrixWriter TableError VectorLookup VectorWriter read_matrices read_table
         read_tokens write_table""",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         FolderOptions,
         ModelFolder,
     )
+    from nnet3_speech.pipeline import FeaturePipeline, Features, PipelineStream
     from nnet3_speech.plda import Plda
     from nnet3_speech.speaker_vectors import (
         apply_transform,
@@ -31,11 +32,14 @@ __version__ = "0.2.0"
 __all__ = [
     "FbankOptions",
     "FeatureExtractor",
+    "FeaturePipeline",
     "FeatureStream",
+    "Features",
     "FolderOptions",
     "HmmError",
     "MfccOptions",
     "ModelFolder",
+    "PipelineStream",
     "Plda",
     "Recording",
     "SpeechError",
@@ -57,6 +61,11 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
             "nnet3_speech.folders": (
                 "FolderOptions",
                 "ModelFolder",
+            ),
+            "nnet3_speech.pipeline": (
+                "FeaturePipeline",
+                "Features",
+                "PipelineStream",
             ),
             "nnet3_speech.plda": ("Plda",),
             "nnet3_speech.speaker_vectors": (

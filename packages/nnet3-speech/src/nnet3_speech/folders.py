@@ -57,6 +57,15 @@ _PLACES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }
 """For each file what it is, and its places, the first of which is named where it is missing."""
 
+_NAMED = {
+    "mfcc.conf": "mfcc_config",
+    "fbank.conf": "fbank_config",
+    "pitch.conf": "online_pitch_config",
+    "ivector_extractor.conf": "ivector_extraction_config",
+    "global_cmvn.stats": "global_cmvn_stats",
+}
+"""The files that `online.conf` names, and the options that name them."""
+
 _VOSK_SUBSAMPLING = 3
 """The frame subsampling of Vosk's folders without conf/model.conf."""
 
@@ -186,13 +195,8 @@ class ModelFolder:
             elif is_vosk and source is None:
                 texts["frame-subsampling-factor"] = str(_VOSK_SUBSAMPLING)
         options = options_of(FolderOptions, texts, os.fspath(source or folder), _IGNORED)
-        for name, text in (
-            ("mfcc.conf", options.mfcc_config),
-            ("fbank.conf", options.fbank_config),
-            ("pitch.conf", options.online_pitch_config),
-            ("ivector_extractor.conf", options.ivector_extraction_config),
-            ("global_cmvn.stats", options.global_cmvn_stats),
-        ):
+        for name, option in _NAMED.items():
+            text = getattr(options, option)
             if text and (place := inside(folder, text)) is not None:
                 found[name] = place
         return cls(path=folder, files=found, options=options, is_vosk=is_vosk)
@@ -215,6 +219,9 @@ class ModelFolder:
         Raises:
             SpeechError: the folder has none; the message says where one was expected.
         """
+        if text := getattr(self.options, _NAMED.get(name, ""), ""):
+            option = _NAMED[name].replace("_", "-")
+            return self.named(text, f"conf/online.conf: --{option}")
         if name not in self.files:
             first, *others = _PLACES[name][1]
             beside = f" (nor {' or '.join(others)})" if others else ""

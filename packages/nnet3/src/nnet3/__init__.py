@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from nnet3_descriptors.lazy_exports import on_first_use
 
 if TYPE_CHECKING:
+    from nnet3.audio import AudioStream
     from nnet3.batches.forming import BatchOptions
     from nnet3.batches.queue import UtteranceQueue
     from nnet3.caching import CachingCompiler
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 __all__ = [
+    "AudioStream",
     "BatchOptions",
     "CacheError",
     "CachingCompiler",
@@ -41,6 +43,7 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
     __getattr__, __dir__ = on_first_use(
         __name__,
         {
+            "nnet3.audio": ("AudioStream",),
             "nnet3.batches.forming": ("BatchOptions",),
             "nnet3.batches.queue": ("UtteranceQueue",),
             "nnet3.caching": ("CachingCompiler",),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import io
+import os
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
+import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors import AcousticModel, Nnet, read_model, set_test_mode
+from nnet3_descriptors import AcousticModel, Nnet, Nnet3Error, read_model, set_test_mode
 from nnet3_descriptors.editing import collapse_model
 from nnet3_descriptors.files import PathOrFile
 from nnet3_descriptors.forking import GATE
@@ -21,6 +23,7 @@ from nnet3_runtime_cuda.arrays import FloatArray, as_array, as_vector
 from nnet3_runtime_cuda.cpu.threads import Task
 from nnet3_runtime_cuda.device import DeviceNnet, check_number_of_threads
 
+from nnet3.audio import AudioStream, features_of, is_recording, pipeline_of
 from nnet3.batches.forming import BatchOptions
 from nnet3.batches.larger_chunks import LargerChunks
 from nnet3.batches.queue import UtteranceQueue
@@ -29,6 +32,7 @@ from nnet3.caching import CachingCompiler
 from nnet3.chunk_work import ChunkNetwork, chunk_work
 from nnet3.chunks import ChunkOptions
 from nnet3.computer_pool import ComputerPool
+from nnet3.folders import nnet_of, read_folder
 from nnet3.many_utterances import check_table, for_each, is_batch, pairs_of, utterances_of, value_of
 from nnet3.output_scores import ScoreOptions
 from nnet3.segment_work import segment_work
@@ -39,7 +43,9 @@ from nnet3.utterance_work import Work
 if TYPE_CHECKING:
     from nnet3_runtime_cuda.cuda.platform import Platform
     from nnet3_runtime_cuda.tracing import Tracer
+    from nnet3_speech import FeaturePipeline, Features, ModelFolder
 
+    from nnet3.audio import Recording
     from nnet3.streams import Stream, StreamPrograms
 
 
@@ -57,7 +63,8 @@ def load(
     Args:
         source: A .raw file, or a .mdl file (with its priors), binary or text: a path,
             `path:offset`, a file that is open for reading bytes, or its bytes. Or the result of
-            `read_nnet` or `read_model`.
+            `read_nnet` or `read_model`. Or the folder of a speech model, as `ModelFolder` of
+            nnet3-speech describes it: its options say what the model makes of recordings.
         device: "cpu", "cuda" (the first one) or "cuda:<number>".
         precision: Precision of matrix products: "fp32", "tf32" (CUDA) or "bf16" (CUDA, AMX with
             MKL).
@@ -67,13 +74,18 @@ def load(
 
     Raises:
         ModelFileError: the file cannot be read, or holds no nnet3 model.
-        RunError: see `Model`, as for the errors below.
+        SpeechError: the folder has no network, or options that cannot be read.
+        RunError: see `Model`, as for the errors below; or nnet3-speech is not installed.
         ContextError: the network has other inputs than 'input' and 'ivector', or no context.
         OptionError: the capacity is not a positive integer.
         DeviceError: there is no such device or precision, or what drives it is missing.
     """
+    folder = None
     if isinstance(source, Nnet | AcousticModel):
         model = source
+    elif isinstance(source, str | os.PathLike) and os.path.isdir(source):
+        folder = read_folder(source)
+        model = nnet_of(folder)
     else:
         if isinstance(source, bytes | bytearray | memoryview):
             source = io.BytesIO(source)
@@ -90,6 +102,7 @@ def load(
         capacity=capacity,
         threads=threads,
         trace=trace,
+        folder=folder,
     )
 
 
@@ -111,6 +124,7 @@ class Model:
         modulus: Chunks whose starts differ by a multiple of it need the same computation. As in
             Kaldi's tools, nodes that no output needs do not count.
         priors: (output_dim,) prior of each output, read-only, if the model has them, or None.
+        folder: The folder that the model was loaded from, or None.
     """
 
     def __init__(
@@ -123,6 +137,7 @@ class Model:
         capacity: int = 64,
         threads: int | None = 1,
         trace: Tracer | None = None,
+        folder: ModelFolder | None = None,
     ) -> None:
         """Makes a network ready to run; warns if it has never been trained (see `untrained`).
 
@@ -141,6 +156,8 @@ class Model:
                 share each product. One thread is best on busy processors, and if the caller
                 computes on several threads.
             trace: Receives what each command reads and writes, on the processor; see `Tracer`.
+            folder: The folder of the model: its options turn recordings into features, and say the
+                defaults of frame_subsampling_factor and acoustic_scale.
 
         Raises:
             RunError: the network has no node 'input' or 'output'; the number of priors is not that
@@ -180,6 +197,9 @@ class Model:
         if trace is not None:
             self._device_nnet.check_traceable(trace)
         self._trace = trace
+        self.folder = folder
+        self._making_pipeline = threading.Lock()
+        self._pipeline: FeaturePipeline | None = None
         compiler = CachingCompiler(collapsed, capacity=capacity)
         self._pool = ComputerPool(
             self._device_nnet, compiler.compile, capacity=capacity, trace=trace
@@ -202,6 +222,10 @@ class Model:
         self._making_streams = threading.Lock()
         self._stream_programs: StreamPrograms | None = None
 
+    def __str__(self) -> str:
+        """The network, and what its folder has."""
+        return repr(self) if self.folder is None else f"{self!r}\n{self.folder}"
+
     def __repr__(self) -> str:
         ivector = f" + i-vector {self.ivector_dim}" if self.ivector_dim else ""
         return (
@@ -211,6 +235,38 @@ class Model:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Model cannot be copied or pickled; load it in each process")
+
+    def features(self, recording: Recording) -> Features:
+        """What the network reads of a recording: features, and online i-vectors if it takes any.
+
+        Args:
+            recording: The path of a WAV file of one channel, or (samples, rate) with samples (n,)
+                in the units of 16-bit integers.
+
+        Raises:
+            RunError: the model has no folder; or the folder gives other dimensions than the network
+                reads; or the recording has several channels.
+            SpeechError: see `compute`.
+        """
+        return features_of(self._feature_pipeline(), recording)
+
+    def _feature_pipeline(self) -> FeaturePipeline:
+        with self._making_pipeline:
+            if self._pipeline is None:
+                self._pipeline = pipeline_of(self.folder, self.input_dim, self.ivector_dim)
+            return self._pipeline
+
+    def _subsampling(self, factor: int | None) -> int:
+        """The frame subsampling that was asked for, or that of the folder, or 1."""
+        if factor is not None:
+            return factor
+        return 1 if self.folder is None else self.folder.options.frame_subsampling_factor
+
+    def _scale(self, scale: float | None) -> float:
+        """The acoustic scale that was asked for, or that of the folder, or 1."""
+        if scale is not None:
+            return scale
+        return 1.0 if self.folder is None else self.folder.options.acoustic_scale
 
     @property
     def compile_seconds(self) -> float:
@@ -227,37 +283,37 @@ class Model:
     @overload
     def compute(
         self,
-        features: npt.ArrayLike,
+        features: npt.ArrayLike | Recording,
         ivector: npt.ArrayLike | None = None,
         *,
         online_ivectors: npt.ArrayLike | None = None,
         online_ivector_period: int = 0,
         frames_per_chunk: int = 50,
-        frame_subsampling_factor: int = 1,
+        frame_subsampling_factor: int | None = None,
         extra_left_context: int = 0,
         extra_right_context: int = 0,
         extra_left_context_initial: int = -1,
         extra_right_context_final: int = -1,
         use_priors: bool = False,
-        acoustic_scale: float = 1.0,
+        acoustic_scale: float | None = None,
         apply_exp: bool = False,
     ) -> FloatArray: ...
 
     def compute(
         self,
-        features: npt.ArrayLike | list[npt.NDArray[Any]],
+        features: npt.ArrayLike | list[npt.NDArray[Any]] | Recording,
         ivector: npt.ArrayLike | None = None,
         *,
         online_ivectors: npt.ArrayLike | None = None,
         online_ivector_period: int = 0,
         frames_per_chunk: int = 50,
-        frame_subsampling_factor: int = 1,
+        frame_subsampling_factor: int | None = None,
         extra_left_context: int = 0,
         extra_right_context: int = 0,
         extra_left_context_initial: int = -1,
         extra_right_context_final: int = -1,
         use_priors: bool = False,
-        acoustic_scale: float = 1.0,
+        acoustic_scale: float | None = None,
         apply_exp: bool = False,
     ) -> FloatArray | list[FloatArray]:
         """Runs the network over an utterance, in chunks, exactly as Kaldi's nnet3-compute.
@@ -268,7 +324,10 @@ class Model:
         Args:
             features: (frames, input_dim). For several utterances, (N, frames, input_dim) or a list
                 of matrices, which may differ in length. NumPy arrays, nested sequences, or objects
-                with `__dlpack__` in the memory of the processor.
+                with `__dlpack__` in the memory of the processor. Or a recording, for a model that
+                was loaded from its folder: the path of a WAV file of one channel, or (samples,
+                rate) with samples (n,) in the units of 16-bit integers; its i-vectors are computed,
+                too.
             ivector: (ivector_dim,), one i-vector for the utterance, for networks that take one; for
                 several utterances (N, ivector_dim), or a list of N.
             online_ivectors: (rows, ivector_dim), i-vectors estimated during the utterance; for
@@ -276,13 +335,14 @@ class Model:
             online_ivector_period: Frames between two rows of online_ivectors.
             frames_per_chunk: Frames that are computed at a time; rounded up to a multiple of
                 frame_subsampling_factor and the modulus of the network.
-            frame_subsampling_factor: One row of output for this many frames.
+            frame_subsampling_factor: One row of output for this many frames. None: what the folder
+                of the model says, or 1.
             extra_left_context: Frames of context beyond what the network needs.
             extra_right_context: The same to the right.
             extra_left_context_initial: Replaces extra_left_context at the start, unless negative.
             extra_right_context_final: Replaces extra_right_context at the end, unless negative.
             use_priors: Whether the logarithm of the priors is subtracted.
-            acoustic_scale: Multiplies the result.
+            acoustic_scale: Multiplies the result. None: what the folder of the model says, or 1.
             apply_exp: Whether the exponential of the result is returned.
 
         Returns:
@@ -295,7 +355,10 @@ class Model:
                 soon; an option is out of range, or needs more memory than the machine has; priors
                 are missing, or have no logarithm; an utterance has several chunks, and the network
                 reads frames at a fixed time (ReplaceIndex), which would be another one in each; or
-                a value of the output, scaled or not, is not finite.
+                a value of the output, scaled or not, is not finite. Or a recording came with
+                i-vectors, for a model without a folder, or with several channels.
+            SpeechError: a recording cannot be read, or has another rate than the options of its
+                features allow; or the folder lacks a file.
             UnsupportedComponentError: the network has a component of a type that is not
                 implemented.
             NotComputableError, CompilationError: the network gives no output for these frames.
@@ -303,7 +366,7 @@ class Model:
         """
         chunk_options = ChunkOptions(
             frames_per_chunk=frames_per_chunk,
-            frame_subsampling_factor=frame_subsampling_factor,
+            frame_subsampling_factor=self._subsampling(frame_subsampling_factor),
             extra_left_context=extra_left_context,
             extra_right_context=extra_right_context,
             extra_left_context_initial=extra_left_context_initial,
@@ -311,14 +374,18 @@ class Model:
             online_ivector_period=online_ivector_period,
         )
         score_options = ScoreOptions(
-            use_priors=use_priors, acoustic_scale=acoustic_scale, apply_exp=apply_exp
+            use_priors=use_priors,
+            acoustic_scale=self._scale(acoustic_scale),
+            apply_exp=apply_exp,
         )
-        utterances = utterances_of(features)
+        utterances = None if is_recording(features) else utterances_of(features)
         if utterances is None:
-            work = self.compute_work(
-                features, ivector, online_ivectors, chunk_options, score_options
+            frames, online, chunk_options = self._resolved(
+                features, ivector, online_ivectors, chunk_options
             )
-            return self._do(work)
+            return self._do(
+                self.compute_work(frames, ivector, online, chunk_options, score_options)
+            )
         outputs = self._compute_each(
             utterances,
             for_each(ivector, len(utterances), "i-vectors"),
@@ -330,8 +397,26 @@ class Model:
             return outputs
         if outputs:
             return np.stack(outputs)
-        num_rows = -(-np.shape(features)[1] // chunk_options.frame_subsampling_factor)
+        num_rows = -(
+            -as_array(features, "features").shape[1] // chunk_options.frame_subsampling_factor
+        )
         return np.empty((0, num_rows, self.output_dim), np.float32)
+
+    def _resolved(
+        self, features: Any, ivector: Any, online_ivectors: Any, options: ChunkOptions
+    ) -> tuple[Any, Any, ChunkOptions]:
+        """Features, online i-vectors and options, the first two of them computed for a recording.
+
+        Raises:
+            RunError, SpeechError: see `compute`.
+        """
+        if not is_recording(features):
+            return features, online_ivectors, options
+        if ivector is not None or online_ivectors is not None:
+            raise RunError("the i-vectors of a recording are computed; expected none beside it")
+        found = self.features(features)
+        options = attrs.evolve(options, online_ivector_period=found.ivector_period)
+        return found.features, found.online_ivectors, options
 
     def _compute_each(
         self,
@@ -371,7 +456,7 @@ class Model:
 
     def compute_many(
         self,
-        items: Iterable[tuple[str, npt.ArrayLike]],
+        items: Iterable[tuple[str, npt.ArrayLike | Recording]],
         *,
         ivectors: Mapping[str, npt.ArrayLike] | None = None,
         online_ivectors: Mapping[str, npt.ArrayLike] | None = None,
@@ -380,13 +465,13 @@ class Model:
         memory: int = 512,
         minibatch_size: int = 8,
         frames_per_chunk: int = 50,
-        frame_subsampling_factor: int = 1,
+        frame_subsampling_factor: int | None = None,
         extra_left_context: int = 0,
         extra_right_context: int = 0,
         extra_left_context_initial: int = -1,
         extra_right_context_final: int = -1,
         use_priors: bool = False,
-        acoustic_scale: float = 1.0,
+        acoustic_scale: float | None = None,
         apply_exp: bool = False,
     ) -> Iterator[tuple[str, FloatArray]]:
         """Runs the network over many utterances, equal chunks of several of them as one minibatch.
@@ -395,7 +480,8 @@ class Model:
         `compute` up to rounding, and are the same for every number of threads.
 
         Args:
-            items: The key and the features of each utterance, as `read_table` gives them.
+            items: The key and the features of each utterance, as `read_table` gives them, or a
+                recording of it; see `compute`.
             ivectors: The i-vector of each utterance, by key, for networks that take one.
             online_ivectors: The i-vectors estimated during each utterance, by key.
             online_ivector_period: Frames between two rows of online_ivectors.
@@ -424,7 +510,7 @@ class Model:
         check_number_of_threads(threads, RunError)
         chunk_options = ChunkOptions(
             frames_per_chunk=frames_per_chunk,
-            frame_subsampling_factor=frame_subsampling_factor,
+            frame_subsampling_factor=self._subsampling(frame_subsampling_factor),
             extra_left_context=extra_left_context,
             extra_right_context=extra_right_context,
             extra_left_context_initial=extra_left_context_initial,
@@ -432,30 +518,29 @@ class Model:
             online_ivector_period=online_ivector_period,
         )
         score_options = ScoreOptions(
-            use_priors=use_priors, acoustic_scale=acoustic_scale, apply_exp=apply_exp
+            use_priors=use_priors,
+            acoustic_scale=self._scale(acoustic_scale),
+            apply_exp=apply_exp,
         )
         score_options.check(self.priors)
         batch_options = BatchOptions(memory=memory, minibatch_size=minibatch_size)
         check_table(ivectors, "ivectors")
         check_table(online_ivectors, "online_ivectors")
 
-        def work(key: str, features: npt.ArrayLike) -> Work:
-            return self.compute_work(
-                features,
-                value_of(ivectors, key, "i-vector"),
-                value_of(online_ivectors, key, "online i-vectors"),
-                chunk_options,
-                score_options,
-                batch_options,
-            )
+        def work(key: str, features: npt.ArrayLike | Recording) -> tuple[int, Work]:
+            ivector = value_of(ivectors, key, "i-vector")
+            online = value_of(online_ivectors, key, "online i-vectors")
+            frames, online, options = self._resolved(features, ivector, online, chunk_options)
+            todo = self.compute_work(frames, ivector, online, options, score_options, batch_options)
+            return len(as_array(frames, "features")), todo
 
         step = chunk_options.frame_subsampling_factor
         return self._in_order(items, work, threads, step, batch_options)
 
     def _in_order(
         self,
-        items: Iterable[tuple[str, npt.ArrayLike]],
-        work: Callable[[str, npt.ArrayLike], Work],
+        items: Iterable[tuple[str, Any]],
+        work: Callable[[str, Any], tuple[int, Work]],
         threads: int,
         step: int,
         options: BatchOptions,
@@ -474,12 +559,12 @@ class Model:
 
             for key, features in pairs_of(items):
                 try:
-                    todo = work(key, features)
-                except RunError as error:
+                    num_frames, todo = work(key, features)
+                except Nnet3Error as error:
                     while queue:
                         yield oldest()
                     raise RunError(f"utterance '{key}': {error}") from error
-                queue.add(key, len(as_array(features, "features")), todo)
+                queue.add(key, num_frames, todo)
                 while queue.is_full or queue.has_result:
                     yield oldest()
             queue.flush()
@@ -504,7 +589,7 @@ class Model:
 
     def xvector(
         self,
-        features: npt.ArrayLike,
+        features: npt.ArrayLike | Recording,
         *,
         chunk_size: int = -1,
         min_chunk_size: int = 100,
@@ -513,7 +598,7 @@ class Model:
         """The output for a whole utterance, or the mean over its chunks, as nnet3-xvector-compute.
 
         Args:
-            features: (frames, input_dim).
+            features: (frames, input_dim), or a recording; see `compute`.
             chunk_size: Frames of a chunk; -1 for the whole utterance. The mean is weighted by the
                 frames of the chunks.
             min_chunk_size: Shorter utterances, and shorter last chunks, are padded to this.
@@ -530,7 +615,8 @@ class Model:
         options = SegmentOptions(
             chunk_size=chunk_size, min_chunk_size=min_chunk_size, pad_input=pad_input
         )
-        return self._do(self.xvector_work(features, options))
+        frames: Any = self.features(features).features if is_recording(features) else features
+        return self._do(self.xvector_work(frames, options))
 
     def stream(
         self,
@@ -538,10 +624,10 @@ class Model:
         ivector_period: int | None = None,
         sequences: int = 1,
         frames_per_chunk: int = 20,
-        frame_subsampling_factor: int = 1,
+        frame_subsampling_factor: int | None = None,
         extra_left_context_initial: int = 0,
         use_priors: bool = False,
-        acoustic_scale: float = 1.0,
+        acoustic_scale: float | None = None,
         apply_exp: bool = False,
     ) -> Stream:
         """Runs the network over frames as they come, as Kaldi's looped decoders do.
@@ -580,13 +666,15 @@ class Model:
 
         options = StreamOptions(
             frames_per_chunk=frames_per_chunk,
-            frame_subsampling_factor=frame_subsampling_factor,
+            frame_subsampling_factor=self._subsampling(frame_subsampling_factor),
             ivector_period=ivector_period,
             extra_left_context_initial=extra_left_context_initial,
             sequences=sequences,
         )
         scores = ScoreOptions(
-            use_priors=use_priors, acoustic_scale=acoustic_scale, apply_exp=apply_exp
+            use_priors=use_priors,
+            acoustic_scale=self._scale(acoustic_scale),
+            apply_exp=apply_exp,
         )
         scores.check(self.priors)
         with self._making_streams:
@@ -594,6 +682,43 @@ class Model:
                 self._stream_programs = StreamPrograms(self.nnet, self._device_nnet, self._trace)
             programs = self._stream_programs
         return Stream(programs.of(options), self.priors, scores)
+
+    def audio_stream(
+        self,
+        rate: float,
+        *,
+        frames_per_chunk: int | None = None,
+        frame_subsampling_factor: int | None = None,
+        use_priors: bool = False,
+        acoustic_scale: float | None = None,
+        apply_exp: bool = False,
+    ) -> AudioStream:
+        """Runs the network over samples as they come; see `stream` for options and errors.
+
+        Args:
+            rate: Samples in a second.
+            frames_per_chunk: Frames that are computed at a time. None: what the folder says, or 20.
+            frame_subsampling_factor: See `compute`.
+            use_priors: See `compute`.
+            acoustic_scale: See `compute`.
+            apply_exp: See `compute`.
+
+        Raises:
+            RunError: the model has no folder, or see `stream`.
+            SpeechError: a file of the folder is missing, or cannot be used; or the rate is another
+                one, which the options do not allow.
+        """
+        source = self._feature_pipeline().stream(rate)
+        if frames_per_chunk is None:
+            frames_per_chunk = 20 if self.folder is None else self.folder.options.frames_per_chunk
+        stream = self.stream(
+            frames_per_chunk=frames_per_chunk,
+            frame_subsampling_factor=frame_subsampling_factor,
+            use_priors=use_priors,
+            acoustic_scale=acoustic_scale,
+            apply_exp=apply_exp,
+        )
+        return AudioStream(source, stream)
 
     # ---- work ----
 

@@ -1,0 +1,197 @@
+"""Recordings in place of features: whole, many, and as they come."""
+
+import wave
+from pathlib import Path
+
+import nnet3
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nnet3_descriptors import parse_config, write_nnet
+from nnet3_runtime_cuda import RunError
+from nnet3_speech import FbankOptions, FeatureExtractor, SpeechError
+
+RATE = 8000
+NETWORK = """
+input-node name=input dim=5
+component name=affine type=NaturalGradientAffineComponent input-dim=15 output-dim=3
+component-node name=affine component=affine input=Append(Offset(input, -2), input, Offset(input, 3))
+output-node name=output input=affine
+"""
+FBANK = "--num-mel-bins=5\n--sample-frequency=8000\n"
+SAMPLES = np.random.default_rng(1).integers(-9000, 9000, 12345).astype(np.float32)
+
+
+POOLING = """
+input-node name=input dim=5
+component name=statistics type=StatisticsExtractionComponent input-dim=5 output-period=1
+component-node name=statistics component=statistics input=input
+component name=pooling type=StatisticsPoolingComponent input-dim=11 left-context=0 right-context=999
+component-node name=pooling component=pooling input=statistics
+output-node name=output input=pooling
+"""
+
+
+def make_folder(folder: Path, *, network: str = NETWORK, fbank: str = FBANK) -> Path:
+    """The folder of a training run, with a network of random parameters."""
+    (folder / "conf").mkdir(parents=True)
+    write_nnet(parse_config(network, rng=np.random.default_rng(0)), folder / "final.raw")
+    (folder / "frame_subsampling_factor").write_text("3\n")
+    (folder / "conf" / "fbank.conf").write_text(fbank)
+    return folder
+
+
+def write_wav(path: Path, samples: np.ndarray = SAMPLES, *, channels: int = 1) -> Path:
+    """A WAV file of 16 bits."""
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(channels)
+        file.setsampwidth(2)
+        file.setframerate(RATE)
+        file.writeframes(samples.astype("<i2").tobytes())
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> nnet3.Model:
+    """The model of such a folder."""
+    return nnet3.load(make_folder(tmp_path_factory.mktemp("model") / "run"))
+
+
+def expected(model: nnet3.Model, samples: np.ndarray = SAMPLES) -> np.ndarray:
+    """The outputs for the features of samples, with the options of the folder given by hand."""
+    extractor = FeatureExtractor(FbankOptions(num_mel_bins=5, sample_frequency=8000.0))
+    plain = nnet3.load(model.nnet)
+    return plain.compute(extractor.compute(samples, RATE), frame_subsampling_factor=3)
+
+
+def test_recordings(model: nnet3.Model, tmp_path: Path) -> None:
+    """A file, and samples with their rate, have the outputs of their features."""
+    path = write_wav(tmp_path / "a.wav")
+
+    for recording in (path, str(path), (SAMPLES, RATE)):
+        np.testing.assert_array_equal(model.compute(recording), expected(model))
+    frames = model.features(path).features
+    np.testing.assert_array_equal(model.compute(frames), expected(model))
+    factor_1 = model.compute(path, frame_subsampling_factor=1)
+    assert len(factor_1) == len(frames)
+
+
+def test_many_recordings(model: nnet3.Model, tmp_path: Path) -> None:
+    """Recordings and features may be mixed; a recording that cannot be read is named."""
+    path = write_wav(tmp_path / "a.wav", SAMPLES[:5000])
+    items = [("a", path), ("b", (SAMPLES, RATE)), ("c", model.features(path).features)]
+
+    results = dict(model.compute_many(items))
+
+    np.testing.assert_allclose(results["a"], expected(model, SAMPLES[:5000]), atol=1e-5)
+    np.testing.assert_allclose(results["b"], expected(model), atol=1e-5)
+    np.testing.assert_array_equal(results["c"], results["a"])
+    many = model.compute_many([*items, ("d", tmp_path / "none.wav"), ("e", path)])
+    assert [key for key, _ in (next(many), next(many), next(many))] == ["a", "b", "c"]
+    with pytest.raises(RunError, match=r"utterance 'd': .*none\.wav: the file cannot be read: No"):
+        next(many)
+
+
+def test_xvector(tmp_path: Path) -> None:
+    """The vector of a recording is that of its features."""
+    model = nnet3.load(make_folder(tmp_path / "run", network=POOLING))
+
+    vector = model.xvector((SAMPLES, RATE), min_chunk_size=10)
+
+    frames = model.features((SAMPLES, RATE)).features
+    np.testing.assert_array_equal(vector, model.xvector(frames, min_chunk_size=10))
+
+
+@given(st.lists(st.integers(0, len(SAMPLES)), max_size=8), st.integers(1, 30))
+def test_streams(model: nnet3.Model, cuts: list[int], chunk: int) -> None:
+    """However a recording is cut, a stream gives the outputs of the whole."""
+    stream = model.audio_stream(RATE, frames_per_chunk=chunk)
+
+    pieces = [stream.push(piece) for piece in np.split(SAMPLES, sorted(cuts))]
+
+    outputs = np.concatenate([*pieces, stream.finish()])
+    np.testing.assert_allclose(outputs, expected(model), atol=1e-5)
+    with pytest.raises(SpeechError, match="the recording is finished"):
+        stream.push(SAMPLES)
+
+
+def test_acoustic_scale(tmp_path: Path) -> None:
+    """The folder's acoustic scale multiplies the outputs, unless another one is asked for."""
+    folder = make_folder(tmp_path / "run")
+    plain = nnet3.load(folder).compute((SAMPLES, RATE))
+    (folder / "conf" / "model.conf").write_text("--acoustic-scale=2\n")
+
+    model = nnet3.load(folder)
+
+    np.testing.assert_array_equal(model.compute((SAMPLES, RATE)), 2 * plain)
+    np.testing.assert_array_equal(model.compute((SAMPLES, RATE), acoustic_scale=1.0), plain)
+
+
+def test_extract_config(tmp_path: Path) -> None:
+    """The config lines of extract.config change the network of a folder."""
+    folder = make_folder(tmp_path / "run")
+    (folder / "extract.config").write_text("output-node name=output input=Sum(affine, affine)\n")
+
+    outputs = nnet3.load(folder).compute((SAMPLES, RATE))
+
+    whole = nnet3.load(folder / "final.raw")
+    frames = nnet3.load(folder).features((SAMPLES, RATE)).features
+    np.testing.assert_allclose(
+        outputs, 2 * whole.compute(frames, frame_subsampling_factor=3), rtol=1e-6
+    )
+
+
+def test_what_is_found(model: nnet3.Model) -> None:
+    """A model shows its network, and what its folder has."""
+    assert str(model).splitlines() == [
+        "<Model: 5 -> 3 columns, context 2 + 3 frames>",
+        f"{model.folder.path}: frame subsampling 3, acoustic scale 1",
+        "  final.raw                 network",
+        "  frame_subsampling_factor  frame subsampling",
+        "  conf/fbank.conf           features",
+    ]
+
+
+def test_recordings_without_folder(model: nnet3.Model) -> None:
+    """A model that came without its folder says what a recording needs."""
+    plain = nnet3.load(model.nnet)
+
+    for use in (plain.compute, plain.features, lambda _: plain.audio_stream(RATE)):
+        with pytest.raises(RunError, match="found a recording, which only a model takes"):
+            use("a.wav")
+
+
+def test_faulty_recordings(model: nnet3.Model, tmp_path: Path) -> None:
+    """Two channels, another rate, and i-vectors beside a recording are errors that say so."""
+    stereo = write_wav(tmp_path / "stereo.wav", SAMPLES[:1000], channels=2)
+
+    with pytest.raises(RunError, match=r"stereo\.wav: expected one channel, found 2; give the "):
+        model.compute(stereo)
+    with pytest.raises(SpeechError, match="the recording has 16000 samples in a second, the model"):
+        model.compute((SAMPLES, 16000))
+    with pytest.raises(RunError, match="the i-vectors of a recording are computed; expected none"):
+        model.compute((SAMPLES, RATE), np.zeros(3))
+
+
+def test_features_that_do_not_fit(tmp_path: Path) -> None:
+    """Options of features that the network does not read are named with both numbers of columns."""
+    folder = make_folder(tmp_path / "run", fbank="--num-mel-bins=7\n")
+
+    with pytest.raises(RunError) as caught:
+        nnet3.load(folder).compute((SAMPLES, 16000))
+
+    assert str(caught.value) == (
+        f"{folder}: the features have 7 columns, but node 'input' of final.raw takes 5"
+    )
+
+
+def test_folder_without_features(tmp_path: Path) -> None:
+    """A folder without options of features computes given features, and says what it lacks."""
+    folder = make_folder(tmp_path / "run")
+    (folder / "conf" / "fbank.conf").unlink()
+    model = nnet3.load(folder)
+
+    assert model.compute(np.zeros((30, 5), np.float32)).shape == (10, 3)
+    with pytest.raises(SpeechError, match=r" has no conf/mfcc\.conf \(nor "):
+        model.compute((SAMPLES, RATE))
