@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kaldi_cases import FEATURES, options
 from nnet3_speech import FbankOptions, FeatureExtractor, MfccOptions, SpeechError, read_wav
-from nnet3_speech.options import read_options
+from nnet3_speech.options import options_of, read_options
 
 DATA = Path(__file__).parent / "data"
 
@@ -33,8 +34,21 @@ def test_kaldi_values() -> None:
     np.testing.assert_allclose(features, expected, rtol=0, atol=2e-5 * np.abs(expected).max())
 
 
+@pytest.mark.parametrize("name", FEATURES)
+def test_kaldi_values_of_other_options(name: str) -> None:
+    """Other options, and other rates, give the values of Kaldi's tools."""
+    expected = np.load(DATA / "kaldi.npz")[name]
+    tool, rate, text = FEATURES[name]
+    kind = MfccOptions if tool == "compute-mfcc-feats" else FbankOptions
+    extractor = FeatureExtractor(options_of(kind, options(text), name))
+
+    features = extractor.compute(read_wav(DATA / "k2.wav").samples[0, 20000:28000], rate)
+
+    np.testing.assert_allclose(features, expected, rtol=0, atol=2e-5 * np.abs(expected).max())
+
+
 @pytest.mark.parametrize(
-    "options",
+    "given_options",
     [
         MfccOptions(),
         MfccOptions(snip_edges=False, sample_frequency=8000.0, allow_downsample=True, dither=1.0),
@@ -44,11 +58,13 @@ def test_kaldi_values() -> None:
     ],
 )
 @given(st.data())
-def test_pushes_equal_the_whole(options: MfccOptions | FbankOptions, data: st.DataObject) -> None:
+def test_pushes_equal_the_whole(
+    given_options: MfccOptions | FbankOptions, data: st.DataObject
+) -> None:
     """Whatever the pieces, the features are those of the whole recording, bit for bit."""
     samples = _noise(data.draw(st.integers(0, 3000)))
     ends = sorted(data.draw(st.lists(st.integers(0, len(samples)), max_size=8)))
-    extractor = FeatureExtractor(options)
+    extractor = FeatureExtractor(given_options)
 
     stream = extractor.stream(16000)
     pieces = [stream.push(piece) for piece in np.split(samples, ends)] + [stream.finish()]
@@ -60,9 +76,8 @@ def test_pushes_equal_the_whole(options: MfccOptions | FbankOptions, data: st.Da
 @pytest.mark.parametrize("snip_edges", [True, False])
 def test_number_of_frames(rate: int, *, snip_edges: bool) -> None:
     """A frame for each 10 ms: whole frames inside with snip_edges, else rounded."""
-    options = FbankOptions(sample_frequency=rate, snip_edges=snip_edges)
     shift = rate // 100
-    extractor = FeatureExtractor(options)
+    extractor = FeatureExtractor(FbankOptions(sample_frequency=rate, snip_edges=snip_edges))
     for samples in (0, 1, shift // 2, rate // 40, rate // 3):
         expected = (
             max((samples - int(rate * 0.025)) // shift + 1, 0)
@@ -74,7 +89,7 @@ def test_number_of_frames(rate: int, *, snip_edges: bool) -> None:
 
 def test_definition() -> None:
     """Filter banks and cepstra equal the textbook's formulas, in float64, with other options."""
-    options = MfccOptions(
+    chosen = MfccOptions(
         sample_frequency=8000.0, window_type="hanning", num_mel_bins=15, num_ceps=7,
         low_freq=100.0, high_freq=-300.0, preemphasis_coefficient=0.9, use_energy=False,
         cepstral_lifter=20.0, round_to_power_of_two=False,
@@ -97,14 +112,14 @@ def test_definition() -> None:
     cepstra = banks @ cosine * (1 + 10 * np.sin(np.pi * place / 20))
 
     shared = {
-        field.name: getattr(options, field.name)
+        field.name: getattr(chosen, field.name)
         for field in attrs.fields(FbankOptions)
-        if hasattr(options, field.name)
+        if hasattr(chosen, field.name)
     }
     fbank = FeatureExtractor(FbankOptions(**shared)).compute(samples, 8000)
 
     np.testing.assert_allclose(fbank, banks, atol=2e-4)
-    np.testing.assert_allclose(FeatureExtractor(options).compute(samples, 8000), cepstra, atol=2e-3)
+    np.testing.assert_allclose(FeatureExtractor(chosen).compute(samples, 8000), cepstra, atol=2e-3)
 
 
 def test_silence() -> None:

@@ -10,6 +10,14 @@ from nnet3_descriptors.lazy_exports import on_first_use
 
 if TYPE_CHECKING:
     from nnet3_speech.audio import Recording, read_wav
+    from nnet3_speech.cmvn import (
+        CmvnOptions,
+        SlidingCmvnOptions,
+        apply_cmvn,
+        apply_sliding_cmvn,
+        cmvn_stats,
+    )
+    from nnet3_speech.deltas import DeltaOptions, add_deltas
     from nnet3_speech.errors import HmmError, SpeechError
     from nnet3_speech.feature_options import FbankOptions, MfccOptions
     from nnet3_speech.features import FeatureExtractor, FeatureStream
@@ -26,10 +34,13 @@ if TYPE_CHECKING:
         speaker_means,
     )
     from nnet3_speech.symbols import read_symbols
+    from nnet3_speech.vad import VadOptions, compute_vad
 
 __version__ = "0.2.0"
 
 __all__ = [
+    "CmvnOptions",
+    "DeltaOptions",
     "FbankOptions",
     "FeatureExtractor",
     "FeaturePipeline",
@@ -42,8 +53,15 @@ __all__ = [
     "PipelineStream",
     "Plda",
     "Recording",
+    "SlidingCmvnOptions",
     "SpeechError",
+    "VadOptions",
+    "add_deltas",
+    "apply_cmvn",
+    "apply_sliding_cmvn",
     "apply_transform",
+    "cmvn_stats",
+    "compute_vad",
     "estimate_lda",
     "normalize_length",
     "read_symbols",
@@ -56,6 +74,15 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
         __name__,
         {
             "nnet3_speech.audio": ("Recording", "read_wav"),
+            "nnet3_speech.cmvn": (
+                "CmvnOptions",
+                "SlidingCmvnOptions",
+                "apply_cmvn",
+                "apply_sliding_cmvn",
+                "cmvn_stats",
+            ),
+            "nnet3_speech.deltas": ("DeltaOptions", "add_deltas"),
+            "nnet3_speech.errors": ("HmmError", "SpeechError"),
             "nnet3_speech.feature_options": ("FbankOptions", "MfccOptions"),
             "nnet3_speech.features": ("FeatureExtractor", "FeatureStream"),
             "nnet3_speech.folders": (
@@ -74,7 +101,7 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
                 "normalize_length",
                 "speaker_means",
             ),
-            "nnet3_speech.errors": ("HmmError", "SpeechError"),
             "nnet3_speech.symbols": ("read_symbols",),
+            "nnet3_speech.vad": ("VadOptions", "compute_vad"),
         },
     )

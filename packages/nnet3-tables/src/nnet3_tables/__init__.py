@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from nnet3_tables.archive import FloatArray, Value
     from nnet3_tables.commands import is_command
     from nnet3_tables.errors import TableError, TableWarning
+    from nnet3_tables.files import read_files
     from nnet3_tables.lookup import MatrixLookup, ObjectLookup, VectorLookup
     from nnet3_tables.reading import (
         read_matrices,
@@ -57,6 +58,7 @@ __all__ = [
     "is_command",
     "opened",
     "opened_to_write",
+    "read_files",
     "read_matrices",
     "read_matrix",
     "read_objects",
@@ -75,6 +77,7 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
             "nnet3_tables.archive": ("FloatArray", "Value"),
             "nnet3_tables.commands": ("is_command",),
             "nnet3_tables.errors": ("TableError", "TableWarning"),
+            "nnet3_tables.files": ("read_files",),
             "nnet3_tables.lookup": (
                 "MatrixLookup",
                 "ObjectLookup",

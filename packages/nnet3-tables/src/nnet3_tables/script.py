@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import IO, TypeVar
 
 import attrs
 import numpy as np
@@ -63,11 +63,7 @@ class ScriptLine:
             Nnet3Error: another error of `decode`.
         """
         source, ranges = self._source_and_range
-        if is_command(source):
-            raise TableError(
-                f"{self.place}: '{self.key}' is to come from a command ({source[:60]!r}), and data "
-                "does not run commands; write it in the table's own name instead (ark:command |)"
-            )
+        self._check_no_command()
         try:
             reader = open_reader(source)
             start = reader.position - (len(_BINARY_MARK) if reader.binary else 0)
@@ -78,6 +74,37 @@ class ScriptLine:
         if ranges is not None:
             value = self._part(value, ranges)
         return Entry(self.key, value, bytes(reader.data[start : reader.position]))
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[IO[bytes]]:
+        """The file of the value, open for reading bytes, at the offset that the line gives.
+
+        Raises:
+            TableError: the file cannot be read, or the line has a range.
+        """
+        self._check_no_command()
+        if self.location.endswith("]") and not os.path.exists(self.location):
+            raise TableError(
+                f"{self.place}: '{self.key}': expected a file, found a range: {self.location[-60:]}"
+            )
+        path = self.location if os.path.exists(self.location) else self.file
+        offset = int(self.location[len(path) + 1 :] or 0)
+        try:
+            with open(path, "rb") as file:
+                if offset:
+                    file.seek(offset)
+                yield file
+        except OSError as error:
+            reason = error.strerror or error
+            raise TableError(f"{self.place}: '{self.key}' at {path}: {reason}") from error
+
+    def _check_no_command(self) -> None:
+        source, _ = self._source_and_range
+        if is_command(source):
+            raise TableError(
+                f"{self.place}: '{self.key}' is to come from a command ({source[:60]!r}), and data "
+                "does not run commands; write it in the table's own name instead (ark:command |)"
+            )
 
     def _part(self, value: T, ranges: str) -> T:
         """The rows and columns of a range, such as `0:9,0:12`."""

@@ -1,0 +1,86 @@
+"""The values of a table as open files."""
+
+import re
+import struct
+from pathlib import Path
+
+import pytest
+from nnet3_tables import TableError, read_files
+
+
+def _value(content: bytes) -> bytes:
+    return struct.pack("<I", len(content)) + content
+
+
+def _contents(rspecifier: str) -> dict[str, bytes]:
+    """What a format that says its length reads of each value."""
+    found = {}
+    for key, opened in read_files(rspecifier):
+        with opened() as file:
+            found[key] = file.read(struct.unpack("<I", file.read(4))[0])
+    return found
+
+
+def test_script_and_archive(tmp_path: Path) -> None:
+    """Script files give files, from an offset where a line has one; archives give themselves."""
+    archive = b"a " + _value(b"one") + b"b " + _value(b"") + b"long-key " + _value(b"three" * 99999)
+    (tmp_path / "x.ark").write_bytes(archive)
+    (tmp_path / "a:7").write_bytes(_value(b"seven"))
+    (tmp_path / "x.scp").write_text(f"a {tmp_path}/x.ark:2\nname {tmp_path}/a:7\n")
+
+    assert _contents(f"scp:{tmp_path}/x.scp") == {"a": b"one", "name": b"seven"}
+    expected = {"a": b"one", "b": b"", "long-key": b"three" * 99999}
+    assert _contents(f"ark:{tmp_path}/x.ark") == expected
+    assert _contents(f"ark:cat {tmp_path}/x.ark |") == expected
+    assert _contents("ark:/dev/null") == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("a touch ran |", "line 1: 'a' is to come from a command ('touch ran |'), and data does"),
+        ("a none.wav", "line 1: 'a' at none.wav: No such file or directory"),
+        ("a none.wav:17", "line 1: 'a' at none.wav: No such file or directory"),
+        ("a x.ark[0:3]", "line 1: 'a': expected a file, found a range: x.ark[0:3]"),
+        ("a .", "line 1: 'a' at .: Is a directory"),
+    ],
+)
+def test_lines_that_cannot_be_opened(
+    line: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line that is a command, or whose file cannot be opened, is named; nothing runs."""
+    monkeypatch.chdir(tmp_path)
+    Path("x.scp").write_text(f"{line}\n", encoding="utf-8")
+    [(_, opened)] = read_files("scp:x.scp")
+
+    with pytest.raises(TableError, match=re.escape(message)), opened():
+        pass
+
+    assert not Path("ran").exists()
+
+
+def test_values_of_archives_that_are_not_read(tmp_path: Path) -> None:
+    """A value that nobody opens, or whose reader fails, ends an archive; none is opened twice."""
+    (tmp_path / "x.ark").write_bytes(b"a " + _value(b"one") + b"b ")
+    table = read_files(f"ark:{tmp_path}/x.ark")
+    _, opened = next(table)
+    with pytest.raises(ValueError, match="the reader failed"), opened():
+        raise ValueError("the reader failed")
+    with (
+        pytest.raises(TableError, match=r"archive '.*x\.ark': 'a' can be read only once"),
+        opened(),
+    ):
+        pass
+    with pytest.raises(TableError, match=r"x\.ark': what follows 'a' was not read to its end"):
+        next(table)
+
+
+@pytest.mark.parametrize("key", [b"x" * 5000, b"\xff", b"a\0b"])
+def test_keys_that_are_no_words(key: bytes, tmp_path: Path) -> None:
+    """A file that is no archive is refused at its first key."""
+    (tmp_path / "x.ark").write_bytes(key + b" value")
+
+    with pytest.raises(TableError, match=r"archive '.*x\.ark': expected a key"):
+        list(read_files(f"ark:{tmp_path}/x.ark"))
+    with pytest.raises(TableError, match="there is no such file"):
+        list(read_files("scp:/none.scp"))
