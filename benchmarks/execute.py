@@ -4,11 +4,10 @@
     python benchmarks/execute.py --network tdnnf --threads 1
     python benchmarks/execute.py --peer PyTorch --peer "ONNX Runtime"
 
-Each figure is measured in a separate process with as many threads of the matrix library; ours for
-inference are those of `ParallelComputer`. A training step is a forward and a backward pass with
-natural gradient, and the change of the parameters. The mean is taken over four steps after the
-first ten. As in a long training run, one of the four updates the estimates of the Fisher matrices.
-(During the first ten steps of a run, all do.)
+Each figure is measured in a separate process with as many threads of the matrix library. A training
+step is a forward and a backward pass with natural gradient, and the change of the parameters. The
+mean is taken over four steps after the first ten. As in a long training run, one of the four
+updates the estimates of the Fisher matrices. (During the first ten steps of a run, all do.)
 
 Kaldi's figures are those of `kaldi.py`, scaled to this machine by a product of NumPy's that is
 timed before and after each line. A ratio of 1 means as fast as Kaldi on the same machine, less is
@@ -34,7 +33,7 @@ import attrs
 import numpy as np
 from kaldi import REQUESTS, execution_ms, product_gflops
 from networks import BENCHMARKS
-from nnet3 import CachingCompiler, ParallelComputer
+from nnet3 import CachingCompiler
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from peers.runners import PEERS, missing
 from workload import CLOCKS, Workload, flat
@@ -75,9 +74,9 @@ def measure_ours(
     return [milliseconds, computer.num_calls, computer.memory_bytes / 1e6]
 
 
-def inference(work: Workload) -> tuple[Callable[[], object], ParallelComputer]:
+def inference(work: Workload) -> tuple[Callable[[], object], NnetComputer]:
     """A run with as many threads as the matrix library has, and what runs."""
-    computer = ParallelComputer(work.nnet, CachingCompiler(work.nnet).compile, work.request)
+    computer = make_computer(work)[1]
     return partial(computer.forward, flat(work.inputs)), computer
 
 

@@ -3,13 +3,12 @@
     python benchmarks/sharing.py
 
 The first table has the time of one and eight sequences of the benchmark networks, and of a training
-step of eight. They run as one computation on two threads, and side by side; times are relative to
-the processor time of one thread. The table also has the number of times that threads sleep in a
-run, waiting for one another or for the interpreter's lock. (Only Unix systems count sleeps.) The
-second table has the time to hand a call to a waiting thread and to learn that it ran, by kind of
-hand-over. The third has the time of a chain of four operations over a matrix by row blocks, on one
-thread and shared, by size of blocks. Times are the least of many, by the clock: the second thread
-needs its own processor.
+step of eight, on two threads; times are relative to the processor time of one thread. The table
+also has the number of times that threads sleep in a run, waiting for one another or for the
+interpreter's lock. (Only Unix systems count sleeps.) The second table has the time to hand a call
+to a waiting thread and to learn that it ran, by kind of hand-over. The third has the time of a
+chain of four operations over a matrix by row blocks, on one thread and shared, by size of blocks.
+Times are the least of many, by the clock: the second thread needs its own processor.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from functools import partial
 
 import numpy as np
 from networks import BENCHMARKS
-from nnet3 import CachingCompiler, ParallelComputer
+from nnet3 import CachingCompiler
 from nnet3_computation import NnetComputation
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.arrays.settings import running
@@ -105,20 +104,18 @@ def print_sequences(name: str) -> None:
     """Prints the times of one and eight sequences on two threads, relative to one thread."""
     for sequences in (1, 8):
         work = Workload.make(name, "infer", sequences)
-        compiler, inputs = CachingCompiler(work.nnet), flat(work.inputs)
+        inputs = flat(work.inputs)
         nnet = DeviceNnet(work.nnet, threads=2)
-        computation = compiler.compile(work.request)
-        alone, shared, parallel = (
+        computation = CachingCompiler(work.nnet).compile(work.request)
+        alone, shared = (
             partial(computer.forward, inputs)
             for computer in (
                 NnetComputer(nnet, computation, threads=1),
                 NnetComputer(nnet, computation),
-                ParallelComputer(nnet, compiler.compile, work.request),
             )
         )
         unit = least_alone(alone)
         print_ratio(f"{name}, infer {sequences}", shared, unit, 20)
-        print_ratio(f"{name}, infer {sequences}, side by side", parallel, unit, 20)
     work = Workload.make(name, "train", 8)
     computation = CachingCompiler(work.nnet).compile(work.request)
     unit = least(training_step(work, computation, threads=1), 8, time.thread_time)

@@ -19,11 +19,9 @@ from unittest import mock
 import attrs
 import numpy as np
 from checked_plans import checked_plan
-from judged_cases import LOSSLESS, WHOLE, Case, parameter_names
+from judged_cases import LOSSLESS, Case, parameter_names
 from limited_times import limited_times
-from nnet3 import ParallelComputer
-from nnet3_compiler import compile_computation
-from nnet3_computation import ComputationRequest, NnetComputation
+from nnet3_computation import NnetComputation
 from nnet3_descriptors import Component, Nnet
 from nnet3_descriptors.components import (
     AffineComponent,
@@ -33,7 +31,7 @@ from nnet3_descriptors.components import (
     TdnnComponent,
     TimeHeightConvolutionComponent,
 )
-from nnet3_optimizer import check_computation, optimize
+from nnet3_optimizer import check_computation
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, check_plan, make_plan
 from nnet3_runtime_cuda.cuda.platform.platform import Platform
 from nnet3_runtime_cuda.kernels import Kernel, Propagation, base
@@ -92,9 +90,6 @@ OF_BACKPROP = re.compile(r"\.(oderiv|num_dims)_")
 
 OF_REPAIR = re.compile(rf"{OF_BACKPROP.pattern}|^(derivative|gradient) ")
 """These, and results that self-repair changes."""
-
-PARALLEL_EVERY = 8
-"""One in this many cases is computed by ParallelComputer too."""
 
 LOSSY = 10.0
 """The factor for tolerances of derivatives where values were compressed with loss: a value between
@@ -247,26 +242,6 @@ def run_runtime(
         return run(computer, case)
 
 
-def run_parallel(case: Case, threads: int) -> Results:
-    """The outputs of ParallelComputer, which computes sequences side by side, without training."""
-    without = {"has_deriv": False}
-    request = attrs.evolve(
-        case.request,
-        inputs=[attrs.evolve(io, **without) for io in case.request.inputs],
-        outputs=[attrs.evolve(io, **without) for io in case.request.outputs],
-        need_model_derivative=False,
-        store_component_stats=False,
-    )
-
-    def compiled(part: ComputationRequest) -> NnetComputation:
-        return optimize(case.nnet, compile_computation(case.nnet, part))
-
-    with thresholds(case.seed):
-        computer = ParallelComputer(case.nnet, compiled, request, threads=threads)
-        outputs = computer.forward(case.inputs()[0])
-    return {f"output {name} of round 0": array for name, array in outputs.items()}
-
-
 def _run_with_other_values(computer: NnetComputer, case: Case) -> None:
     for inputs in case.inputs():
         computer.forward({name: 3.0 * array + 1.0 for name, array in inputs.items()})
@@ -376,10 +351,6 @@ def judge(case: Case, precision: str = FP32, device: Device = "cpu") -> Verdict:
         lossy = run_definition(case, case.optimized, masks)
         expected = {k: v if k.startswith("output ") else lossy[k] for k, v in expected.items()}
     problems = {name: _differences(each, expected, tolerances) for name, each in found.items()}
-    on_parallel = device == "cpu" and case.seed % PARALLEL_EVERY == 0 and case.form == WHOLE
-    if on_parallel and precision != FP64 and not case.is_random:
-        found_outputs = run_parallel(case, several)
-        problems["ParallelComputer"] = _differences(found_outputs, _outputs(expected), tolerances)
     if not any(problems.values()):
         return Verdict()
     names = {name for each in problems.values() for name in each}

@@ -101,7 +101,6 @@ NOT_NEEDED = {
     "nnet3_optimizer.equivalence",
     "nnet3_runtime_cuda.cpu.bf16",
     "nnet3_runtime_cuda.cuda",
-    "nnet3.parallel_computer",
     "nnet3.streams",
     "nnet3_runtime_cuda.kernels.composite",
     "nnet3_runtime_cuda.kernels.convolution",

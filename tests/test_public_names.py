@@ -27,7 +27,7 @@ PUBLIC_NAMES = {
     "nnet3_compiler": """
         Compiler CompilerOptions compile_computation compile_looped""",
     "nnet3": """
-        AudioStream CachingCompiler Model ParallelComputer Stream StreamState load""",
+        AudioStream CachingCompiler Model Stream StreamState load""",
     "nnet3_report": """
         format_dot format_tree memory_svg network_svg report_page training_page""",
     "nnet3_conformance": """

@@ -16,7 +16,7 @@ from typing import Any
 
 import attrs
 import numpy as np
-from nnet3 import CachingCompiler, Model, ParallelComputer
+from nnet3 import CachingCompiler, Model
 from nnet3_compiler import compile_computation, compile_looped, looped_requests
 from nnet3_computation import (
     ComputationRequest,
@@ -271,7 +271,6 @@ class User:
         attempt("cache", lambda: CachingCompiler(nnet).compile(request))
         attempt("report", lambda: report_page("a network", nnet, request))
         attempt("onnx", lambda: self._export(nnet, request))
-        attempt("parallel computer", lambda: self._run_parallel(nnet, request))
 
     def _export(self, nnet: Nnet, request: ComputationRequest) -> None:
         """Exports a request without its derivatives and statistics."""
@@ -284,15 +283,6 @@ class User:
             store_component_stats=False,
         )
         to_onnx(tested, optimize(tested, compile_computation(tested, plain))).SerializeToString()
-
-    def _run_parallel(self, nnet: Nnet, request: ComputationRequest) -> None:
-        computer = ParallelComputer(nnet, CachingCompiler(nnet).compile, request, threads=2)
-        computer.forward(
-            {
-                io.name: self._values(len(io.indexes), nnet.node_dim(io.name))
-                for io in request.inputs
-            }
-        )
 
     # ---- computations ----
 

@@ -7,9 +7,9 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from nnet3 import Model, ParallelComputer, load
+from nnet3 import Model, load
 from nnet3_compiler import compile_computation
-from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, parse_config, read_model, write_nnet
 from nnet3_descriptors.errors import ModelFileError
 from nnet3_runtime_cuda import NnetComputer, RunError
@@ -170,18 +170,13 @@ class TestOtherArrays:
             outputs=[IoSpecification.from_range("output", 0, 3, n=2)],
         )
 
-        def compile(request: ComputationRequest) -> NnetComputation:
-            return compile_computation(nnet, request)
+        computer = NnetComputer(nnet, compile_computation(nnet, request), threads=threads)
 
-        for computer in (
-            NnetComputer(nnet, compile(request), threads=threads),
-            ParallelComputer(nnet, compile, request, threads=threads),
-        ):
-            for values in (Refusing(), [[1.0, 2.0], [3.0]], Foreign(frames(10, 4), "no")):
-                with pytest.raises(RunError, match="expected an array of numbers: "):
-                    computer.forward({"input": values})
-            given = Foreign(frames(10, 4))
-            assert computer.forward({"input": given})["output"].shape == (6, 3)
+        for values in (Refusing(), [[1.0, 2.0], [3.0]], Foreign(frames(10, 4), "no")):
+            with pytest.raises(RunError, match="expected an array of numbers: "):
+                computer.forward({"input": values})
+        given = Foreign(frames(10, 4))
+        assert computer.forward({"input": given})["output"].shape == (6, 3)
 
     @pytest.mark.parametrize("dtype", ["f2", "f8", ">f4", "i1", "u2", "i8"])
     def test_types_of_numbers(self, dtype: str) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from computations import request, single
-from nnet3 import CachingCompiler, Model, ParallelComputer, load
+from nnet3 import Model, load
 from nnet3_compiler import compile_computation
 from nnet3_computation import CheckError, OptionError
-from nnet3_descriptors import NetworkError, Nnet, parse_config, write_nnet
+from nnet3_descriptors import Nnet, parse_config, write_nnet
 from nnet3_descriptors.components import AffineComponent
 from nnet3_graph import ContextError, NotComputableError
 from nnet3_runtime_cuda import (
@@ -57,12 +57,6 @@ def run(nnet: Nnet, **options: object) -> NnetComputer:
     return NnetComputer(nnet, computation, **options)
 
 
-def side_by_side(nnet: Nnet, **options: object) -> ParallelComputer:
-    """A computer for two sequences of three frames."""
-    asked = request(range(3), range(3), training=False)
-    return ParallelComputer(nnet, CachingCompiler(nnet).compile, asked, **options)
-
-
 @pytest.mark.parametrize(
     ("documented", "call", "error"),
     [
@@ -92,16 +86,6 @@ def side_by_side(nnet: Nnet, **options: object) -> ParallelComputer:
             CheckError,
         ),
         (NnetComputer.gradient, lambda: run(nnet()).gradient, RunError),
-        (
-            ParallelComputer,
-            lambda: side_by_side(parse_config(OTHER)),
-            NetworkError,
-        ),
-        (
-            ParallelComputer,
-            lambda: side_by_side(nnet(), threads=0),
-            DeviceError,
-        ),
     ],
 )
 def test_errors(documented: object, call: Callable[[], object], error: type[Exception]) -> None:
@@ -121,7 +105,6 @@ def test_errors(documented: object, call: Callable[[], object], error: type[Exce
         (Model.__init__, lambda: Model(nnet())),
         (DeviceNnet.__init__, lambda: DeviceNnet(nnet())),
         (NnetComputer, lambda: run(nnet())),
-        (ParallelComputer, lambda: side_by_side(nnet())),
     ],
 )
 def test_environment(
@@ -140,7 +123,6 @@ def test_environment(
     [
         (Model.compute, lambda: Model(nnet()).compute(np.ones((3, 4)))),
         (NnetComputer, lambda: run(nnet())),
-        (ParallelComputer, lambda: side_by_side(nnet())),
     ],
 )
 def test_components_without_arithmetic(

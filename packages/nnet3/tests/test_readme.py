@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nnet3 import CachingCompiler, Model
-from nnet3_computation import ComputationRequest, IoSpecification
+from nnet3 import Model
 from nnet3_descriptors import parse_config, write_nnet
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
@@ -73,20 +72,3 @@ def test_several_utterances() -> None:
 
     run("stream = model.stream(", names)
     assert len(names["outputs"]) == 7
-
-
-def test_several_threads() -> None:
-    """The README runs a request on several threads."""
-    names: dict[str, Any] = {
-        "nnet": parse_config(CONFIG, rng=np.random.default_rng(0)),
-        "request": ComputationRequest(
-            inputs=[IoSpecification.from_range("input", -1, 5, n=2)],
-            outputs=[IoSpecification.from_range("output", 0, 5, n=2)],
-        ),
-        "array": np.ones((12, 4)),
-        "CachingCompiler": CachingCompiler,
-    }
-
-    run("from nnet3 import ParallelComputer", names)
-
-    assert names["outputs"]["output"].shape == (10, 3)

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from nnet3.errors import CacheError
     from nnet3.model import Model, load
     from nnet3.output_scores import ScoreOptions
-    from nnet3.parallel_computer import ParallelComputer
     from nnet3.streams import Stream, StreamState
     from nnet3.utterance_segments import EvenSegmentOptions, SegmentOptions
     from nnet3.utterance_work import Run, Work
@@ -28,7 +27,6 @@ __all__ = [
     "ChunkOptions",
     "EvenSegmentOptions",
     "Model",
-    "ParallelComputer",
     "Run",
     "ScoreOptions",
     "SegmentOptions",
@@ -54,7 +52,6 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
                 "load",
             ),
             "nnet3.output_scores": ("ScoreOptions",),
-            "nnet3.parallel_computer": ("ParallelComputer",),
             "nnet3.streams": (
                 "Stream",
                 "StreamState",
