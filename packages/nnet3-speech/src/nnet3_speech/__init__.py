@@ -17,14 +17,12 @@ if TYPE_CHECKING:
         apply_sliding_cmvn,
         cmvn_stats,
     )
+    from nnet3_speech.decoding import Hypothesis, Word, WordDecoder
     from nnet3_speech.deltas import DeltaOptions, add_deltas
     from nnet3_speech.errors import HmmError, SpeechError
     from nnet3_speech.feature_options import FbankOptions, MfccOptions
     from nnet3_speech.features import FeatureExtractor, FeatureStream
-    from nnet3_speech.folders import (
-        FolderOptions,
-        ModelFolder,
-    )
+    from nnet3_speech.folders import FolderOptions, ModelFolder
     from nnet3_speech.pipeline import FeaturePipeline, Features, PipelineStream
     from nnet3_speech.plda import Plda
     from nnet3_speech.speaker_vectors import (
@@ -48,6 +46,7 @@ __all__ = [
     "Features",
     "FolderOptions",
     "HmmError",
+    "Hypothesis",
     "MfccOptions",
     "ModelFolder",
     "PipelineStream",
@@ -56,6 +55,8 @@ __all__ = [
     "SlidingCmvnOptions",
     "SpeechError",
     "VadOptions",
+    "Word",
+    "WordDecoder",
     "add_deltas",
     "apply_cmvn",
     "apply_sliding_cmvn",
@@ -81,14 +82,16 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
                 "apply_sliding_cmvn",
                 "cmvn_stats",
             ),
+            "nnet3_speech.decoding": (
+                "Hypothesis",
+                "Word",
+                "WordDecoder",
+            ),
             "nnet3_speech.deltas": ("DeltaOptions", "add_deltas"),
             "nnet3_speech.errors": ("HmmError", "SpeechError"),
             "nnet3_speech.feature_options": ("FbankOptions", "MfccOptions"),
             "nnet3_speech.features": ("FeatureExtractor", "FeatureStream"),
-            "nnet3_speech.folders": (
-                "FolderOptions",
-                "ModelFolder",
-            ),
+            "nnet3_speech.folders": ("FolderOptions", "ModelFolder"),
             "nnet3_speech.pipeline": (
                 "FeaturePipeline",
                 "Features",

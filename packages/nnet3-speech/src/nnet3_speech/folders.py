@@ -48,6 +48,10 @@ _PLACES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "tree": ("decision tree", ("tree", "am/tree", "model/tree")),
     "phones.txt": ("names of phones", ("phones.txt", "graph/phones.txt", "model/phones.txt")),
     "words.txt": ("names of words", ("graph/words.txt", "words.txt", "model/graph/words.txt")),
+    "word_boundary.int": (
+        "places of phones in words",
+        ("graph/phones/word_boundary.int", "word_boundary.int"),
+    ),
     "HCLG.fst": ("graph", ("graph/HCLG.fst", "HCLG.fst", "model/graph/HCLG.fst")),
     "HCLr.fst": ("graph, first of two parts", ("graph/HCLr.fst", "HCLr.fst")),
     "Gr.fst": ("graph, second of two parts", ("graph/Gr.fst", "Gr.fst")),

@@ -1,0 +1,353 @@
+"""Words from the outputs of a network, by a decoding graph and the decoders of kaldi-decoder.
+
+A graph is one file: HCLG.fst, a transducer from transition-ids to words, of OpenFst's type "vector"
+or "const". Vosk's small models have it in two parts, HCLr.fst and Gr.fst, which have to be composed
+while decoding; kaldi-decoder cannot do that.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from nnet3_speech.errors import SpeechError
+from nnet3_speech.folders import ModelFolder
+from nnet3_speech.hmm import Transitions, read_transitions, topology_of
+from nnet3_speech.symbols import read_symbols
+
+if TYPE_CHECKING:
+    import kaldi_decoder
+
+_MAGIC = (2125659606).to_bytes(4, "little")
+_TYPES = ("vector", "const")
+_MOST_PATHS = 1000
+_FRAMES = 1000
+"""Frames whose scores are laid out by transition-id at a time."""
+
+_STARTS, _ENDS = ("begin", "singleton"), ("end", "singleton")
+
+
+@attrs.frozen
+class Word:
+    """A word in a recording.
+
+    Attributes:
+        text: The word.
+        start: Its first moment, in seconds.
+        end: The moment after it, in seconds.
+    """
+
+    text: str
+    start: float
+    end: float
+
+
+@attrs.frozen
+class Hypothesis:
+    """The words of a path through the graph.
+
+    Attributes:
+        words: The words, in order.
+        graph_cost: Minus the log-probability of the path in the graph.
+        acoustic_cost: Minus the sum of the scores of its frames.
+        is_final: Whether the path ends in a final state of the graph.
+    """
+
+    words: tuple[Word, ...]
+    graph_cost: float
+    acoustic_cost: float
+    is_final: bool = True
+
+    @property
+    def text(self) -> str:
+        """The words, with spaces between them."""
+        return " ".join(word.text for word in self.words)
+
+
+class WordDecoder:
+    """Finds the words of recordings with the graph of a model's folder."""
+
+    def __init__(
+        self,
+        graph: Any,
+        words: Mapping[int, str],
+        transitions: Transitions,
+        *,
+        boundaries: Mapping[int, str] | None = None,
+        beam: float = 16.0,
+        max_active: int = 2**31 - 1,
+        min_active: int = 200,
+        lattice_beam: float = 10.0,
+    ) -> None:
+        """Takes a graph and what its labels mean.
+
+        Args:
+            graph: A `kaldifst.StdFst` from transition-ids to words.
+            words: The name of each word.
+            transitions: What the transition-ids mean.
+            boundaries: "begin", "internal", "end", "singleton" or "nonword" for each phone, if
+                phones depend on their place in a word. Words then have the times of their phones;
+                else those at which they leave the graph, which may be early or late.
+            beam: The largest difference to the best path.
+            max_active: The most states at a time; n-best search has no such limit.
+            min_active: The least states at a time, as far as there are so many.
+            lattice_beam: The largest difference of paths among the n best.
+        """
+        self._graph = graph
+        self._words = words
+        self._boundaries = boundaries or {}
+        self._pdfs = transitions.pdfs[1:]
+        self._num_pdfs = transitions.num_pdfs
+        self._phones = transitions.phones
+        self._ends, self._loops = _phone_ends(transitions)
+        self._beams = beam, lattice_beam
+        self._active = max_active, min_active
+
+    @classmethod
+    def of(cls, folder: ModelFolder) -> WordDecoder:
+        """The decoder of a folder, with the beams of its options.
+
+        Raises:
+            SpeechError: kaldi-decoder is not installed; or the folder has no graph of one file, or
+                no words.txt or final.mdl; or the graph cannot be read, or has labels that these
+                lack.
+            ModelFileError: final.mdl cannot be read.
+        """
+        if "HCLG.fst" not in folder.files and "HCLr.fst" in folder.files:
+            parts = [folder.files[name] for name in ("HCLr.fst", "Gr.fst") if name in folder.files]
+            kinds = " and ".join(f"{path.name} ({_type(path)})" for path in parts)
+            raise SpeechError(
+                f"{folder.path} has its graph in two parts, {kinds}, which kaldi-decoder cannot "
+                "compose while it decodes; expected graph/HCLG.fst. Phones need no graph"
+            )
+        options = folder.options
+        boundary = folder.files.get("word_boundary.int")
+        return cls(
+            read_graph(folder.file("HCLG.fst")),
+            read_symbols(folder.file("words.txt")),
+            read_transitions(folder.file("final.mdl")),
+            boundaries=None if boundary is None else _read_boundaries(boundary),
+            beam=options.beam,
+            max_active=options.max_active,
+            min_active=options.min_active,
+            lattice_beam=options.lattice_beam,
+        )
+
+    def decode(
+        self, scores: npt.NDArray[np.float32], frame_seconds: float, *, nbest: int = 1
+    ) -> list[Hypothesis]:
+        """The most probable words.
+
+        Args:
+            scores: (rows, pdfs), outputs of the network, scaled.
+            frame_seconds: Seconds from one row to the next.
+            nbest: The most hypotheses; with more than one, whole lattices are searched, which takes
+                more time and memory.
+
+        Returns:
+            Hypotheses of different words, the best first; none if no path fits all rows.
+
+        Raises:
+            SpeechError: the scores have another number of columns than the model has pdfs.
+        """
+        import kaldi_decoder
+
+        if scores.ndim != 2 or scores.shape[1] != self._num_pdfs:
+            raise SpeechError(
+                f"expected scores with a column for each of {self._num_pdfs} pdfs, found "
+                f"{' x '.join(map(str, scores.shape))}"
+            )
+        if not len(scores):
+            return []
+        beam, lattice_beam = self._beams
+        if nbest == 1:
+            most, least = self._active
+            options = kaldi_decoder.FasterDecoderOptions(beam, most, least)
+            found = self._best(kaldi_decoder.FasterDecoder(self._graph, options), scores)
+        else:
+            wide = kaldi_decoder.LatticeSimpleDecoderConfig(beam, lattice_beam)
+            decoder = kaldi_decoder.LatticeSimpleDecoder(self._graph, wide)
+            found = self._paths(decoder, scores, nbest)
+        hypotheses: dict[tuple[str, ...], Hypothesis] = {}
+        for path, is_final in found:
+            hypothesis = self._hypothesis(path, is_final, frame_seconds)
+            key = tuple(word.text for word in hypothesis.words)
+            hypotheses.setdefault(key, hypothesis)
+            if len(hypotheses) == nbest:
+                break
+        return list(hypotheses.values())
+
+    def _best(
+        self, decoder: kaldi_decoder.FasterDecoder, scores: npt.NDArray[np.float32]
+    ) -> Iterator[tuple[str, bool]]:
+        import kaldi_decoder
+
+        decoder.init_decoding()
+        for begin in range(0, len(scores), _FRAMES):
+            rows = np.ascontiguousarray(scores[begin : begin + _FRAMES, self._pdfs])
+            decoder.advance_decoding(kaldi_decoder.DecodableCtc(rows, begin))
+        is_final = decoder.reached_final()
+        succeeded, path = decoder.get_best_path(use_final_probs=is_final)
+        if succeeded and decoder.num_frames_decoded() == len(scores):
+            yield path.to_str(show_weight_one=True), is_final
+
+    def _paths(
+        self,
+        decoder: kaldi_decoder.LatticeSimpleDecoder,
+        scores: npt.NDArray[np.float32],
+        nbest: int,
+    ) -> Iterator[tuple[str, bool]]:
+        import kaldi_decoder
+        import kaldifst
+
+        rows = np.ascontiguousarray(scores[:, self._pdfs])
+        if not decoder.decode(kaldi_decoder.DecodableCtc(rows)):
+            return
+        is_final = bool(np.isfinite(decoder.final_relative_cost()))
+        succeeded, lattice = decoder.get_raw_lattice(use_final_probs=is_final)
+        if succeeded:  # many paths have the same words
+            for path in kaldifst.lattice_to_nbest(lattice, n=min(20 * nbest, _MOST_PATHS)):
+                yield path.to_str(show_weight_one=True), is_final
+
+    def _hypothesis(self, path: str, is_final: bool, frame_seconds: float) -> Hypothesis:
+        """The words of a linear lattice, as OpenFst prints it."""
+        ids: list[int] = []
+        labels: list[tuple[int, int]] = []  # the frame at which a word leaves the graph, its number
+        graph = acoustic = 0.0
+        for line in path.splitlines():
+            parts = line.split()
+            if len(parts) not in (2, 5):
+                continue
+            first, second = map(float, parts[-1].split(","))
+            graph, acoustic = graph + first, acoustic + second
+            if len(parts) == 5:
+                transition, word = int(parts[2]), int(parts[3])
+                if word:
+                    labels.append((len(ids), word))
+                if transition:
+                    ids.append(transition)
+        spans = self._spans(ids, [frame for frame, _ in labels])
+        words = tuple(
+            Word(self._words.get(word, f"#{word}"), begin * frame_seconds, end * frame_seconds)
+            for (_, word), (begin, end) in zip(labels, spans, strict=True)
+        )
+        return Hypothesis(words, graph, acoustic, is_final)
+
+    def _spans(self, ids: Sequence[int], labels: Sequence[int]) -> list[tuple[int, int]]:
+        """The first frame of each word, and the one after its last."""
+        spans, begin = [], 0
+        for start, end in self._phone_spans(ids):
+            kind = self._boundaries.get(int(self._phones[ids[start]]), "")
+            if kind in _STARTS:
+                begin = start
+            if kind in _ENDS:
+                spans.append((begin, end))
+        if len(spans) == len(labels):
+            return spans
+        return list(itertools.pairwise([*labels, len(ids)]))
+
+    def _phone_spans(self, ids: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """The first frame of each phone of a path, and the one after its last.
+
+        A phone ends with the transition to the last state of its HMM, and with the self-loops of
+        the state before, which Kaldi's graphs have after this transition.
+        """
+        start = frame = 0
+        while frame < len(ids):
+            loop = self._loops[ids[frame]]
+            is_end = self._ends[ids[frame]]
+            frame += 1
+            if is_end:
+                while loop and frame < len(ids) and ids[frame] == loop:
+                    frame += 1
+                yield start, frame
+                start = frame
+        if start < frame:
+            yield start, frame
+
+
+def read_graph(path: str | os.PathLike[str]) -> Any:
+    """A decoding graph, as a `kaldifst.StdFst`.
+
+    Raises:
+        SpeechError: kaldi-decoder is not installed, or the file cannot be read, or is no transducer
+            of the types "vector" and "const" with costs.
+    """
+    try:
+        import kaldi_decoder  # noqa: F401
+        import kaldifst
+    except ImportError as error:
+        raise SpeechError(
+            "finding words needs kaldi-decoder and kaldifst: pip install 'nnet3-speech[decode]' "
+            f"({error})"
+        ) from error
+    kind = _type(Path(path))
+    if kind not in _TYPES:
+        raise SpeechError(
+            f"{os.fspath(path)}: expected a graph of OpenFst's type vector or const, found {kind}"
+        )
+    graph = kaldifst.StdFst.read(os.fspath(path))
+    if graph is None:
+        raise SpeechError(f"{os.fspath(path)}: OpenFst cannot read the graph; it is damaged")
+    return graph
+
+
+def _type(path: Path) -> str:
+    """OpenFst's name for the type of a transducer in a file.
+
+    Raises:
+        SpeechError: the file cannot be read, or is no binary file of OpenFst.
+    """
+    try:
+        with open(path, "rb") as file:
+            head = file.read(64)
+    except OSError as error:
+        raise SpeechError(f"{path}: the file cannot be read: {error.strerror}") from error
+    size = int.from_bytes(head[4:8], "little")
+    if head[:4] != _MAGIC or not 0 < size <= 40:
+        raise SpeechError(f"{path}: expected a binary file of OpenFst, found {head[:8]!r}")
+    return head[8 : 8 + size].decode("ascii", "replace")
+
+
+def _read_boundaries(path: Path) -> dict[int, str]:
+    """What phones are in a word, from word_boundary.int.
+
+    Raises:
+        SpeechError: it cannot be read, or a line is no number and kind.
+    """
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpeechError(f"{path}: the file cannot be read: {error}") from error
+    found = {}
+    for number, line in enumerate(lines, 1):
+        parts = line.split()
+        if len(parts) != 2 or not parts[0].isdigit():
+            raise SpeechError(
+                f"{path}, line {number}: expected a phone and its place in words, found "
+                f"{line[:60]!r}"
+            )
+        found[int(parts[0])] = parts[1]
+    return found
+
+
+def _phone_ends(
+    transitions: Transitions,
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+    """For each transition-id whether it ends a phone, and the self-loop of its state, or 0."""
+    ends = np.zeros(transitions.num_ids + 1, np.bool_)
+    loops = np.zeros(transitions.num_ids + 1, np.int64)
+    for state, (phone, hmm_state, _, _) in enumerate(transitions.model.tuples):
+        entry = topology_of(transitions.model, phone)
+        first = int(transitions.first_ids[state])
+        for place, (destination, _) in enumerate(entry[hmm_state].transitions):
+            ends[first + place] = destination == len(entry) - 1
+            loops[first + place] = transitions.self_loops[state]
+    return ends, loops
