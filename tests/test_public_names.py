@@ -42,7 +42,8 @@ PUBLIC_NAMES = {
     "nnet3_runtime_reference": """
         Draws Formula GivenMasks ReferenceComputer formula_of""",
     "nnet3_speech": """
-        FeaturePipeline HmmError ModelFolder Plda SpeechError WordDecoder read_symbols""",
+        FeaturePipeline HmmError IvectorExtractor ModelFolder OnlineIvectors Plda SpeechError
+        WordDecoder read_symbols""",
     "nnet3_tables": """
         MatrixLookup MatrixWriter TableError VectorLookup VectorWriter read_matrices read_table
         read_tokens write_table""",

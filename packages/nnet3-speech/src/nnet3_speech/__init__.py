@@ -23,6 +23,26 @@ if TYPE_CHECKING:
     from nnet3_speech.feature_options import FbankOptions, MfccOptions
     from nnet3_speech.features import FeatureExtractor, FeatureStream
     from nnet3_speech.folders import FolderOptions, ModelFolder
+    from nnet3_speech.gmm import (
+        DiagGmm,
+        FullGmm,
+        Posteriors,
+        pruned_posteriors,
+    )
+    from nnet3_speech.ivector_extractor import (
+        IvectorExtractor,
+    )
+    from nnet3_speech.online_cmvn import (
+        OnlineCmvn,
+        OnlineCmvnOptions,
+        OnlineCmvnState,
+    )
+    from nnet3_speech.online_ivectors import (
+        AdaptationState,
+        IvectorExtractionConfig,
+        OnlineIvectorExtractor,
+        OnlineIvectors,
+    )
     from nnet3_speech.pipeline import FeaturePipeline, Features, PipelineStream
     from nnet3_speech.plda import Plda
     from nnet3_speech.speaker_vectors import (
@@ -31,29 +51,48 @@ if TYPE_CHECKING:
         normalize_length,
         speaker_means,
     )
+    from nnet3_speech.splicing import (
+        SplicedTransform,
+        SpliceOptions,
+        Splicer,
+    )
     from nnet3_speech.symbols import read_symbols
     from nnet3_speech.vad import VadOptions, compute_vad
 
 __version__ = "0.2.0"
 
 __all__ = [
+    "AdaptationState",
     "CmvnOptions",
     "DeltaOptions",
+    "DiagGmm",
     "FbankOptions",
     "FeatureExtractor",
     "FeaturePipeline",
     "FeatureStream",
     "Features",
     "FolderOptions",
+    "FullGmm",
     "HmmError",
     "Hypothesis",
+    "IvectorExtractionConfig",
+    "IvectorExtractor",
     "MfccOptions",
     "ModelFolder",
+    "OnlineCmvn",
+    "OnlineCmvnOptions",
+    "OnlineCmvnState",
+    "OnlineIvectorExtractor",
+    "OnlineIvectors",
     "PipelineStream",
     "Plda",
+    "Posteriors",
     "Recording",
     "SlidingCmvnOptions",
     "SpeechError",
+    "SpliceOptions",
+    "SplicedTransform",
+    "Splicer",
     "VadOptions",
     "Word",
     "WordDecoder",
@@ -65,6 +104,7 @@ __all__ = [
     "compute_vad",
     "estimate_lda",
     "normalize_length",
+    "pruned_posteriors",
     "read_symbols",
     "read_wav",
     "speaker_means",
@@ -74,6 +114,29 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
     __getattr__, __dir__ = on_first_use(
         __name__,
         {
+            "nnet3_speech.gmm": (
+                "DiagGmm",
+                "FullGmm",
+                "Posteriors",
+                "pruned_posteriors",
+            ),
+            "nnet3_speech.ivector_extractor": ("IvectorExtractor",),
+            "nnet3_speech.online_cmvn": (
+                "OnlineCmvn",
+                "OnlineCmvnOptions",
+                "OnlineCmvnState",
+            ),
+            "nnet3_speech.online_ivectors": (
+                "AdaptationState",
+                "IvectorExtractionConfig",
+                "OnlineIvectorExtractor",
+                "OnlineIvectors",
+            ),
+            "nnet3_speech.splicing": (
+                "SpliceOptions",
+                "SplicedTransform",
+                "Splicer",
+            ),
             "nnet3_speech.audio": ("Recording", "read_wav"),
             "nnet3_speech.cmvn": (
                 "CmvnOptions",

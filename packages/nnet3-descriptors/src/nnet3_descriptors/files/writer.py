@@ -90,6 +90,10 @@ class Writer(ABC):
     def symmetric_matrix(self, values: NDArray[Any]) -> None:
         """Writes the rows of a matrix, (size, size), up to the diagonal, in single precision."""
 
+    @abstractmethod
+    def double_symmetric_matrix(self, values: NDArray[np.float64]) -> None:
+        """Writes the rows of a matrix, (size, size), up to the diagonal, in double precision."""
+
 
 class BinaryWriter(Writer):
     """Writes binary elements: numbers are preceded by their size in bytes."""
@@ -157,9 +161,16 @@ class BinaryWriter(Writer):
 
     def symmetric_matrix(self, values: NDArray[Any]) -> None:
         """Writes the rows of a matrix, (size, size), up to the diagonal, in single precision."""
-        self.token("FP")
+        self._triangle("FP", values, "<f4")
+
+    def double_symmetric_matrix(self, values: NDArray[np.float64]) -> None:
+        """Writes the rows of a matrix, (size, size), up to the diagonal, in double precision."""
+        self._triangle("DP", values, "<f8")
+
+    def _triangle(self, token: str, values: NDArray[Any], dtype: str) -> None:
+        self.token(token)
         self.integer(len(values))
-        self.raw(values[np.tril_indices(len(values))].astype("<f4").tobytes())
+        self.raw(values[np.tril_indices(len(values))].astype(dtype).tobytes())
 
 
 class TextWriter(Writer):
@@ -216,6 +227,8 @@ class TextWriter(Writer):
         """Writes the rows of a matrix, (size, size), up to the diagonal, in single precision."""
         rows = [_text(row[: number + 1].tolist()) for number, row in enumerate(values)]
         self.raw(b"[\n" + b"\n".join(rows) + b"]\n" if rows else b"[ ]\n")
+
+    double_symmetric_matrix = symmetric_matrix
 
 
 def _text(values: Sequence[float]) -> bytes:

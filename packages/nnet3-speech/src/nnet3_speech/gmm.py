@@ -1,0 +1,382 @@
+"""Gaussian mixtures of speech (universal background models), in Kaldi's files and form.
+
+They hold what a likelihood needs: inverse variances, and means multiplied by these.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_descriptors.files import (
+    BinaryWriter,
+    PathOrFile,
+    Reader,
+    TextWriter,
+    Writer,
+    leave_behind,
+    open_reader,
+    write_atomically,
+)
+
+from nnet3_speech.errors import SpeechError
+
+Array = npt.NDArray[np.float32]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class _Mixture:
+    """What both kinds share.
+
+    Attributes:
+        weights: (gaussians,) float32.
+        gconsts: (gaussians,) float32, the log-likelihoods at 0 with the weights, as the file has
+            them, or None; they are written again, and never used.
+    """
+
+    weights: Array = attrs.field(repr=False)
+    gconsts: Array | None = attrs.field(default=None, repr=False)
+
+    _TOKENS: ClassVar[tuple[str, str]]
+    """The token at the beginning, in current and old files; "/" makes it the one at the end."""
+
+    @property
+    def num_gaussians(self) -> int:
+        """Number of Gaussians."""
+        return len(self.weights)
+
+    @classmethod
+    def read(cls, source: PathOrFile) -> Self:
+        """Reads a file, binary or text.
+
+        Args:
+            source: A path, or a file that is open for reading bytes.
+
+        Raises:
+            ModelFileError: the file cannot be read, or holds no such mixture; it says where.
+        """
+        reader = open_reader(source)
+        name, old = cls._TOKENS
+        start = reader.position
+        found = reader.token()
+        if found not in (f"<{name}>", f"<{old}Begin>"):
+            reader.fail("unexpected token", at=start, expected=f"'<{name}>'", found=f"'{found}'")
+        values: dict[str, Any] = {}
+        at = reader.position
+        if (found := reader.token()) == "<GCONSTS>":
+            values["gconsts"] = reader.vector()
+            at = reader.position
+            found = reader.token()
+        if found != "<WEIGHTS>":
+            reader.fail("unexpected token", at=at, expected="'<WEIGHTS>'", found=f"'{found}'")
+        values["weights"] = reader.vector()
+        values |= cls._read_rest(reader, len(values["weights"]))
+        at = reader.position
+        if (found := _last_token(reader)) not in (f"</{name}>", f"<{old}End>"):
+            reader.fail("unexpected token", at=at, expected=f"'</{name}>'", found=f"'{found}'")
+        leave_behind(source, reader)
+        try:
+            return cls(**values)
+        except SpeechError as error:
+            reader.fail(str(error), at=start)
+
+    def write(self, target: str | os.PathLike[str], *, binary: bool = True) -> None:
+        """Writes it in Kaldi's form: a binary file that Kaldi wrote comes back byte for byte.
+
+        Raises:
+            FileError: it cannot be written; an old file stays.
+        """
+        writer: Writer = BinaryWriter() if binary else TextWriter()
+        if binary:
+            writer.raw(b"\0B")
+        name, _ = self._TOKENS
+        writer.token(f"<{name}>")
+        writer.newline()
+        writer.token("<GCONSTS>")
+        gconsts = self._constants if self.gconsts is None else self.gconsts
+        writer.vector(np.asarray(gconsts, dtype=np.float32))
+        writer.token("<WEIGHTS>")
+        writer.vector(self.weights)
+        self._write_rest(writer)
+        writer.token(f"</{name}>")
+        writer.newline()
+        write_atomically(target, writer.chunks)
+
+    @classmethod
+    def _read_rest(cls, reader: Reader, count: int) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _write_rest(self, writer: Writer) -> None:
+        raise NotImplementedError
+
+    @cached_property
+    def _constants(self) -> npt.NDArray[np.float64]:
+        raise NotImplementedError
+
+
+def _last_token(reader: Reader) -> str:
+    """The token at the end, behind which text needs no blank."""
+    reader.skip_blanks()
+    rest = bytes(reader.data[reader.position : reader.position + 20]).split()
+    if not reader.binary and len(rest) == 1 and reader.remaining == len(rest[0]):
+        reader.position = len(reader.data)
+        return rest[0].decode("ascii", "replace")
+    return reader.token()
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class DiagGmm(_Mixture):
+    """A mixture of Gaussians with diagonal covariances (`final.dubm`).
+
+    Attributes:
+        means_invvars: (gaussians, dim) float32, means divided by variances.
+        inv_vars: (gaussians, dim) float32, inverses of the variances.
+    """
+
+    means_invvars: Array = attrs.field(repr=False)
+    inv_vars: Array = attrs.field(repr=False)
+
+    _TOKENS = "DiagGMM", "DiagGMM"
+
+    def __attrs_post_init__(self) -> None:
+        shape = self.means_invvars.shape
+        shapes = shape, self.inv_vars.shape
+        if not all(shape) or shapes != ((self.num_gaussians, shape[1]),) * 2:
+            raise SpeechError(
+                f"a mixture of {self.num_gaussians} Gaussians: expected means and inverse "
+                f"variances with a row for each, found the shapes {shapes[0]} and {shapes[1]}"
+            )
+        if not ((self.inv_vars > 0) & np.isfinite(self.inv_vars)).all():
+            raise SpeechError("a mixture of Gaussians: expected inverse variances above 0")
+        if not (np.isfinite(self.means_invvars).all() and (self.weights >= 0).all()):
+            raise SpeechError("a mixture of Gaussians: expected finite means and weights from 0 on")
+
+    @property
+    def dim(self) -> int:
+        """Columns of the features."""
+        return int(self.means_invvars.shape[1])
+
+    @classmethod
+    def _read_rest(cls, reader: Reader, count: int) -> dict[str, Any]:
+        reader.expect("<MEANS_INVVARS>")
+        means = reader.matrix()
+        reader.expect("<INV_VARS>")
+        return {"means_invvars": means, "inv_vars": reader.matrix()}
+
+    def _write_rest(self, writer: Writer) -> None:
+        writer.token("<MEANS_INVVARS>")
+        writer.matrix(self.means_invvars)
+        writer.token("<INV_VARS>")
+        writer.matrix(self.inv_vars)
+
+    @cached_property
+    def _constants(self) -> npt.NDArray[np.float64]:
+        means, inverse = self.means_invvars.astype(np.float64), self.inv_vars.astype(np.float64)
+        terms = np.log(inverse) - means**2 / inverse
+        constants: npt.NDArray[np.float64] = 0.5 * terms.sum(axis=1)
+        return _log_weights(self.weights, self.dim) + constants
+
+    @cached_property
+    def _factors(self) -> Array:
+        """(2 dim, gaussians), what a frame and its squares are multiplied by."""
+        return np.concatenate((self.means_invvars, -0.5 * self.inv_vars), axis=1).T.copy()
+
+    def log_likelihoods(self, frames: Array) -> Array:
+        """The log-likelihood of each Gaussian, with its weight.
+
+        Args:
+            frames: (n, dim) float32.
+
+        Returns:
+            (n, gaussians) float32.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            both = np.concatenate((frames, np.square(frames)), axis=1)
+            return both @ self._factors + self._constants.astype(np.float32)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class FullGmm(_Mixture):
+    """A mixture of Gaussians with full covariances (`final.ubm`).
+
+    Attributes:
+        means_invcovars: (gaussians, dim) float32, inverse covariances times means.
+        inv_covars: (gaussians, dim, dim) float32, inverses of the covariances.
+    """
+
+    means_invcovars: Array = attrs.field(repr=False)
+    inv_covars: Array = attrs.field(repr=False)
+
+    _TOKENS = "FullGMM", "FullGMM"
+
+    def __attrs_post_init__(self) -> None:
+        shape = self.means_invcovars.shape
+        wanted = (self.num_gaussians, shape[1], shape[1])
+        if not all(shape) or shape[0] != wanted[0] or self.inv_covars.shape != wanted:
+            raise SpeechError(
+                f"a mixture of {self.num_gaussians} Gaussians: expected a row of means and an "
+                f"inverse covariance for each, found the shapes {shape} and {self.inv_covars.shape}"
+            )
+        if not (np.isfinite(self.means_invcovars).all() and (self.weights >= 0).all()):
+            raise SpeechError("a mixture of Gaussians: expected finite means and weights from 0 on")
+
+    @property
+    def dim(self) -> int:
+        """Columns of the features."""
+        return int(self.means_invcovars.shape[1])
+
+    @classmethod
+    def _read_rest(cls, reader: Reader, count: int) -> dict[str, Any]:
+        reader.expect("<MEANS_INVCOVARS>")
+        means = reader.matrix()
+        reader.expect("<INV_COVARS>")
+        return {"means_invcovars": means, "inv_covars": read_triangles(reader, count, np.float32)}
+
+    def _write_rest(self, writer: Writer) -> None:
+        writer.token("<MEANS_INVCOVARS>")
+        writer.matrix(self.means_invcovars)
+        writer.token("<INV_COVARS>")
+        for each in self.inv_covars:
+            writer.symmetric_matrix(each)
+
+    @cached_property
+    def _constants(self) -> npt.NDArray[np.float64]:
+        inverse = self.inv_covars.astype(np.float64)
+        signs, log_determinants = np.linalg.slogdet(inverse)
+        if not (signs > 0).all():
+            raise SpeechError("a mixture of Gaussians: an inverse covariance is not positive")
+        means = self.means_invcovars.astype(np.float64)
+        squares = (means * np.linalg.solve(inverse, means[..., None])[..., 0]).sum(axis=1)
+        constants: npt.NDArray[np.float64] = 0.5 * (log_determinants - squares)
+        return _log_weights(self.weights, self.dim) + constants
+
+    def log_likelihoods(self, frames: Array) -> Array:
+        """The log-likelihood of each Gaussian, with its weight.
+
+        Args:
+            frames: (n, dim) float32.
+
+        Returns:
+            (n, gaussians) float32.
+
+        Raises:
+            SpeechError: an inverse covariance is not positive.
+        """
+        squares = np.einsum("nd,gde,ne->ng", frames, self.inv_covars, frames, optimize=True)
+        linear = frames @ self.means_invcovars.T
+        result: Array = (linear - 0.5 * squares + self._constants).astype(np.float32)
+        return result
+
+
+def _log_weights(weights: Array, dim: int) -> npt.NDArray[np.float64]:
+    with np.errstate(divide="ignore"):
+        logs = np.log(weights.astype(np.float64))
+    return logs - 0.5 * math.log(2.0 * math.pi) * dim
+
+
+def read_triangles(
+    reader: Reader, count: int, dtype: type[np.float32 | np.float64]
+) -> npt.NDArray[Any]:
+    """Reads symmetric matrices of one size.
+
+    Args:
+        reader: Where they stand.
+        count: Their number.
+        dtype: Of the result.
+
+    Returns:
+        (count, size, size).
+
+    Raises:
+        ModelFileError: one of them is of another size than the first.
+    """
+    return _alike(reader, count, reader.symmetric_matrix, dtype)
+
+
+def read_alike(reader: Reader, count: int) -> npt.NDArray[np.float64]:
+    """Reads matrices of one shape, (count, rows, cols) float64; see `read_triangles`."""
+    return _alike(reader, count, reader.double_matrix, np.float64)
+
+
+def _alike(
+    reader: Reader, count: int, read: Callable[[], npt.NDArray[Any]], dtype: type[Any]
+) -> npt.NDArray[Any]:
+    found: list[npt.NDArray[Any]] = []
+    for _ in range(count):
+        start = reader.position
+        matrix = read()
+        if found and matrix.shape != found[0].shape:
+            reader.fail(
+                "the matrices must be of one size",
+                at=start,
+                expected=_shape(found[0]),
+                found=_shape(matrix),
+            )
+        found.append(matrix.astype(dtype))
+    return np.stack(found) if found else np.zeros((0, 0, 0), dtype)
+
+
+def _shape(matrix: npt.NDArray[Any]) -> str:
+    return " x ".join(map(str, matrix.shape))
+
+
+@attrs.frozen
+class Posteriors:
+    """Posteriors of the most probable Gaussians, as a list.
+
+    Attributes:
+        frames: (p,) int64, the row of the frame, in rising order.
+        gaussians: (p,) int64.
+        values: (p,) float64.
+    """
+
+    frames: npt.NDArray[np.int64]
+    gaussians: npt.NDArray[np.int64]
+    values: npt.NDArray[np.float64]
+
+
+def pruned_posteriors(
+    log_likelihoods: Array, num_gselect: int, min_post: float | npt.NDArray[np.float32]
+) -> Posteriors:
+    """Posteriors without those that are small; those of a frame add up to 1.
+
+    First the Gaussians whose likelihood is below `min_post` of the largest are left out, and all
+    but the `num_gselect` most likely ones; then those below `min_post` of what is left. (Kaldi's
+    VectorToPosteriorEntry.)
+
+    Args:
+        log_likelihoods: (n, gaussians) float32.
+        num_gselect: The most Gaussians of a frame.
+        min_post: The threshold, or (n,) one for each frame; from 0 to below 1.
+
+    Raises:
+        SpeechError: no Gaussian of a frame has a finite log-likelihood.
+    """
+    count, gaussians = log_likelihoods.shape
+    selected = min(num_gselect, gaussians)
+    chosen = np.argpartition(-log_likelihoods, selected - 1, axis=1)[:, :selected]
+    likelihoods = np.take_along_axis(log_likelihoods, chosen, axis=1)
+    order = np.argsort(-likelihoods, axis=1, kind="stable")
+    chosen = np.take_along_axis(chosen, order, axis=1)
+    likelihoods = np.take_along_axis(likelihoods, order, axis=1).astype(np.float64)
+    best = likelihoods[:, :1]
+    if not np.isfinite(best).all():
+        frame = int(np.flatnonzero(~np.isfinite(best))[0])
+        raise SpeechError(f"frame {frame}: no Gaussian has a finite likelihood")
+    posteriors = np.exp(likelihoods - best)
+    threshold = np.broadcast_to(np.asarray(min_post, dtype=np.float64), count)[:, None]
+    posteriors[posteriors <= np.where(threshold > 0.0, threshold, -1.0)] = 0.0
+    posteriors[:, 0] = 1.0
+    sums = posteriors.sum(axis=1, keepdims=True)
+    kept = posteriors >= threshold * sums
+    kept[:, 0] = True
+    posteriors[~kept] = 0.0
+    posteriors /= posteriors.sum(axis=1, keepdims=True)
+    frames, columns = np.nonzero(posteriors)
+    return Posteriors(frames, chosen[frames, columns], posteriors[frames, columns])

@@ -1,0 +1,267 @@
+"""The i-vector extractor (`final.ie`): a subspace of the means of a mixture of Gaussians.
+
+The mean of Gaussian i is M_i x for an i-vector x, whose prior is normal with unit covariance and
+the mean (offset, 0, 0, ...). So x of frames with posteriors has a normal distribution, whose
+inverse covariance and linear term are sums over Gaussians. (N. Dehak and others, "Front-end factor
+analysis for speaker verification", IEEE Trans. Audio, Speech, and Language Processing 19, 2011.)
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_descriptors.files import (
+    BinaryWriter,
+    PathOrFile,
+    TextWriter,
+    Writer,
+    leave_behind,
+    open_reader,
+    write_atomically,
+)
+
+from nnet3_speech.errors import SpeechError
+from nnet3_speech.gmm import Posteriors, read_alike, read_triangles
+
+Array = npt.NDArray[np.float64]
+
+_MOST_RATIO = 32
+"""The most i-vector dimensions for each of the features, so that what is derived from a file is not
+much larger than the file: 20 or less in use."""
+_DERIVED_AT_A_TIME = 64
+_MOST_WEIGHT_ROUNDS = 4
+_LEAST_CHANGE = 0.1
+"""Estimates whose weights depend on the i-vector are repeated, as in Kaldi, until they change by
+less."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class IvectorExtractor:
+    """A trained extractor.
+
+    Attributes:
+        weight_projections: (gaussians, ivector_dim) float64, what makes the logarithms of the
+            weights from an i-vector; (0, 0) if weights do not depend on it.
+        weights: (gaussians,) float64, the weights if they do not depend on it; else (0,).
+        projections: (gaussians, dim, ivector_dim) float64, M.
+        inverse_covariances: (gaussians, dim, dim) float64.
+        prior_offset: The first element of the mean of i-vectors.
+    """
+
+    weight_projections: Array = attrs.field(repr=False)
+    weights: Array = attrs.field(repr=False)
+    projections: Array = attrs.field(repr=False)
+    inverse_covariances: Array = attrs.field(repr=False)
+    prior_offset: float
+
+    def __attrs_post_init__(self) -> None:
+        count, dim, ivector_dim = self.projections.shape
+        if not self.projections.size or self.inverse_covariances.shape != (count, dim, dim):
+            raise SpeechError(
+                "an i-vector extractor: expected a projection and an inverse covariance for each "
+                f"Gaussian, found the shapes {self.projections.shape} and "
+                f"{self.inverse_covariances.shape}"
+            )
+        if self.weight_projections.size and self.weight_projections.shape != (count, ivector_dim):
+            raise SpeechError(
+                f"an i-vector extractor: expected projections of weights of the shape "
+                f"{(count, ivector_dim)}, found {self.weight_projections.shape}"
+            )
+        if ivector_dim > _MOST_RATIO * dim:
+            raise SpeechError(
+                f"an i-vector extractor: expected i-vectors of at most {_MOST_RATIO} times the "
+                f"{dim} columns of the features, found {ivector_dim}"
+            )
+        arrays = self.weight_projections, self.projections, self.inverse_covariances
+        if not all(np.isfinite(each).all() for each in (*arrays, self.prior_offset)):
+            raise SpeechError("an i-vector extractor: found values that are not finite")
+
+    @property
+    def num_gaussians(self) -> int:
+        """Number of Gaussians."""
+        return len(self.projections)
+
+    @property
+    def dim(self) -> int:
+        """Columns of the features."""
+        return int(self.projections.shape[1])
+
+    @property
+    def ivector_dim(self) -> int:
+        """The size of an i-vector."""
+        return int(self.projections.shape[2])
+
+    # ---- files ----
+
+    @classmethod
+    def read(cls, source: PathOrFile) -> IvectorExtractor:
+        """Reads a file, binary or text.
+
+        Args:
+            source: A path, or a file that is open for reading bytes.
+
+        Raises:
+            ModelFileError: the file cannot be read, or holds no extractor; it says where.
+        """
+        reader = open_reader(source)
+        start = reader.position
+        reader.expect("<IvectorExtractor>")
+        reader.expect("<w>")
+        weight_projections = reader.double_matrix()
+        reader.expect("<w_vec>")
+        weights = reader.double_vector()
+        reader.expect("<M>")
+        count = reader.count("Gaussians", maximum=1 << 24, least_bytes=4)
+        projections = read_alike(reader, count)
+        reader.expect("<SigmaInv>")
+        inverse_covariances = read_triangles(reader, count, np.float64)
+        reader.expect("<IvectorOffset>")
+        prior_offset = reader.real()
+        reader.expect("</IvectorExtractor>")
+        leave_behind(source, reader)
+        try:
+            return cls(
+                weight_projections=weight_projections,
+                weights=weights,
+                projections=projections,
+                inverse_covariances=inverse_covariances,
+                prior_offset=prior_offset,
+            )
+        except SpeechError as error:
+            reader.fail(str(error), at=start)
+
+    def write(self, target: str | os.PathLike[str], *, binary: bool = True) -> None:
+        """Writes it in Kaldi's form: a binary file that Kaldi wrote comes back byte for byte.
+
+        Raises:
+            FileError: it cannot be written; an old file stays.
+        """
+        writer: Writer = BinaryWriter() if binary else TextWriter()
+        if binary:
+            writer.raw(b"\0B")
+        writer.token("<IvectorExtractor>")
+        writer.token("<w>")
+        writer.double_matrix(self.weight_projections)
+        writer.token("<w_vec>")
+        writer.double_vector(self.weights)
+        writer.token("<M>")
+        writer.integer(self.num_gaussians)
+        for projection in self.projections:
+            writer.double_matrix(projection)
+        writer.token("<SigmaInv>")
+        for inverse in self.inverse_covariances:
+            writer.double_symmetric_matrix(inverse)
+        writer.token("<IvectorOffset>")
+        writer.double(self.prior_offset)
+        writer.token("</IvectorExtractor>")
+        write_atomically(target, writer.chunks)
+
+    # ---- terms of the distribution ----
+
+    @cached_property
+    def linear_factors(self) -> Array:
+        """(gaussians, dim, ivector_dim), inverse covariance times M: made on first use."""
+        factors: Array = self.inverse_covariances @ self.projections
+        return factors
+
+    @cached_property
+    def lower(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Row and column of each element of a packed symmetric matrix of i-vectors."""
+        return np.tril_indices(self.ivector_dim)
+
+    @cached_property
+    def quadratic_terms(self) -> Array:
+        """(gaussians, ivector_dim (ivector_dim + 1) / 2), M' inverse covariance M, packed.
+
+        They are made on first use, and take more memory than the file: for 512 Gaussians and
+        i-vectors of 100, 21 MB.
+        """
+        rows, columns = self.lower
+        packed = np.empty((self.num_gaussians, len(rows)))
+        for begin in range(0, self.num_gaussians, _DERIVED_AT_A_TIME):
+            part = slice(begin, begin + _DERIVED_AT_A_TIME)
+            squares = self.projections[part].swapaxes(1, 2) @ self.linear_factors[part]
+            packed[part] = squares[:, rows, columns]
+        return packed
+
+    def unpacked(self, packed: Array) -> Array:
+        """The symmetric matrix of packed elements, (ivector_dim, ivector_dim)."""
+        rows, columns = self.lower
+        matrix = np.empty((self.ivector_dim, self.ivector_dim))
+        matrix[rows, columns] = packed
+        matrix[columns, rows] = packed
+        return matrix
+
+    # ---- i-vectors of whole recordings ----
+
+    def ivector(
+        self,
+        features: npt.NDArray[np.float32],
+        posteriors: Posteriors,
+        *,
+        acoustic_weight: float = 1.0,
+        max_count: float = 0.0,
+    ) -> Array:
+        """The i-vector of an utterance, or of a speaker's utterances together, as ivector-extract.
+
+        Args:
+            features: (frames, dim) float32.
+            posteriors: Those of the Gaussians for each frame.
+            acoustic_weight: Multiplies the posteriors.
+            max_count: If it is above 0, the sum of the posteriors is scaled down to it.
+
+        Returns:
+            (ivector_dim,) float64, without the prior's offset.
+
+        Raises:
+            SpeechError: the features have other columns than the extractor.
+        """
+        if features.ndim != 2 or features.shape[1] != self.dim:
+            raise SpeechError(
+                f"the i-vector extractor reads {self.dim} columns, found features of the shape "
+                f"{features.shape}"
+            )
+        counts: Array = np.zeros(self.num_gaussians)
+        np.add.at(counts, posteriors.gaussians, posteriors.values)
+        sums = np.zeros((self.num_gaussians, self.dim))
+        np.add.at(
+            sums, posteriors.gaussians, posteriors.values[:, None] * features[posteriors.frames]
+        )
+        scale = acoustic_weight
+        if max_count > 0.0 and counts.sum() * scale > max_count:
+            scale = max_count / counts.sum()
+        counts, sums = counts * scale, sums * scale
+        linear = np.einsum("gds,gd->s", self.linear_factors, sums, optimize=True)
+        linear[0] += self.prior_offset
+        quadratic = self.unpacked(counts @ self.quadratic_terms)
+        quadratic[np.diag_indices(self.ivector_dim)] += 1.0
+        ivector = np.linalg.solve(quadratic, linear)
+        if self.weight_projections.size:
+            ivector = self._with_weights(ivector, counts, linear, quadratic)
+        ivector[0] -= self.prior_offset
+        return ivector
+
+    def _with_weights(
+        self, ivector: Array, counts: Array, linear: Array, quadratic: Array
+    ) -> Array:
+        """The estimate if weights depend on the i-vector: quadratic approximations in turn.
+
+        (D. Povey and others, "The subspace Gaussian mixture model", Computer Speech and Language
+        25, 2011, eq. 58.)
+        """
+        projections = self.weight_projections
+        for _ in range(_MOST_WEIGHT_ROUNDS):
+            logs = projections @ ivector
+            weights = np.exp(logs - logs.max())
+            expected = counts.sum() * weights / weights.sum()
+            largest = np.maximum(counts, expected)
+            this_linear = linear + (counts - expected + largest * logs) @ projections
+            this_quadratic = quadratic + (projections * largest[:, None]).T @ projections
+            before, ivector = ivector, np.linalg.solve(this_quadratic, this_linear)
+            if np.linalg.norm(ivector - before) < _LEAST_CHANGE:
+                break
+        return ivector

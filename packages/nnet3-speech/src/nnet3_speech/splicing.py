@@ -1,0 +1,141 @@
+"""Frames with their neighbours, and the transform that follows (LDA, `final.mat`)."""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+from nnet3_descriptors.files import PathOrFile, read_matrix
+
+from nnet3_speech.errors import SpeechError
+
+Frames = npt.NDArray[np.float32]
+
+
+@attrs.frozen(kw_only=True)
+class SpliceOptions:
+    """Which neighbours stand beside a frame: the options of `splice.conf`.
+
+    Attributes:
+        left_context: Number of frames before it.
+        right_context: Number of frames after it.
+
+    Raises:
+        SpeechError: a number is negative.
+    """
+
+    left_context: int = 4
+    right_context: int = 4
+
+    def __attrs_post_init__(self) -> None:
+        for name, value in attrs.asdict(self).items():
+            if value < 0:
+                raise SpeechError(f"--{name.replace('_', '-')}: expected at least 0, found {value}")
+
+
+@attrs.frozen(eq=False)
+class SplicedTransform:
+    """Splices frames, and multiplies them by a matrix.
+
+    Attributes:
+        options: How many neighbours.
+        matrix: (output_dim, width dim) float32, or with one column more, which is an offset; width
+            is the number of spliced frames.
+    """
+
+    options: SpliceOptions
+    matrix: Frames = attrs.field(repr=False)
+
+    @classmethod
+    def read(cls, options: SpliceOptions, source: PathOrFile) -> SplicedTransform:
+        """Reads the matrix.
+
+        Raises:
+            ModelFileError: the file cannot be read.
+        """
+        return cls(options, np.asarray(read_matrix(source), dtype=np.float32))
+
+    @property
+    def width(self) -> int:
+        """Number of spliced frames."""
+        return 1 + self.options.left_context + self.options.right_context
+
+    @property
+    def dim(self) -> int:
+        """Columns of a frame before splicing."""
+        return int(self.matrix.shape[1]) // self.width
+
+    @property
+    def output_dim(self) -> int:
+        """Columns of the result."""
+        return len(self.matrix)
+
+    def check(self, name: str) -> None:
+        """Checks that the matrix fits the number of spliced frames.
+
+        Args:
+            name: What it is called in the error, such as its file.
+
+        Raises:
+            SpeechError: its columns are no multiple of that number, nor one more.
+        """
+        columns = self.matrix.shape[1]
+        if not self.dim or columns - self.dim * self.width > 1:
+            raise SpeechError(
+                f"{name}: the transform has {columns} columns; for {self.width} spliced frames "
+                f"expected a multiple of {self.width}, or one more"
+            )
+
+    def apply(self, padded: Frames) -> Frames:
+        """The results for the frames that have all their neighbours.
+
+        Args:
+            padded: (left_context + n + right_context, dim) float32.
+
+        Returns:
+            (n, output_dim) float32.
+        """
+        if len(padded) < self.width:
+            return np.zeros((0, self.output_dim), np.float32)
+        windows = np.lib.stride_tricks.sliding_window_view(padded, self.width, axis=0)
+        spliced = windows.swapaxes(1, 2).reshape(len(windows), -1)  # (n, width dim)
+        linear = self.matrix[:, : spliced.shape[1]]
+        transformed: Frames = spliced @ linear.T
+        if self.matrix.shape[1] > spliced.shape[1]:
+            transformed += self.matrix[:, -1]
+        return transformed
+
+
+class Splicer:
+    """A transform of frames that come in pieces; the first and last one are repeated at the ends.
+
+    Joined, the results are those of all frames at a time.
+    """
+
+    def __init__(self, transform: SplicedTransform) -> None:
+        self._transform = transform
+        self._kept = np.zeros((0, transform.dim), np.float32)
+        self._begun = False
+
+    def push(self, frames: Frames, *, last: bool = False) -> Frames:
+        """The results that become ready.
+
+        Args:
+            frames: (k, dim) float32, the next frames.
+            last: Whether these are the last.
+
+        Returns:
+            (n, output_dim) float32.
+        """
+        options = self._transform.options
+        parts = [self._kept, frames]
+        if not self._begun and len(frames):
+            parts.insert(0, np.repeat(frames[:1], options.left_context, axis=0))
+            self._begun = True
+        padded = np.concatenate(parts)
+        if last and len(padded):
+            tail = np.repeat(padded[-1:], options.right_context, axis=0)
+            padded = np.concatenate((padded, tail))
+        ready = self._transform.apply(padded)
+        self._kept = padded[len(ready) :].copy()
+        return ready
