@@ -72,3 +72,16 @@ def test_several_utterances() -> None:
 
     run("stream = model.stream(", names)
     assert len(names["outputs"]) == 7
+
+
+def test_other_outputs() -> None:
+    """The README computes a node inside the network, and log-probabilities."""
+    names: dict[str, Any] = {
+        "model": Model(parse_config(CONFIG.replace("affine", "bottleneck"))),
+        "features": np.ones((7, 4)),
+    }
+
+    run("bottleneck = ", names)
+
+    assert names["bottleneck"].shape == (7, 3)
+    np.testing.assert_allclose(np.exp(names["log_posteriors"]).sum(axis=1), 1.0, rtol=1e-5)

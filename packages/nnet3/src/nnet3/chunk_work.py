@@ -8,7 +8,7 @@ from functools import partial
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors import Nnet
+from nnet3_descriptors import ComponentNode, Nnet
 from nnet3_runtime_cuda import RunError
 from nnet3_runtime_cuda.arrays import FloatArray, as_array, as_matrix, check_output
 
@@ -20,9 +20,17 @@ from nnet3.computer_pool import ComputerPool
 from nnet3.output_scores import ScoreOptions
 from nnet3.utterance_work import Run, Work
 
+OUTPUT = "output"
+"""The name of a network's output in Kaldi's tools."""
+
 CHUNKS_JOINED = 4
 """The number of chunks in a row that are joined. A second number would mean one more program to
 compile, which costs more time than it saves."""
+
+
+_WHOLE_UTTERANCE = 1000
+"""Frames of a pooling window that is meant to have a whole utterance. Kaldi's x-vector recipes have
+10,000; layers that are computed frame by frame pool over a hundred or two."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -38,8 +46,9 @@ class ChunkNetwork:
         left_context: Frames that the network needs before an output frame.
         right_context: Frames that the network needs after an output frame.
         priors: (output_dim,) prior of each output, or None.
-        fixed_frame: Why the outputs depend on how an utterance is cut: a read at a fixed time; or
-            None.
+        output: The name of the output, for messages.
+        whole_only: Why only whole utterances can be computed: outputs would depend on how an
+            utterance is cut; or None.
         pool: Computes a chunk.
         minibatches: Computes several chunks together.
         larger_chunks: Finds larger chunks with the same outputs.
@@ -53,7 +62,8 @@ class ChunkNetwork:
     left_context: int
     right_context: int
     priors: FloatArray | None
-    fixed_frame: str | None
+    output: str
+    whole_only: str | None
     pool: ComputerPool
     minibatches: Minibatches
     larger_chunks: LargerChunks
@@ -169,9 +179,10 @@ class _Utterance:
         Raises:
             RunError: an output or a score is not finite.
         """
-        check_output(self.result, "the output of node 'output'")
+        what = f"the output of node '{self.network.output}'"
+        check_output(self.result, what)
         scored = options.apply(self.result, self.network.priors)
-        check_output(scored, "what was made of the output of node 'output' (scale, exponential)")
+        check_output(scored, f"what was made of {what} (scale, exponential)")
         return scored
 
 
@@ -216,9 +227,9 @@ def chunk_work(
     is_exact = batch_options is None or batch_options.ensure_exact_final_context
     cut = chunks if is_exact else full_chunks
     parts = list(cut(len(frames), options, network.left_context, network.right_context))
-    if network.fixed_frame is not None and len(parts) > 1:
+    if network.whole_only is not None and len(parts) > 1:
         raise RunError(
-            f"{network.fixed_frame}: expected an utterance of one chunk, found {len(frames)} "
+            f"{network.whole_only}: expected an utterance of one chunk, found {len(frames)} "
             f"frames in chunks of {options.frames_per_chunk} (see frames_per_chunk)"
         )
     num_rows = -(-len(frames) // options.frame_subsampling_factor)
@@ -263,3 +274,25 @@ def _ivectors(
                 "online_ivectors?"
             )
     return as_matrix(given, "ivector", "i-vectors", dim)
+
+
+def pooling_node(nnet: Nnet) -> str | None:
+    """The node that pools over a whole utterance, or None.
+
+    Args:
+        nnet: The network without nodes that no output needs.
+    """
+    for node in nnet.nodes:
+        if not isinstance(node, ComponentNode):
+            continue
+        component = nnet.component(node.component)
+        if component.type != "StatisticsPoolingComponent":
+            continue
+        from nnet3_descriptors.components import StatisticsPoolingComponent  # few networks need it
+
+        if (
+            isinstance(component, StatisticsPoolingComponent)
+            and component.left_context + component.right_context >= _WHOLE_UTTERANCE
+        ):
+            return node.name
+    return None

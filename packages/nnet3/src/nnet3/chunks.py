@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.indexes import INT32_MAX, INT32_MIN
+from nnet3_descriptors.similar_names import hint
 from nnet3_runtime_cuda import RunError
+
+_First = TypeVar("_First", bound=attrs.AttrsInstance)
+_Second = TypeVar("_Second", bound=attrs.AttrsInstance)
 
 _INDEX_BYTES = 3 * np.dtype(np.int32).itemsize
 """Of the index (n, t, x) of a frame."""
@@ -54,6 +58,24 @@ def as_int(value: object) -> object:
 def integer(default: int | None) -> Any:
     """A field for an integer; `__attrs_post_init__` checks it."""
     return attrs.field(default=default, converter=as_int)
+
+
+def options_of(
+    first: type[_First], second: type[_Second], keywords: Mapping[str, Any]
+) -> tuple[_First, _Second]:
+    """Two values of options, whose fields are keywords.
+
+    Raises:
+        TypeError: a keyword is a field of neither.
+        RunError: a value is out of range.
+    """
+    names = {name: kind for kind in (first, second) for name in attrs.fields_dict(kind)}
+    chosen: dict[type, dict[str, Any]] = {first: {}, second: {}}
+    for name, value in keywords.items():
+        if name not in names:
+            raise TypeError(f"there is no option '{name}'{hint(name, names)}")
+        chosen[names[name]][name] = value
+    return first(**chosen[first]), second(**chosen[second])
 
 
 def memory_of_machine() -> float:

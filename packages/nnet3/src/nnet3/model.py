@@ -7,7 +7,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack, overload
 
 import attrs
 import numpy as np
@@ -29,8 +29,8 @@ from nnet3.batches.larger_chunks import LargerChunks
 from nnet3.batches.queue import UtteranceQueue
 from nnet3.batches.runs import Minibatches
 from nnet3.caching import CachingCompiler
-from nnet3.chunk_work import ChunkNetwork, chunk_work
-from nnet3.chunks import ChunkOptions
+from nnet3.chunk_work import OUTPUT, ChunkNetwork, chunk_work, pooling_node
+from nnet3.chunks import ChunkOptions, options_of
 from nnet3.computer_pool import ComputerPool
 from nnet3.folders import nnet_of, read_folder
 from nnet3.many_utterances import check_table, for_each, is_batch, pairs_of, utterances_of, value_of
@@ -46,13 +46,18 @@ if TYPE_CHECKING:
     from nnet3_speech import FeaturePipeline, Features, ModelFolder
 
     from nnet3.audio import Recording
+    from nnet3.keywords import ComputeKeywords, StreamKeywords
     from nnet3.streams import Stream, StreamPrograms
+
+Cut = TypeVar("Cut", bound=attrs.AttrsInstance)
+"""Options for cutting utterances or streams."""
 
 
 def load(
     source: PathOrFile | bytes | bytearray | memoryview | Nnet | AcousticModel,
     device: str = "cpu",
     *,
+    output: str = OUTPUT,
     precision: str = "fp32",
     capacity: int = 64,
     threads: int | None = 1,
@@ -66,6 +71,7 @@ def load(
             `read_nnet` or `read_model`. Or the folder of a speech model, as `ModelFolder` of
             nnet3-speech describes it: its options say what the model makes of recordings.
         device: "cpu", "cuda" (the first one) or "cuda:<number>".
+        output: The node whose values are the outputs; see `Model`.
         precision: Precision of matrix products: "fp32", "tf32" (CUDA) or "bf16" (CUDA, AMX with
             MKL).
         capacity: Number of compiled computations that stay ready to run.
@@ -97,6 +103,7 @@ def load(
     return Model(
         nnet,
         priors=priors,
+        output=output,
         device=device,
         precision=precision,
         capacity=capacity,
@@ -109,11 +116,14 @@ def load(
 class Model:
     """A network for inference: batch-norm and dropout in test mode, computations remembered.
 
-    The network must have an input 'input' and an output 'output', and may have an input 'ivector'.
-    A model may be used by several threads at once.
+    The network must have an input 'input', and may have an input 'ivector'. A model may be used by
+    several threads at once.
 
     Attributes:
-        nnet: The network in test mode.
+        nnet: The network in test mode; its output is 'output', whichever node that is.
+        output: The name of the node whose values are the outputs.
+        pooling: The node that pools over whole utterances, so that `xvector` gives the output and
+            `compute` refuses long utterances; None for other networks.
         input_dim: Columns of the features.
         ivector_dim: Dimension of the i-vectors; 0 if the network takes none.
         output_dim: Columns of the outputs.
@@ -123,7 +133,8 @@ class Model:
         right_context: Frames that the network needs after an output frame.
         modulus: Chunks whose starts differ by a multiple of it need the same computation. As in
             Kaldi's tools, nodes that no output needs do not count.
-        priors: (output_dim,) prior of each output, read-only, if the model has them, or None.
+        priors: (output_dim,) prior of each output, read-only, if the model has them for this
+            output, or None.
         folder: The folder that the model was loaded from, or None.
     """
 
@@ -132,6 +143,7 @@ class Model:
         nnet: Nnet,
         *,
         priors: npt.ArrayLike | None = None,
+        output: str = OUTPUT,
         device: str | Platform = "cpu",
         precision: str = "fp32",
         capacity: int = 64,
@@ -143,7 +155,9 @@ class Model:
 
         Args:
             nnet: The network.
-            priors: (output_dim,) prior of each output; they are copied.
+            priors: (output_dim,) prior of each output node's columns; they are copied.
+            output: The node whose values are the outputs: an output node such as 'output-xent', or
+                any other, such as a bottleneck layer.
             device: "cpu", "cuda" (the first one) or "cuda:<number>".
             precision: Precision of matrix products: "fp32", "tf32" (CUDA) or "bf16" (CUDA, AMX with
                 MKL).
@@ -160,20 +174,28 @@ class Model:
                 defaults of frame_subsampling_factor and acoustic_scale.
 
         Raises:
-            RunError: the network has no node 'input' or 'output'; the number of priors is not that
-                of outputs; the number of threads is not an integer from 1 to 256; an environment
-                variable that chooses how products are computed has an unknown value; or `trace` is
-                not a `Tracer`, or the model is on a device.
+            RunError: this is no network; it has no node 'input', or not that of the output; the
+                number of priors is not that of outputs; the number of threads is not an integer
+                from 1 to 256; an environment variable that chooses how products are computed has an
+                unknown value; or `trace` is not a `Tracer`, or the model is on a device.
             ContextError: the network has other inputs than 'input' and 'ivector', or no context.
             OptionError: the capacity is not a positive integer.
             DeviceError: there is no such device or precision, or what drives it is missing.
         """
         check_number_of_threads(threads, RunError)
+        if not isinstance(nnet, Nnet):
+            raise RunError(
+                f"expected a network (Nnet), found {type(nnet).__name__}: nnet3.load reads models"
+            )
         inputs = {node.name: node.dim for node in nnet.input_nodes}
-        outputs = {node.name for node in nnet.output_nodes}
-        for name, names in (("input", set(inputs)), ("output", outputs)):
-            if name not in names:
-                raise RunError(f"the network has no {name} node '{name}'; it has {sorted(names)}")
+        if "input" not in inputs:
+            raise RunError(f"the network has no input node 'input'; it has {sorted(inputs)}")
+        outputs = {node.name: nnet.node_dim(node.name) for node in nnet.output_nodes}
+        if output == OUTPUT and OUTPUT not in outputs:
+            raise RunError(
+                f"the network has no output node '{OUTPUT}'; it has {sorted(outputs)}; "
+                "output=... chooses one"
+            )
         nnet, self.untrained = with_stand_in_statistics(nnet)
         if self.untrained:
             warnings.warn(
@@ -181,15 +203,21 @@ class Model:
                 f"statistics ({len(self.untrained)} such components); arbitrary ones are used",
                 stacklevel=2,
             )
-        self.nnet = set_test_mode(nnet)
+        self.output = output
+        self._whole = set_test_mode(nnet)
+        self.nnet = self._whole
+        if output != OUTPUT:
+            with GATE.importing():
+                from nnet3.output_nodes import with_output
+            self.nnet = with_output(self._whole, output)
         self.input_dim = inputs["input"]
         self.ivector_dim = inputs.get("ivector", 0)
-        self.output_dim = nnet.node_dim("output")
+        self.output_dim = self.nnet.node_dim(OUTPUT)
         self.priors = None
-        if priors is not None:
+        if priors is not None and (output == OUTPUT or outputs.get(output) == np.size(priors)):
             self.priors = frozen(np.array(as_vector(priors, "priors", self.output_dim)))  # a copy
+        self.pooling = pooling_node(collapsed := collapse_model(self.nnet))
         self.left_context, self.right_context = compute_context(self.nnet)
-        collapsed = collapse_model(self.nnet)
         self.modulus = collapsed.modulus
         self._device_nnet = DeviceNnet(
             collapsed, device=device, precision=precision, threads=threads
@@ -214,13 +242,24 @@ class Model:
             left_context=self.left_context,
             right_context=self.right_context,
             priors=self.priors,
-            fixed_frame=fixed_frame(collapsed),
+            output=output,
+            whole_only=self._whole_only(collapsed),
             pool=self._pool,
             minibatches=self._minibatches,
             larger_chunks=LargerChunks(collapsed),
         )
         self._making_streams = threading.Lock()
         self._stream_programs: StreamPrograms | None = None
+        self._making_others = threading.Lock()
+        self._others: dict[str, Model] = {}
+        self._settings: dict[str, Any] = {
+            "priors": priors if self.priors is None else self.priors,
+            "device": device,
+            "precision": precision,
+            "capacity": capacity,
+            "threads": threads,
+            "trace": trace,
+        }
 
     def __str__(self) -> str:
         """The network, and what its folder has."""
@@ -232,6 +271,33 @@ class Model:
             f"<Model: {self.input_dim}{ivector} -> {self.output_dim} columns, "
             f"context {self.left_context} + {self.right_context} frames>"
         )
+
+    def _whole_only(self, collapsed: Nnet) -> str | None:
+        """Why an utterance cannot be cut into chunks, or None."""
+        if self.pooling is not None:
+            return (
+                f"node '{self.pooling}' pools over a whole utterance, for which xvector gives one "
+                "vector"
+            )
+        return fixed_frame(collapsed)
+
+    def _of_output(self, output: str | None) -> Model:
+        """This model, or one with the values of another node as its outputs.
+
+        It is made at its first use, and shares the arrays of the parameters that are not changed
+        for the device.
+
+        Raises:
+            RunError: there is no such node.
+        """
+        if output in (None, self.output):
+            return self
+        with self._making_others:
+            found = self._others.get(output)
+            if found is None:
+                found = Model(self._whole, output=output, **self._settings)
+                self._others[output] = found
+            return found
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Model cannot be copied or pickled; load it in each process")
@@ -256,24 +322,30 @@ class Model:
                 self._pipeline = pipeline_of(self.folder, self.input_dim, self.ivector_dim)
             return self._pipeline
 
-    def _subsampling(self, factor: int | None) -> int:
-        """The frame subsampling that was asked for, or that of the folder, or 1."""
-        if factor is not None:
-            return factor
-        return 1 if self.folder is None else self.folder.options.frame_subsampling_factor
+    def _options(self, kind: type[Cut], keywords: Mapping[str, Any]) -> tuple[Cut, ScoreOptions]:
+        """The options of a call, with what the folder says for those that are missing or None.
 
-    def _scale(self, scale: float | None) -> float:
-        """The acoustic scale that was asked for, or that of the folder, or 1."""
-        if scale is not None:
-            return scale
-        return 1.0 if self.folder is None else self.folder.options.acoustic_scale
+        Raises:
+            TypeError: there is no such option.
+            RunError: a value is out of range.
+        """
+        names = ("frame_subsampling_factor", "acoustic_scale")
+        given = {
+            name: value
+            for name, value in keywords.items()
+            if value is not None or name not in names
+        }
+        if self.folder is not None:
+            given = {**{name: getattr(self.folder.options, name) for name in names}, **given}
+        return options_of(kind, ScoreOptions, given)
 
     @property
     def compile_seconds(self) -> float:
         """Time spent so far on compiling computations and binding them to memory."""
         programs = self._stream_programs
         streams = 0.0 if programs is None else programs.compile_seconds
-        return self._pool.compile_seconds + streams
+        others = sum(other.compile_seconds for other in self._others.values())
+        return self._pool.compile_seconds + streams + others
 
     @overload
     def compute(
@@ -287,16 +359,8 @@ class Model:
         ivector: npt.ArrayLike | None = None,
         *,
         online_ivectors: npt.ArrayLike | None = None,
-        online_ivector_period: int = 0,
-        frames_per_chunk: int = 50,
-        frame_subsampling_factor: int | None = None,
-        extra_left_context: int = 0,
-        extra_right_context: int = 0,
-        extra_left_context_initial: int = -1,
-        extra_right_context_final: int = -1,
-        use_priors: bool = False,
-        acoustic_scale: float | None = None,
-        apply_exp: bool = False,
+        output: str | None = None,
+        **options: Unpack[ComputeKeywords],
     ) -> FloatArray: ...
 
     def compute(
@@ -305,16 +369,8 @@ class Model:
         ivector: npt.ArrayLike | None = None,
         *,
         online_ivectors: npt.ArrayLike | None = None,
-        online_ivector_period: int = 0,
-        frames_per_chunk: int = 50,
-        frame_subsampling_factor: int | None = None,
-        extra_left_context: int = 0,
-        extra_right_context: int = 0,
-        extra_left_context_initial: int = -1,
-        extra_right_context_final: int = -1,
-        use_priors: bool = False,
-        acoustic_scale: float | None = None,
-        apply_exp: bool = False,
+        output: str | None = None,
+        **options: Any,
     ) -> FloatArray | list[FloatArray]:
         """Runs the network over an utterance, in chunks, exactly as Kaldi's nnet3-compute.
 
@@ -332,6 +388,10 @@ class Model:
                 several utterances (N, ivector_dim), or a list of N.
             online_ivectors: (rows, ivector_dim), i-vectors estimated during the utterance; for
                 several utterances (N, rows, ivector_dim), or a list of N.
+            output: The node whose values are wanted: another output, such as 'output-xent', or any
+                other node, such as a bottleneck layer. None for that of the model. The first use of
+                a node prepares a network for it, with memory of its own.
+            **options: The options below; `ChunkOptions` and `ScoreOptions` have their defaults.
             online_ivector_period: Frames between two rows of online_ivectors.
             frames_per_chunk: Frames that are computed at a time; rounded up to a multiple of
                 frame_subsampling_factor and the modulus of the network.
@@ -341,6 +401,9 @@ class Model:
             extra_right_context: The same to the right.
             extra_left_context_initial: Replaces extra_left_context at the start, unless negative.
             extra_right_context_final: Replaces extra_right_context at the end, unless negative.
+            scores: "raw" for the values of the output, "log-softmax" for the logarithm of their
+                softmax: log-probabilities of the pdfs in each frame. Outputs of 'chain' models
+                become such, though training normalises them over sequences, not frames.
             use_priors: Whether the logarithm of the priors is subtracted.
             acoustic_scale: Multiplies the result. None: what the folder of the model says, or 1.
             apply_exp: Whether the exponential of the result is returned.
@@ -353,40 +416,31 @@ class Model:
             RunError: features or i-vectors are missing, empty, masked, of another dimension, or not
                 finite; the number of i-vectors is not that of utterances; online i-vectors end too
                 soon; an option is out of range, or needs more memory than the machine has; priors
-                are missing, or have no logarithm; an utterance has several chunks, and the network
-                reads frames at a fixed time (ReplaceIndex), which would be another one in each; or
-                a value of the output, scaled or not, is not finite. Or a recording came with
-                i-vectors, for a model without a folder, or with several channels.
+                are missing, or have no logarithm; there is no node of the name `output`; an
+                utterance has several chunks, and the network reads frames at a fixed time
+                (ReplaceIndex), which would be another one in each, or pools over whole utterances,
+                as those of x-vectors do; or a value of the output, scaled or not, is not finite. Or
+                a recording came with i-vectors, for a model without a folder, or with several
+                channels.
             SpeechError: a recording cannot be read, or has another rate than the options of its
                 features allow; or the folder lacks a file.
             UnsupportedComponentError: the network has a component of a type that is not
                 implemented.
             NotComputableError, CompilationError: the network gives no output for these frames.
             DeviceMemoryError: the device lacks memory.
+            TypeError: there is no such option.
         """
-        chunk_options = ChunkOptions(
-            frames_per_chunk=frames_per_chunk,
-            frame_subsampling_factor=self._subsampling(frame_subsampling_factor),
-            extra_left_context=extra_left_context,
-            extra_right_context=extra_right_context,
-            extra_left_context_initial=extra_left_context_initial,
-            extra_right_context_final=extra_right_context_final,
-            online_ivector_period=online_ivector_period,
-        )
-        score_options = ScoreOptions(
-            use_priors=use_priors,
-            acoustic_scale=self._scale(acoustic_scale),
-            apply_exp=apply_exp,
-        )
+        model = self._of_output(output)
+        chunk_options, score_options = self._options(ChunkOptions, options)
         utterances = None if is_recording(features) else utterances_of(features)
         if utterances is None:
             frames, online, chunk_options = self._resolved(
                 features, ivector, online_ivectors, chunk_options
             )
-            return self._do(
-                self.compute_work(frames, ivector, online, chunk_options, score_options)
+            return model._do(
+                model.compute_work(frames, ivector, online, chunk_options, score_options)
             )
-        outputs = self._compute_each(
+        outputs = model._compute_each(
             utterances,
             for_each(ivector, len(utterances), "i-vectors"),
             for_each(online_ivectors, len(utterances), "online i-vectors"),
@@ -400,7 +454,7 @@ class Model:
         num_rows = -(
             -as_array(features, "features").shape[1] // chunk_options.frame_subsampling_factor
         )
-        return np.empty((0, num_rows, self.output_dim), np.float32)
+        return np.empty((0, num_rows, model.output_dim), np.float32)
 
     def _resolved(
         self, features: Any, ivector: Any, online_ivectors: Any, options: ChunkOptions
@@ -460,19 +514,11 @@ class Model:
         *,
         ivectors: Mapping[str, npt.ArrayLike] | None = None,
         online_ivectors: Mapping[str, npt.ArrayLike] | None = None,
-        online_ivector_period: int = 0,
         threads: int = 1,
         memory: int = 512,
         minibatch_size: int = 8,
-        frames_per_chunk: int = 50,
-        frame_subsampling_factor: int | None = None,
-        extra_left_context: int = 0,
-        extra_right_context: int = 0,
-        extra_left_context_initial: int = -1,
-        extra_right_context_final: int = -1,
-        use_priors: bool = False,
-        acoustic_scale: float | None = None,
-        apply_exp: bool = False,
+        output: str | None = None,
+        **options: Unpack[ComputeKeywords],
     ) -> Iterator[tuple[str, FloatArray]]:
         """Runs the network over many utterances, equal chunks of several of them as one minibatch.
 
@@ -484,21 +530,13 @@ class Model:
                 recording of it; see `compute`.
             ivectors: The i-vector of each utterance, by key, for networks that take one.
             online_ivectors: The i-vectors estimated during each utterance, by key.
-            online_ivector_period: Frames between two rows of online_ivectors.
             threads: Number of threads that compute minibatches side by side.
             memory: Mebibytes: a quarter for the features and outputs of waiting utterances, the
                 rest for running and idle computers, with an eighth of the whole for the minibatch
                 of each thread. The network and compiled computations are not counted.
             minibatch_size: Largest number of chunks computed together.
-            frames_per_chunk: See `compute`, as for the options below.
-            frame_subsampling_factor: See `compute`.
-            extra_left_context: See `compute`.
-            extra_right_context: See `compute`.
-            extra_left_context_initial: See `compute`.
-            extra_right_context_final: See `compute`.
-            use_priors: See `compute`.
-            acoustic_scale: See `compute`.
-            apply_exp: See `compute`.
+            output: See `compute`.
+            **options: See `compute`.
 
         Returns:
             An iterator of the key and the (rows, output_dim) float32 of each utterance.
@@ -507,22 +545,10 @@ class Model:
             RunError: see `compute`, also for other errors; it names the utterance. Results of
                 earlier utterances come before it.
         """
+        model = self._of_output(output)
         check_number_of_threads(threads, RunError)
-        chunk_options = ChunkOptions(
-            frames_per_chunk=frames_per_chunk,
-            frame_subsampling_factor=self._subsampling(frame_subsampling_factor),
-            extra_left_context=extra_left_context,
-            extra_right_context=extra_right_context,
-            extra_left_context_initial=extra_left_context_initial,
-            extra_right_context_final=extra_right_context_final,
-            online_ivector_period=online_ivector_period,
-        )
-        score_options = ScoreOptions(
-            use_priors=use_priors,
-            acoustic_scale=self._scale(acoustic_scale),
-            apply_exp=apply_exp,
-        )
-        score_options.check(self.priors)
+        chunk_options, score_options = self._options(ChunkOptions, options)
+        score_options.check(model.priors)
         batch_options = BatchOptions(memory=memory, minibatch_size=minibatch_size)
         check_table(ivectors, "ivectors")
         check_table(online_ivectors, "online_ivectors")
@@ -531,11 +557,13 @@ class Model:
             ivector = value_of(ivectors, key, "i-vector")
             online = value_of(online_ivectors, key, "online i-vectors")
             frames, online, options = self._resolved(features, ivector, online, chunk_options)
-            todo = self.compute_work(frames, ivector, online, options, score_options, batch_options)
+            todo = model.compute_work(
+                frames, ivector, online, options, score_options, batch_options
+            )
             return len(as_array(frames, "features")), todo
 
         step = chunk_options.frame_subsampling_factor
-        return self._in_order(items, work, threads, step, batch_options)
+        return model._in_order(items, work, threads, step, batch_options)
 
     def _in_order(
         self,
@@ -591,6 +619,7 @@ class Model:
         self,
         features: npt.ArrayLike | Recording,
         *,
+        output: str | None = None,
         chunk_size: int = -1,
         min_chunk_size: int = 100,
         pad_input: bool = True,
@@ -599,6 +628,8 @@ class Model:
 
         Args:
             features: (frames, input_dim), or a recording; see `compute`.
+            output: See `compute`; for a network without its recipe's extract.config the embedding
+                layer, such as 'tdnn6.affine'.
             chunk_size: Frames of a chunk; -1 for the whole utterance. The mean is weighted by the
                 frames of the chunks.
             min_chunk_size: Shorter utterances, and shorter last chunks, are padded to this.
@@ -616,19 +647,14 @@ class Model:
             chunk_size=chunk_size, min_chunk_size=min_chunk_size, pad_input=pad_input
         )
         frames: Any = self.features(features).features if is_recording(features) else features
-        return self._do(self.xvector_work(frames, options))
+        model = self._of_output(output)
+        return model._do(model.xvector_work(frames, options))
 
     def stream(
         self,
         *,
-        ivector_period: int | None = None,
-        sequences: int = 1,
-        frames_per_chunk: int = 20,
-        frame_subsampling_factor: int | None = None,
-        extra_left_context_initial: int = 0,
-        use_priors: bool = False,
-        acoustic_scale: float | None = None,
-        apply_exp: bool = False,
+        output: str | None = None,
+        **options: Unpack[StreamKeywords],
     ) -> Stream:
         """Runs the network over frames as they come, as Kaldi's looped decoders do.
 
@@ -637,6 +663,8 @@ class Model:
         programs, which are compiled for the first of them.
 
         Args:
+            output: See `compute`.
+            **options: The options below. Chunks have 20 frames by default, a sequence at a time.
             ivector_period: Number of frames that share an i-vector: the one that is valid at the
                 last of them. None: one i-vector for each chunk, the one that is valid at its last
                 input frame, as in Kaldi.
@@ -647,9 +675,10 @@ class Model:
             frame_subsampling_factor: One row of output for this many frames.
             extra_left_context_initial: Repetitions of the first frame beyond what the network
                 needs.
-            use_priors: Whether the logarithm of the priors is subtracted.
-            acoustic_scale: Multiplies the result.
-            apply_exp: Whether the exponential of the result is returned.
+            scores: See `compute`, as for the options below.
+            use_priors: See `compute`.
+            acoustic_scale: See `compute`.
+            apply_exp: See `compute`.
 
         Raises:
             RunError: an option is out of range, or priors are asked for but missing, or have no
@@ -664,44 +693,30 @@ class Model:
         with GATE.importing():
             from nnet3.streams import Stream, StreamOptions, StreamPrograms
 
-        options = StreamOptions(
-            frames_per_chunk=frames_per_chunk,
-            frame_subsampling_factor=self._subsampling(frame_subsampling_factor),
-            ivector_period=ivector_period,
-            extra_left_context_initial=extra_left_context_initial,
-            sequences=sequences,
-        )
-        scores = ScoreOptions(
-            use_priors=use_priors,
-            acoustic_scale=self._scale(acoustic_scale),
-            apply_exp=apply_exp,
-        )
-        scores.check(self.priors)
-        with self._making_streams:
-            if self._stream_programs is None:
-                self._stream_programs = StreamPrograms(self.nnet, self._device_nnet, self._trace)
-            programs = self._stream_programs
-        return Stream(programs.of(options), self.priors, scores)
+        stream_options, scores = self._options(StreamOptions, options)
+        model = self._of_output(output)
+        scores.check(model.priors)
+        with model._making_streams:
+            if model._stream_programs is None:
+                model._stream_programs = StreamPrograms(
+                    model.nnet, model._device_nnet, model._trace
+                )
+            programs = model._stream_programs
+        return Stream(programs.of(stream_options), model.priors, scores)
 
     def audio_stream(
         self,
         rate: float,
         *,
-        frames_per_chunk: int | None = None,
-        frame_subsampling_factor: int | None = None,
-        use_priors: bool = False,
-        acoustic_scale: float | None = None,
-        apply_exp: bool = False,
+        output: str | None = None,
+        **options: Unpack[StreamKeywords],
     ) -> AudioStream:
         """Runs the network over samples as they come; see `stream` for options and errors.
 
         Args:
             rate: Samples in a second.
-            frames_per_chunk: Frames that are computed at a time. None: what the folder says, or 20.
-            frame_subsampling_factor: See `compute`.
-            use_priors: See `compute`.
-            acoustic_scale: See `compute`.
-            apply_exp: See `compute`.
+            output: See `compute`.
+            **options: See `stream`; the folder says how many frames chunks have by default.
 
         Raises:
             RunError: the model has no folder, or see `stream`.
@@ -709,16 +724,9 @@ class Model:
                 one, which the options do not allow.
         """
         source = self._feature_pipeline().stream(rate)
-        if frames_per_chunk is None:
-            frames_per_chunk = 20 if self.folder is None else self.folder.options.frames_per_chunk
-        stream = self.stream(
-            frames_per_chunk=frames_per_chunk,
-            frame_subsampling_factor=frame_subsampling_factor,
-            use_priors=use_priors,
-            acoustic_scale=acoustic_scale,
-            apply_exp=apply_exp,
-        )
-        return AudioStream(source, stream)
+        if self.folder is not None:
+            options.setdefault("frames_per_chunk", self.folder.options.frames_per_chunk)
+        return AudioStream(source, self.stream(output=output, **options))
 
     # ---- work ----
 
@@ -770,7 +778,7 @@ class Model:
         Raises:
             RunError: see `xvector`; its other errors come from tasks.
         """
-        return segment_work(self._pool, self.input_dim, self.output_dim, features, options)
+        return segment_work(self._chunk_network, features, options)
 
     def _do(self, work: Work) -> FloatArray:
         """Does the work on the threads of the model."""

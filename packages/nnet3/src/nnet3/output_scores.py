@@ -1,11 +1,15 @@
-"""Scores from the outputs of a network: priors, scale, exponential."""
+"""Scores from the outputs of a network: log-softmax, priors, scale, exponential."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 import attrs
 import numpy as np
 from nnet3_runtime_cuda import RunError
 from nnet3_runtime_cuda.arrays import FloatArray, running
+
+_SCORES = ("raw", "log-softmax")
 
 
 @attrs.frozen(kw_only=True)
@@ -13,20 +17,26 @@ class ScoreOptions:
     """The options for turning outputs into scores, in this order.
 
     Attributes:
+        scores: "raw" for the outputs as they are, or "log-softmax" for the logarithm of the softmax
+            over the columns. Of log-posteriors that is no change.
         use_priors: Whether the logarithm of the priors is subtracted.
         acoustic_scale: Multiplies the result.
         apply_exp: Whether the exponential of the result is returned.
 
     Raises:
-        RunError: the scale is not a finite number, or one of the others is neither True nor False.
+        RunError: `scores` is another word, the scale is not a finite number, or one of the others
+            is neither True nor False.
     """
 
+    scores: Literal["raw", "log-softmax"] = "raw"
     use_priors: bool = False
     acoustic_scale: float = 1.0
     apply_exp: bool = False
 
     def __attrs_post_init__(self) -> None:
         """Checks the scale, and that words such as "no" do not count as True."""
+        if self.scores not in _SCORES:
+            raise RunError(f"'scores' must be 'raw' or 'log-softmax' (got {self.scores!r})")
         for name in ("use_priors", "apply_exp"):
             value: object = getattr(self, name)
             if not isinstance(value, bool | np.bool_):
@@ -43,7 +53,7 @@ class ScoreOptions:
         if not self.use_priors:
             return
         if priors is None:
-            raise RunError("the model has no priors; a .mdl file with priors is needed")
+            raise RunError("the output has no priors; a .mdl file with priors is needed")
         without = ~(np.isfinite(priors) & (priors > 0.0))
         if without.any():
             number = int(np.flatnonzero(without)[0])
@@ -60,6 +70,9 @@ class ScoreOptions:
             The same array.
         """
         with running():  # callers check the result
+            if self.scores == "log-softmax":
+                outputs -= outputs.max(axis=1, keepdims=True)
+                outputs -= np.log(np.exp(outputs).sum(axis=1, keepdims=True))
             if self.use_priors and priors is not None:
                 outputs -= np.log(priors)
             if self.acoustic_scale != 1.0:

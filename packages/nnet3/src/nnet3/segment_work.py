@@ -9,36 +9,32 @@ import numpy.typing as npt
 from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_runtime_cuda.arrays import FloatArray, as_matrix, check_output
 
+from nnet3.chunk_work import ChunkNetwork
 from nnet3.chunks import check_memory
-from nnet3.computer_pool import ComputerPool
 from nnet3.utterance_segments import EvenSegmentOptions, SegmentOptions
 from nnet3.utterance_work import Run, Work
 
 
 def segment_work(
-    pool: ComputerPool,
-    input_dim: int,
-    output_dim: int,
+    network: ChunkNetwork,
     features: npt.ArrayLike,
     options: SegmentOptions | EvenSegmentOptions,
 ) -> Work:
     """The work of an utterance, with a task for each segment.
 
     Args:
-        pool: Computes a segment.
-        input_dim: Columns of the features.
-        output_dim: Dimension of the vector.
+        network: Computes the segments.
         features: (frames, input_dim).
         options: The options for cutting the utterance.
 
     Raises:
         RunError: the features are not as `Model.xvector` describes them, or too short.
     """
-    frames = as_matrix(features, "input", "features", input_dim)
+    frames = as_matrix(features, "input", "features", network.input_dim)
     parts = options.cut(frames)
-    vectors = np.empty((len(parts), output_dim), dtype=np.float32)
-    check_memory(max(options.padded_length(len(part)) for part in parts), input_dim)
-    is_alone = pool.run_side_by_side(len(parts))
+    vectors = np.empty((len(parts), network.output_dim), dtype=np.float32)
+    check_memory(max(options.padded_length(len(part)) for part in parts), network.input_dim)
+    is_alone = network.pool.run_side_by_side(len(parts))
 
     def request(number: int) -> ComputationRequest:
         length = options.padded_length(len(parts[number]))
@@ -51,7 +47,8 @@ def segment_work(
         return {"input": options.padded(parts[number])}
 
     def compute(number: int) -> None:
-        put(number, pool.forward(request(number), inputs(number), is_alone=is_alone)["output"])
+        given = request(number), inputs(number)
+        put(number, network.pool.forward(*given, is_alone=is_alone)["output"])
 
     def put(number: int, rows: FloatArray) -> None:
         vectors[number] = rows[0]
@@ -62,7 +59,7 @@ def segment_work(
         )
 
     def mean() -> FloatArray:
-        check_output(vectors, "the output of node 'output'")
+        check_output(vectors, f"the output of node '{network.output}'")
         lengths = list(map(len, parts))
         return np.average(vectors, axis=0, weights=lengths).astype(np.float32)
 

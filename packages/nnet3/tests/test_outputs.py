@@ -1,0 +1,293 @@
+"""Outputs other than 'output', scores made of outputs, and options by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from nnet3 import Model, load
+from nnet3_descriptors import AcousticModel, Nnet, parse_config
+from nnet3_runtime_cuda import RunError
+
+TWO_OUTPUTS = """
+input-node name=input dim=4
+component name=bottleneck type=LinearComponent input-dim=8 output-dim=2
+component name=relu type=RectifiedLinearComponent dim=2
+component name=chain type=AffineComponent input-dim=4 output-dim=3
+component name=xent type=AffineComponent input-dim=2 output-dim=3
+component name=log-softmax type=LogSoftmaxComponent dim=3
+component-node name=bottleneck component=bottleneck input=Append(Offset(input, -1), input)
+component-node name=relu component=relu input=bottleneck
+dim-range-node name=half input-node=relu dim-offset=1 dim=1
+component-node name=chain component=chain input=Append(relu, Offset(relu, 3))
+component-node name=xent component=xent input=relu
+component-node name=log-softmax component=log-softmax input=xent
+output-node name=output input=chain
+output-node name=output-xent input=log-softmax
+"""
+
+POOLING = """
+input-node name=input dim=4
+component name=extract type=StatisticsExtractionComponent input-dim=4
+component name=pool type=StatisticsPoolingComponent input-dim=9 left-context=0 \
+right-context=10000 output-stddevs=true
+component name=embedding type=LinearComponent input-dim=8 output-dim=3
+component name=scores type=LinearComponent input-dim=3 output-dim=5
+component-node name=extract component=extract input=input
+component-node name=pool component=pool input=extract
+component-node name=embedding component=embedding input=pool
+component-node name=scores component=scores input=embedding
+output-node name=output input=scores
+"""
+
+
+def network(config: str = TWO_OUTPUTS) -> Nnet:
+    """A network with random parameters."""
+    return parse_config(config, rng=np.random.default_rng(3))
+
+
+def frames(count: int = 70) -> np.ndarray:
+    """Features of random numbers."""
+    return np.random.default_rng(0).normal(size=(count, 4)).astype(np.float32)
+
+
+def bottleneck_of(model: Model, x: np.ndarray) -> np.ndarray:
+    """The values of the node 'bottleneck', by its formula."""
+    before = np.concatenate([x[:1], x[:-1]])
+    return np.hstack([before, x]) @ model.nnet.component("bottleneck").params.T
+
+
+def log_softmax(rows: np.ndarray) -> np.ndarray:
+    """The log-softmax of rows, in double precision."""
+    rows = rows.astype(np.float64)
+    return rows - np.log(np.exp(rows).sum(axis=1, keepdims=True))
+
+
+def test_nodes_as_outputs() -> None:
+    """Each kind of node can be the output, and has its own values."""
+    model = Model(network())
+    bottleneck = bottleneck_of(model, frames())
+    relu = np.maximum(bottleneck, 0.0)
+    xent = model.nnet.component("xent")
+    expected = {
+        "bottleneck": bottleneck,
+        "relu": relu,
+        "half": relu[:, 1:],
+        "output-xent": log_softmax(relu @ xent.linear_params.T + xent.bias_params),
+    }
+
+    for name, values in expected.items():
+        found = model.compute(frames(), output=name)
+        np.testing.assert_allclose(found, values, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(model.compute(frames(), output="output"), model.compute(frames()))
+
+
+def test_options_of_other_outputs() -> None:
+    """Chunks, several utterances, streams and threads are as for the output itself."""
+    model = load(network(), threads=2)
+    wanted = model.compute(frames(), output="relu")
+    options = {"output": "relu", "frame_subsampling_factor": 3}
+    [(key, many)] = model.compute_many([("a", frames())], **options)
+    stream = model.stream(**options)
+
+    np.testing.assert_allclose(
+        model.compute(frames(), frames_per_chunk=12, **options), wanted[::3], rtol=1e-5, atol=1e-6
+    )
+    np.testing.assert_allclose(many, wanted[::3], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        np.concatenate([stream.push(frames()), stream.finish()]), wanted[::3], rtol=1e-5, atol=1e-6
+    )
+    assert key == "a"
+    assert len(model.compute([frames(), frames(5)], **options)) == 2
+    assert model.compile_seconds > model._of_output("output-xent").compile_seconds == 0.0
+
+
+def test_the_output_of_a_model() -> None:
+    """A model may be made for another output; it has that output's dimension and context."""
+    model = load(network(), output="bottleneck")
+
+    assert (model.output, model.output_dim) == ("bottleneck", 2)
+    assert (model.left_context, model.right_context) == (1, 0)
+    np.testing.assert_allclose(
+        model.compute(frames()), bottleneck_of(model, frames()), rtol=1e-4, atol=1e-5
+    )
+    np.testing.assert_array_equal(
+        model.compute(frames(), output="output"), Model(network()).compute(frames())
+    )
+
+
+def test_names_of_outputs() -> None:
+    """An unknown node is an error, which names the one that was meant."""
+    for compute in (
+        lambda name: Model(network()).compute(frames(), output=name),
+        lambda name: Model(network()).stream(output=name),
+        lambda name: Model(network()).compute_many([], output=name),
+        lambda name: Model(network(), output=name),
+    ):
+        with pytest.raises(RunError) as raised:
+            compute("botleneck")
+        assert str(raised.value) == (
+            "the network has no node 'botleneck'; did you mean 'bottleneck'?"
+        )
+    with pytest.raises(RunError, match="the network has no node 'bottleneck_input'"):
+        Model(network(), output="bottleneck_input")
+
+
+def test_a_network_without_the_usual_output() -> None:
+    """It can be computed if its output is named; else the error says which outputs it has."""
+    without = network(TWO_OUTPUTS.replace("output-node name=output input=chain", ""))
+
+    assert Model(without, output="output-xent").compute(frames()).shape == (70, 3)
+    with pytest.raises(RunError) as raised:
+        Model(without)
+    assert str(raised.value) == (
+        "the network has no output node 'output'; it has ['output-xent']; output=... chooses one"
+    )
+
+
+def test_priors_of_other_outputs() -> None:
+    """Another output node of as many columns has the same priors; other nodes have none."""
+    priors = np.array([0.5, 0.3, 0.2])
+    model = Model(network(), priors=priors)
+    xent = model.compute(frames(), output="output-xent")
+
+    np.testing.assert_allclose(
+        model.compute(frames(), output="output-xent", use_priors=True),
+        xent - np.log(priors),
+        rtol=1e-5,
+    )
+    with pytest.raises(RunError, match="the output has no priors"):
+        model.compute(frames(), output="relu", use_priors=True)
+
+
+def test_overflow_of_another_output() -> None:
+    """The error names the node that was asked for."""
+    config = """
+    input-node name=input dim=2
+    component name=scale type=FixedScaleComponent dim=2 scale=1e30
+    component-node name=large component=scale input=input
+    output-node name=output input=input
+    """
+    with pytest.raises(RunError, match="the output of node 'large' overflowed"):
+        Model(parse_config(config)).compute(np.full((2, 2), 1e20), output="large")
+
+
+# ---- scores ----
+
+
+def test_scores() -> None:
+    """The log-softmax comes first, then priors, scale and exponential; large scores do no harm."""
+    priors = np.array([0.5, 0.3, 0.2])
+    model = Model(network(), priors=priors)
+    raw = model.compute(frames())
+    expected = log_softmax(raw)
+    options = {"use_priors": True, "acoustic_scale": 0.5, "apply_exp": True}
+
+    np.testing.assert_array_equal(model.compute(frames(), scores="raw"), raw)
+    np.testing.assert_allclose(
+        model.compute(frames(), scores="log-softmax"), expected, rtol=1e-4, atol=1e-5
+    )
+    np.testing.assert_allclose(
+        model.compute(frames(), scores="log-softmax", **options),
+        np.exp(0.5 * (expected - np.log(priors))),
+        rtol=1e-4,
+    )
+    stream = model.stream(scores="log-softmax")
+    rows = np.concatenate([stream.push(frames()), stream.finish()])
+    np.testing.assert_allclose(rows, expected, rtol=1e-4, atol=1e-5)
+    large = model.compute(1e6 * frames(), scores="log-softmax")
+    np.testing.assert_allclose(np.exp(large.astype(float)).sum(axis=1), 1.0, rtol=1e-5)
+
+
+def test_scores_of_log_posteriors() -> None:
+    """Log-posteriors are their own log-softmax."""
+    model = Model(network(), output="output-xent")
+
+    np.testing.assert_allclose(
+        model.compute(frames(), scores="log-softmax"), model.compute(frames()), atol=1e-6
+    )
+
+
+def test_unknown_scores() -> None:
+    """The error lists the kinds of scores."""
+    with pytest.raises(
+        RunError, match=r"'scores' must be 'raw' or 'log-softmax' \(got 'softmax'\)"
+    ):
+        Model(network()).compute(frames(), scores="softmax")  # type: ignore[arg-type]
+
+
+# ---- options and arguments ----
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda model: model.compute(frames(), frame_per_chunk=3),
+            "there is no option 'frame_per_chunk'; did you mean 'frames_per_chunk'?",
+        ),
+        (lambda model: model.compute_many([], colour=3), "there is no option 'colour'"),
+        (
+            lambda model: model.stream(online_ivector_period=10),
+            "there is no option 'online_ivector_period'; did you mean 'ivector_period'?",
+        ),
+    ],
+)
+def test_unknown_options(call: Callable[[Model], object], message: str) -> None:
+    """An option that there is not is a TypeError, as in any call, and names a similar one."""
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}$"):
+        call(Model(network()))
+
+
+def test_what_is_no_network(tmp_path: Path) -> None:
+    """A path or an acoustic model in place of a network is an error that names `load`."""
+    for value, name in (("final.raw", "str"), (tmp_path, type(tmp_path).__name__)):
+        with pytest.raises(RunError) as raised:
+            Model(value)  # type: ignore[arg-type]
+        assert str(raised.value) == (
+            f"expected a network (Nnet), found {name}: nnet3.load reads models"
+        )
+    with pytest.raises(RunError, match="found AcousticModel: nnet3"):
+        Model(object.__new__(AcousticModel))  # type: ignore[arg-type]
+
+
+# ---- networks that pool over whole utterances ----
+
+
+def test_pooling_over_an_utterance() -> None:
+    """`compute` refuses to cut an utterance that is pooled as a whole, and names `xvector`."""
+    model = Model(network(POOLING))
+
+    assert model.pooling == "pool"
+    assert Model(network()).pooling is None
+    for call in (
+        lambda: model.compute(frames()),
+        lambda: dict(model.compute_many([("utterance 'a'", frames())])),
+    ):
+        with pytest.raises(RunError) as raised:
+            call()
+        assert str(raised.value).endswith(
+            "node 'pool' pools over a whole utterance, for which xvector gives one vector: "
+            "expected an utterance of one chunk, found 70 frames in chunks of 50 (see "
+            "frames_per_chunk)"
+        )
+    np.testing.assert_allclose(
+        model.compute(frames(), frames_per_chunk=70)[0],
+        model.xvector(frames(), min_chunk_size=1),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+
+
+def test_xvectors_of_another_layer() -> None:
+    """The embedding layer can be named, as extract.config does."""
+    model = Model(network(POOLING))
+    vector = model.xvector(frames(120), output="embedding")
+
+    mean, deviation = frames(120).mean(axis=0), frames(120).std(axis=0)
+    expected = model.nnet.component("embedding").params @ np.hstack([mean, deviation])
+    np.testing.assert_allclose(vector, expected, rtol=1e-4, atol=1e-4)
+    assert model._of_output("embedding").pooling == "pool"
