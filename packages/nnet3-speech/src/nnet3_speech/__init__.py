@@ -23,27 +23,16 @@ if TYPE_CHECKING:
     from nnet3_speech.feature_options import FbankOptions, MfccOptions
     from nnet3_speech.features import FeatureExtractor, FeatureStream
     from nnet3_speech.folders import FolderOptions, ModelFolder
-    from nnet3_speech.gmm import (
-        DiagGmm,
-        FullGmm,
-        Posteriors,
-        pruned_posteriors,
-    )
-    from nnet3_speech.ivector_extractor import (
-        IvectorExtractor,
-    )
-    from nnet3_speech.online_cmvn import (
-        OnlineCmvn,
-        OnlineCmvnOptions,
-        OnlineCmvnState,
-    )
+    from nnet3_speech.gmm import DiagGmm, FullGmm, Posteriors, pruned_posteriors
+    from nnet3_speech.ivector_extractor import IvectorExtractor
+    from nnet3_speech.online_cmvn import OnlineCmvn, OnlineCmvnOptions, OnlineCmvnState
     from nnet3_speech.online_ivectors import (
         AdaptationState,
         IvectorExtractionConfig,
         OnlineIvectorExtractor,
         OnlineIvectors,
     )
-    from nnet3_speech.pipeline import FeaturePipeline, Features, PipelineStream
+    from nnet3_speech.pipeline import FeaturePipeline, Features, PipelineStream, Speaker
     from nnet3_speech.plda import Plda
     from nnet3_speech.speaker_vectors import (
         apply_transform,
@@ -51,11 +40,7 @@ if TYPE_CHECKING:
         normalize_length,
         speaker_means,
     )
-    from nnet3_speech.splicing import (
-        SplicedTransform,
-        SpliceOptions,
-        Splicer,
-    )
+    from nnet3_speech.splicing import SplicedTransform, SpliceOptions, Splicer
     from nnet3_speech.symbols import read_symbols
     from nnet3_speech.vad import VadOptions, compute_vad
 
@@ -89,6 +74,7 @@ __all__ = [
     "Posteriors",
     "Recording",
     "SlidingCmvnOptions",
+    "Speaker",
     "SpeechError",
     "SpliceOptions",
     "SplicedTransform",
@@ -114,29 +100,6 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
     __getattr__, __dir__ = on_first_use(
         __name__,
         {
-            "nnet3_speech.gmm": (
-                "DiagGmm",
-                "FullGmm",
-                "Posteriors",
-                "pruned_posteriors",
-            ),
-            "nnet3_speech.ivector_extractor": ("IvectorExtractor",),
-            "nnet3_speech.online_cmvn": (
-                "OnlineCmvn",
-                "OnlineCmvnOptions",
-                "OnlineCmvnState",
-            ),
-            "nnet3_speech.online_ivectors": (
-                "AdaptationState",
-                "IvectorExtractionConfig",
-                "OnlineIvectorExtractor",
-                "OnlineIvectors",
-            ),
-            "nnet3_speech.splicing": (
-                "SpliceOptions",
-                "SplicedTransform",
-                "Splicer",
-            ),
             "nnet3_speech.audio": ("Recording", "read_wav"),
             "nnet3_speech.cmvn": (
                 "CmvnOptions",
@@ -155,10 +118,29 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
             "nnet3_speech.feature_options": ("FbankOptions", "MfccOptions"),
             "nnet3_speech.features": ("FeatureExtractor", "FeatureStream"),
             "nnet3_speech.folders": ("FolderOptions", "ModelFolder"),
+            "nnet3_speech.gmm": (
+                "DiagGmm",
+                "FullGmm",
+                "Posteriors",
+                "pruned_posteriors",
+            ),
+            "nnet3_speech.ivector_extractor": ("IvectorExtractor",),
+            "nnet3_speech.online_cmvn": (
+                "OnlineCmvn",
+                "OnlineCmvnOptions",
+                "OnlineCmvnState",
+            ),
+            "nnet3_speech.online_ivectors": (
+                "AdaptationState",
+                "IvectorExtractionConfig",
+                "OnlineIvectorExtractor",
+                "OnlineIvectors",
+            ),
             "nnet3_speech.pipeline": (
                 "FeaturePipeline",
                 "Features",
                 "PipelineStream",
+                "Speaker",
             ),
             "nnet3_speech.plda": ("Plda",),
             "nnet3_speech.speaker_vectors": (
@@ -166,6 +148,11 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
                 "estimate_lda",
                 "normalize_length",
                 "speaker_means",
+            ),
+            "nnet3_speech.splicing": (
+                "SpliceOptions",
+                "SplicedTransform",
+                "Splicer",
             ),
             "nnet3_speech.symbols": ("read_symbols",),
             "nnet3_speech.vad": ("VadOptions", "compute_vad"),

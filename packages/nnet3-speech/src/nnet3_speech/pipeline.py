@@ -1,16 +1,60 @@
-"""From samples to what a network reads: the features that a model's folder asks for."""
+"""From samples to what a network reads: the features and i-vectors that a model's folder asks for.
+
+What a folder says, and the sources of it:
+
+- A folder for online decoding: features, normalised online where `online.conf` says so, and online
+  i-vectors from the features before that (Kaldi's OnlineNnet2FeaturePipeline).
+- Vosk's folders: the same; i-vectors have a `max-count` of 100, and recordings of a higher rate are
+  resampled (vosk-api, model.cc).
+- A training run: features, and the mean and variance of the utterance where `cmvn_opts` says so
+  (steps/nnet3/decode.sh).
+- A training run of x-vectors (with extract.config, final.ext.raw or vad.conf): a sliding mean of
+  300 frames, then the voiced frames (sid/nnet3/xvector/extract_xvectors.sh).
+"""
 
 from __future__ import annotations
+
+import os
+from collections.abc import Callable
 
 import attrs
 import numpy as np
 import numpy.typing as npt
+from nnet3_descriptors.files import read_file, read_matrix
 
+from nnet3_speech.cmvn import (
+    CmvnOptions,
+    SlidingCmvnOptions,
+    apply_cmvn,
+    apply_sliding_cmvn,
+    cmvn_stats,
+)
 from nnet3_speech.errors import SpeechError
 from nnet3_speech.feature_options import FbankOptions, MfccOptions
 from nnet3_speech.features import FeatureExtractor, FeatureStream
 from nnet3_speech.folders import ModelFolder
-from nnet3_speech.options import read_options
+from nnet3_speech.online_cmvn import OnlineCmvn, OnlineCmvnOptions, OnlineCmvnState
+from nnet3_speech.online_ivectors import (
+    AdaptationState,
+    IvectorExtractionConfig,
+    OnlineIvectorExtractor,
+    OnlineIvectors,
+)
+from nnet3_speech.options import options_of, read_options
+from nnet3_speech.vad import VadOptions, compute_vad
+
+_VOSK_MAX_COUNT = 100.0
+_XVECTOR_WINDOW = SlidingCmvnOptions(cmn_window=300, center=True)
+_VOSK_IVECTOR_FILES = {
+    "lda-matrix": "final.mat",
+    "global-cmvn-stats": "ivector global_cmvn.stats",
+    "cmvn-config": "online_cmvn.conf",
+    "splice-config": "splice.conf",
+    "diag-ubm": "final.dubm",
+    "ivector-extractor": "final.ie",
+}
+
+Frames = npt.NDArray[np.float32]
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -23,70 +67,166 @@ class Features:
         ivector_period: Frames from a row of these to the next; 0 if there are none.
     """
 
-    features: npt.NDArray[np.float32]
-    online_ivectors: npt.NDArray[np.float32] | None = None
+    features: Frames
+    online_ivectors: Frames | None = None
     ivector_period: int = 0
 
 
-class FeaturePipeline:
-    """Computes what a network reads of recordings.
+@attrs.frozen(kw_only=True, eq=False)
+class Speaker:
+    """What earlier recordings tell of a speaker.
 
     Attributes:
-        rate: Samples in a second of the recordings that the model was trained with.
-        frame_seconds: Seconds from a frame to the next.
+        ivectors: For online i-vectors; its `write` and `read` keep it in a file.
+        cmvn: For features that are normalised online.
     """
 
-    def __init__(self, extractor: FeatureExtractor) -> None:
-        """Takes the steps of the computation; `of` finds them in a folder."""
-        self._extractor = extractor
-        self.rate = extractor.options.sample_frequency
-        self.frame_seconds = extractor.options.frame_shift / 1000.0
+    ivectors: AdaptationState | None = None
+    cmvn: OnlineCmvnState | None = None
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class FeaturePipeline:
+    """Computes what a network reads of recordings; `of` finds the steps in a folder.
+
+    Attributes:
+        extractor: Computes the features.
+        cmvn: How features are normalised online, and the statistics of many speakers; or None.
+        ivectors: Computes online i-vectors, or None.
+        of_whole: What changes the features of a whole recording, or None. Streams cannot do it.
+    """
+
+    extractor: FeatureExtractor
+    cmvn: tuple[OnlineCmvnOptions, OnlineCmvnState] | None = None
+    ivectors: OnlineIvectorExtractor | None = None
+    of_whole: Callable[[Frames], Frames] | None = None
 
     @classmethod
-    def of(cls, folder: ModelFolder) -> FeaturePipeline:
+    def of(cls, folder: ModelFolder, *, with_ivectors: bool = False) -> FeaturePipeline:
         """The pipeline of a model's folder.
 
+        Args:
+            folder: The folder.
+            with_ivectors: Whether the network reads i-vectors.
+
         Raises:
-            SpeechError: a file is missing or cannot be read; or the model reads features that are
-                not computed here: pitch and PLP.
+            SpeechError: a file is missing or cannot be read, or files do not fit each other; or the
+                model reads features that are not computed here: pitch and PLP.
+            ModelFileError: a file of the i-vectors cannot be read.
         """
-        return cls(FeatureExtractor(_feature_options(folder)))
+        extractor = FeatureExtractor(_feature_options(folder))
+        cmvn = _online_cmvn(folder)
+        ivectors = _ivectors(folder) if with_ivectors else None
+        if ivectors is not None and ivectors.dim != extractor.dim:
+            raise SpeechError(
+                f"{folder.path}: the features have {extractor.dim} columns, but the i-vectors are "
+                f"estimated from {ivectors.dim}"
+            )
+        return cls(
+            extractor=extractor,
+            cmvn=cmvn,
+            ivectors=ivectors,
+            of_whole=None if cmvn else _whole_step(folder),
+        )
 
     @property
     def dim(self) -> int:
         """Columns of the features."""
-        return self._extractor.dim
+        return self.extractor.dim
 
-    def compute(self, samples: npt.ArrayLike, rate: float) -> Features:
+    @property
+    def ivector_dim(self) -> int:
+        """Columns of the i-vectors; 0 if there are none."""
+        return self.ivectors.ivector_dim if self.ivectors else 0
+
+    @property
+    def ivector_period(self) -> int:
+        """Frames from an i-vector to the next; 0 if there are none."""
+        return self.ivectors.period if self.ivectors else 0
+
+    @property
+    def ivector_delay(self) -> int:
+        """Frames that must follow a frame before the i-vector estimated there is ready."""
+        return self.ivectors.transform.options.right_context if self.ivectors else 0
+
+    @property
+    def rate(self) -> float:
+        """Samples in a second of the recordings that the model was trained with."""
+        return self.extractor.options.sample_frequency
+
+    @property
+    def frame_seconds(self) -> float:
+        """Seconds from a frame to the next."""
+        return self.extractor.options.frame_shift / 1000.0
+
+    def compute(
+        self, samples: npt.ArrayLike, rate: float, speaker: Speaker | None = None
+    ) -> Features:
         """What the network reads of a whole recording.
 
         Args:
             samples: (n,), in the units of 16-bit integers.
             rate: Samples in a second.
+            speaker: What is known of the speaker.
 
         Raises:
-            SpeechError: the samples are no vector of finite numbers; or the rate is another one
-                than the model's, which the options do not allow.
+            SpeechError: the samples are no vector of finite numbers; the rate is another one than
+                the model's, which the options do not allow; no frame is voiced; or the speaker is
+                one of another model.
         """
-        return Features(features=self._extractor.compute(samples, rate))
+        stream = PipelineStream(self, rate, speaker)
+        first, last = stream.push(samples), stream.finish()
+        features = np.concatenate([first.features, last.features])
+        if self.of_whole is not None:
+            features = self.of_whole(features)
+        if first.online_ivectors is None or last.online_ivectors is None:
+            return Features(features=features)
+        return Features(
+            features=features,
+            online_ivectors=np.concatenate([first.online_ivectors, last.online_ivectors]),
+            ivector_period=self.ivector_period,
+        )
 
-    def stream(self, rate: float) -> PipelineStream:
+    def stream(self, rate: float, speaker: Speaker | None = None) -> PipelineStream:
         """The same for a recording that comes in pieces.
 
         Raises:
-            SpeechError: see `compute`.
+            SpeechError: see `compute`; or the folder asks for a step that needs whole recordings.
         """
-        return PipelineStream(self._extractor.stream(rate))
+        if self.of_whole is not None:
+            raise SpeechError(
+                "the features are normalised over the whole recording, as the model's folder says; "
+                "a stream cannot do that"
+            )
+        return PipelineStream(self, rate, speaker)
 
 
 class PipelineStream:
     """What a network reads of one recording, as it comes; see `FeaturePipeline.stream`.
 
-    Joined, it equals that of the whole recording, in whatever pieces it comes.
+    Joined, it equals that of the whole recording, in whatever pieces it comes. (Greedy i-vectors
+    are the exception: they are estimated from all that has come.)
     """
 
-    def __init__(self, features: FeatureStream) -> None:
-        self._features = features
+    def __init__(self, pipeline: FeaturePipeline, rate: float, speaker: Speaker | None) -> None:
+        speaker = speaker or Speaker()
+        self.pipeline = pipeline
+        self._features: FeatureStream = pipeline.extractor.stream(rate)
+        self._cmvn = None
+        if pipeline.cmvn is not None:
+            options, state = pipeline.cmvn
+            self._cmvn = OnlineCmvn(options, speaker.cmvn or state)
+        self._ivectors = None
+        if pipeline.ivectors is not None:
+            self._ivectors = OnlineIvectors(pipeline.ivectors, speaker.ivectors)
+
+    @property
+    def speaker(self) -> Speaker:
+        """What is known of the speaker after the samples so far, for the next recording."""
+        return Speaker(
+            ivectors=self._ivectors.state if self._ivectors else None,
+            cmvn=self._cmvn.state if self._cmvn else None,
+        )
 
     def push(self, samples: npt.ArrayLike) -> Features:
         """What becomes ready with the next samples, (n,).
@@ -94,7 +234,7 @@ class PipelineStream:
         Raises:
             SpeechError: see `FeatureStream.push`.
         """
-        return Features(features=self._features.push(samples))
+        return self._next(self._features.push(samples), last=False)
 
     def finish(self) -> Features:
         """The rest.
@@ -102,7 +242,15 @@ class PipelineStream:
         Raises:
             SpeechError: the stream is finished.
         """
-        return Features(features=self._features.finish())
+        return self._next(self._features.finish(), last=True)
+
+    def _next(self, frames: Frames, *, last: bool) -> Features:
+        rows = None if self._ivectors is None else self._ivectors.push(frames, last=last)
+        return Features(
+            features=frames if self._cmvn is None else self._cmvn.push(frames),
+            online_ivectors=rows,
+            ivector_period=self.pipeline.ivector_period,
+        )
 
 
 def _feature_options(folder: ModelFolder) -> MfccOptions | FbankOptions:
@@ -118,11 +266,72 @@ def _feature_options(folder: ModelFolder) -> MfccOptions | FbankOptions:
     kind = options.feature_type
     if "online.conf" not in folder.files and "mfcc.conf" not in folder.files:
         kind = "fbank" if "fbank.conf" in folder.files else kind
-    if kind == "fbank":
-        return read_options(FbankOptions, folder.file("fbank.conf"))
-    if kind != "mfcc":
+    if kind not in ("mfcc", "fbank"):
         raise SpeechError(
             f"{folder.file('online.conf')}: --feature-type={kind}: expected mfcc or fbank; other "
             "features are not computed here"
         )
-    return read_options(MfccOptions, folder.file("mfcc.conf"))
+    found: MfccOptions | FbankOptions = (
+        read_options(FbankOptions, folder.file("fbank.conf"))
+        if kind == "fbank"
+        else read_options(MfccOptions, folder.file("mfcc.conf"))
+    )
+    is_of_vosk = folder.is_vosk or folder.network.name == "final.ext.raw"
+    return attrs.evolve(found, allow_downsample=True) if is_of_vosk else found
+
+
+def _online_cmvn(folder: ModelFolder) -> tuple[OnlineCmvnOptions, OnlineCmvnState] | None:
+    """How the features of a network are normalised online, if they are."""
+    if folder.options.cmvn_config:
+        source = "conf/online.conf: --cmvn-config"
+        path = folder.named(folder.options.cmvn_config, source)
+        options = read_options(OnlineCmvnOptions, path)
+    elif folder.is_vosk and "global_cmvn.stats" in folder.files:
+        options = OnlineCmvnOptions()
+    else:
+        return None
+    statistics = np.asarray(read_matrix(folder.file("global_cmvn.stats")), dtype=np.float64)
+    return options, OnlineCmvnState(of_all=statistics)
+
+
+def _ivectors(folder: ModelFolder) -> OnlineIvectorExtractor:
+    """What estimates the i-vectors of a folder."""
+    if "ivector_extractor.conf" in folder.files or folder.options.ivector_extraction_config:
+        source = folder.file("ivector_extractor.conf")
+
+        def place_of(option: str, path: str) -> str | os.PathLike[str]:
+            return folder.named(path, f"{source}: --{option}") if path else ""
+
+        return OnlineIvectorExtractor.read(IvectorExtractionConfig.read(source), place_of)
+    config = IvectorExtractionConfig(max_count=_VOSK_MAX_COUNT if folder.is_vosk else 0.0)
+    return OnlineIvectorExtractor.read(
+        config, lambda option, _: folder.file(_VOSK_IVECTOR_FILES[option])
+    )
+
+
+def _whole_step(folder: ModelFolder) -> Callable[[Frames], Frames] | None:
+    """What changes the features of whole recordings."""
+    if {"vad.conf", "extract.config"} & set(folder.files) or (
+        folder.network.name == "final.ext.raw"
+    ):
+        if "vad.conf" not in folder.files:
+            return lambda features: apply_sliding_cmvn(features, _XVECTOR_WINDOW)
+        options = read_options(VadOptions, folder.files["vad.conf"])
+        return lambda features: _voiced(features, options)
+    if folder.is_vosk or "online.conf" in folder.files or "cmvn_opts" not in folder.files:
+        return None
+    path = folder.files["cmvn_opts"]
+    words = read_file(path).decode("utf-8", "replace").split()
+    texts = {name: text for name, _, text in (word[2:].partition("=") for word in words)}
+    chosen = options_of(CmvnOptions, texts, os.fspath(path))
+    if not chosen.norm_means:
+        return None
+    return lambda features: apply_cmvn(features, cmvn_stats(features), chosen)
+
+
+def _voiced(features: Frames, options: VadOptions) -> Frames:
+    """The voiced frames, normalised by a sliding mean."""
+    voiced = compute_vad(features, options)
+    if not voiced.any():
+        raise SpeechError(f"none of {len(features)} frames is voiced")
+    return apply_sliding_cmvn(features, _XVECTOR_WINDOW)[voiced]

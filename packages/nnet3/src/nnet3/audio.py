@@ -14,7 +14,7 @@ from nnet3_runtime_cuda import RunError
 from nnet3_runtime_cuda.arrays import FloatArray
 
 if TYPE_CHECKING:
-    from nnet3_speech import FeaturePipeline, Features, ModelFolder, PipelineStream
+    from nnet3_speech import FeaturePipeline, Features, ModelFolder, PipelineStream, Speaker
 
     from nnet3.streams import Stream
 
@@ -49,12 +49,16 @@ def pipeline_of(folder: ModelFolder | None, input_dim: int, ivector_dim: int) ->
         )
     from nnet3_speech import FeaturePipeline
 
-    pipeline = FeaturePipeline.of(folder)
-    if pipeline.dim != input_dim:
-        raise RunError(
-            f"{folder.path}: the features have {pipeline.dim} columns, but node 'input' of "
-            f"{folder.network.name} takes {input_dim}"
-        )
+    pipeline = FeaturePipeline.of(folder, with_ivectors=ivector_dim > 0)
+    for what, found, node, wanted in (
+        ("features", pipeline.dim, "input", input_dim),
+        ("i-vectors", pipeline.ivector_dim, "ivector", ivector_dim),
+    ):
+        if found != wanted:
+            raise RunError(
+                f"{folder.path}: the {what} have {found} columns, but node '{node}' of "
+                f"{folder.network.name} takes {wanted}"
+            )
     return pipeline
 
 
@@ -82,7 +86,9 @@ def features_of(pipeline: FeaturePipeline, recording: Any) -> Features:
 class AudioStream:
     """Outputs of a network for samples that come bit by bit; `Model.audio_stream` makes one.
 
-    However the samples are cut, the outputs are the same.
+    However the samples are cut, the outputs are the same (but for greedy i-vectors). A chunk reads
+    the newest online i-vector that the frames up to its end allow, as Kaldi's looped decoders do;
+    these estimate it anew for each chunk, and here there is one for each period.
 
     Attributes:
         stream: The stream of frames that computes the outputs.
@@ -97,6 +103,15 @@ class AudioStream:
         """
         self.stream = stream
         self._source = source
+        self._frames = np.empty((0, source.pipeline.dim), np.float32)
+        self._begin = 0  # the time of the first of these frames
+        self._ivectors = np.empty((0, source.pipeline.ivector_dim), np.float32)
+        self._first_row = 0  # the number of the first of these i-vectors
+
+    @property
+    def speaker(self) -> Speaker:
+        """What is known of the speaker so far: for `audio_stream` with the next recording."""
+        return self._source.speaker
 
     def push(self, samples: npt.ArrayLike) -> FloatArray:
         """Takes the next samples.
@@ -111,7 +126,7 @@ class AudioStream:
             SpeechError: they are no vector of finite numbers, or the recording has ended.
             RunError: see `Stream.push`.
         """
-        return self.stream.push(self._source.push(samples).features)
+        return self._outputs(self._source.push(samples), self._source.pipeline.ivector_delay)
 
     def finish(self) -> FloatArray:
         """Ends the recording.
@@ -123,5 +138,35 @@ class AudioStream:
             SpeechError: the recording has ended before.
             RunError: see `Stream.push`.
         """
-        last = self._source.finish().features
-        return np.concatenate([self.stream.push(last), self.stream.finish()])
+        outputs = [self._outputs(self._source.finish(), delay=0)]
+        if len(self._frames):
+            outputs.append(self._push(len(self._frames), delay=0))
+        return np.concatenate([*outputs, self.stream.finish()])
+
+    def _outputs(self, features: Features, delay: int) -> FloatArray:
+        """The outputs of the chunks that new frames complete.
+
+        Args:
+            features: What has become ready.
+            delay: Frames that an i-vector waits for.
+        """
+        self._frames = np.concatenate([self._frames, features.features])
+        if features.online_ivectors is None:
+            outputs = self.stream.push(self._frames)
+            self._frames = self._frames[len(self._frames) :]
+            return outputs
+        self._ivectors = np.concatenate([self._ivectors, features.online_ivectors])
+        ready = []
+        while len(self._frames) >= (count := self.stream.frames_to_outputs()):
+            ready.append(self._push(count, delay))
+        return np.concatenate(ready) if ready else self.stream.no_outputs
+
+    def _push(self, count: int, delay: int) -> FloatArray:
+        """Hands on frames, with the newest i-vector for the last of them."""
+        frames, self._frames = self._frames[:count], self._frames[count:]
+        self._begin += count
+        newest = max(self._begin - 1 - delay, 0) // self._source.pipeline.ivector_period
+        unused = min(newest - self._first_row, len(self._ivectors) - 1)
+        self._ivectors = self._ivectors[unused:]
+        self._first_row += unused
+        return self.stream.push(frames, self._ivectors[0])

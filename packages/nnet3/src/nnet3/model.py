@@ -43,7 +43,7 @@ from nnet3.utterance_work import Work
 if TYPE_CHECKING:
     from nnet3_runtime_cuda.cuda.platform import Platform
     from nnet3_runtime_cuda.tracing import Tracer
-    from nnet3_speech import FeaturePipeline, Features, ModelFolder
+    from nnet3_speech import FeaturePipeline, Features, ModelFolder, Speaker
 
     from nnet3.audio import Recording
     from nnet3.keywords import ComputeKeywords, StreamKeywords
@@ -708,6 +708,7 @@ class Model:
         self,
         rate: float,
         *,
+        speaker: Speaker | None = None,
         output: str | None = None,
         **options: Unpack[StreamKeywords],
     ) -> AudioStream:
@@ -715,6 +716,8 @@ class Model:
 
         Args:
             rate: Samples in a second.
+            speaker: What earlier recordings tell of the speaker: the attribute `speaker` of a
+                stream at its end. None for a new one.
             output: See `compute`.
             **options: See `stream`; the folder says how many frames chunks have by default.
 
@@ -723,7 +726,7 @@ class Model:
             SpeechError: a file of the folder is missing, or cannot be used; or the rate is another
                 one, which the options do not allow.
         """
-        source = self._feature_pipeline().stream(rate)
+        source = self._feature_pipeline().stream(rate, speaker)
         if self.folder is not None:
             options.setdefault("frames_per_chunk", self.folder.options.frames_per_chunk)
         return AudioStream(source, self.stream(output=output, **options))

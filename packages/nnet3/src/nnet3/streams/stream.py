@@ -73,6 +73,11 @@ class Stream:
         """The names of the sequences that have begun and not ended."""
         return tuple(self._open)
 
+    @property
+    def no_outputs(self) -> FloatArray:
+        """(0, output_dim) float32."""
+        return np.empty((0, self._program.output_dim), np.float32)
+
     def frames_to_outputs(self, sequence: Hashable = None) -> int:
         """The number of frames of a sequence that must come before the next outputs.
 
@@ -269,7 +274,7 @@ class Stream:
         """The outputs of a sequence that have not been handed out, as scores."""
         found = self._open.get(name)
         if found is None or not found.outputs:
-            return np.empty((0, self._program.output_dim), np.float32)
+            return self.no_outputs
         scores = self._score_options.apply(np.concatenate(found.outputs), self._priors)
         with self._ending(name):
             check_output(scores, f"what was made of the output{_of(name)} (scale, exponential)")

