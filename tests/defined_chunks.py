@@ -143,7 +143,10 @@ class ChunkDefinition:
         if self.options["use_priors"]:
             outputs = outputs - np.log(priors)
         scores = outputs * self.options["acoustic_scale"]
-        return np.exp(scores) if "apply_exp" in self.options else scores
+        if "apply_exp" in self.options:
+            with np.errstate(over="ignore"):
+                scores = np.exp(scores)
+        return scores
 
     def depends_on_time(self, utterance: Utterance) -> bool:
         """Whether a chunk, with its i-vector, gives other outputs at other times."""

@@ -310,16 +310,20 @@ def _judged(case: Case) -> Judgement:
     refused = []
     for way, compute in ways(case):
         expected = of_one_length if way.startswith(BATCHES) else exact
+        is_finite = expected is None or all(map(_is_single, expected.values()))
         try:
             found = scores_of[way] = compute()
         except (RunError, *NOT_COMPUTABLE) as error:
             if may_refuse and AT_FIXED_TIMES in str(error):
                 refused.append(way)
+            elif not is_finite and "overflowed" in str(error):
+                judgement.kinds.add("refused: the exponential of an output overflows")
             elif expected is not None or isinstance(error, RunError):
                 judgement.problems.append(f"{way}: {error}")
             continue
-        if expected is None or must_refuse:
+        if expected is None or must_refuse or not is_finite:
             reason = "a chunk cannot be computed" if expected is None else "a frame's time is fixed"
+            reason = reason if is_finite else "an exponential overflows"
             judgement.problems.append(f"{way}: computes though {reason}")
             continue
         judgement.problems += [
@@ -343,7 +347,7 @@ def _judged(case: Case) -> Judgement:
         judgement.problems += [
             f"the chunks of '{key}' are not the whole: {problem}"
             for key, whole in wholes.items()
-            if whole is not None
+            if whole is not None and _is_single(exact[key])
             for problem in _differences(exact[key], case.definition.scores(whole, case.priors))
         ]
     if scores_of:
@@ -363,6 +367,11 @@ def _defined(case: Case, *, is_exact: bool) -> Scores | None:
         }
     except NOT_COMPUTABLE:
         return None
+
+
+def _is_single(scores: np.ndarray) -> bool:
+    """Whether all scores are finite in single precision."""
+    return bool((np.abs(scores) <= np.finfo(np.float32).max).all())
 
 
 def _differences(found: np.ndarray, expected: np.ndarray) -> list[str]:
