@@ -1,7 +1,7 @@
 """All formats that the packages read: a damaged file of each, reading it, and uses of the value.
 
-`FORMATS` has a function for each format. It makes a damaged file, reads it, and uses what it has
-read as a user would; it returns whether the file could be read.
+`FORMATS` has a function for each format, see `damaged.registered`; those of nnet3-speech are in
+`damaged.speech_formats`.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ from nnet3_training.egs import read_alignment, read_posterior
 from nnet3_training.hmm import initial_transition_model, read_hmm_topology
 from nnet3_training.recipes import RecipeOptions, TrainingRun, train_recipe
 
+from damaged import speech_formats  # noqa: F401  (registers its formats)
 from damaged.bytes_and_words import damaged_data
 from damaged.containers import (
     CONTAINER_DAMAGES,
@@ -99,29 +100,18 @@ from damaged.damages import damaged_file
 from damaged.fields import changed_fields
 from damaged.good_examples import bytes_of, changes_of, nnet3_examples, read_examples_of
 from damaged.good_files import read
+from damaged.registered import FORMATS, damaged_format
 from damaged.using import User
 
+__all__ = ["FORMATS"]
+
 REFERENCE = Path(__file__).parents[1] / "reference" / "chain"
-
-Try = Callable[[User, int, int, Path], bool]
-"""Takes the user, a seed and a number, and an empty folder; returns whether reading succeeded."""
-
-FORMATS: dict[str, tuple[int, Try]] = {}
-"""For each format how often it is drawn, and its function."""
-
-
-def _format(name: str, share: int) -> Callable[[Try], Try]:
-    def register(function: Try) -> Try:
-        FORMATS[name] = share, function
-        return function
-
-    return register
-
+PLDA = Path(__file__).parents[2] / "packages" / "nnet3-speech" / "tests" / "plda"
 
 # ---- networks, requests and computations ----
 
 
-@_format("model files", 20)
+@damaged_format("model files", 20)
 def _model_files(user: User, seed: int, number: int, folder: Path) -> bool:
     file = damaged_file(seed, number)
     user.name = file.name
@@ -134,7 +124,7 @@ def _model_files(user: User, seed: int, number: int, folder: Path) -> bool:
     return model is not None
 
 
-@_format("containers and texts", 20)
+@damaged_format("containers and texts", 20)
 def _containers_and_texts(user: User, seed: int, number: int, folder: Path) -> bool:
     _make_all_texts()
     text = damaged_text(seed, number)
@@ -176,7 +166,7 @@ def _compiled(example: Any) -> NnetComputation:
     return compile_computation(example.nnet, example.request)
 
 
-@_format("fields of components", 2)
+@damaged_format("fields of components", 2)
 def _fields(user: User, seed: int, number: int, folder: Path) -> bool:
     changed = changed_fields(seed, number)
     user.name = changed.name
@@ -193,7 +183,7 @@ _DESCRIPTORS = (
 )
 
 
-@_format("descriptors", 3)
+@damaged_format("descriptors", 3)
 def _descriptors(user: User, seed: int, number: int, folder: Path) -> bool:
     text = damaged_words(user.rng, user.rng.choice(_DESCRIPTORS))
     descriptor = user.attempt("read", lambda: parse_descriptor(text))
@@ -219,7 +209,7 @@ _EDITS = (
 )
 
 
-@_format("edits", 2)
+@damaged_format("edits", 2)
 def _edits(user: User, seed: int, number: int, folder: Path) -> bool:
     lines = "".join(f"{line}\n" for line in user.rng.sample(_EDITS, user.rng.randint(1, 3)))
     edited = user.attempt(
@@ -297,14 +287,14 @@ def _use_matrices(user: User, rspecifier: str, keys: str = "a0") -> bool:
     return found is not None
 
 
-@_format("archives of matrices", 8)
+@damaged_format("archives of matrices", 8)
 def _archives_of_matrices(user: User, seed: int, number: int, folder: Path) -> bool:
     good = _archives()
     (folder / "ark").write_bytes(damaged_data(user.rng, user.rng.choice(good), good))
     return _use_matrices(user, f"ark:{folder}/ark")
 
 
-@_format("packed archives", 4)
+@damaged_format("packed archives", 4)
 def _packed_archives(user: User, seed: int, number: int, folder: Path) -> bool:
     good, rng = _archives(), user.rng
     data = rng.choice(good)
@@ -322,7 +312,7 @@ def _packed_archives(user: User, seed: int, number: int, folder: Path) -> bool:
     return _use_matrices(user, f"ark:{folder}/ark.gz")
 
 
-@_format("script files", 4)
+@damaged_format("script files", 4)
 def _script_files(user: User, seed: int, number: int, folder: Path) -> bool:
     (folder / "ark").write_bytes(b"".join(b"%d " % n + each for n, each in enumerate(_matrices())))
     (folder / "mat").write_bytes(_matrices()[0])
@@ -333,14 +323,14 @@ def _script_files(user: User, seed: int, number: int, folder: Path) -> bool:
     return _use_matrices(user, f"scp:{folder}/scp", "abcd0")
 
 
-@_format("tables of words", 2)
+@damaged_format("tables of words", 2)
 def _tables_of_words(user: User, seed: int, number: int, folder: Path) -> bool:
     good = b"utt1 spk1\nutt2 spk1\nutt3 spk2\n"
     (folder / "utt2spk").write_bytes(damaged_data(user.rng, good, [good]))
     return user.attempt("read", lambda: read_tokens(f"ark:{folder}/utt2spk")) is not None
 
 
-@_format("matrix and vector files", 3)
+@damaged_format("matrix and vector files", 3)
 def _matrix_files(user: User, seed: int, number: int, folder: Path) -> bool:
     good = _matrices()
     data = damaged_data(user.rng, user.rng.choice(good), good)
@@ -354,7 +344,7 @@ def _matrix_files(user: User, seed: int, number: int, folder: Path) -> bool:
 # ---- data for training ----
 
 
-@_format("examples", 10)
+@damaged_format("examples", 10)
 def _examples(user: User, seed: int, number: int, folder: Path) -> bool:
     file = damaged_file(seed, number, "examples")
     user.name = file.name
@@ -401,7 +391,7 @@ _PHONE_ALIGNMENTS = (
 )
 
 
-@_format("posteriors", 2)
+@damaged_format("posteriors", 2)
 def _posteriors(user: User, seed: int, number: int, folder: Path) -> bool:
     found = _objects(user, folder, _POSTERIORS, read_posterior)
     for each in found:
@@ -409,7 +399,7 @@ def _posteriors(user: User, seed: int, number: int, folder: Path) -> bool:
     return bool(found)
 
 
-@_format("alignments", 2)
+@damaged_format("alignments", 2)
 def _alignments(user: User, seed: int, number: int, folder: Path) -> bool:
     found = _objects(user, folder, _ALIGNMENTS, read_alignment)
     for each in found:
@@ -418,7 +408,7 @@ def _alignments(user: User, seed: int, number: int, folder: Path) -> bool:
     return bool(found)
 
 
-@_format("phones", 2)
+@damaged_format("phones", 2)
 def _phones(user: User, seed: int, number: int, folder: Path) -> bool:
     found = _objects(user, folder, _PHONES, read_phones)
     user.attempt("phone LM", lambda: estimate_phone_lm(found))
@@ -438,7 +428,7 @@ def _supervise(user: User, make: Callable[[SupervisionOptions], ProtoSupervision
         user.attempt("supervision", lambda: supervision_of(proto, *_hmm()))
 
 
-@_format("alignments of phones", 2)
+@damaged_format("alignments of phones", 2)
 def _phone_alignments(user: User, seed: int, number: int, folder: Path) -> bool:
     found = _objects(user, folder, _PHONE_ALIGNMENTS, read_phone_alignment)
     for each in found:
@@ -456,7 +446,7 @@ def _lattices() -> tuple[bytes, ...]:
     return (b"\n" + behind_key + b"\n\n", binary[first : binary.rindex(b"lattice", first, second)])
 
 
-@_format("lattices", 3)
+@damaged_format("lattices", 3)
 def _phone_lattices(user: User, seed: int, number: int, folder: Path) -> bool:
     found = _objects(user, folder, _lattices(), read_phone_lattice)
     for each in found:
@@ -472,7 +462,7 @@ def _fsts() -> tuple[bytes, ...]:
     return (*(each.read_bytes() for each in found), text)
 
 
-@_format("FSTs", 4)
+@damaged_format("FSTs", 4)
 def _fst_files(user: User, seed: int, number: int, folder: Path) -> bool:
     data = damaged_data(user.rng, user.rng.choice(_fsts()), _fsts())
     fst = user.attempt("read", lambda: read_fst(io.BytesIO(data)))
@@ -505,7 +495,7 @@ def _objective() -> ChainObjective:
     return ChainObjective(denominator(np.random.default_rng(0)), num_pdfs=5)
 
 
-@_format("supervisions", 4)
+@damaged_format("supervisions", 4)
 def _chain_supervisions(user: User, seed: int, number: int, folder: Path) -> bool:
     found = _objects(user, folder, _supervisions(), read_supervision)
     for each in found:
@@ -528,7 +518,7 @@ def _trees() -> tuple[bytes, ...]:
     return ((REFERENCE / "digits" / "tree").read_bytes(), text)
 
 
-@_format("trees", 3)
+@damaged_format("trees", 3)
 def _tree_files(user: User, seed: int, number: int, folder: Path) -> bool:
     data = damaged_data(user.rng, user.rng.choice(_trees()), _trees())
     tree = user.attempt("read", lambda: read_tree(io.BytesIO(data)))
@@ -544,7 +534,7 @@ def _tree_files(user: User, seed: int, number: int, folder: Path) -> bool:
     return True
 
 
-@_format("topologies", 2)
+@damaged_format("topologies", 2)
 def _topologies(user: User, seed: int, number: int, folder: Path) -> bool:
     good = [(REFERENCE / "digits" / "topo").read_bytes(), _transition_models()[0]]
     data = damaged_data(user.rng, good[0], good)
@@ -563,7 +553,7 @@ def _transition_models() -> tuple[bytes, ...]:
     return tuple(each.read_bytes() for each in found)
 
 
-@_format("transition models", 3)
+@damaged_format("transition models", 3)
 def _transitions(user: User, seed: int, number: int, folder: Path) -> bool:
     good = _transition_models()
     data = damaged_data(user.rng, user.rng.choice(good), good)
@@ -628,7 +618,7 @@ def _run() -> dict[str, bytes]:
         return {str(each.relative_to(name)): each.read_bytes() for each in files}
 
 
-@_format("files of a training run", 5)
+@damaged_format("files of a training run", 5)
 def _runs(user: User, seed: int, number: int, folder: Path) -> bool:
     changed, rng = user.rng.choice(sorted(_run())), user.rng
     for name, data in _run().items():
@@ -664,7 +654,7 @@ def _checkpoint() -> bytes:
         return (Path(name) / "checkpoint").read_bytes()
 
 
-@_format("checkpoints", 3)
+@damaged_format("checkpoints", 3)
 def _checkpoints(user: User, seed: int, number: int, folder: Path) -> bool:
     rng = user.rng
     data = rng.choice(CONTAINER_DAMAGES)(rng, _checkpoint())
@@ -692,7 +682,7 @@ def _cache() -> bytes:
         return (Path(name) / "cache").read_bytes()
 
 
-@_format("caches of computations", 3)
+@damaged_format("caches of computations", 3)
 def _caches(user: User, seed: int, number: int, folder: Path) -> bool:
     example = written(0).example
     (folder / "cache").write_bytes(user.rng.choice(CONTAINER_DAMAGES)(user.rng, _cache()))
@@ -720,7 +710,7 @@ def _case() -> dict[str, bytes]:
         return {str(each.relative_to(name)): each.read_bytes() for each in files}
 
 
-@_format("cases of nnet3-conformance", 2)
+@damaged_format("cases of nnet3-conformance", 2)
 def _cases(user: User, seed: int, number: int, folder: Path) -> bool:
     changed, rng = user.rng.choice(sorted(_case())), user.rng
     for name, data in _case().items():
@@ -756,6 +746,11 @@ _COMMANDS = {
     "models.nnet3_init": ("config lines", ["{file}", "{folder}/out"]),
     "compute.nnet3_compute": ("features", ["{folder}/raw", "ark:{file}", "ark,t:{folder}/out"]),
     "compute.nnet3_compute_batch": ("features", ["{folder}/raw", "ark:{file}", "ark:{folder}/out"]),
+    "speech.ivector_mean": ("vectors", ["ark:{file}", "{folder}/out"]),
+    "speech.ivector_plda_scoring": (
+        "PLDA models",
+        ["{file}", f"ark:{PLDA}/vec.txt", f"ark:{PLDA}/vec.txt", f"{PLDA}/trials", "{folder}/out"],
+    ),
     "chain.making.chain_make_den_fst": (
         "FSTs",
         [f"{REFERENCE}/digits/tree", f"{REFERENCE}/digits/0.trans_mdl", "{file}", "{folder}/out",
@@ -764,7 +759,7 @@ _COMMANDS = {
 }  # fmt: skip
 
 
-@_format("files given to tools", 4)
+@damaged_format("files given to tools", 4)
 def _files_given_to_tools(user: User, seed: int, number: int, folder: Path) -> bool:
     name = user.rng.choice(sorted(_COMMANDS))
     what, arguments = _COMMANDS[name]
@@ -778,6 +773,11 @@ def _files_given_to_tools(user: User, seed: int, number: int, folder: Path) -> b
             data = damaged_words(user.rng, _config()).encode("utf-8", "replace")
         case "statistics":
             good = (REFERENCE.parent / "training" / "lda.acc").read_bytes()
+            data = damaged_data(user.rng, good, [good])
+        case "vectors":
+            data = damaged_data(user.rng, user.rng.choice(_archives()), _archives())
+        case "PLDA models":
+            good = (PLDA / "plda").read_bytes()
             data = damaged_data(user.rng, good, [good])
         case "features":
             data = damaged_data(user.rng, user.rng.choice(_archives()), _archives())

@@ -35,7 +35,8 @@ from typing import Any
 import attrs
 from nnet3_tables import TableWarning
 
-from damaged.formats import FORMATS, Try
+from damaged.formats import FORMATS
+from damaged.registered import Try
 from damaged.using import Report, User
 
 AT_A_TIME = 500

@@ -155,7 +155,7 @@ class _Reader:
             )
         if not data:
             self._refuse("the recording has no samples")
-        with np.errstate(over="ignore"):  # what overflows is refused below
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
             values = _decoded(data, format_, "<" if self._order == "little" else ">")
         finite = np.isfinite(values)
         if not finite.all():

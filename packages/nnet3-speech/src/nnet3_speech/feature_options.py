@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import attrs
@@ -10,6 +9,9 @@ import numpy as np
 
 from nnet3_speech.errors import SpeechError
 
+_LARGEST = 1e9
+_MOST_SAMPLES = 1 << 20
+"""Of a frame, and between frames: a minute at 16 kHz."""
 _WINDOWS = ("hamming", "hanning", "povey", "rectangular", "sine", "blackman")
 
 
@@ -46,11 +48,15 @@ class _CommonOptions:
 
     def __attrs_post_init__(self) -> None:
         for name, value in attrs.asdict(self).items():
-            if isinstance(value, float) and not math.isfinite(value):
-                _refuse(name, value, "a finite number")
+            if isinstance(value, float) and not abs(value) <= _LARGEST:
+                _refuse(name, value, f"a finite number up to {_LARGEST:g}")
         _require(self.sample_frequency > 0, "sample_frequency", self, "more than 0")
-        _require(self.window_size() > 1, "frame_length", self, "2 samples or more")
-        _require(self.window_shift() > 0, "frame_shift", self, "1 sample or more")
+        for name, size, least in (
+            ("frame_length", self.window_size(), 2),
+            ("frame_shift", self.window_shift(), 1),
+        ):
+            _require(least <= size <= _MOST_SAMPLES, name, self,
+                     f"{least} to {_MOST_SAMPLES} samples")  # fmt: skip
         _require(
             self.padded_window_size() % 2 == 0,
             "round_to_power_of_two",
@@ -80,7 +86,8 @@ class _CommonOptions:
     def _check_mel_bins(self) -> None:
         nyquist = self.sample_frequency / 2
         high = self.high_freq if self.high_freq > 0 else nyquist + self.high_freq
-        _require(self.num_mel_bins >= 3, "num_mel_bins", self, "3 or more")
+        points = self.padded_window_size()
+        _require(3 <= self.num_mel_bins <= points, "num_mel_bins", self, f"3 to {points}")
         _require(0 <= self.low_freq < nyquist, "low_freq", self, f"0 to {nyquist:g}, half the rate")
         _require(
             self.low_freq < high <= nyquist,
@@ -89,7 +96,6 @@ class _CommonOptions:
             f"a frequency above --low-freq={self.low_freq:g} and up to {nyquist:g}, half the rate "
             f"(0 or less: counted from there)",
         )
-        points = self.padded_window_size()
         edges = np.linspace(_mel(self.low_freq), _mel(high), self.num_mel_bins + 2)
         bins = _mel(np.arange(points // 2) * self.sample_frequency / points)
         inside = np.searchsorted(bins, edges[2:]) - np.searchsorted(bins, edges[:-2], "right")

@@ -178,9 +178,10 @@ class Plda:
             SpeechError: see `transform`.
         """
         count = _positive(num_utts)
-        variances = 1.0 if simple_length_normalization else self._psi + 1.0 / count
-        squares = np.sum(transformed**2 / variances, axis=-1)
-        return np.sqrt(self.dim / np.where(squares > 0.0, squares, float(self.dim)))
+        with computing("PLDA"):
+            variances = 1.0 if simple_length_normalization else self._psi + 1.0 / count
+            squares = check_finite(np.sum(transformed**2 / variances, axis=-1), "PLDA")
+            return np.sqrt(self.dim / np.where(squares > 0.0, squares, float(self.dim)))
 
     def log_likelihood_ratio(
         self, enrolled: Array, tests: Array, *, num_utts: npt.ArrayLike = 1

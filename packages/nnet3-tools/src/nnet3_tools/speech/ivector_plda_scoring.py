@@ -165,7 +165,9 @@ class _Scoring:
         )
         if self.normalize_length:
             values *= factors[:, None]
-        return _Vectors(rows, values.astype(np.float32), num_utts, float(factors.mean()), failed)
+        with np.errstate(over="ignore"):  # scores of what overflows are refused
+            single = values.astype(np.float32)
+        return _Vectors(rows, single, num_utts, float(factors.mean()), failed)
 
     def write_scores(
         self, train: _Vectors, test: _Vectors, trials_in: str, scores_out: str
@@ -194,7 +196,8 @@ class _Scoring:
                 done += len(known)
                 total += float(scores.sum())
                 squares += float(scores @ scores)
-                lines = zip(known, scores.astype(np.float32).tolist(), strict=True)
+                with np.errstate(over="ignore"):
+                    lines = zip(known, scores.astype(np.float32).tolist(), strict=True)
                 file.writelines(f"{a} {b} {score:.7g}\n".encode() for (a, b), score in lines)
             if done:
                 mean = total / done
