@@ -93,14 +93,69 @@ def test_many_recordings(model: nnet3.Model, tmp_path: Path) -> None:
         next(many)
 
 
+def xvector_folder(folder: Path) -> Path:
+    """The folder of a network that pools, with options of voice activity."""
+    (make_folder(folder, network=POOLING) / "vad.conf").write_text("--vad-energy-threshold=9\n")
+    return folder
+
+
 def test_xvector(tmp_path: Path) -> None:
-    """The vector of a recording is that of its features."""
+    """The vector of a recording is that of its voiced frames, less the mean of a window."""
+    model = nnet3.load(xvector_folder(tmp_path / "run"))
+
+    samples = np.where(np.arange(len(SAMPLES)) < 6000, 0.01 * SAMPLES, SAMPLES)
+
+    vector = model.xvector((samples, RATE), min_chunk_size=10)
+
+    frames = model.features((samples, RATE)).features
+    assert len(frames) < 300  # so that the window is the recording
+    threshold = 9 + 0.5 * frames[:, 0].mean()
+    voiced = frames[:, 0] > threshold
+    assert 0 < voiced.sum() < len(frames)
+    expected = model.xvector((frames - frames.mean(axis=0))[voiced], min_chunk_size=10)
+    np.testing.assert_allclose(vector, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_xvector_without_voice_activity(tmp_path: Path) -> None:
+    """Without vad.conf all frames count."""
     model = nnet3.load(make_folder(tmp_path / "run", network=POOLING))
+    frames = model.features((SAMPLES, RATE)).features
 
     vector = model.xvector((SAMPLES, RATE), min_chunk_size=10)
 
-    frames = model.features((SAMPLES, RATE)).features
-    np.testing.assert_array_equal(vector, model.xvector(frames, min_chunk_size=10))
+    expected = model.xvector(frames - frames.mean(axis=0), min_chunk_size=10)
+    np.testing.assert_allclose(vector, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_many_xvectors(tmp_path: Path) -> None:
+    """Vectors of files, samples and features come in their order, and equal each alone."""
+    model = nnet3.load(xvector_folder(tmp_path / "run"))
+    rng = np.random.default_rng(2)
+    path = write_wav(tmp_path / "a.wav", SAMPLES[:9000])
+    items = [
+        ("a", path),
+        ("b", (SAMPLES, RATE)),
+        *((f"c{n}", rng.standard_normal((60, 5), dtype=np.float32)) for n in range(20)),
+    ]
+
+    for options in ({"min_chunk_size": 10}, {"min_chunk_size": 10, "chunk_size": 20}):
+        found = list(model.xvectors(items, threads=2, **options))
+        assert [key for key, _ in found] == [key for key, _ in items]
+        for (_, vector), (_, item) in zip(found, items, strict=True):
+            np.testing.assert_allclose(vector, model.xvector(item, **options), rtol=1e-4, atol=1e-5)
+
+
+def test_silence_has_no_xvector(tmp_path: Path) -> None:
+    """A recording without a voiced frame is refused by name; vectors before it come first."""
+    model = nnet3.load(xvector_folder(tmp_path / "run"))
+    silence = np.zeros(5000, dtype=np.float32)
+    many = model.xvectors([("a", (SAMPLES, RATE)), ("b", (silence, RATE))], min_chunk_size=10)
+
+    assert next(many)[0] == "a"
+    with pytest.raises(
+        RunError, match=r"utterance 'b': none of 61 frames is voiced by the op.*vad"
+    ):
+        next(many)
 
 
 @given(st.lists(st.integers(0, len(SAMPLES)), max_size=8), st.integers(1, 30))

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     )
     from nnet3_speech.pipeline import FeaturePipeline, Features, PipelineStream, Speaker
     from nnet3_speech.plda import Plda
+    from nnet3_speech.speaker_features import speaker_features
     from nnet3_speech.speaker_vectors import (
         apply_transform,
         estimate_lda,
@@ -93,6 +94,7 @@ __all__ = [
     "pruned_posteriors",
     "read_symbols",
     "read_wav",
+    "speaker_features",
     "speaker_means",
 ]
 
@@ -143,6 +145,7 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
                 "Speaker",
             ),
             "nnet3_speech.plda": ("Plda",),
+            "nnet3_speech.speaker_features": ("speaker_features",),
             "nnet3_speech.speaker_vectors": (
                 "apply_transform",
                 "estimate_lda",

@@ -627,7 +627,8 @@ class Model:
         """The output for a whole utterance, or the mean over its chunks, as nnet3-xvector-compute.
 
         Args:
-            features: (frames, input_dim), or a recording; see `compute`.
+            features: (frames, input_dim); or a recording, see `compute`, of which the voiced frames
+                count, normalised as `speaker_features` of nnet3-speech describes.
             output: See `compute`; for a network without its recipe's extract.config the embedding
                 layer, such as 'tdnn6.affine'.
             chunk_size: Frames of a chunk; -1 for the whole utterance. The mean is weighted by the
@@ -646,9 +647,66 @@ class Model:
         options = SegmentOptions(
             chunk_size=chunk_size, min_chunk_size=min_chunk_size, pad_input=pad_input
         )
-        frames: Any = self.features(features).features if is_recording(features) else features
         model = self._of_output(output)
-        return model._do(model.xvector_work(frames, options))
+        return model._do(model.xvector_work(self._speaker_features(features), options))
+
+    def xvectors(
+        self,
+        items: Iterable[tuple[str, npt.ArrayLike | Recording]],
+        *,
+        chunk_size: int = -1,
+        min_chunk_size: int = 100,
+        pad_input: bool = True,
+        output: str | None = None,
+        threads: int = 1,
+        memory: int = 512,
+        minibatch_size: int = 8,
+    ) -> Iterator[tuple[str, FloatArray]]:
+        """The x-vectors of many utterances, equal chunks of several of them as one minibatch.
+
+        Results come in the order of the utterances, and equal those of `xvector` up to rounding. A
+        chunk_size gives equal chunks.
+
+        Args:
+            items: The key and the features of each utterance, as `read_table` gives them, or a
+                recording of it; see `xvector`.
+            chunk_size: See `xvector`.
+            min_chunk_size: See `xvector`.
+            pad_input: See `xvector`.
+            output: See `xvector`.
+            threads: See `compute_many`, as for the options below.
+            memory: See `compute_many`.
+            minibatch_size: See `compute_many`.
+
+        Returns:
+            An iterator of the key and the (output_dim,) float32 of each utterance.
+
+        Raises:
+            RunError: see `xvector`, also for other errors; it names the utterance. Results of
+                earlier utterances come before it.
+        """
+        check_number_of_threads(threads, RunError)
+        options = SegmentOptions(
+            chunk_size=chunk_size, min_chunk_size=min_chunk_size, pad_input=pad_input
+        )
+        batch_options = BatchOptions(memory=memory, minibatch_size=minibatch_size)
+        model = self._of_output(output)
+
+        def work(key: str, features: npt.ArrayLike | Recording) -> tuple[int, Work]:
+            frames = np.array(as_array(self._speaker_features(features), "features"))  # a copy
+            return len(frames), model.xvector_work(frames, options)
+
+        return model._in_order(items, work, threads, 1, batch_options)
+
+    def _speaker_features(self, features: Any) -> Any:
+        """The features themselves, or those of which an x-vector of a recording is made."""
+        if not is_recording(features):
+            return features
+        frames = self.features(features).features
+        from nnet3_speech import speaker_features
+
+        assert self.folder is not None, "a recording needs a folder"
+        return speaker_features(frames, self.folder)
 
     def stream(
         self,
