@@ -18,10 +18,14 @@ from tool_runs import module_of, run_tool
 
 STATUSES = """
 TOOL                         FINE  SOME  NONE
+apply-cmvn-sliding              0     0     1
 chain-est-phone-lm              0     -     -
 chain-get-supervision           0     0     1
 chain-make-den-fst              0     -     -
 chain-make-num-fst-e2e          0     0     0
+compute-fbank-feats             0     0     1
+compute-mfcc-feats              0     0     1
+compute-vad                     0     0     1
 ivector-mean                    0     0     1
 ivector-plda-scoring            0     0     1
 nnet-get-feature-transform      0     -     -
@@ -71,6 +75,7 @@ nnet3-train-recipe              0     -   255
 nnet3-xvector-compute           0     0     1
 nnet3-xvector-compute-batched   0     0     1
 nnet3-xvector-get-egs           0     0     1
+select-voiced-frames            0     0     1
 """
 """FINE: all input is good. SOME: some of it fails. NONE: all of it fails, or there is none."""
 
@@ -112,7 +117,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_tool_is_here() -> None:
     """The table and the commands have each tool once."""
     names = {name.replace("_", "-") for name in vars(entry_points)}
-    tools = {name for name in names if name.startswith(("nnet", "chain-", "ivector-"))}
+    kinds = ("apply-", "chain-", "compute-", "ivector-", "nnet", "select-")
+    tools = {name for name in names if name.startswith(kinds)}
 
     assert [tool for tool, *_ in ROWS] == sorted(tools) == list(LINES)
 

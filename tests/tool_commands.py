@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import wave
 from pathlib import Path
 
 import nnet3_descriptors
@@ -18,10 +19,14 @@ TREE = f"{CHAIN}/tree {CHAIN}/0.trans_mdl"
 PLDA = REFERENCE.parents[1] / "packages/nnet3-speech/tests/plda/plda"
 
 COMMANDS = f"""
+apply-cmvn-sliding ark:frames.INPUT ark:out
 chain-est-phone-lm ark:{CHAIN}/phone_seqs.txt out
 chain-get-supervision --frame-subsampling-factor=3 {TREE} ark:phones.INPUT ark:out
 chain-make-den-fst {TREE} {CHAIN}/phone_lm.fst den norm
 chain-make-num-fst-e2e {CHAIN}/0.trans_mdl {CHAIN}/normalization.fst ark:graphs.INPUT ark:out
+compute-fbank-feats scp:wav.INPUT ark:out
+compute-mfcc-feats scp:wav.INPUT ark:out
+compute-vad --vad-energy-threshold=-99 ark:frames.INPUT ark:out
 ivector-mean ark:spk2utt.INPUT ark:vectors.FINE ark:out ark,t:num_utts
 ivector-plda-scoring {PLDA} ark:vectors.FINE ark:vectors.FINE trials.INPUT out
 nnet-get-feature-transform out lda.acc
@@ -71,6 +76,7 @@ nnet3-train-recipe --num-epochs=0.1 --nnet={DIGITS}/final.raw --egs=ark:egs.INPU
 nnet3-xvector-compute --pad-input=false --min-chunk-size=25 xv.raw ark:feats.INPUT ark:out
 nnet3-xvector-compute-batched --pad-input=false --chunk-size=25 xv.raw ark:feats.INPUT ark:out
 nnet3-xvector-get-egs --num-pdfs=2 ranges.INPUT ark:feats.FINE ark:out
+select-voiced-frames ark:frames.INPUT ark:voiced ark:out
 """
 """A command line for each tool. INPUT is a situation, SIZE a size of minibatches for it."""
 
@@ -131,6 +137,17 @@ def write_inputs(path: Path) -> None:
     keys = [key for name in ("egs", "cegs") for key in keys_of(path / f"{name}.FINE")]
     (path / "weights.FINE").write_text("".join(f"{key} 0.5\n" for key in keys))
     (path / "weights.SOME").write_text("".join(f"{key} 0.5\n" for key in keys[::2]))
+
+    with write_table(f"ark:{path}/voiced") as table:
+        for key, value in features.items():
+            table.write(key, np.ones(len(value), dtype=np.float32))
+    for name, rate in (("good", 16000), ("slow", 8000)):
+        with wave.open(str(path / f"{name}.wav"), "wb") as file:
+            file.setparams((1, 2, rate, 0, "NONE", ""))
+            file.writeframes(bytes(2000))
+    good, slow = (f"{name} {path}/{name}.wav\n" for name in ("good", "slow"))
+    for name, lines in (("FINE", good), ("SOME", slow + good), ("NONE", slow)):
+        (path / f"wav.{name}").write_text(lines)
 
     vectors = [f"{key} [ {'1.5 ' * 12}]\n" for key in ("a", "b")]
     (path / "vectors.FINE").write_text("".join(vectors))

@@ -25,7 +25,7 @@ OPTIONS = {
 TOOLS = [
     name.replace("_", "-")
     for name in vars(entry_points)
-    if name.startswith(("chain_", "ivector_", "nnet"))
+    if name.startswith(("apply_", "chain_", "compute_", "ivector_", "nnet", "select_"))
 ]
 
 

@@ -10,15 +10,9 @@ from nnet3_descriptors.lazy_exports import on_first_use
 
 if TYPE_CHECKING:
     from nnet3_speech.audio import Recording, read_wav
-    from nnet3_speech.cmvn import (
-        CmvnOptions,
-        SlidingCmvnOptions,
-        apply_cmvn,
-        apply_sliding_cmvn,
-        cmvn_stats,
-    )
+    from nnet3_speech.cmvn import apply_cmvn, apply_sliding_cmvn, cmvn_stats
     from nnet3_speech.decoding import Hypothesis, Word, WordDecoder
-    from nnet3_speech.deltas import DeltaOptions, add_deltas
+    from nnet3_speech.deltas import add_deltas
     from nnet3_speech.errors import HmmError, SpeechError
     from nnet3_speech.feature_options import FbankOptions, MfccOptions
     from nnet3_speech.features import FeatureExtractor, FeatureStream
@@ -35,6 +29,12 @@ if TYPE_CHECKING:
     from nnet3_speech.pipeline import FeaturePipeline, Features, PipelineStream, Speaker
     from nnet3_speech.plda import Plda
     from nnet3_speech.speaker_features import speaker_features
+    from nnet3_speech.processing_options import (
+        CmvnOptions,
+        DeltaOptions,
+        SlidingCmvnOptions,
+        VadOptions,
+    )
     from nnet3_speech.speaker_vectors import (
         apply_transform,
         estimate_lda,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     )
     from nnet3_speech.splicing import SplicedTransform, SpliceOptions, Splicer
     from nnet3_speech.symbols import read_symbols
-    from nnet3_speech.vad import VadOptions, compute_vad
+    from nnet3_speech.vad import compute_vad
 
 __version__ = "0.2.0"
 
@@ -103,19 +103,13 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
         __name__,
         {
             "nnet3_speech.audio": ("Recording", "read_wav"),
-            "nnet3_speech.cmvn": (
-                "CmvnOptions",
-                "SlidingCmvnOptions",
-                "apply_cmvn",
-                "apply_sliding_cmvn",
-                "cmvn_stats",
-            ),
+            "nnet3_speech.cmvn": ("apply_cmvn", "apply_sliding_cmvn", "cmvn_stats"),
             "nnet3_speech.decoding": (
                 "Hypothesis",
                 "Word",
                 "WordDecoder",
             ),
-            "nnet3_speech.deltas": ("DeltaOptions", "add_deltas"),
+            "nnet3_speech.deltas": ("add_deltas",),
             "nnet3_speech.errors": ("HmmError", "SpeechError"),
             "nnet3_speech.feature_options": ("FbankOptions", "MfccOptions"),
             "nnet3_speech.features": ("FeatureExtractor", "FeatureStream"),
@@ -145,6 +139,12 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
                 "Speaker",
             ),
             "nnet3_speech.plda": ("Plda",),
+            "nnet3_speech.processing_options": (
+                "CmvnOptions",
+                "DeltaOptions",
+                "SlidingCmvnOptions",
+                "VadOptions",
+            ),
             "nnet3_speech.speaker_features": ("speaker_features",),
             "nnet3_speech.speaker_vectors": (
                 "apply_transform",
@@ -158,6 +158,6 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
                 "Splicer",
             ),
             "nnet3_speech.symbols": ("read_symbols",),
-            "nnet3_speech.vad": ("VadOptions", "compute_vad"),
+            "nnet3_speech.vad": ("compute_vad",),
         },
     )

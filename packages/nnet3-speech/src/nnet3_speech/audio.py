@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
-from typing import BinaryIO, Literal, NoReturn
+from typing import IO, Literal, NoReturn
 
 import attrs
 import numpy as np
@@ -46,7 +46,7 @@ class Recording:
     rate: int
 
 
-def read_wav(source: str | os.PathLike[str] | BinaryIO) -> Recording:
+def read_wav(source: str | os.PathLike[str] | IO[bytes]) -> Recording:
     """A recording from a WAV file.
 
     Args:
@@ -82,7 +82,7 @@ class _Format:
 class _Reader:
     """Reads a file from its beginning to the end of its samples, without seeking."""
 
-    def __init__(self, file: BinaryIO, name: str) -> None:
+    def __init__(self, file: IO[bytes], name: str) -> None:
         self._file = file
         self._name = name
         self._position = 0

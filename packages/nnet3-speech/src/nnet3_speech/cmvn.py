@@ -4,33 +4,20 @@ from __future__ import annotations
 
 import logging
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 
 from nnet3_speech.arrays import feature_matrix
 from nnet3_speech.errors import SpeechError
+from nnet3_speech.processing_options import CmvnOptions, SlidingCmvnOptions
+
+_BY_STATS = CmvnOptions()
+_BY_WINDOW = SlidingCmvnOptions()
 
 _LOGGER = logging.getLogger(__name__)
 
 _LEAST_VARIANCE = 1e-20
 _LEAST_WINDOW_VARIANCE = 1e-10
-
-
-@attrs.frozen
-class CmvnOptions:
-    """The options of `apply-cmvn`, as a recipe's `cmvn_opts` has them.
-
-    Raises:
-        SpeechError: variances are to be normalised without means.
-    """
-
-    norm_means: bool = True
-    norm_vars: bool = False
-
-    def __attrs_post_init__(self) -> None:
-        if self.norm_vars and not self.norm_means:
-            raise SpeechError("--norm-vars=true: expected --norm-means=true with it")
 
 
 def cmvn_stats(
@@ -64,7 +51,7 @@ def cmvn_stats(
 
 
 def apply_cmvn(
-    features: npt.ArrayLike, stats: npt.ArrayLike, options: CmvnOptions = CmvnOptions()
+    features: npt.ArrayLike, stats: npt.ArrayLike, options: CmvnOptions = _BY_STATS
 ) -> npt.NDArray[np.float32]:
     """Features with the mean of the statistics 0, and if asked for, the variance 1.
 
@@ -106,39 +93,8 @@ def apply_cmvn(
     return _single(values * _single(scale) + _single(-mean * scale))
 
 
-@attrs.frozen
-class SlidingCmvnOptions:
-    """The options of `apply-cmvn-sliding`.
-
-    Attributes:
-        cmn_window: Frames of the window.
-        min_cmn_window: Frames of the window at the beginning, without `center`.
-        max_warnings: Warnings of an utterance about variances that are too small; -1: all.
-        norm_vars: Whether to normalise the variance too.
-        center: Whether the frame is in the middle of the window; else at its end.
-
-    Raises:
-        SpeechError: there is no such window.
-    """
-
-    cmn_window: int = 600
-    min_cmn_window: int = 100
-    max_warnings: int = 5
-    norm_vars: bool = False
-    center: bool = False
-
-    def __attrs_post_init__(self) -> None:
-        if self.cmn_window <= 0:
-            raise SpeechError(f"--cmn-window={self.cmn_window}: expected 1 or more")
-        if self.center and not 0 < self.min_cmn_window <= self.cmn_window:
-            raise SpeechError(
-                f"--min-cmn-window={self.min_cmn_window}: expected 1 to "
-                f"--cmn-window={self.cmn_window} with --center=true"
-            )
-
-
 def apply_sliding_cmvn(
-    features: npt.ArrayLike, options: SlidingCmvnOptions = SlidingCmvnOptions()
+    features: npt.ArrayLike, options: SlidingCmvnOptions = _BY_WINDOW
 ) -> npt.NDArray[np.float32]:
     """Features less the mean of a window of frames, as `apply-cmvn-sliding` computes them.
 

@@ -2,44 +2,18 @@
 
 from __future__ import annotations
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 
 from nnet3_speech.arrays import feature_matrix
 from nnet3_speech.errors import SpeechError
+from nnet3_speech.processing_options import DeltaOptions
 
-_LIMIT = 1000
-
-
-@attrs.frozen
-class DeltaOptions:
-    """The options of `add-deltas`.
-
-    Attributes:
-        delta_order: How often to differentiate.
-        delta_window: Frames on each side of which a difference is the slope.
-        truncate: If more than 0, only so many first columns are used.
-
-    Raises:
-        SpeechError: a value is out of range.
-    """
-
-    delta_order: int = 2
-    delta_window: int = 2
-    truncate: int = 0
-
-    def __attrs_post_init__(self) -> None:
-        for name, least in (("delta_order", 0), ("delta_window", 1)):
-            value = getattr(self, name)
-            if not least <= value < _LIMIT:
-                raise SpeechError(
-                    f"--{name.replace('_', '-')}={value}: expected {least} to {_LIMIT - 1}"
-                )
+_DEFAULT = DeltaOptions()
 
 
 def add_deltas(
-    features: npt.ArrayLike, options: DeltaOptions = DeltaOptions()
+    features: npt.ArrayLike, options: DeltaOptions = _DEFAULT
 ) -> npt.NDArray[np.float32]:
     """Features with their first, second, ... differences behind them.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+import struct
 
 import attrs
-import numpy as np
 
 from nnet3_speech.errors import SpeechError
 
@@ -96,16 +96,21 @@ class _CommonOptions:
             f"a frequency above --low-freq={self.low_freq:g} and up to {nyquist:g}, half the rate "
             f"(0 or less: counted from there)",
         )
-        edges = np.linspace(_mel(self.low_freq), _mel(high), self.num_mel_bins + 2)
-        bins = _mel(np.arange(points // 2) * self.sample_frequency / points)
-        inside = np.searchsorted(bins, edges[2:]) - np.searchsorted(bins, edges[:-2], "right")
-        _require(
-            bool((inside > 0).all()),
-            "num_mel_bins",
-            self,
-            f"fewer: mel bin {int(inside.argmin())} would hold none of the {points // 2} "
-            f"frequencies of the Fourier transform",
-        )
+        width = self.sample_frequency / points  # of a frequency of the Fourier transform, in hertz
+        step = (_mel(high) - _mel(self.low_freq)) / (self.num_mel_bins + 1)
+        edges = [
+            _hertz(_mel(self.low_freq) + each * step) / width
+            for each in range(self.num_mel_bins + 2)
+        ]
+        for each, (left, right) in enumerate(zip(edges, edges[2:], strict=False)):
+            first, last = math.floor(left) + 1, min(math.ceil(right), points // 2) - 1
+            _require(
+                first <= last,
+                "num_mel_bins",
+                self,
+                f"fewer: mel bin {each} would hold none of the {points // 2} frequencies of the "
+                f"Fourier transform",
+            )
 
 
 @attrs.frozen(kw_only=True)
@@ -149,11 +154,20 @@ class FbankOptions(_CommonOptions):
 
 def _samples(rate: float, milliseconds: float) -> int:
     """How many samples they take: Kaldi holds both in float32 and multiplies in float64."""
-    return int(float(np.float32(rate)) * 0.001 * float(np.float32(milliseconds)))
+    return int(_single(rate) * 0.001 * _single(milliseconds))
 
 
-def _mel(frequency: Any) -> Any:
-    return 1127.0 * np.log1p(np.divide(frequency, 700.0))
+def _single(value: float) -> float:
+    (rounded,) = struct.unpack("f", struct.pack("f", value))
+    return float(rounded)
+
+
+def _mel(frequency: float) -> float:
+    return 1127.0 * math.log1p(frequency / 700.0)
+
+
+def _hertz(mel: float) -> float:
+    return 700.0 * math.expm1(mel / 1127.0)
 
 
 def _require(holds: bool, name: str, options: _CommonOptions, expected: str) -> None:

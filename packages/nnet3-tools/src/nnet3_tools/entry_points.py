@@ -53,12 +53,16 @@ def entry_point(module: str, tool: str = "") -> Callable[[], None]:
     return main
 
 
+apply_cmvn_sliding = entry_point("nnet3_tools.speech.apply_cmvn_sliding")
 chain_est_phone_lm = entry_point("nnet3_tools.chain.making.chain_est_phone_lm")
 chain_get_supervision = entry_point("nnet3_tools.chain.making.chain_get_supervision")
 chain_make_num_fst_e2e = entry_point(
     "nnet3_tools.chain.making.end_to_end", "chain-make-num-fst-e2e"
 )
 chain_make_den_fst = entry_point("nnet3_tools.chain.making.chain_make_den_fst")
+compute_fbank_feats = entry_point("nnet3_tools.speech.compute_feats", "compute-fbank-feats")
+compute_mfcc_feats = entry_point("nnet3_tools.speech.compute_feats", "compute-mfcc-feats")
+compute_vad = entry_point("nnet3_tools.speech.compute_vad")
 cuda_compiled = entry_point("nnet3_tools.cuda_checks", "cuda-compiled")
 cuda_gpu_available = entry_point("nnet3_tools.cuda_checks", "cuda-gpu-available")
 ivector_mean = entry_point("nnet3_tools.speech.ivector_mean")
@@ -120,3 +124,4 @@ nnet_get_feature_transform = entry_point(
     "nnet3_tools.training.lda_tools", "nnet-get-feature-transform"
 )
 nnet3_am_adjust_priors = entry_point("nnet3_tools.training.nnet3_am_adjust_priors")
+select_voiced_frames = entry_point("nnet3_tools.speech.select_voiced_frames")

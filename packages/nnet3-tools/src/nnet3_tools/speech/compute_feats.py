@@ -1,0 +1,252 @@
+"""compute-mfcc-feats and compute-fbank-feats: features of recordings."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import IO, TYPE_CHECKING, Any
+
+import attrs
+import click
+import nnet3_tables
+from nnet3_descriptors import Nnet3Error
+from nnet3_speech import FbankOptions, MfccOptions
+
+from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, log, one_line, run_tool, warn
+from nnet3_tools.speech.feature_tables import Tally, check_output, each_value
+from nnet3_tools.speech.option_classes import class_options
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    from nnet3_speech import FeatureExtractor, Recording
+
+MFCC, FBANK = "compute-mfcc-feats", "compute-fbank-feats"
+
+_HELPS = {
+    "sample_frequency": "Samples in a second: those of recordings, unless they may be resampled.",
+    "frame_length": "Length of a frame in milliseconds.",
+    "frame_shift": "From a frame to the next, in milliseconds.",
+    "preemphasis_coefficient": "Part of a sample that is subtracted from the next.",
+    "remove_dc_offset": "Subtract the mean of a frame.",
+    "dither": "Standard deviation of the noise that is added to samples, the same in each run. "
+    "(Kaldi's default is 1, and it adds other noise to each frame.)",
+    "window_type": "hamming, hanning, povey, rectangular, sine or blackman.",
+    "blackman_coeff": "The constant of a generalised Blackman window.",
+    "round_to_power_of_two": "Pad a frame with zeros to a power of two.",
+    "snip_edges": "Only frames that lie within the recording; else the recording is reflected at "
+    "its ends.",
+    "allow_downsample": "Resample recordings of a higher rate than --sample-frequency.",
+    "allow_upsample": "Resample recordings of a lower rate than --sample-frequency.",
+    "num_mel_bins": "Number of triangular filters.",
+    "low_freq": "The lowest frequency of the filters, in hertz.",
+    "high_freq": "The highest one; 0 or less: counted from half the sample frequency.",
+    "debug_mel": "Refused: nothing is printed here.",
+    "energy_floor": "The least energy of a frame, with --use-energy.",
+    "raw_energy": "Compute the energy before preemphasis and window.",
+    "htk_compat": "Energy or C0 come last, C0 times the square root of 2.",
+    "num_ceps": "Number of cepstra, with C0.",
+    "use_energy": "The log energy: in place of C0 of MFCC, beside filter banks.",
+    "cepstral_lifter": "Scales higher cepstra up; 0: not.",
+    "use_log_fbank": "The logarithms of the filters' outputs.",
+    "use_power": "Filter the power; else the magnitude.",
+}
+
+_IGNORED = {
+    "--max-feature-vectors": "memory",
+    "--vtln-low": "warping, which is refused",
+    "--vtln-high": "warping, which is refused",
+}
+
+_OPTIONS = (
+    boolean_option("--subtract-mean", help="Subtract the mean of each recording's features."),
+    click.option(
+        "--channel",
+        default=-1,
+        show_default=True,
+        type=click.IntRange(min=-1),
+        help="The channel to use, from 0; -1: the recordings have one.",
+    ),
+    click.option(
+        "--min-duration",
+        default=0.0,
+        metavar="SECONDS",
+        help="Leave out recordings that are shorter.",
+    ),
+    click.option(
+        "--write-utt2dur",
+        default="",
+        metavar="WSPECIFIER",
+        help="Where to write the seconds of each recording, such as ark,t:utt2dur.",
+    ),
+    click.option(
+        "--output-format",
+        default="kaldi",
+        show_default=True,
+        type=click.Choice(["kaldi"]),
+        help="Features of HTK are not written.",
+    ),
+    click.option(
+        "--vtln-warp",
+        default=1.0,
+        show_default=True,
+        help="Must be 1: kaldi-native-fbank does not warp frequencies.",
+    ),
+    click.option("--vtln-map", default="", help="Refused, as --vtln-warp."),
+    click.option("--utt2spk", default="", help="Refused, as --vtln-warp."),
+)
+
+_EPILOG = """\b
+Examples:
+  {tool} --config=conf/{kind}.conf scp:wav.scp ark,scp:feats.ark,feats.scp
+  {tool} scp:wav.scp ark:- | nnet3-compute final.raw ark:- ark:output.ark
+  {tool} 'ark:wav-copy scp:wav.scp ark:- |' ark:feats.ark
+
+A line of wav.scp has a key and a WAV file. Commands there are not run: write them in the name of
+the table (ark:COMMAND |), as in the last example. Recordings that cannot be read are reported and
+left out; the exit status is 255 then. It is 1 if no recording has features."""
+
+
+@attrs.frozen(kw_only=True)
+class _Run:
+    """A run of one of the tools: what its own options say."""
+
+    tool: str
+    extractor: FeatureExtractor
+    tally: Tally
+    subtract_mean: bool
+    channel: int
+    min_duration: float
+
+    def write(self, recordings_in: str, features_out: str, durations_out: str) -> None:
+        """Writes the features of each recording of a table.
+
+        Raises:
+            TableError: the table cannot be opened, or one cannot be written.
+        """
+        for output in filter(None, (features_out, durations_out)):
+            check_output(output, recordings_in)
+        entries = (
+            (key, partial(_recording, opened))
+            for key, opened in nnet3_tables.read_files(recordings_in)
+        )
+        table = each_value(entries, recordings_in, self.tally)
+        with contextlib.ExitStack() as stack:
+            writer = stack.enter_context(nnet3_tables.MatrixWriter(features_out))
+            durations = durations_out and stack.enter_context(
+                nnet3_tables.ObjectWriter(durations_out)
+            )
+            for key, recording in table:
+                features = self._features(key, recording)
+                if features is None:
+                    continue
+                writer.write(key, features)
+                if durations:
+                    seconds = recording.samples.shape[1] / recording.rate
+                    durations.write(key, _encoded(seconds, binary=not durations.is_text))
+                self.tally.done += 1
+                utterances = self.tally.done + self.tally.failed
+                if utterances % 10 == 0:
+                    log(self.tool, f"Processed {utterances} utterances")
+        utterances = self.tally.done + self.tally.failed
+        log(self.tool, f" Done {self.tally.done} out of {utterances} utterances.")
+
+    def _features(self, key: str, recording: Recording) -> npt.NDArray[np.float32] | None:
+        """The features of a recording; None if it is left out, after a warning."""
+        channels, size = recording.samples.shape
+        seconds = size / recording.rate
+        if seconds < self.min_duration:
+            self.tally.fail(f"File: {key} is too short ({seconds:.6g} sec): producing no output.")
+            return None
+        if self.channel == -1 and channels != 1:
+            warn(
+                self.tool,
+                f"Channel not specified but you have data with {channels} channels; defaulting to "
+                "zero",
+            )
+        if self.channel >= channels:
+            self.tally.fail(
+                f"File with id {key} has {channels} channels but you specified channel "
+                f"{self.channel}, producing no output."
+            )
+            return None
+        try:
+            features = self.extractor.compute(
+                recording.samples[max(self.channel, 0)], recording.rate
+            )
+        except Nnet3Error as error:
+            self.tally.fail(f"Failed to compute features for utterance {key}: {one_line(error)}")
+            return None
+        if self.subtract_mean and len(features):
+            features -= features.mean(axis=0)
+        return features
+
+
+def _recording(opened: Callable[[], AbstractContextManager[IO[bytes]]]) -> Recording:
+    from nnet3_speech import read_wav
+
+    with opened() as file:
+        return read_wav(file)
+
+
+def _encoded(seconds: float, *, binary: bool) -> bytes:
+    """A number as it stands in a table: in double precision, or as text."""
+    import struct
+
+    return b"\0B\10" + struct.pack("<d", seconds) if binary else f"{seconds:.7g} \n".encode()
+
+
+def _compute(
+    tool: str, cls: type[MfccOptions | FbankOptions], tables: tuple[str, str], given: dict[str, Any]
+) -> int:
+    for name, value in (("vtln-warp", 1.0), ("vtln-map", ""), ("utt2spk", "")):
+        if given.pop(name.replace("-", "_")) != value:
+            raise click.UsageError(
+                f"--{name} is not supported: kaldi-native-fbank does not warp frequencies"
+            )
+    del given["output_format"]
+    from nnet3_speech import FeatureExtractor  # not for --help
+
+    own = {name: given.pop(name) for name in ("subtract_mean", "channel", "min_duration")}
+    durations = given.pop("write_utt2dur")
+    tally = Tally(tool)
+    run = _Run(tool=tool, extractor=FeatureExtractor(cls(**given)), tally=tally, **own)
+    run.write(*tables, durations)
+    return tally.status
+
+
+def _command(
+    tool: str, kind: str, cls: type[MfccOptions | FbankOptions]
+) -> Callable[[Callable[..., Any]], click.Command]:
+    def declare(function: Callable[..., Any]) -> click.Command:
+        for option in reversed(_OPTIONS):
+            function = option(function)
+        function = class_options(cls, _HELPS)(function)
+        for name in ("FEATURES-WSPECIFIER", "WAV-RSPECIFIER"):
+            function = click.argument(name.partition("-")[0].lower(), metavar=name)(function)
+        epilog = _EPILOG.format(tool=tool, kind=kind)
+        return click.command(cls=KaldiCommand, ignored=_IGNORED, epilog=epilog)(function)
+
+    return declare
+
+
+@_command(MFCC, "mfcc", MfccOptions)
+def compute_mfcc_feats(wav: str, features: str, **given: Any) -> int:
+    """Compute the MFCC of recordings: mel-frequency cepstral coefficients."""
+    return _compute(MFCC, MfccOptions, (wav, features), given)
+
+
+@_command(FBANK, "fbank", FbankOptions)
+def compute_fbank_feats(wav: str, features: str, **given: Any) -> int:
+    """Compute the mel filter banks of recordings."""
+    return _compute(FBANK, FbankOptions, (wav, features), given)
+
+
+COMMANDS = {MFCC: compute_mfcc_feats, FBANK: compute_fbank_feats}
+
+
+def main(tool: str) -> None:
+    """The entry point of the tools."""
+    run_tool(COMMANDS[tool], tool)
