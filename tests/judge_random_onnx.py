@@ -89,6 +89,7 @@ OF_ANY_LENGTH = (
     "requires no",
     "has no row at t",
     "has none at t",
+    "pools over a whole utterance",
 )
 """Why a model of any length is refused."""
 

@@ -316,6 +316,18 @@ def test_what_is_refused(arguments: list[str], message: str, tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("arguments", [[], ["--frames=20"], ["--frames=20", "--stream"]])
+def test_pooling_needs_xvector(arguments: list[str], tmp_path: Path) -> None:
+    """A network that pools over whole utterances is not cut: the tool names --xvector."""
+    done = run(TOOLS_REFERENCE / "xvector-stats.raw", tmp_path / "net.onnx", *arguments)
+
+    assert done.returncode
+    assert re.search(
+        r"node '\w+' pools over a whole utterance: .*--xvector\)$", done.stderr.strip()
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("arguments", [["--frames=20"], ["--frames=20", "--stream"]])
 def test_fixed_times_are_refused(arguments: list[str], tmp_path: Path) -> None:
     """A network that reads a frame at a fixed time, another one in each chunk, is refused."""

@@ -67,14 +67,21 @@ def export_onnx(
 
     Raises:
         RunError: nnet3-runtime-onnx is missing; options contradict each other; or the network reads
-            features at a fixed time, which would be another frame in each chunk.
+            features at a fixed time, which would be another frame in each chunk, or pools over
+            whole utterances without `xvector`.
         ExportError: of nnet3-runtime-onnx: standard operators cannot express the network so.
         Nnet3Error: see `load`; or the network cannot be compiled (NotComputableError).
     """
     exporter = _exporter()
-    nnet = collapse_model((source if isinstance(source, Model) else load(source)).nnet)
+    model = source if isinstance(source, Model) else load(source)
+    nnet = collapse_model(model.nnet)
     if stream and xvector:
         raise RunError("a stream and x-vectors cannot be asked for together")
+    if model.pooling is not None and not xvector:
+        raise RunError(
+            f"node '{model.pooling}' pools over a whole utterance: export it with xvector "
+            "(nnet3-to-onnx --xvector)"
+        )
     export = _Export(
         exporter=exporter,
         nnet=nnet,
