@@ -683,8 +683,7 @@ class Model:
         """The output for a whole utterance, or the mean over its chunks, as nnet3-xvector-compute.
 
         Args:
-            features: (frames, input_dim); or a recording, see `compute`, of which the voiced frames
-                count, normalised as `speaker_features` of nnet3-speech describes.
+            features: (frames, input_dim), or a recording; see `compute`.
             output: See `compute`; for a network without its recipe's extract.config the embedding
                 layer, such as 'tdnn6.affine'.
             chunk_size: Frames of a chunk; -1 for the whole utterance. The mean is weighted by the
@@ -704,7 +703,7 @@ class Model:
             chunk_size=chunk_size, min_chunk_size=min_chunk_size, pad_input=pad_input
         )
         model = self._of_output(output)
-        return model._do(model.xvector_work(self._speaker_features(features), options))
+        return model._do(model.xvector_work(self._frames(features), options))
 
     def xvectors(
         self,
@@ -749,20 +748,14 @@ class Model:
         model = self._of_output(output)
 
         def work(key: str, features: npt.ArrayLike | Recording) -> tuple[int, Work]:
-            frames = np.array(as_array(self._speaker_features(features), "features"))  # a copy
+            frames = np.array(as_array(self._frames(features), "features"))  # a copy
             return len(frames), model.xvector_work(frames, options)
 
         return model._in_order(items, work, threads, 1, batch_options)
 
-    def _speaker_features(self, features: Any) -> Any:
-        """The features themselves, or those of which an x-vector of a recording is made."""
-        if not is_recording(features):
-            return features
-        frames = self.features(features).features
-        from nnet3_speech import speaker_features
-
-        assert self.folder is not None, "a recording needs a folder"
-        return speaker_features(frames, self.folder)
+    def _frames(self, features: Any) -> Any:
+        """The features themselves, or those of a recording."""
+        return self.features(features).features if is_recording(features) else features
 
     def stream(
         self,
