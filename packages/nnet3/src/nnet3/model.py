@@ -329,9 +329,16 @@ class Model:
                 reads; or the recording has several channels.
             SpeechError: see `compute`.
         """
-        return features_of(self._feature_pipeline(), recording)
+        return features_of(self.feature_pipeline(), recording)
 
-    def _feature_pipeline(self) -> FeaturePipeline:
+    def feature_pipeline(self) -> FeaturePipeline:
+        """What computes the features and i-vectors of recordings, made once.
+
+        Raises:
+            RunError: the model has no folder; or the folder gives other dimensions than the network
+                reads.
+            SpeechError: a file of the folder is missing, or cannot be used.
+        """
         with self._making_pipeline:
             if self._pipeline is None:
                 self._pipeline = pipeline_of(self.folder, self.input_dim, self.ivector_dim)
@@ -833,7 +840,7 @@ class Model:
             SpeechError: a file of the folder is missing, or cannot be used; or the rate is another
                 one, which the options do not allow.
         """
-        source = self._feature_pipeline().stream(rate, speaker)
+        source = self.feature_pipeline().stream(rate, speaker)
         if self.folder is not None:
             options.setdefault("frames_per_chunk", self.folder.options.frames_per_chunk)
         return AudioStream(source, self.stream(output=output, **options))
