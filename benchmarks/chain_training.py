@@ -4,9 +4,9 @@
 
 The digits system of the reference is trained from `initial.raw` on the 224 examples of Kaldi's
 seven minibatches. First come the objectives per frame on the other 28 examples: of the networks
-that Kaldi trained, after each of three epochs of a `Trainer` here, after the recipe, and after
-each epoch of fine-tuning. Then comes the sensitivity of the change of parameters in one epoch. It
-is the norm of a difference, relative to the change. One difference is from a run without the
+that Kaldi trained, after each of three epochs of a `Trainer` here, and after the recipe. Then comes
+the sensitivity of the change of parameters in one epoch. It is the norm of a difference, relative
+to the change. One difference is from a run without the
 self-repair of ReLUs, the others are from runs whose initial parameters are half a unit in the last
 place away.
 """
@@ -21,11 +21,9 @@ from nnet3_descriptors import Nnet, read_nnet, unvectorize, vectorize
 from nnet3_training import (
     ChainOptions,
     ChainTraining,
-    FineTuning,
     Trainer,
     TrainerOptions,
     compute_chain_prob,
-    fine_tune,
     minibatches,
     read_chain_examples,
 )
@@ -89,21 +87,6 @@ def main() -> None:
             run = train_recipe(folder, initial, known, settings, den_fst=DIGITS / "den.fst")
             found = objective(read_nnet(run.folder / "final.raw"))
         print(f"the recipe, {epochs} epochs from rate {RATES[0]}: {found:.3f}")
-
-    tuning = FineTuning(
-        learning_rate=RATES[2], epochs=2, minibatch_size=32, frozen=("lda", "tdnn1.*")
-    )
-    kaldi = read_nnet(DIGITS / "train.m0.9.raw")
-    fine_tune(
-        kaldi,
-        ChainTraining(kaldi, DIGITS / "den.fst", options),
-        known,
-        tuning,
-        after_epoch=lambda epoch, nnet, _: print(
-            f"Kaldi's with momentum 0.9 fine-tuned, epoch {epoch} with rate {RATES[2]}: "
-            f"{objective(nnet):.3f}"
-        ),
-    )
 
     order, before = np.arange(TRAINED), vectorize(initial)
     usual = vectorize(trained(initial, RATES[0], order))

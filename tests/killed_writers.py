@@ -96,7 +96,7 @@ def takes_binary(tool: str) -> bool:
 
 def in_folder(word: str) -> str:
     """An argument with the outputs in their folder."""
-    for name in ("out", "den", "norm", "run.FINE"):
+    for name in ("out", "den", "norm", "run.FINE", "tuned.FINE"):
         if word == name:
             return f"{TARGET}/{name}"
     words, colon, names = word.partition(":")

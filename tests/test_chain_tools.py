@@ -15,18 +15,14 @@ import attrs
 import numpy as np
 import pytest
 from nnet3_descriptors import (
-    AcousticModel,
     parse_config,
-    read_acoustic_model,
     read_nnet,
     unvectorize,
     vectorize,
-    write_acoustic_model,
     write_nnet,
 )
 from nnet3_descriptors.components import BatchNormComponent
-from nnet3_descriptors.files import CompressedMatrix, open_reader
-from nnet3_descriptors.model_files import read_transition_model
+from nnet3_descriptors.files import CompressedMatrix
 from nnet3_tools import entry_points
 from nnet3_training import Fst, read_chain_examples, write_chain_examples
 from reference_cases import CHAIN_REFERENCE
@@ -328,45 +324,6 @@ def test_steps_back(run: Run) -> None:
     assert Path("new.raw").exists()
 
 
-def test_fine_tunes(run: Run) -> None:
-    """The objective of the training examples rises, and only parameters change."""
-    reader = open_reader(DIGITS / "0.trans_mdl")
-    before = AcousticModel(
-        transition_model=read_transition_model(reader),
-        nnet=read_nnet("train.m0.9.raw"),
-        left_context=8,
-        right_context=8,
-        priors=np.full(62, 1 / 62),
-    )
-    write_acoustic_model(before, "final.mdl")
-
-    status, _, errors = run(
-        "nnet3-chain-fine-tune --leaky-hmm-coefficient=0.1 --xent-regularize=0.1 --epochs=2 "
-        "--learning-rate=0.0005 --minibatch-size=4 --freeze='tdnn1*' --freeze=lda "
-        "--held-out=ark:cegs8.ark final.mdl den.fst ark:cegs8.ark tuned.mdl"
-    )
-
-    assert status == 0, errors
-    lines = [line.removeprefix("LOG (nnet3-chain-fine-tune) ") for line in errors.splitlines()]
-    assert lines[0] == "Read 8 examples and 8 held-out ones"
-    assert [line for line in lines if line.startswith("Trained")] == [
-        f"Trained on {count} of 16 examples" for count in (4, 8, 12, 16)
-    ]
-    assert lines[-1] == "Wrote model to tuned.mdl"
-    held_out = re.findall(r"log-probability for 'output' is (\S+)", errors)
-    assert len(held_out) == 3
-    assert float(held_out[0]) == pytest.approx(-0.315494, abs=1e-6)
-    assert float(held_out[2]) > float(held_out[1]) > float(held_out[0])
-    after = read_acoustic_model("tuned.mdl")
-    for name in ("lda", "tdnn1.affine", "output.affine"):
-        mine, theirs = (model.nnet.component(name) for model in (after, before))
-        same = np.array_equal(mine.linear_params, theirs.linear_params)
-        assert same == (name != "output.affine")
-    restored = unvectorize(after.nnet, vectorize(before.nnet))
-    write_acoustic_model(attrs.evolve(after, nnet=restored), "restored.mdl")
-    assert Path("restored.mdl").read_bytes() == Path("final.mdl").read_bytes()
-
-
 def test_normalizes_examples_without_labels(run: Run) -> None:
     """The message on an arc without a label names the tool that removes such arcs, and it does."""
     example = next(iter(read_chain_examples("cegs8.ark")))
@@ -419,14 +376,6 @@ def test_output_of_another_dimension(run: Run, columns: int, message: str) -> No
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (
-            "nnet3-chain-fine-tune --freeze=nothing initial.raw den.fst ark:cegs8.ark b",
-            "no component with parameters has a name like 'nothing'",
-        ),
-        (
-            "nnet3-chain-fine-tune initial.raw den.fst ark:/dev/null b",
-            "there are no examples to train on",
-        ),
         ("nnet3-chain-copy-egs ark:no.ark ark:b", "cannot read 'no.ark': there is no such file"),
         ("nnet3-chain-copy-egs cegs8.ark ark:b", "'cegs8.ark' is no table"),
         ("nnet3-chain-copy-egs ark:cegs8.ark ark:cegs8.ark", "it is read at the same time"),

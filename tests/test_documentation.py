@@ -3,7 +3,6 @@
 import doctest
 import importlib
 import importlib.util
-import itertools
 import pkgutil
 import re
 import shlex
@@ -18,9 +17,16 @@ import pytest
 from emulated_device import HostPlatform, compiler
 from nnet3 import CachingCompiler
 from nnet3_computation import ComputationRequest, IoSpecification
-from nnet3_descriptors import ComponentProperties, component_class, read_nnet
+from nnet3_descriptors import (
+    AcousticModel,
+    ComponentProperties,
+    component_class,
+    read_nnet,
+    write_acoustic_model,
+)
 from nnet3_descriptors.components.declaration import registry
-from nnet3_training import read_chain_examples, write_chain_examples
+from nnet3_speech.hmm import read_transitions
+from nnet3_tables import read_table, write_table
 from reference_cases import CHAIN_REFERENCE, ROOT
 
 DOCS = ROOT / "docs"
@@ -65,12 +71,26 @@ def for_streams() -> dict[str, object]:
 
 
 def for_fine_tuning() -> dict[str, object]:
-    """A 'chain' model of spoken digits, its denominator and a few examples, as files."""
+    """A 'chain' model of spoken digits with its tree and denominator, and a little speech."""
     folder = CHAIN_REFERENCE / "digits"
-    shutil.copy(folder / "initial.raw", "final.mdl")
-    shutil.copy(folder / "den.fst", "den.fst")
-    examples = itertools.islice(read_chain_examples(folder / "cegs.ark"), 2)
-    write_chain_examples(examples, "train.cegs")
+    for name in ("tree", "den.fst"):
+        shutil.copy(folder / name, name)
+    model = AcousticModel(
+        transition_model=read_transitions(folder / "0.trans_mdl").model,
+        nnet=read_nnet(folder / "train.m0.9.raw"),
+        left_context=8,
+        right_context=8,
+        priors=(),
+    )
+    write_acoustic_model(model, "final.mdl")
+    Path("phones.txt").write_text("SIL 1\nN 29\nAY 30\nM 31\n", encoding="utf-8")
+    Path("lexicon.txt").write_text("nine N AY M\n", encoding="utf-8")
+    known = read_table(f"ark:{DIGITS}/test.feats.ark")
+    spoken = {key: features for key, features in known if key.endswith("-nine")}
+    with write_table("ark:feats.ark") as table:
+        for key, features in spoken.items():
+            table.write(key, features)
+    Path("text").write_text("".join(f"{key} nine\n" for key in spoken), encoding="utf-8")
     return {}
 
 

@@ -170,7 +170,6 @@ HELPFUL = {
     "nnet3_training.errors",
     "nnet3_training.recipes",
     "nnet3_training.recipes.iterations",
-    "nnet3_training.recipes.tuning_options",
 }
 """The modules of other packages that a command loads for the defaults of its options."""
 

@@ -48,7 +48,8 @@ from nnet3_tools.models import (
     nnet3_info,
     nnet3_init,
 )
-from nnet3_tools.training import nnet3_train, nnet3_train_recipe
+from nnet3_tools.recipes import nnet3_train_recipe
+from nnet3_tools.training import nnet3_train
 from nnet3_training import ExampleInput, TrainingExample, write_examples
 from reference_cases import ROOT
 

@@ -15,6 +15,7 @@ from tool_runs import module_of, run_tool
 REFERENCE = Path(__file__).parent / "reference"
 TRAINING, CHAIN, TOOLS = REFERENCE / "training", REFERENCE / "chain/digits", REFERENCE / "tools"
 DIGITS = REFERENCE.parent.parent / "examples/digits"
+HALF = f"--held-out-every=2 --den-fst={CHAIN}/den.fst"
 TREE = f"{CHAIN}/tree {CHAIN}/0.trans_mdl"
 PLDA = REFERENCE.parents[1] / "packages/nnet3-speech/tests/plda/plda"
 
@@ -44,7 +45,7 @@ nnet3-chain-compute-post {CHAIN}/train.m0.9.raw {CHAIN}/den.fst ark:frames.INPUT
 nnet3-chain-compute-prob {CHAIN}/initial.raw {CHAIN}/den.fst ark:cegs.INPUT
 nnet3-chain-copy-egs --weights=ark:weights.INPUT ark:{CHAIN}/cegs8.ark ark:out
 nnet3-chain-e2e-get-egs --num-frames=152,154 ark:feats.FINE ark:graphs.INPUT chain.mdl ark:out
-nnet3-chain-fine-tune --epochs=1 chain.mdl {CHAIN}/den.fst ark:cegs.INPUT out
+nnet3-chain-fine-tune {HALF} --egs=ark:cegs.INPUT chain.mdl tuned.INPUT
 nnet3-chain-get-egs --num-frames=30 --frame-subsampling-factor=3 ark:feats.INPUT ark:sup ark:out
 nnet3-chain-merge-egs --minibatch-size=SIZE ark:{CHAIN}/cegs8.ark ark:out
 nnet3-chain-normalize-egs {CHAIN}/normalization.fst ark:cegs.INPUT ark:out

@@ -22,7 +22,6 @@ from nnet3_training import (
     ExampleError,
     ExampleInput,
     ExampleOutput,
-    FineTuning,
     Fst,
     Trainer,
     TrainerOptions,
@@ -373,19 +372,3 @@ def test_networks_without_the_outputs() -> None:
 
     with pytest.raises(ExampleError, match="no output 'output-xent'"):
         ChainTraining(nnet, denominator(np.random.default_rng(0)), OPTIONS)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"seed": -1},
-        {"seed": "a"},
-        {"learning_rate": "x"},
-        {"learning_rate": float("nan")},
-        {"final_learning_rate": -1.0},
-    ],
-)
-def test_options_of_fine_tuning(change: dict[str, object]) -> None:
-    """A seed or a rate that is none is refused by name."""
-    with pytest.raises(ExampleError, match=f"{next(iter(change))} must be"):
-        FineTuning(**change)

@@ -46,6 +46,7 @@ _PLACES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "online_cmvn.conf": ("i-vectors: normalisation", ("ivector/online_cmvn.conf",)),
     "splice.conf": ("i-vectors: splicing", ("ivector/splice.conf",)),
     "tree": ("decision tree", ("tree", "am/tree", "model/tree")),
+    "den.fst": ("denominator of chain training", ("den.fst", "am/den.fst")),
     "phones.txt": ("names of phones", ("phones.txt", "graph/phones.txt", "model/phones.txt")),
     "words.txt": ("names of words", ("graph/words.txt", "words.txt", "model/graph/words.txt")),
     "word_boundary.int": (

@@ -10,7 +10,7 @@ The modules::
     evaluation.py                      objectives and accuracies without a step
     chain/                             'chain' models: supervision, examples, LF-MMI
     hmm/                               transition models made and estimated
-    recipes/                           whole runs: from scratch, fine-tuning, combination
+    recipes/                           whole runs, from scratch or fine-tuning; combination
     workers/                           workers: this process, other processes, or a cluster
 """
 
@@ -64,8 +64,6 @@ if TYPE_CHECKING:
         OutputObjectives,
     )
     from nnet3_training.options import TrainerOptions
-    from nnet3_training.recipes.fine_tuning import fine_tune
-    from nnet3_training.recipes.tuning_options import FineTuning
     from nnet3_training.trainer import Callback, Trainer
 
 __version__ = "0.2.0"
@@ -89,7 +87,6 @@ __all__ = [
     "ExampleInput",
     "ExampleMerger",
     "ExampleOutput",
-    "FineTuning",
     "Fst",
     "HmmError",
     "LearningRateSchedule",
@@ -109,7 +106,6 @@ __all__ = [
     "Utterance",
     "WorkerError",
     "compute_chain_prob",
-    "fine_tune",
     "get_examples",
     "in_test_mode",
     "merge_examples",
@@ -199,8 +195,6 @@ if not TYPE_CHECKING:  # or any name would be one of this package
                 "OutputObjectives",
             ),
             "nnet3_training.options": ("TrainerOptions",),
-            "nnet3_training.recipes.fine_tuning": ("fine_tune",),
-            "nnet3_training.recipes.tuning_options": ("FineTuning",),
             "nnet3_training.activations.saturation": ("saturated_units",),
             "nnet3_training.trainer": ("Callback", "Trainer"),
         },

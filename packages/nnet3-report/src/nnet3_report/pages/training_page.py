@@ -76,7 +76,7 @@ def training_page(name: str, run: TrainingRun) -> str:
         "training_page.html",
         name=name,
         run=run,
-        options={_option(run, name): value for name, value in run.options.values.items()},
+        options={_option(run, name): value for name, value in _options(run).items()},
         num_iterations=len(run.schedule),
         frames=frames,
         seconds=seconds,
@@ -89,9 +89,16 @@ def training_page(name: str, run: TrainingRun) -> str:
     )
 
 
+def _options(run: TrainingRun) -> dict[str, object]:
+    """The options of a run, those of fine-tuning if it is one."""
+    left_out = () if run.options.fine_tuning else ("fine_tuning", "freeze")
+    return {name: value for name, value in run.options.values.items() if name not in left_out}
+
+
 def _option(run: TrainingRun, name: str) -> str:
     """An option as the command line has it; as Python has it, if the command line lacks it."""
-    has_option = not isinstance(getattr(run.options.chain, name, None), bool)
+    is_switch = isinstance(getattr(run.options.chain, name, None), bool)
+    has_option = not is_switch and name != "fine_tuning"
     return f"--{name.replace('_', '-')}" if has_option else name
 
 

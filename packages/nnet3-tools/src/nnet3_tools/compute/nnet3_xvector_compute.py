@@ -131,7 +131,6 @@ def command(
         nnet3_tables.VectorWriter,
         prepare,
         batches=nnet3.BatchOptions(memory=memory),
-        recordings=run.recordings(model),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import attrs
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +19,8 @@ from nnet3_training.errors import ExampleError
 from nnet3_training.examples import ExampleInput, ExampleOutput, TrainingExample
 
 Array = npt.NDArray[np.float32]
+
+_LOGGER = logging.getLogger(__name__)
 
 _CHECKED = 6
 """Kaldi checks the supervision of one example in this many, drawn at random."""
@@ -89,7 +93,10 @@ class ChainExampleMaker:
         """The examples of an utterance, one for each chunk.
 
         Beyond the ends of the utterance the first and the last frame are repeated. Derivatives are
-        divided by the number of chunks that a frame is in.
+        divided by the number of chunks that a frame is in. If the supervision says when nothing is
+        ("end to end"), there is one example, of the whole utterance. Frames of the supervision
+        beyond the end of the utterance then have no derivative. If no path is in the normalization
+        FST, the paths stay without its weights, with a warning, as in Kaldi.
 
         Returns:
             Examples of the inputs "input" and "ivector" and the output "output"; None for a chunk
@@ -99,6 +106,8 @@ class ChainExampleMaker:
             ExampleError: the utterance cannot be used, see `usable_frames`, or the labels are not
                 those of the transition model.
         """
+        if utterance.supervision.e2e_fsts:
+            return [self._whole(utterance)]
         step = self.splitter.options.frame_subsampling_factor
         length = self.usable_frames(utterance)
         parts = SupervisionSplitter(utterance.supervision)
@@ -117,6 +126,24 @@ class ChainExampleMaker:
             example = _example(utterance, chunk, part, step, self.rng, length)
             result.append(attrs.evolve(example, key=self._key(utterance, chunk)))
         return result
+
+    def _whole(self, utterance: ChainUtterance) -> TrainingExample:
+        options, known = self.splitter.options, utterance.supervision
+        step, weights = options.frame_subsampling_factor, utterance.deriv_weights
+        if weights is None:
+            weights = np.ones(-(-utterance.features.shape[0] // step), dtype=np.float32)
+        if self.normalization is not None:
+            normalized = self.normalization.added(known)
+            if normalized is None:
+                _LOGGER.warning(
+                    "For utterance %s, FST was empty after composing with normalization FST; the "
+                    "example has its paths without weights.",
+                    utterance.key,
+                )
+            known = normalized or known
+        whole = attrs.evolve(utterance, supervision=known, deriv_weights=weights)
+        example = whole_example(whole, known.frames_per_sequence * step, options, self.rng)
+        return attrs.evolve(example, key=f"{utterance.key}-0")
 
     def _without_times(
         self, utterance: ChainUtterance, part: ChainSupervision, transitions: Transitions

@@ -1,15 +1,14 @@
-"""Whole runs of training, fine-tuning, and the combination of networks.
+"""Whole runs of training, from scratch or from a trained network, and the combination of networks.
 
-iterations.py          options of a run from scratch, and the iterations that follow from them
+iterations.py          options of a run, and the iterations that follow from them
+fine_tuning.py         when fine-tuning, all but parameters kept as they are
 objectives.py          the objective of a run, and its ways to make and read examples
 example_archives.py    the examples of a run
 run_tasks.py           the tasks of a run, for workers
 averaging.py           the jobs that diverged, which the average leaves out
 records.py             the files of a run besides networks
-training_run.py        a run from scratch, in a folder
+training_run.py        a run, in a folder
 combination.py         the average of the last models
-fine_tuning.py         further training of chain models
-tuning_options.py      its options
 """
 
 from typing import TYPE_CHECKING
@@ -18,8 +17,13 @@ from nnet3_descriptors.lazy_exports import on_first_use
 
 if TYPE_CHECKING:
     from nnet3_training.recipes.combination import Combination, Combined, combine
-    from nnet3_training.recipes.fine_tuning import fine_tune
-    from nnet3_training.recipes.iterations import Iteration, RecipeOptions, schedule
+    from nnet3_training.recipes.iterations import (
+        FINE_TUNING,
+        Iteration,
+        RecipeOptions,
+        fine_tuning_options,
+        schedule,
+    )
     from nnet3_training.recipes.objectives import (
         RunObjective,
         TrainingData,
@@ -33,16 +37,15 @@ if TYPE_CHECKING:
         JobRecord,
     )
     from nnet3_training.recipes.training_run import TrainingRun, train_recipe
-    from nnet3_training.recipes.tuning_options import FineTuning
 
 __all__ = [
+    "FINE_TUNING",
     "ArchivesRecord",
     "Combination",
     "Combined",
     "Diagnostics",
     "Figure",
     "FinalRecord",
-    "FineTuning",
     "Iteration",
     "IterationRecord",
     "JobRecord",
@@ -51,7 +54,7 @@ __all__ = [
     "TrainingData",
     "TrainingRun",
     "combine",
-    "fine_tune",
+    "fine_tuning_options",
     "schedule",
     "train_recipe",
 ]
@@ -65,7 +68,6 @@ if not TYPE_CHECKING:  # or any name would be one of this package
                 "Combined",
                 "combine",
             ),
-            "nnet3_training.recipes.fine_tuning": ("fine_tune",),
             "nnet3_training.recipes.objectives": (
                 "RunObjective",
                 "TrainingData",
@@ -79,14 +81,15 @@ if not TYPE_CHECKING:  # or any name would be one of this package
                 "JobRecord",
             ),
             "nnet3_training.recipes.iterations": (
+                "FINE_TUNING",
                 "Iteration",
                 "RecipeOptions",
+                "fine_tuning_options",
                 "schedule",
             ),
             "nnet3_training.recipes.training_run": (
                 "TrainingRun",
                 "train_recipe",
             ),
-            "nnet3_training.recipes.tuning_options": ("FineTuning",),
         },
     )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Generic, TypeVar
 
 import numpy as np
-from nnet3_descriptors import Nnet
+from nnet3_descriptors import Nnet, compute_context
 from nnet3_descriptors.files import new_folder
-from nnet3_graph import compute_context
 
 from nnet3_training.egs.archive import entries_of, key_bytes
 from nnet3_training.egs.chunks import SplitOptions, UtteranceSplitter
@@ -69,7 +68,7 @@ def make_archives(
 
     Raises:
         RecipeError: there are too few utterances, or none is long enough; or they are not of the
-            kind that the objective needs.
+            kind that the objective needs, or their inputs have other dimensions than the network's.
         ExampleError: an utterance does not make sense.
         FileError: a file of utterances cannot be read.
         OSError: the examples cannot be written.
@@ -100,6 +99,7 @@ def _write_archives(
     )
     rng = np.random.default_rng(options.seed)
     examples_of = objective.examples(nnet, UtteranceSplitter(split, rng), rng)
+    dims = {node.name: nnet.node_dim(node.name) for node in nnet.input_nodes}
     names: dict[str, int] = {}
     train = _Sample[bytes](options.diagnostic_examples, rng)
     held_out = _Sample[bytes](options.diagnostic_examples, rng)
@@ -114,6 +114,7 @@ def _write_archives(
             made = examples_of(utterance)
             too_short += not made
             for example in made:
+                _check_columns(example, dims)
                 entry = key_bytes(example.key) + objective.to_bytes(example)
                 if number % options.held_out_every == 0:
                     held_out.add(entry)
@@ -145,6 +146,17 @@ def _write_archives(
         too_short=too_short,
     )
     write_record(record, unfinished / "archives.json")
+
+
+def _check_columns(example: TrainingExample, dims: Mapping[str, int]) -> None:
+    """Raises a RecipeError if an input has another number of columns than the network reads."""
+    for io in example.inputs:
+        found = io.matrix.shape[1]
+        if dims.get(io.name, found) != found:
+            raise RecipeError(
+                f"example '{example.key}': expected {dims[io.name]} columns of '{io.name}', as the "
+                f"network reads, found {found}"
+            )
 
 
 def _frames(example: TrainingExample) -> int:

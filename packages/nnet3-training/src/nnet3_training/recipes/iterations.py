@@ -1,4 +1,4 @@
-"""The options of a training run, and its iterations.
+"""The options of a training run, from scratch or from a trained network, and its iterations.
 
 In each iteration several jobs train the same network, each on its own archive of examples; the next
 network is the average of their results, without those of jobs that diverged. The number of jobs
@@ -16,7 +16,9 @@ when they are used.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -24,6 +26,8 @@ from nnet3_training.chain.options import ChainOptions
 from nnet3_training.errors import RecipeError
 
 if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
+
     from nnet3_training.callbacks import DropoutFunction
 
 _MOST_JOBS = 200_000
@@ -46,6 +50,10 @@ def _positive(_: object, field: attrs.Attribute[Any], value: float) -> None:
 def _not_negative(_: object, field: attrs.Attribute[Any], value: float) -> None:
     if not value >= 0.0:
         raise RecipeError(f"{field.name} must be at least 0 (got {value!r})")
+
+
+def _patterns(values: Sequence[str]) -> tuple[str, ...]:
+    return (values,) if isinstance(values, str) else tuple(values)
 
 
 def _dropout(_: object, field: attrs.Attribute[Any], value: str) -> None:
@@ -96,6 +104,10 @@ class RecipeOptions:
         max_objective_difference: A job has diverged if its objective per frame is worse than that
             of the best job by more than this. The average of an iteration leaves such jobs out.
             With `inf` it leaves out only jobs whose objective is not finite.
+        fine_tuning: Whether the network is trained already: batch-norm then computes with its
+            statistics, dropout is off, and only parameters change.
+        freeze: When fine-tuning, patterns of names of components that do not change; `*` stands for
+            any characters.
         chain: The options of LF-MMI, if the network is a 'chain' model; None for the objectives of
             the output nodes.
 
@@ -126,7 +138,13 @@ class RecipeOptions:
     frame_subsampling_factor: int = attrs.field(default=1, validator=_integer(1))
     dropout_schedule: str = attrs.field(default="", validator=_dropout)
     max_objective_difference: float = attrs.field(default=1.0, validator=_not_negative)
+    fine_tuning: bool = False
+    freeze: tuple[str, ...] = attrs.field(default=(), converter=_patterns)
     chain: ChainOptions | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.freeze and not self.fine_tuning:
+            raise RecipeError("freeze: components are frozen only when fine-tuning")
 
     @property
     def values(self) -> dict[str, object]:
@@ -140,6 +158,43 @@ class RecipeOptions:
         from nnet3_training.callbacks import DropoutFunction
 
         return tuple(map(DropoutFunction.parse, self.dropout_schedule.split()))
+
+
+FINE_TUNING: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "num_epochs": 2.0,
+        "initial_learning_rate": 1e-5,
+        "final_learning_rate": 1e-5,
+        # About as many frames in each minibatch, whatever the lengths of utterances.
+        "minibatch_size": "150=1:64/300=1:32/600=1:16/1200=1:8/2400=1:4/4800=1:2/9600=1",
+        "frames_per_archive": 60_000,  # so that an interruption loses little
+        "held_out_every": 10,
+        "diagnostic_examples": 100,  # whole utterances
+        "fine_tuning": True,
+        "chain": ChainOptions(
+            leaky_hmm_coefficient=0.1, l2_regularize=0.00005, xent_regularize=0.1
+        ),
+    }
+)
+"""The options of `fine_tuning_options` that are no defaults of `RecipeOptions`."""
+
+
+def fine_tuning_options(nnet: Nnet, **changes: Any) -> RecipeOptions:
+    """The options of a run that fine-tunes a trained 'chain' model.
+
+    The objective is that of Kaldi's recipes; with cross-entropy, if the network has that output.
+
+    Args:
+        nnet: The network.
+        changes: Options of `RecipeOptions` that are to differ.
+
+    Raises:
+        RecipeError, ExampleError, TrainingError: an option is not valid.
+    """
+    chain: ChainOptions = FINE_TUNING["chain"]
+    if all(node.name != "output-xent" for node in nnet.output_nodes):
+        chain = attrs.evolve(chain, xent_regularize=0.0)
+    return RecipeOptions(**{**FINE_TUNING, "chain": chain, **changes})
 
 
 def _fields(value: attrs.AttrsInstance) -> list[tuple[str, object]]:

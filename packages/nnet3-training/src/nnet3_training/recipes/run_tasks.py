@@ -27,6 +27,7 @@ from nnet3_training.objectives import ObjectiveSum
 from nnet3_training.options import TrainerOptions
 from nnet3_training.recipes.combination import Combination, combine
 from nnet3_training.recipes.example_archives import archive_path
+from nnet3_training.recipes.fine_tuning import kept, prepared
 from nnet3_training.recipes.iterations import Iteration, RecipeOptions
 from nnet3_training.recipes.objectives import RunObjective
 from nnet3_training.recipes.records import (
@@ -39,8 +40,8 @@ from nnet3_training.recipes.records import (
 )
 from nnet3_training.trainer import Trainer
 
-_EVALUATED = MinibatchRules.parse("1:64")
-"""Sizes of minibatches where nothing is trained."""
+_EVALUATED = MinibatchRules.parse("150=1:64/600=1:16/2400=1:4/9600=1")
+"""Sizes of minibatches where nothing is trained, by lengths of examples."""
 
 
 @attrs.frozen(kw_only=True)
@@ -88,12 +89,17 @@ def train_job(task: TrainingTask) -> JobRecord:
     num_jobs, archive = len(iteration.archives), iteration.archives[task.job]
     # Each job of each iteration has its own seed.
     rng = np.random.default_rng([options.seed, iteration.number, task.job])
-    nnet = read_nnet(task.network)
+    given = nnet = read_nnet(task.network)
     for pattern, proportion in iteration.dropout.items():
         nnet = set_dropout_proportion(nnet, proportion, pattern)
+    settings = TrainerOptions()
+    if options.fine_tuning:
+        # Statistics that batch-norm computes with must be neither zeroed nor scaled.
+        settings = TrainerOptions(zero_component_stats=False, batchnorm_stats_scale=1.0)
     trainer = Trainer(
-        nnet,
-        TrainerOptions(
+        prepared(nnet, options),
+        attrs.evolve(
+            settings,
             learning_rate=iteration.learning_rate * num_jobs,
             momentum=options.momentum,
             max_param_change=options.max_param_change,
@@ -114,7 +120,7 @@ def train_job(task: TrainingTask) -> JobRecord:
     except TrainingError as error:
         failure = str(error)
     else:
-        write_nnet(trainer.nnet, task.result)
+        write_nnet(kept(given, trainer.nnet, options), task.result)
     updates = max(trainer.num_updates, 1)
     clipped = {name: count / updates for name, count in sorted(trainer.num_limited.items())}
     record = JobRecord(
@@ -198,6 +204,7 @@ class CombinationTask:
         folder: The folder of the archives.
         networks: The networks, the last one first.
         result: Path of the average.
+        options: The options of the run.
         objective: What is measured.
         device: Where to compute, as for an `Evaluator`.
     """
@@ -205,6 +212,7 @@ class CombinationTask:
     folder: Path
     networks: tuple[Path, ...]
     result: Path
+    options: RecipeOptions
     objective: RunObjective
     device: str = "cpu"
 
@@ -223,13 +231,13 @@ def combine_networks(task: CombinationTask) -> FinalRecord:
     combined = combine(
         map(read_nnet, task.networks),
         examples,
-        Combination(),
+        Combination(batchnorm_test_mode=task.options.fine_tuning),
         num_nnets=len(task.networks),
         objective=objective.function(nnet),
         stats_objective=objective.stats_function(nnet),
         device=task.device,
     )
-    write_nnet(combined.nnet, task.result)
+    write_nnet(kept(nnet, combined.nnet, task.options), task.result)
     return FinalRecord(
         num_models=combined.num_models,
         objectives=combined.objectives,

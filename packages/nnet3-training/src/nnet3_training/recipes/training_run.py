@@ -1,4 +1,4 @@
-"""A run of training from scratch, in a folder that always records its progress.
+"""A run of training, from scratch or fine-tuning, in a folder that always records its progress.
 
 recipe.json                the options of the run
 den.fst                    of a 'chain' model, the denominator
@@ -34,6 +34,7 @@ from nnet3_training.chain.training import ChainTraining
 from nnet3_training.errors import RecipeError
 from nnet3_training.recipes.averaging import diverged_jobs
 from nnet3_training.recipes.example_archives import make_archives
+from nnet3_training.recipes.fine_tuning import kept, prepared
 from nnet3_training.recipes.iterations import Iteration, RecipeOptions, first_combined, schedule
 from nnet3_training.recipes.objectives import (
     ChainRunObjective,
@@ -205,6 +206,7 @@ def train_recipe(
         utterances: The training data; read once, or not at all if the folder has the examples.
             `Utterance` objects, for a 'chain' model `ChainUtterance` objects; or finished examples,
             with the context that the network needs, and half of the frame subsampling factor more.
+            One of every `held_out_every` utterances is held out.
         options: The options; None to continue a run, or for the defaults.
         den_fst: The denominator of a 'chain' model, or the file that has it; None to continue.
         workers: The workers that run the jobs of an iteration; by default this process, one by one.
@@ -215,7 +217,8 @@ def train_recipe(
     Raises:
         RecipeError: the folder holds a run that has begun with another network, denominator or
             other options. Or it holds no run, and the network, the denominator or the utterances
-            are missing. Or a pattern of the schedule of dropout matches no component.
+            are missing. Or a pattern of the schedule of dropout, or of frozen components, matches
+            no component.
         ExampleError: the network lacks the outputs of a 'chain' model, or the denominator does not
             fit it.
         DeviceError: there is no such device.
@@ -338,6 +341,7 @@ def _check_new(nnet: Nnet, options: RecipeOptions, den_fst: Fst | None) -> None:
         if den_fst is None:
             raise RecipeError("expected the denominator of a chain model (den_fst), found none")
         ChainTraining(nnet, den_fst, options.chain)
+    prepared(nnet, options)
     for pattern in (function.pattern for function in options.dropout):
         probed = set_dropout_proportion(nnet, 0.0, pattern)
         pairs = zip(nnet.components, probed.components, strict=True)
@@ -398,14 +402,16 @@ def _iterate(
             f"in {which}. Job 1: {diverged[0]}"
         )
     nnets = [read_nnet(task.result) for job, task in enumerate(tasks) if job not in diverged]
-    average = weighted_sum(nnets, np.full(len(nnets), 1.0 / len(nnets)))
+    average = kept(
+        nnets[0], weighted_sum(nnets, np.full(len(nnets), 1.0 / len(nnets))), run.options
+    )
     write_nnet(average, run.network(number + 1))
     record = IterationRecord(
         number=number,
         learning_rate=iteration.learning_rate,
         jobs=tuple(jobs),
         changes=_relative_changes(read_nnet(network), average),
-        saturation=saturation(average),
+        saturation={} if run.options.fine_tuning else saturation(average),
         seconds=time.perf_counter() - start,
         dropout=iteration.dropout,
         diverged=diverged,
@@ -462,6 +468,7 @@ def _finish(run: TrainingRun, workers: Workers, devices: Sequence[str]) -> Final
             folder=archives,
             networks=tuple(run.network(number) for number in range(last, first - 1, -1)),
             result=run.folder / "final.raw",
+            options=run.options,
             objective=run.objective,
             device=devices[-1],
         ),

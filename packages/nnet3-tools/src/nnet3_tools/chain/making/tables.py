@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -17,25 +18,34 @@ class ChainTables:
     """The data of utterances besides their features.
 
     Attributes:
-        supervisions: Supervisions.
+        supervision: The supervision of an utterance, by its key and its frames of features; None if
+            it has none.
         ivectors: I-vectors, if there are any.
         weights: Weights of derivatives, if there are any.
         period: Frames for each i-vector.
         tolerance: Number of frames by which features and i-vectors may differ.
     """
 
-    supervisions: ObjectLookup[ChainSupervision]
+    supervision: Callable[[str, int], ChainSupervision | None]
     ivectors: ObjectLookup[Any] | None
     weights: VectorLookup | None
     period: int
     tolerance: int
 
     @classmethod
-    def opened(cls, supervisions: str, weights: str, options: dict[str, Any]) -> ChainTables:
-        """The tables that the options name."""
+    def opened(
+        cls,
+        supervisions: str | Callable[[str, int], ChainSupervision | None],
+        weights: str,
+        options: dict[str, Any],
+    ) -> ChainTables:
+        """The tables that the options name; supervisions are of a table or a function."""
         ivectors = options["online_ivectors"]
+        if isinstance(supervisions, str):
+            table = ObjectLookup(supervisions, read_supervision)
+            supervisions = lambda key, _: table.take(key)  # noqa: E731
         return cls(
-            supervisions=ObjectLookup(supervisions, read_supervision),
+            supervision=supervisions,
             ivectors=ObjectLookup(ivectors, read_stored_matrix) if ivectors else None,
             weights=VectorLookup(weights) if weights else None,
             period=options["online_ivector_period"],
@@ -48,7 +58,7 @@ class ChainTables:
         Raises:
             ExampleError: something is missing, or there are too few or too many i-vectors.
         """
-        supervision = self.supervisions.take(key)
+        supervision = self.supervision(key, features.shape[0])
         if supervision is None:
             raise ExampleError(f"No supervision for utterance {key}")
         ivectors = weights = None

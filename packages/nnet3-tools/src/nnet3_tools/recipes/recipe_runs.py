@@ -1,34 +1,33 @@
-"""nnet3-train-recipe: trains a network from features and labels in a folder, and resumes runs."""
+"""Runs of training in a folder, as tools begin and continue them: options, progress, the page."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
-import nnet3_descriptors
 import nnet3_training
 
 from nnet3_tools.bar import Bar
-from nnet3_tools.chain.options import CHAIN_NUMBERS, read_den_fst
+from nnet3_tools.chain.options import CHAIN_NUMBERS
 from nnet3_tools.chosen_workers import DASK, chosen_workers
-from nnet3_tools.kaldi_command import KaldiCommand, log, run_tool, say
-from nnet3_tools.streams import read_text, readable, understanding
-from nnet3_tools.training.recipe_data import DataOptions, data_options
+from nnet3_tools.kaldi_command import log, say
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
+    from nnet3_training import Fst
     from nnet3_training.recipes import (
         ArchivesRecord,
+        Figure,
         FinalRecord,
         IterationRecord,
         JobRecord,
         RecipeOptions,
+        TrainingData,
+        TrainingRun,
     )
-
-NAME = "nnet3-train-recipe"
 
 _HELP = {
     "num_epochs": "How often each example is used.",
@@ -63,153 +62,134 @@ def _lengths(context: click.Context, parameter: click.Parameter, text: str | Non
         raise click.BadParameter(f"expected numbers with commas between, got '{text}'") from None
 
 
-def recipe_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds an option for each number of `RecipeOptions` and `ChainOptions`; None if not given."""
+def recipe_options(
+    usual: Mapping[str, Any], *left_out: str
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator that adds an option for each number of a run; None if not given.
+
+    Args:
+        usual: The defaults, as the help shows them, that are not those of `RecipeOptions`.
+        left_out: Options of `RecipeOptions` that the tool does not have.
+    """
     from nnet3_training.recipes import RecipeOptions
 
-    fields = [field for field in attrs.fields(RecipeOptions) if field.name in _HELP]
-    fields += [
-        field for field in attrs.fields(nnet3_training.ChainOptions) if field.name in CHAIN_NUMBERS
-    ]
-    for field in reversed(fields):
-        usual: Any = field.default
-        is_lengths = isinstance(usual, tuple)
-        default = ",".join(map(str, usual)) if is_lengths else str(usual)
-        text = _HELP.get(field.name) or CHAIN_NUMBERS[field.name]
-        function = click.option(
-            f"--{field.name.replace('_', '-')}",
-            type=str if is_lengths else type(usual),
-            default=None,
-            callback=_lengths if is_lengths else None,
-            help=f"{text}  [default: {default.lower() or 'none'}]",
-        )(function)
+    chain = usual.get("chain", nnet3_training.ChainOptions())
+    values = {field.name: field.default for field in attrs.fields(RecipeOptions)} | dict(usual)
+    values |= attrs.asdict(chain)
+    texts = {name: _HELP[name] for name in _HELP if name not in left_out} | CHAIN_NUMBERS
+
+    def added(function: Callable[..., Any]) -> Callable[..., Any]:
+        for name in sorted(texts, key=list(values).index, reverse=True):
+            value = values[name]
+            is_lengths = isinstance(value, tuple)
+            default = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            function = click.option(
+                f"--{name.replace('_', '-')}",
+                type=str if is_lengths else type(value),
+                default=None,
+                callback=_lengths if is_lengths else None,
+                help=f"{texts[name]}  [default: {default.lower() or 'none'}]",
+            )(function)
+        return function
+
+    return added
+
+
+def run_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that say where a run computes, and what it shows."""
+    options = (
+        click.option(
+            "--jobs",
+            type=click.IntRange(min=1),
+            default=1,
+            show_default=True,
+            help="Number of processes that train.",
+        ),
+        click.option(
+            "--device",
+            default="cpu",
+            show_default=True,
+            metavar="NAMES",
+            help="Where jobs compute, in turn: 'cpu', 'cuda', or several as in 'cuda:0,cuda:1'.",
+        ),
+        DASK,
+        click.option(
+            "--report", metavar="FILE", help="Write a page about the run after each iteration."
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
     return function
 
 
-def _wanted(
-    folder: Path, *, is_new: bool, has_den_fst: bool, given: dict[str, Any]
+@attrs.frozen(kw_only=True)
+class Surroundings:
+    """Where a run computes, and what it shows: the values of `run_options`.
+
+    Attributes:
+        jobs: Number of processes.
+        device: Names of devices, with commas between.
+        dask: Address of a Dask cluster, if any.
+        report: The file of the page, if any.
+    """
+
+    jobs: int
+    device: str
+    dask: str | None
+    report: str | None
+
+
+def wanted_options(
+    folder: Path, usual: RecipeOptions | None, given: dict[str, Any]
 ) -> RecipeOptions | None:
-    """The options on the command line; None to go on with the options of the folder."""
-    from nnet3_training.recipes import RecipeOptions, TrainingRun
+    """The options on the command line; None to go on with the options of the folder.
+
+    Args:
+        folder: The folder of the run.
+        usual: The options of a new run where they are not given; None to continue a run.
+        given: The options that are given, those of the objective among them.
+    """
+    from nnet3_training.recipes import TrainingRun
 
     chain = {name: given.pop(name) for name in CHAIN_NUMBERS if name in given}
-    if is_new:
-        if chain and not has_den_fst:
-            name = next(iter(chain)).replace("_", "-")
-            raise click.UsageError(f"--{name} is for chain models, which need --den-fst")
-        options = nnet3_training.ChainOptions(**chain) if has_den_fst else None
-        return RecipeOptions(**given, chain=options)
-    if not given and not chain:
-        return None
-    found = TrainingRun.read(folder).options
+    if usual is None:
+        if not given and not chain:
+            return None
+        usual = TrainingRun.read(folder).options
     if chain:
-        given["chain"] = attrs.evolve(found.chain or nnet3_training.ChainOptions(), **chain)
-    return attrs.evolve(found, **given)
+        given["chain"] = attrs.evolve(usual.chain or nnet3_training.ChainOptions(), **chain)
+    return attrs.evolve(usual, **given)
 
 
-@click.command(cls=KaldiCommand)
-@click.argument("folder", metavar="DIR")
-@click.option("--nnet-config", metavar="FILE", help="Config lines of the network to train.")
-@click.option(
-    "--nnet", "nnet_in", metavar="FILE", help="The network to train, instead of --nnet-config."
-)
-@data_options
-@click.option(
-    "--den-fst", metavar="FILE", help="The denominator; with it the network is a chain model."
-)
-@recipe_options
-@click.option(
-    "--jobs",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="Number of processes that train.",
-)
-@click.option(
-    "--device",
-    default="cpu",
-    show_default=True,
-    metavar="NAMES",
-    help="Where jobs compute, in turn: 'cpu', 'cuda', or several as in 'cuda:0,cuda:1'.",
-)
-@DASK
-@click.option("--report", metavar="FILE", help="Write a page about the run after each iteration.")
-def command(
-    folder: str,
-    nnet_config: str | None,
-    nnet_in: str | None,
-    den_fst: str | None,
-    jobs: int,
-    device: str,
-    dask: str | None,
-    report: str | None,
-    **options: Any,
-) -> None:
-    """Train a network from scratch in the folder DIR, or continue the run there.
+def run_recipe(
+    tool: str,
+    folder: Path,
+    nnet: Nnet | None,
+    utterances: Iterable[TrainingData] | None,
+    options: RecipeOptions | None,
+    den_fst: Fst | None,
+    surroundings: Surroundings,
+) -> TrainingRun:
+    """Begins or continues a run, and reports its progress; see `train_recipe`."""
+    from nnet3_training.recipes import train_recipe
 
-    A new run needs --nnet-config or --nnet, and data: --features with --alignments, --posteriors or
-    --targets; for a chain model --features with --supervisions, and --den-fst; or --egs. To
-    continue, give the same again, or DIR alone once the examples are made. Until the first
-    iteration begins, what you give replaces what you gave before. The result is DIR/final.raw. It
-    is the same to the last bit, whatever --jobs and --dask are, and however often the run was
-    interrupted.
-    """
-    from nnet3_training.recipes import TrainingRun, train_recipe
-
-    path = Path(folder)
-    names = [field.name for field in attrs.fields(DataOptions)[1:]]
-    data = DataOptions(tool=NAME, **{name: options.pop(name) for name in names})
-    given = {name: value for name, value in options.items() if value is not None}
-    if path.exists() and not path.is_dir():
-        raise click.UsageError(f"expected a folder for the run, found the file '{folder}'")
-    has_network, has_run = bool(nnet_config or nnet_in), (path / "recipe.json").exists()
-    if not (has_run or has_network):
-        raise click.UsageError(f"'{folder}' holds no run: give --nnet-config or --nnet")
-    if nnet_config and nnet_in:
-        raise click.UsageError("expected --nnet-config or --nnet, got both")
-    if not (has_run or data.is_given):
-        raise click.UsageError("expected --features or --egs, which a new run needs")
-    if has_run and not data.is_given and not (path / "archives").is_dir():
-        raise click.UsageError(
-            f"the run in '{folder}' has not made its examples: give --features or --egs again"
-        )
-    is_new = not has_run or (has_network and not TrainingRun.read(folder).has_begun)
-    wanted = _wanted(path, is_new=is_new, has_den_fst=den_fst is not None, given=given)
-    used = wanted or TrainingRun.read(folder).options
-    nnet = _network(nnet_config, nnet_in, used.seed) if has_network else None
-    utterances = None
-    if data.is_given:
-        is_chain = used.chain is not None
-        data.check(is_chain=is_chain)
-        known = nnet or nnet3_descriptors.read_nnet(path / "models" / "0.raw")
-        step = used.frame_subsampling_factor
-        utterances = data.read(known.node_dim("output"), step, is_chain=is_chain)
-    with _Progress(path, report) as progress, chosen_workers(jobs, dask) as workers:
+    report, device = surroundings.report, surroundings.device
+    workers_of = chosen_workers(surroundings.jobs, surroundings.dask)
+    with _Progress(tool, folder, report) as progress, workers_of as workers:
         run = train_recipe(
             folder,
             nnet,
             utterances,
-            wanted,
-            den_fst=None if den_fst is None else read_den_fst(den_fst),
+            options,
+            den_fst=den_fst,
             workers=workers,
             devices=[name.strip() for name in device.split(",") if name.strip()],
             on_event=progress.take,
         )
-    log(NAME, f"the run in '{folder}' has ended; the network is {run.folder / 'final.raw'}")
+    log(tool, f"the run in '{folder}' has ended; the network is {run.folder / 'final.raw'}")
     if report is not None:
-        write_report(path, report)
-
-
-def _network(nnet_config: str | None, nnet_in: str | None, seed: int) -> Nnet:
-    import numpy as np
-
-    if nnet_config:
-        text = read_text(nnet_config)
-        with understanding(nnet_config):
-            return nnet3_descriptors.parse_config(text, rng=np.random.default_rng(seed))
-    assert nnet_in is not None
-    with readable(nnet_in) as source:
-        return nnet3_descriptors.read_nnet(source)
+        write_report(folder, report)
+    return run
 
 
 def write_report(folder: Path, path: str) -> None:
@@ -230,8 +210,8 @@ def write_report(folder: Path, path: str) -> None:
 class _Progress:
     """Reports the progress of a run: lines, a bar on a terminal, and the page of the report."""
 
-    def __init__(self, folder: Path, report: str | None) -> None:
-        self._folder, self._report = folder, report
+    def __init__(self, tool: str, folder: Path, report: str | None) -> None:
+        self._tool, self._folder, self._report = tool, folder, report
         self._bar: Bar | None = None
         self._total = 0
 
@@ -292,13 +272,26 @@ class _Progress:
         jobs = "1 job" if count == 1 else f"{count} jobs"
         if record.diverged:
             jobs += f", {len(record.averaged)} of them averaged"
+        held_out = [
+            figure.per_frame
+            for name, figure in self._held_out(record.number).items()
+            if not name.endswith("-xent")
+        ]
+        before = f", held-out before it {held_out[0]:.6g}" if len(held_out) == 1 else ""
         self._say(
             f"iteration {record.number + 1} of {self._total}: {jobs}, learning rate "
-            f"{record.learning_rate:.4g}, objective {objective:.6g} per frame, "
+            f"{record.learning_rate:.4g}, objective {objective:.6g} per frame{before}, "
             f"{record.seconds:.1f} s"
         )
         if self._report is not None:
             write_report(self._folder, self._report)
+
+    def _held_out(self, number: int) -> dict[str, Figure]:
+        """The objectives of a network on held-out examples."""
+        from nnet3_training.recipes import TrainingRun
+
+        found = TrainingRun.read(self._folder).diagnostics.get(number)
+        return {} if found is None else found.held_out
 
     def _say_end(self, record: FinalRecord) -> None:
         for name, figure in record.diagnostics.held_out.items():
@@ -309,13 +302,8 @@ class _Progress:
             )
 
     def _say(self, line: str, level: str = "LOG") -> None:
-        text = f"{level} ({NAME}) {line}"
+        text = f"{level} ({self._tool}) {line}"
         if self._bar is None:
             say(text)
         else:
             self._bar.say(text)
-
-
-def main() -> None:
-    """The entry point of the tool."""
-    run_tool(command, NAME)

@@ -1,0 +1,1 @@
+"""Whole runs of training in a folder: from scratch, and fine-tuning."""

@@ -1,0 +1,284 @@
+"""nnet3-chain-fine-tune, from speech, transcripts and a lexicon to a .mdl, without alignments."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import wave
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import attrs
+import numpy as np
+import pytest
+from nnet3_descriptors import (
+    AcousticModel,
+    read_acoustic_model,
+    read_nnet,
+    unvectorize,
+    vectorize,
+    write_acoustic_model,
+)
+from nnet3_speech.hmm import read_transitions
+from nnet3_tables import read_table, write_table
+from nnet3_tools.recipes import recipe_runs
+from nnet3_training.recipes import TrainingRun
+from reference_cases import CHAIN_REFERENCE, DIGITS_EXAMPLE
+from tool_runs import run_tool
+
+DIGITS = CHAIN_REFERENCE / "digits"
+WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+DATA = ("--features=ark:feats.ark", "--text=text", "--lexicon=lexicon.txt")
+OPTIONS = ("--num-epochs=2", "--initial-learning-rate=0.0005", "--held-out-every=4",
+           "--final-learning-rate=0.0005", "--minibatch-size=1:4")  # fmt: skip
+FREEZE = ("--freeze=lda", "--freeze=tdnn1*")
+
+
+def write_system(path: Path) -> None:
+    """Writes a model in its folder, features, transcripts and a lexicon."""
+    model = path / "model"
+    model.mkdir()
+    for name in ("tree", "den.fst"):
+        shutil.copy(DIGITS / name, model)
+    (model / "frame_subsampling_factor").write_text("3\n")
+    numbered = {
+        f"{word}{place}": 2 + 3 * number + place
+        for number, word in enumerate(WORDS)
+        for place in range(3)
+    }
+    symbols = {"<eps>": 0, "SIL": 1, **numbered}
+    (model / "phones.txt").write_text("".join(f"{name} {n}\n" for name, n in symbols.items()))
+    acoustic = AcousticModel(
+        transition_model=read_transitions(DIGITS / "0.trans_mdl").model,
+        nnet=read_nnet(DIGITS / "train.m0.9.raw"),
+        left_context=8,
+        right_context=8,
+        priors=np.full(62, 1 / 62),
+    )
+    write_acoustic_model(acoustic, model / "final.mdl")
+    (path / "lexicon.txt").write_text("".join(f"{w} {w}0 {w}1 {w}2\n" for w in WORDS))
+    entries = list(itertools.islice(read_table(f"ark:{DIGITS_EXAMPLE}/test.feats.ark"), 12))
+    with write_table(f"ark:{path}/feats.ark") as writer:
+        for key, features in entries:
+            writer.write(key, features)
+    (path / "text").write_text("".join(f"{key} {key.rpartition('-')[2]}\n" for key, _ in entries))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with such a system."""
+    monkeypatch.chdir(tmp_path)
+    write_system(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CompletedProcess[str]]:
+    """The folder of a system with a run in one go, and what the tool said."""
+    path = tmp_path_factory.mktemp("whole")
+    write_system(path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(path)
+        done = fine_tune(*DATA, *OPTIONS, *FREEZE, "--report=page.html", "model", "run")
+    return path, done
+
+
+def fine_tune(*arguments: str | Path) -> CompletedProcess[str]:
+    """Runs nnet3-chain-fine-tune within this process."""
+    return run_tool("recipes.nnet3_chain_fine_tune", *arguments)
+
+
+def held_out(run: str) -> list[float]:
+    """The objective on held-out utterances of each network of a run, and of its result."""
+    found = TrainingRun.read(run)
+    last = found.final.diagnostics
+    each = [*(known for _, known in sorted(found.diagnostics.items())), last]
+    return [known.held_out["output"].per_frame for known in each]
+
+
+def test_fine_tunes(
+    whole: tuple[Path, CompletedProcess[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Held-out utterances rise; the .mdl differs in its parameters only, frozen ones excepted."""
+    folder, done = whole
+    monkeypatch.chdir(folder)
+
+    assert done.returncode == 0, done.stderr
+    assert "LOG (nnet3-chain-fine-tune) 12 utterances, 9 examples in 1 archives;" in done.stderr
+    assert done.stderr.endswith("Wrote model to run/final.mdl\n")
+    first, second, third, final = held_out("run")
+    assert first < second < third == final
+    assert f"held-out before it {second:.6g}, " in done.stderr
+    before, after = (read_acoustic_model(Path(name, "final.mdl")) for name in ("model", "run"))
+    for name in ("lda", "tdnn1.affine", "output.affine"):
+        mine, theirs = (model.nnet.component(name).linear_params for model in (after, before))
+        assert np.array_equal(mine, theirs) == (name != "output.affine")
+    restored = attrs.evolve(after, nnet=unvectorize(after.nnet, vectorize(before.nnet)))
+    write_acoustic_model(restored, "restored.mdl")
+    assert Path("restored.mdl").read_bytes() == Path("model", "final.mdl").read_bytes()
+    page = (folder / "page.html").read_text()
+    assert "--freeze" in page
+    assert "Objective of output, per frame" in page
+
+
+def test_interruption(
+    whole: tuple[Path, CompletedProcess[str]], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C between iterations and within one: MODEL and DIR alone continue, to the same bytes."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recipe_runs, "write_report", stop)
+        between = fine_tune(*DATA, *OPTIONS, *FREEZE, "--report=page.html", "model", "part")
+    assert between.returncode == 130
+    with monkeypatch.context() as patch:
+        patch.setattr(recipe_runs.Bar, "advance", stop)  # a job is done, its iteration is not
+        within = fine_tune("model", "part")
+    assert within.returncode == 130
+    assert "1 of 2 iterations are done" in within.stderr
+    continued = fine_tune("model", "part")
+
+    assert continued.returncode == 0, continued.stderr
+    for name in ("final.mdl", "final.raw"):
+        assert Path("part", name).read_bytes() == (whole[0] / "run" / name).read_bytes()
+    refused = fine_tune("--num-epochs=3", "model", "part")
+    assert refused.returncode == 255
+    assert "part: the run there has num_epochs = 2.0, expected 3.0" in refused.stderr
+
+
+def test_mistakes(folder: Path) -> None:
+    """Mistaken commands do not take the folder: the right one begins there as in a new one."""
+    first, *_ = (folder / "text").read_text().splitlines()
+    (folder / "fewer").write_text(f"{first}\n")
+    with write_table("ark:wide.ark") as writer:
+        for key, features in read_table("ark:feats.ark"):
+            writer.write(key, np.hstack([features, features]))
+    options = ("--num-epochs=1", "--held-out-every=4")
+
+    for mistake, message in {
+        "--freeze=nothing": "freeze: expected components with parameters with names like 'nothing'",
+        "--text=fewer": "expected at least 4 utterances",
+        "--features=ark:wide.ark": "expected 23 columns of 'input', as the network reads, found 46",
+        "--leaky-hmm-coefficient=2": "leaky_hmm_coefficient must be above 0 and below 1",
+        "--minibatch-size=x": "minibatch size 'x': expected a positive number",
+    }.items():
+        wrong = fine_tune(*DATA, *options, mistake, "model", "run")
+        assert wrong.returncode == 255
+        assert message in wrong.stderr
+    right = fine_tune(*DATA, *options, "model", "run")
+
+    assert right.returncode == 0, right.stderr
+    assert fine_tune(*DATA, *options, "model", "other").returncode == 0
+    finals = [Path(name, "final.mdl").read_bytes() for name in ("run", "other")]
+    assert finals[0] == finals[1]
+
+
+def test_denominator_of_the_text(folder: Path) -> None:
+    """Without den.fst the denominator is made of the phones of the text, once for a run."""
+    Path("model", "den.fst").unlink()
+
+    done = fine_tune(*DATA, *OPTIONS, "model", "run")
+
+    assert done.returncode == 0, done.stderr
+    assert "No den.fst is given: the denominator is made of the phones of --text" in done.stderr
+    assert Path("run", "den.fst").exists()
+    first, *_, final = held_out("run")
+    assert first < final
+    again = fine_tune(*DATA, *OPTIONS, "model", "run")
+    assert again.returncode == 0, again.stderr
+    assert "the denominator is made" not in again.stderr
+
+
+def test_utterances_that_cannot_be_used(folder: Path) -> None:
+    """Utterances without transcript, without words, or too short for theirs are left out, named."""
+    first, second, third, *lines = (folder / "text").read_text().splitlines()
+    key, long = third.split()[0], " ".join([*WORDS] * 3)
+    (folder / "text").write_text("\n".join([second.split()[0], f"{key} {long}", *lines]) + "\n")
+
+    done = fine_tune(*DATA, "--num-epochs=1", "--held-out-every=4", "model", "run")
+
+    assert done.returncode == 0, done.stderr
+    warnings = [line for line in done.stderr.splitlines() if line.startswith("WARNING")]
+    assert len(warnings) == 3
+    assert warnings[0].endswith(f"No transcript for utterance {first.split()[0]}")
+    assert warnings[1].endswith(f"utterance '{second.split()[0]}': expected words, found none")
+    assert f"utterance '{key}': there are too many phones for too few frames" in warnings[2]
+    assert TrainingRun.read("run").archives.utterances == 9
+
+
+def test_recordings(folder: Path) -> None:
+    """WAV files in place of features: those that the options in the model's folder make."""
+    rng = np.random.default_rng(3)
+    Path("model", "conf").mkdir()
+    (folder / "model" / "conf" / "fbank.conf").write_text("--num-mel-bins=23\n--dither=0\n")
+    keys = [line.split()[0] for line in (folder / "text").read_text().splitlines()]
+    for key in keys:
+        with wave.open(f"{key}.wav", "wb") as file:
+            file.setparams((1, 2, 16000, 0, "NONE", ""))
+            file.writeframes((3000 * rng.standard_normal(16000)).astype("<i2").tobytes())
+    (folder / "wav.scp").write_text("".join(f"{key} {key}.wav\n" for key in keys))
+
+    done = fine_tune(
+        "--wav=scp:wav.scp", *DATA[1:], "--num-epochs=1", "--held-out-every=4", "model", "run"
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert TrainingRun.read("run").archives.utterances == 12
+
+
+def test_examples(folder: Path) -> None:
+    """Examples with alignments will do, too; then a .raw file, whose result is one."""
+    done = fine_tune(
+        f"--egs=ark:{DIGITS}/cegs8.ark", *OPTIONS, "--held-out-every=2",
+        f"--den-fst={DIGITS}/den.fst", DIGITS / "train.m0.9.raw", "run",
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert not Path("run", "final.mdl").exists()
+    first, *_, final = held_out("run")
+    assert first < final
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["model", "run"],
+            "expected --wav or --features, with --text and --lexicon, or --egs; got",
+        ),
+        ([*DATA[:2], "model", "run"], "or --egs; got --features and --text"),
+        ([*DATA, "--wav=scp:x", "model", "run"], "got --wav and --features and --text and --lex"),
+        ([*DATA, "--egs=ark:x", "model", "run"], "expected --egs alone, got --features, too"),
+        (
+            [*DATA, "model", "feats.ark"],
+            "expected a folder for the run, found the file 'feats.ark'",
+        ),
+        ([*DATA, "no", "run"], "no"),
+        ([*DATA, "model/bare", "run"], "model/bare has no am/final.mdl"),
+        ([*DATA, "model/bare/a.raw", "run"], "--text needs an acoustic model (.mdl), with a trans"),
+        (
+            [*DATA, "alone/a.mdl", "run"],
+            "alone has no phones.txt, which fine-tuning needs; --phones",
+        ),
+        ([*DATA[:2], "--lexicon=few", "model", "run"], "the lexicon lacks 9 words of the transcr"),
+        (["--wav=scp:text", *DATA[1:], "model", "run"], "has no conf/mfcc.conf"),
+        ([*DATA, "--oov=<unk>", "model", "run"], "expected a word of the lexicon for words that"),
+        ([*DATA, "--silence=pau", "model", "run"], "the model has no phone 'pau'"),
+    ],
+)
+def test_messages(folder: Path, arguments: list[str], message: str) -> None:
+    """What is missing is named, and no folder is made."""
+    for name in ("model/bare", "alone"):
+        Path(name).mkdir()
+    shutil.copy(DIGITS / "initial.raw", "model/bare/a.raw")
+    shutil.copy("model/tree", "model/bare/tree")
+    shutil.copy("model/final.mdl", "alone/a.mdl")
+    (folder / "few").write_text("zero zero0\n")
+
+    done = fine_tune(*arguments)
+
+    assert done.returncode in (1, 255)
+    assert message in done.stderr
+    assert not Path("run").exists()
