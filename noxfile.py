@@ -241,6 +241,22 @@ def operations(session: nox.Session, numpy: str) -> None:
     session.run("pytest", tests, *TWO_PROCESSES, *session.posargs, env=trials)
 
 
+@nox.session(python=OLDEST_PYTHON, requires=["wheels"], default=False)
+@nox.parametrize("opset", [18, 19, 20, 21])
+def onnxruntime(session: nox.Session, opset: int) -> None:
+    """Run models in the oldest ONNX Runtime that they say they need, for each version of operators.
+
+    The numbers of a version's bug fixes are left to the package index.
+    """
+    session.install(FROM_WHEELS, *PACKAGES, "--group=integration")
+    code = f"from nnet3_runtime_onnx.graph import RUNTIMES; print(RUNTIMES[{opset}])"
+    version = (session.run("python", "-c", code, silent=True) or "").strip()
+    folder, script = session.create_tmp(), "tests/onnx_versions.py"
+    session.run("python", script, "write", folder, f"--opset={opset}")
+    session.install(f"onnxruntime=={version}.*", "numpy<2")
+    session.run("python", script, "run", folder)
+
+
 @nox.session(requires=["wheels"], default=False)
 def mixed(session: nox.Session) -> None:
     """Run the stages in processes, one package at its last release and the others as of today.

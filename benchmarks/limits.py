@@ -176,10 +176,8 @@ def parse_and_compile(config: str) -> None:
 
 
 def find_context(config: str) -> None:
-    """Finds the context of a network in both ways."""
-    nnet = parse_config(config)
-    nnet.info()
-    compute_context(nnet)
+    """Finds the context of a network."""
+    compute_context(parse_config(config))
 
 
 def use_looped(config: str) -> None:

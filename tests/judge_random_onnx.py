@@ -2,9 +2,11 @@
 
 `python tests/judge_random_onnx.py --count 1000 --first-seed 1000` prints the seeds whose outputs
 differ, and counts what was drawn. A seed draws a network (optional terms, fixed times and patterns
-over features and i-vectors; all kinds of layers; all component types), the options of the tool, and
-an utterance with one i-vector or with new ones as it goes on. The tool writes the model, and the
-code of examples/digits/recognise_onnx.py, which knows the file alone, drives it.
+over features and i-vectors; all kinds of layers; all component types; pooling over time), the
+options of the tool, and an utterance with one i-vector or with new ones as it goes on. A third of
+the models takes any number of frames: each is run for several lengths, and a refusal must have a
+known reason. The tool writes the model, and the code of examples/digits/recognise_onnx.py, which
+knows the file alone, drives it.
 
 The definition cuts the utterance by itself, and runs each chunk, or the requests of a stream one
 after the other, in float64 on nnet3-runtime-reference. `Model` must agree, too, where it computes
@@ -16,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import re
 import runpy
 import sys
 import tempfile
@@ -70,6 +73,26 @@ REFUSALS = NotComputableError, UnboundedComputationError, CompilationError, RunE
 AT_A_FIXED_TIME = "which would be another frame in each chunk"
 """In the error of `Model.stream` for networks that read a fixed time, as files of a stream may."""
 
+OF_ANY_LENGTH = (
+    "the network is recurrent",
+    "whose choice depends on the number of frames",
+    "which is at no fixed distance",
+    "reads a window that moves with the frames",
+    "has values at any time",
+    "which short utterances may lack",
+    "and outputs have all times",
+    "cannot be computed at t",
+    "reads rows by other rules",
+    "has a row at t = 0 alone",
+    "which is no StatisticsExtractionComponent",
+    "reads no frame",
+    "requires no",
+    "has no row at t",
+    "has none at t",
+    "pools over a whole utterance",
+)
+"""Why a model of any length is refused."""
+
 CHUNKS, STREAM, XVECTOR = "chunks", "stream", "xvector"
 
 Models = list[onnxruntime.InferenceSession]
@@ -87,13 +110,14 @@ class Case:
         seed: The seed of the values.
         generator: What drew the network.
         nnet: The network, in test mode, without nodes that no output needs.
-        frames: --frames.
+        frames: --frames; of a model of any length, the frames of the longest utterance.
         step: --frame-subsampling-factor.
         left: --extra-left-context.
         right: --extra-right-context.
         sequences: --sequences.
         mode: CHUNKS, STREAM or XVECTOR: without an option, --stream or --xvector.
         period: Frames for each i-vector of the utterance; 0 for one i-vector.
+        any_length: Whether the model takes whole utterances, of any number of frames.
     """
 
     seed: int
@@ -106,6 +130,7 @@ class Case:
     sequences: int
     mode: str
     period: int
+    any_length: bool
 
     @property
     def has_ivector(self) -> bool:
@@ -115,7 +140,7 @@ class Case:
     @property
     def chunk(self) -> int:
         """Frames of a chunk."""
-        if self.mode == XVECTOR:
+        if self.mode == XVECTOR or self.any_length:
             return self.frames
         unit = math.lcm(self.step, self.nnet.modulus)
         chunk = -(-self.frames // unit) * unit
@@ -130,7 +155,7 @@ class Case:
     def options(self) -> list[str]:
         """The options on the command line."""
         return [
-            f"--frames={self.frames}",
+            *([] if self.any_length else [f"--frames={self.frames}"]),
             f"--frame-subsampling-factor={self.step}",
             f"--extra-left-context={self.left}",
             f"--extra-right-context={self.right}",
@@ -155,6 +180,76 @@ def _optional_terms(seed: int) -> Nnet:
     return Model(parse_config(writer.text(), rng=np.random.default_rng(seed))).nnet
 
 
+def _pooling(seed: int) -> Nnet:
+    """A network that pools over time, as those of x-vectors do."""
+    rng = Random(seed)
+    lines = ["input-node name=input dim=4", "input-node name=ivector dim=2"]
+    name, dim = "input", 4
+
+    def add(kind: str, settings: str, given: str, dim_out: int) -> None:
+        nonlocal name, dim
+        name, dim = f"n{len(lines)}", dim_out
+        lines.append(f"component name={name} type={kind} {settings}")
+        lines.append(f"component-node name={name} component={name} input={given}")
+
+    def affine(given: str, columns: int) -> None:
+        dim_out = rng.randint(3, 6)
+        add("AffineComponent", f"input-dim={columns} output-dim={dim_out}", given, dim_out)
+
+    for _ in range(rng.randint(1, 4)):
+        before, after = rng.randint(-3, -1), rng.randint(1, 3)
+        kind = rng.randrange(8)
+        if kind <= 1:
+            affine(f"Append(Offset({name}, {before}), Offset({name}, {after}))", 2 * dim)
+        elif kind == 2:
+            affine(f"Append(IfDefined(Offset({name}, {before})), Scale(0.5, {name}))", 2 * dim)
+        elif kind == 3:
+            sum_ = f"Sum({name}, IfDefined(Offset({name}, {after})))"
+            affine(f"Append({sum_}, ReplaceIndex(ivector, t, 0), Const(0.5, 1))", dim + 3)
+        elif kind == 4:
+            settings = f"input-dim={dim} output-dim=5 time-offsets={before},0,{after}"
+            add("TdnnComponent", settings, name, 5)
+        elif kind == 5:
+            affine(name, dim)
+            affine(name, dim)
+            part = f"part{len(lines)}"
+            lines.append(f"dim-range-node name={part} input-node={name} dim-offset=1 dim=2")
+            affine(part, 2)
+        elif kind == 6:
+            settings = (
+                f"num-filters-in=1 num-filters-out=2 height-in={dim} height-out={dim} "
+                f"height-offsets=-1,0,1 time-offsets={before},0,{after} required-time-offsets=0"
+            )
+            add("TimeHeightConvolutionComponent", settings, name, 2 * dim)
+        else:
+            affine(name, dim)
+            columns = 2 + 3 + 2 + 4  # key, value, query, context
+            add("AffineComponent", f"input-dim={dim} output-dim={columns}", name, columns)
+            settings = (
+                "num-heads=1 key-dim=2 value-dim=3 num-left-inputs=2 num-right-inputs=1 "
+                f"num-left-inputs-required={rng.randint(0, 2)} num-right-inputs-required=0"
+            )
+            add("RestrictedAttentionComponent", settings, name, 3 + 4)
+        if rng.randrange(2):
+            add("RectifiedLinearComponent", f"dim={dim}", name, dim)
+    period, step = rng.choice([(1, 1), (1, 1), (4, 1), (6, 3)])
+    squares = rng.choice(["true", "false"])
+    settings = f"input-period={step} output-period={period} include-variance={squares}"
+    sums = 1 + dim * (2 if squares == "true" else 1)
+    add("StatisticsExtractionComponent", f"input-dim={dim} {settings}", name, sums)
+    left, right = rng.choice([(0, 10000), (0, 10000), (0, 24), (12, 36)])
+    right = right // period * period
+    stddev, logs = squares, rng.choice([0, 2])
+    settings = f"left-context={left} right-context={right} num-log-count-features={logs}"
+    settings += f" input-period={period} output-stddevs={stddev} variance-floor=0.001"
+    add("StatisticsPoolingComponent", f"input-dim={sums} {settings}", name, sums - 1 + logs)
+    affine(rng.choice([name, f"Round({name}, {period})"]), dim)
+    if rng.randrange(2):
+        add("LogSoftmaxComponent", f"dim={dim}", name, dim)
+    lines.append(f"output-node name=output input={name}")
+    return Model(parse_config("\n".join(lines), rng=np.random.default_rng(seed))).nnet
+
+
 def _all_components(seed: int) -> Nnet:
     writer = write_judged_network(Random(seed), is_looped=True)
     return Model(parse_config(writer.text(), rng=np.random.default_rng(seed))).nnet
@@ -164,6 +259,7 @@ GENERATORS: dict[str, Callable[[int], Nnet]] = {
     "all components": _all_components,
     "all layers": _all_layers,
     "optional terms": _optional_terms,
+    "pooling": _pooling,
     "speech": _speech,
 }
 
@@ -178,7 +274,11 @@ def case_of(seed: int) -> Case:
         except ContextError:
             continue
         break  # the first with a context
-    return Case(
+    any_length = rng.randrange(3) == 0
+    if any_length and rng.randrange(2):
+        generator = "pooling"
+        nnet = remove_orphans(_pooling(seed))
+    case = Case(
         seed=seed,
         generator=generator,
         nnet=nnet,
@@ -189,7 +289,12 @@ def case_of(seed: int) -> Case:
         sequences=rng.choice([0, 0, 0, 1, 2, 3]),
         mode=rng.choice([CHUNKS] * 4 + [STREAM] * 5 + [XVECTOR]),
         period=rng.choice([0, 0, 1, 4, 10]),
+        any_length=any_length,
     )
+    if not any_length:
+        return case
+    mode = XVECTOR if generator == "pooling" or rng.randrange(4) == 0 else CHUNKS
+    return attrs.evolve(case, mode=mode, step=1, left=0, right=0, period=0)
 
 
 # ---- the definition ----
@@ -323,7 +428,7 @@ def size_of(ports: list[Any], name: str) -> int:
 
 def num_frames(case: Case, models: Models) -> int:
     """A length of an utterance: of several chunks, or of a few calls of a stream."""
-    if case.mode == XVECTOR:
+    if case.mode == XVECTOR or case.any_length:
         return case.frames
     most = 4 * case.chunk
     if case.mode == STREAM:
@@ -370,16 +475,52 @@ def judged(seed: int) -> Judged:
     problems = list(_log_problems(case, done.stderr)) if not done.returncode else []
     if done.returncode:
         why = "fixed times" if AT_A_FIXED_TIME in done.stderr else "not computable"
-        kinds.add(f"{case.mode} refused: {why}")
-        problems += _wrongly_refused(case, done.stderr)
+        if case.any_length:
+            why = next((each for each in OF_ANY_LENGTH if each in done.stderr), "not known")
+            problems += [done.stderr] if why == "not known" or _is_plain(case) else []
+        else:
+            problems += _wrongly_refused(case, done.stderr)
+        kinds.add(f"{case.mode}{' of any length' * case.any_length} refused: {why}")
+    elif case.any_length:
+        problems += _length_problems(case, models, kinds)
     else:
         problems += _output_problems(case, models, kinds)
     text = "\n".join([*problems, *node_config_lines(case.nnet)]) if problems else ""
     return Judged(f"{' '.join(case.options)}\n{text}" if text else "", kinds)
 
 
+def _is_plain(case: Case) -> bool:
+    """Whether a network has nothing that could prevent a model of any length."""
+    text = " ".join(node_config_lines(case.nnet))
+    types = {component.type for component in case.nnet.components}
+    words = ("Failover", "IfDefined", "ReplaceIndex", "Round", "Switch")
+    return (
+        case.mode == CHUNKS
+        and not any(word in text for word in words)
+        and re.search(r"Offset\(\w+, -?\d+, ", text) is None
+        and all(word not in " ".join(types) for word in ("Statistics", "Distribute"))
+    )
+
+
+def _length_problems(case: Case, models: Models, kinds: set[str]) -> Iterator[str]:
+    """Lines for outputs of a model of any length that differ, for several lengths."""
+    about = DRIVER["numbers"](models[0])
+    least = max(about["least_frames"] - about["left_context"] - about["right_context"], 1)
+    kinds.add(f"{case.mode} of any length")
+    if case.mode == XVECTOR and least > 1:
+        try:
+            compile_computation(case.nnet, chunk_request(attrs.evolve(case, frames=least - 1)))
+            yield f"least_frames is {least}, but fewer frames suffice"
+        except NotComputableError:
+            pass
+    for frames in {least, least + 1, least + 2, least + case.frames, least + 4 * case.frames}:
+        yield from _output_problems(attrs.evolve(case, frames=frames), models, kinds)
+
+
 def _log_problems(case: Case, log: str) -> Iterator[str]:
     """A line if the tool rounds without a word, or says so in vain."""
+    if case.any_length:
+        return
     if (f"Chunks have {case.chunk} frames" in log) != (case.chunk != case.frames):
         yield f"chunks have {case.chunk} frames, the log is {log!r}"
 

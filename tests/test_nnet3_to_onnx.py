@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import runpy
 import subprocess
 import sys
@@ -14,7 +15,8 @@ import onnxruntime
 import pytest
 from kaldi_tables import assert_same_archive, read_archive
 from nnet3 import Model
-from nnet3_descriptors import parse_config, write_nnet
+from nnet3_descriptors import parse_config, read_nnet, write_nnet
+from nnet3_graph import NotComputableError
 from nnet3_tools.models import nnet3_to_onnx
 from reference_cases import DIGITS_EXAMPLE, DIGITS_REFERENCE, TOOLS_REFERENCE
 from tool_runs import run_tool
@@ -164,6 +166,75 @@ def test_xvectors(tmp_path: Path) -> None:
         np.testing.assert_allclose(found[1, 0] / scale, expected[key] / scale, atol=TOLERANCE)
 
 
+@pytest.mark.parametrize("opset", [18, 19, 20, 21])
+def test_xvectors_of_any_length(opset: int, tmp_path: Path) -> None:
+    """One model without --frames gives Kaldi's x-vectors, and those of the shortest utterances."""
+    network = TOOLS_REFERENCE / "xvector-stats.raw"
+    written(network, tmp_path / "net.onnx", "--xvector", f"--opset={opset}")
+    session = session_of(tmp_path / "net.onnx")
+    path = TOOLS_REFERENCE / "xvector.whole.ark"
+    with kaldi_native_io.SequentialFloatVectorReader(f"ark:{path}") as reader:
+        expected = {key: np.array(vector) for key, vector in reader}
+    features = read_archive(TOOLS_REFERENCE / "feats6.ark")
+    longest = max(features.values(), key=len)
+    least = about(session)["least_frames"]
+    model = Model(read_nnet(network))
+
+    for key, vector in list(expected.items())[-2:]:
+        scale = np.abs(vector).max()
+        found = compute(session, features[key])
+        np.testing.assert_allclose(found / scale, vector[None] / scale, atol=TOLERANCE)
+    for frames in (least, least + 1, 2 * least, len(longest)):
+        given = longest[:frames]
+        vector = model.xvector(given, min_chunk_size=1)
+        np.testing.assert_allclose(compute(session, given)[0], vector, atol=TOLERANCE)
+    with pytest.raises(NotComputableError):
+        model.xvector(longest[: least - 1], min_chunk_size=1)
+
+
+def test_utterances_of_any_length(tmp_path: Path) -> None:
+    """Without --frames and --xvector, a model gives the outputs of whole utterances."""
+    features = read_archive(DIGITS_EXAMPLE / "test.feats.ark")
+    done = run(DIGITS_EXAMPLE / "final.raw", tmp_path / "digits.onnx", "--opset=18")
+    session = session_of(tmp_path / "digits.onnx")
+
+    found = {key: compute(session, rows) for key, rows in features.items()}
+
+    assert "for ONNX Runtime 1.15 or newer: {" in done.stderr
+    assert session.get_modelmeta().custom_metadata_map["nnet3.least_onnxruntime"] == "1.15"
+    assert_same_archive(found, read_archive(DIGITS_REFERENCE / "test.output.ark"), TOLERANCE)
+
+
+@pytest.mark.parametrize("form", [[], ["--frames=50"], ["--frames=20", "--stream"]])
+def test_models_in_8_bits(form: list[str], tmp_path: Path) -> None:
+    """The tool prints what 8 bits change."""
+    given = f"ark:{DIGITS_EXAMPLE / 'test.feats.ark'}"
+    options = [*form, "--int8", f"--features={given}"]
+    done = run(DIGITS_EXAMPLE / "final.raw", tmp_path / "digits.onnx", *options)
+    features = read_archive(DIGITS_EXAMPLE / "test.feats.ark")
+    expected = read_archive(DIGITS_REFERENCE / "test.output.ark")
+
+    assert f"bytes. For {given}: 5,049 rows of output differ by " in done.stderr
+    [largest] = re.findall(r"at most by ([\d.]+) ", done.stderr)
+    same = rows = 0
+    for key, frames in features.items():
+        if "--stream" in form:
+            found = compute_stream(*stream_of(tmp_path / "digits.onnx"), frames)
+        else:
+            found = compute(session_of(tmp_path / "digits.onnx"), frames)
+        np.testing.assert_allclose(found, expected[key], rtol=0, atol=1.1 * float(largest))
+        same += (found.argmax(axis=1) == expected[key].argmax(axis=1)).sum()
+        rows += len(found)
+    assert f"in the same column in {same / rows:.1%} of rows" in done.stderr
+
+
+def test_random_features_for_8_bits(tmp_path: Path) -> None:
+    """Without features, the tool takes random ones, and i-vectors where the network has some."""
+    done = run(TOOLS_REFERENCE / "tdnn-ivector.raw", tmp_path / "net.onnx", "--int8")
+
+    assert "For random features, a random i-vector: 2,400 rows of output" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("name", "chunk", "subsampling"), [("lstmp", 10, 1), ("lstmp", 21, 1), ("tdnnf-chain", 21, 3)]
 )
@@ -225,9 +296,15 @@ def test_chunks_of_streams_fit_the_network(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["--frames=20", "--ivector"], "has no input node 'ivector'"),
-        (["--frames=20", "--stream", "--xvector"], "cannot be given together"),
+        (["--frames=20", "--stream", "--xvector"], "cannot be asked for together"),
         (["--frames=0"], "Invalid value for '--frames'"),
-        ([], "Missing option '--frames'"),
+        (["--opset=17", "--frames=20"], "Invalid value for '--opset'"),
+        (["--stream"], "a stream, a subsampling factor and further context need a number of fr"),
+        (["--extra-left-context=3"], "further context need a number of frames"),
+        (["--frame-subsampling-factor=3"], "further context need a number of frames"),
+        (["--features=ark:x", "--frames=20"], "--features is for --int8"),
+        (["--int8", "--frames=20", "--features=ark:x"], "cannot read 'x'"),
+        ([], "lstmp.raw: the network is recurrent, and each frame would need nodes of its own: "),
     ],
 )
 def test_what_is_refused(arguments: list[str], message: str, tmp_path: Path) -> None:
@@ -236,6 +313,18 @@ def test_what_is_refused(arguments: list[str], message: str, tmp_path: Path) -> 
 
     assert done.returncode == 255
     assert message in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [[], ["--frames=20"], ["--frames=20", "--stream"]])
+def test_pooling_needs_xvector(arguments: list[str], tmp_path: Path) -> None:
+    """A network that pools over whole utterances is not cut: the tool names --xvector."""
+    done = run(TOOLS_REFERENCE / "xvector-stats.raw", tmp_path / "net.onnx", *arguments)
+
+    assert done.returncode
+    assert re.search(
+        r"node '\w+' pools over a whole utterance: .*--xvector\)$", done.stderr.strip()
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -254,13 +343,26 @@ def test_fixed_times_are_refused(arguments: list[str], tmp_path: Path) -> None:
     )
 
 
-def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    """Without the package that makes models, the tool says how to install it."""
+@pytest.mark.parametrize(
+    ("missing", "advice"),
+    [
+        ("onnx", "'pip install onnx onnxruntime'"),
+        (
+            "nnet3_runtime_onnx",
+            "in a clone of the repository, 'uv build --all-packages --wheel --out-dir wheels', "
+            "then 'pip install --find-links wheels nnet3-runtime-onnx'",
+        ),
+    ],
+)
+def test_without_the_extra(
+    missing: str, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    """Without the package that makes models, or what it needs, the tool says what to install."""
     usual = importlib.import_module
 
     def import_module(name: str) -> object:
         if name == "nnet3_runtime_onnx":
-            raise ModuleNotFoundError("No module named 'onnx'", name="onnx")
+            raise ModuleNotFoundError(f"No module named '{missing}'", name=missing)
         return usual(name)
 
     monkeypatch.setattr(importlib, "import_module", import_module)
@@ -271,5 +373,7 @@ def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
         nnet3_to_onnx.main()
 
     assert stopped.value.code == 255
-    assert "onnx is not installed: pip install 'nnet3-tools[onnx]'" in capsys.readouterr().err
+    assert capsys.readouterr().err.endswith(
+        f"models of ONNX need nnet3-runtime-onnx, and {missing} is not installed: {advice}\n"
+    )
     assert not target.exists()

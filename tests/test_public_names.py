@@ -27,7 +27,7 @@ PUBLIC_NAMES = {
     "nnet3_compiler": """
         Compiler CompilerOptions compile_computation compile_looped""",
     "nnet3": """
-        AudioStream CachingCompiler Model Stream StreamState load""",
+        AudioStream CachingCompiler Model Stream StreamState export_onnx load""",
     "nnet3_report": """
         format_dot format_tree memory_svg network_svg report_page training_page""",
     "nnet3_conformance": """
@@ -38,7 +38,7 @@ PUBLIC_NAMES = {
         Capabilities NnetComputer Plan PlanError Trace Tracer check_plan
         format_plan format_trace make_plan trace_events""",
     "nnet3_runtime_onnx": """
-        ExportError OnnxComputer RunError to_onnx""",
+        ExportError OnnxComputer RunError quantized to_onnx to_onnx_of_any_length""",
     "nnet3_runtime_reference": """
         Draws Formula GivenMasks ReferenceComputer formula_of""",
     "nnet3_speech": """

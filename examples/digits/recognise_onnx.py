@@ -3,7 +3,8 @@
     nnet3-to-onnx final.raw digits.onnx --frames=50
     python recognise_onnx.py digits.onnx
 
-or, frame by frame as speech comes, with the two models of a stream:
+with a model of whole utterances (without --frames), or, frame by frame as speech comes, with the
+two models of a stream:
 
     nnet3-to-onnx final.raw digits.onnx --frames=20 --stream
     python recognise_onnx.py digits.start.onnx digits.onnx
@@ -60,7 +61,7 @@ def compute(
     """The outputs of an utterance: its chunks are the sequences of the model.
 
     Frames at the edges are repeated, as nnet3-compute does. The last chunk is as long as the
-    others, where nnet3-compute takes a shorter one.
+    others, where nnet3-compute takes a shorter one. A model of whole utterances has one chunk.
 
     Args:
         session: The model.
@@ -73,6 +74,9 @@ def compute(
     """
     about = numbers(session)
     size, step = about["frames_per_chunk"], about["frame_subsampling_factor"]
+    if size == 0:  # any number of frames, but at least as many as have an output
+        least = about["least_frames"] - about["left_context"] - about["right_context"]
+        size = max(len(features), least)
     begins, end = np.arange(0, len(features), size), len(features)
     times = begins[:, None] + np.arange(-about["left_context"], size + about["right_context"])
     inputs = {"input": features[times.clip(0, end - 1)]}

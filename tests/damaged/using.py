@@ -39,7 +39,6 @@ from nnet3_descriptors import (
     vectorize,
     write_nnet,
 )
-from nnet3_descriptors import compute_context as descriptor_context
 from nnet3_descriptors.editing import apply_edits, average, collapse_model, scale
 from nnet3_graph import build_computation_graph, compute_context
 from nnet3_optimizer import analyze, check_computation, optimize, verify_equivalent
@@ -140,8 +139,7 @@ class User:
         attempt("format_dot", lambda: format_dot(nnet))
         attempt("num_parameters", lambda: (nnet.num_parameters, nnet.modulus))
         attempt("config lines", lambda: parse_config("\n".join(_all_but_components(nnet)), nnet))
-        attempt("context", lambda: descriptor_context(nnet))
-        attempt("context of the graph", lambda: compute_context(nnet))
+        attempt("context", lambda: compute_context(nnet))
         attempt("vectorize", lambda: unvectorize(nnet, vectorize(nnet)))
         attempt("state_dict", lambda: nnet.with_state_dict(nnet.state_dict()))
         attempt("container", lambda: _same_bytes(nnet))

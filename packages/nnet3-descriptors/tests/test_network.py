@@ -356,14 +356,15 @@ class TestDescriptions:
         assert repr(NNET) == "<Nnet: 9 nodes, 3 components, 38 parameters>"
 
     def test_info(self) -> None:
-        """Info begins with the context if the network has the usual inputs and outputs."""
-        lines = NNET.info().splitlines()
+        """Info begins with the context, where it is given."""
+        lines = NNET.info((1, 2)).splitlines()
 
         assert lines[:5] == [
             "left-context: 1",
-            "right-context: 1",
+            "right-context: 2",
             "num-parameters: 38",
             "modulus: 6",
             "input-node name=input dim=3",
         ]
+        assert NNET.info().splitlines() == lines[2:]
         assert lines[-1].startswith("component name=linear type=LinearComponent, input-dim=2, ")

@@ -21,7 +21,6 @@ from nnet3_computation.memory import compressed_bytes
 from nnet3_computation.memory.blocks import Blocks, Packing
 from nnet3_computation.memory.gaps import Gaps
 from nnet3_computation.memory.live import holdings
-from nnet3_computation.memory.one_by_one import place_one_by_one
 from nnet3_computation.memory.packing import pack
 from nnet3_computation.memory.search import search
 from nnet3_computation.memory.sweep import from_the_peak
@@ -208,7 +207,7 @@ def random_blocks(draw: st.DrawFn) -> Blocks:
 @settings(max_examples=3 * settings.default.max_examples)
 def test_packing_keeps_blocks_apart(blocks: Blocks) -> None:
     """Blocks needed at the same time do not overlap, and no packing is below the bound."""
-    for packing in (from_the_peak(blocks), place_one_by_one(blocks), pack(blocks)):
+    for packing in (from_the_peak(blocks), pack(blocks)):
         assert keeps_apart(blocks, packing)
         assert packing.size >= blocks.lower_bound
 

@@ -17,6 +17,8 @@ from nnet3_speech import HmmError
 from nnet3_speech.hmm import (
     ContextDependency,
     Leaf,
+    PdfLabels,
+    PhoneState,
     Split,
     Table,
     Transitions,
@@ -215,3 +217,95 @@ def test_a_file_without_a_transition_model() -> None:
     """The error says what was expected."""
     with pytest.raises(ModelFileError, match="<TransitionModel>"):
         read_transitions(io.BytesIO(b"<Nnet3> "))
+
+
+# ---- labels of pdfs ----
+
+
+def test_labels_of_pdfs() -> None:
+    """Each pdf has its phones and states, with names or numbers; self-loops are told apart."""
+    labels = PdfLabels.of(MODEL, {0: "<eps>", 1: "SIL", 2: "a", 3: "b"})
+
+    assert (labels.phones, len(labels)) == (("SIL", "a"), 4)
+    assert labels[0] == (PhoneState("SIL", 0),)
+    assert labels[3] == (PhoneState("a", 0, is_self_loop=True),)
+    assert PdfLabels.of(MODEL).phones == ("1", "2")
+
+
+SHARED = attrs.evolve(
+    MODEL,
+    phones=(1, 2, 3),
+    phone_entries=(-1, 0, 0, 0),
+    tuples=((1, 0, 0, 1), (2, 0, 2, 2), (3, 0, 2, 1)),
+    log_probs=np.zeros(7),
+)
+"""Phones 2 and 3 share pdf 2; phones 1 and 3 share pdf 1."""
+
+
+def test_phones_that_share_pdfs() -> None:
+    """Each gets an equal part, so that rows sum to 1; phones of one name are one phone."""
+    outputs = np.log(np.array([[0.5, 0.2, 0.3], [0.1, 0.8, 0.1]], np.float32))
+    apart = PdfLabels.of(SHARED)
+    merged = PdfLabels.of(SHARED, {1: "SIL", 2: "a", 3: "a"})
+
+    assert apart[2] == (PhoneState("2", 0), PhoneState("3", 0))
+    np.testing.assert_allclose(
+        apart.phone_posteriors(outputs + 7.0), [[0.6, 0.15, 0.25], [0.5, 0.05, 0.45]], rtol=1e-5
+    )
+    assert merged[2] == (PhoneState("a", 0),)
+    np.testing.assert_allclose(
+        merged.phone_posteriors(outputs[None]), [[[0.6, 0.4], [0.5, 0.5]]], rtol=1e-5
+    )
+
+
+@settings(max_examples=settings.default.max_examples // 5)
+@given(
+    st.lists(st.tuples(*[st.integers(1, 4)] * 2, *[st.integers(0, 9)] * 2), min_size=5),
+    st.integers(0, 99),
+)
+def test_posteriors_of_phones(tuples: list[tuple[int, int, int, int]], seed: int) -> None:
+    """The parts of a row are those of a plain loop over pdfs and the phones that share them."""
+    labels = PdfLabels.of(attrs.evolve(MODEL, tuples=tuple(tuples)))
+    outputs = np.random.default_rng(seed).normal(size=(3, len(labels))).astype(np.float32)
+    pdfs = np.exp(outputs) / np.exp(outputs).sum(axis=1, keepdims=True)
+    expected = np.zeros((3, len(labels.phones)))
+    for pdf in range(len(labels)):
+        sharing = {str(phone) for phone, _, *both in tuples if pdf in both}
+        for phone in sharing:
+            expected[:, labels.phones.index(phone)] += pdfs[:, pdf] / len(sharing)
+
+    np.testing.assert_allclose(labels.phone_posteriors(outputs), expected, rtol=1e-5, atol=1e-6)
+    assert {each.phone for pdf in range(len(labels)) for each in labels[pdf]} == set(labels.phones)
+
+
+@pytest.mark.parametrize(
+    ("changes", "names", "message"),
+    [
+        ({"tuples": ()}, None, "the transition model has no states"),
+        (
+            {"tuples": ((1, 0, 2, 1),)},
+            None,
+            "transition state 1: expected pdfs of 0 to 1, as there are 1 states, found 2",
+        ),
+        ({"tuples": ((1, 0, 0, -1),)}, None, "transition state 1: expected pdfs of 0 to 1"),
+        (
+            {},
+            {1: "SIL"},
+            "phone 2 of the transition model is none of 1 phones with names: are these of another",
+        ),
+    ],
+)
+def test_labels_that_make_no_sense(
+    changes: dict[str, object], names: dict[int, str] | None, message: str
+) -> None:
+    """A damaged transition model, or names of another model, give an error that says what."""
+    with pytest.raises(HmmError) as raised:
+        PdfLabels.of(attrs.evolve(MODEL, **changes), names)
+
+    assert message in str(raised.value)
+
+
+def test_outputs_of_another_model() -> None:
+    """Outputs that have not a column for each pdf are refused."""
+    with pytest.raises(HmmError, match=r"has 4 pdfs; expected as many columns .* shape \(2, 3\)"):
+        PdfLabels.of(MODEL).phone_posteriors(np.zeros((2, 3), np.float32))

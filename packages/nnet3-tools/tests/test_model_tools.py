@@ -21,6 +21,7 @@ from nnet3_descriptors import (
     write_nnet,
 )
 from nnet3_descriptors.model_files.transition_model import HmmState, TransitionModel
+from nnet3_graph import compute_context
 from nnet3_report import format_tree
 from nnet3_tools.colours import is_coloured
 
@@ -113,7 +114,8 @@ class TestInfo:
         status, output, errors = run("nnet3-info", "nnet.raw")
 
         assert (status, errors) == (0, "")
-        assert output == read_nnet("nnet.raw").info()
+        nnet = read_nnet("nnet.raw")
+        assert output == nnet.info(compute_context(nnet))
 
     @pytest.mark.parametrize("content", [None, b"", b"\0BNonsense", b"text", b"\0B<Nnet3> "])
     def test_foreign_files(self, run: Run, content: bytes | None) -> None:
@@ -478,7 +480,8 @@ class TestAcousticModels:
         assert status == 0
         assert output == (
             "input-dim: 3\nivector-dim: -1\nnum-pdfs: 4\nprior-dimension: 4\nprior-sum: 1\n"
-            "prior-min: 0.125\nprior-max: 0.5\n# Nnet info follows.\n" + model.nnet.info()
+            "prior-min: 0.125\nprior-max: 0.5\n# Nnet info follows.\n"
+            + model.nnet.info(compute_context(model.nnet))
         )
 
     def test_a_network_is_no_acoustic_model(self, run: Run) -> None:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         component_types,
     )
     from nnet3_descriptors.config_reader import parse_config
-    from nnet3_descriptors.context import compute_context
     from nnet3_descriptors.descriptors import Descriptor, parse_descriptor
     from nnet3_descriptors.errors import (
         ConfigError,
@@ -86,7 +85,6 @@ __all__ = [
     "check_limit",
     "component_class",
     "component_types",
-    "compute_context",
     "current_limits",
     "escaped",
     "node_config_lines",
@@ -115,7 +113,6 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
             ),
             "nnet3_descriptors.config_reader": ("parse_config",),
             "nnet3_descriptors.printing.config_lines": ("node_config_lines",),
-            "nnet3_descriptors.context": ("compute_context",),
             "nnet3_descriptors.descriptors": (
                 "Descriptor",
                 "parse_descriptor",

@@ -141,9 +141,14 @@ class Nnet(NetworkStructure, Serialized):
 
     # -- descriptions --------------------------------------------------------------------------
 
-    def info(self) -> str:
-        """Returns the text that nnet3-info prints: context, nodes and components."""
-        return format_info(self)
+    def info(self, context: tuple[int, int] | None = None) -> str:
+        """Returns the text that nnet3-info prints: context, nodes and components.
+
+        Args:
+            context: Left and right context in frames, as `nnet3_graph.compute_context` finds them;
+                None leaves them out, as nnet3-info does for networks that have none.
+        """
+        return format_info(self, context)
 
     def _repr_svg_(self) -> str | None:
         """The layers as a drawing, for notebooks that show no HTML."""

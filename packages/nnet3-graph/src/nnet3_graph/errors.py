@@ -43,8 +43,8 @@ class MissingFrames:
             str(first) if first == last else f"{first} to {last}" for first, last in self.ranges
         ]
         where = f", x = {self.x}" if self.x else ""
-        whose = "" if self.is_all else f", for n = {_listed(self.sequences, _SHOWN_SEQUENCES)}"
-        return f"'{self.node}' at t = {_listed(runs, _SHOWN_RANGES)}{where}{whose}"
+        whose = "" if self.is_all else f", for n = {listed(self.sequences, _SHOWN_SEQUENCES)}"
+        return f"'{self.node}' at t = {listed(runs, _SHOWN_RANGES)}{where}{whose}"
 
 
 class NotComputableError(Nnet3Error):
@@ -111,7 +111,7 @@ class UnboundedComputationError(Nnet3Error):
     def __init__(self, nodes: Sequence[str]) -> None:
         self.nodes = tuple(nodes)
         super().__init__(
-            f"the recurrence through {_listed([repr(node) for node in nodes], 6)} has no end: each "
+            f"the recurrence through {listed([repr(node) for node in nodes], 6)} has no end: each "
             f"of its steps can be computed and needs one more"
         )
 
@@ -126,7 +126,7 @@ def _shown_chain(chain: Sequence[Row], reason: str) -> list[str]:
     return lines
 
 
-def _listed(items: Sequence[object], shown: int) -> str:
+def listed(items: Sequence[object], shown: int) -> str:
     """Returns at most `shown` items, with commas."""
     text = ", ".join(map(str, items[:shown]))
     return text if len(items) <= shown else f"{text} and {len(items) - shown} more"

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from nnet3_computation import live_bytes
 from nnet3_computation.text import program_lines
-from nnet3_descriptors import NetworkError, compute_context
 from nnet3_descriptors.indexes import N, T
 
+from nnet3_report.context import context_of
 from nnet3_report.curves import Axes, curves_svg
 from nnet3_report.layers import layers_of
 from nnet3_report.memory_curve import memory_svg, with_unit
@@ -56,14 +56,6 @@ def network_html(nnet: Nnet) -> str:
         f"<div><p>{'; '.join(lines)}</p>"
         f"<div style='max-height: 40em; overflow: auto'>{network_picture(nnet)}</div></div>"
     )
-
-
-def context_of(nnet: Nnet) -> tuple[int, int] | None:
-    """The context in frames, left and right; None where it is not defined."""
-    try:
-        return compute_context(nnet)
-    except NetworkError:  # other inputs or outputs, or no output from frames of input alone
-        return None
 
 
 def model_html(model: AcousticModel) -> str:

@@ -10,7 +10,7 @@ from nnet3_computation import NnetComputation
 from nnet3_descriptors import Nnet
 
 from nnet3_runtime_onnx.errors import ExportError
-from nnet3_runtime_onnx.graph import GraphBuilder
+from nnet3_runtime_onnx.graph import OPSET, RUNTIMES, GraphBuilder
 from nnet3_runtime_onnx.metadata import description
 from nnet3_runtime_onnx.ports import Ports
 from nnet3_runtime_onnx.program import (
@@ -35,6 +35,7 @@ def to_onnx(
     part: PartName = "whole",
     sequences: int | str | None = None,
     one_row: Collection[str] = (),
+    opset: int = OPSET,
     metadata: Mapping[str, str] | None = None,
 ) -> onnx.ModelProto:
     """Returns the forward pass of a computation as a model of standard operators.
@@ -57,6 +58,8 @@ def to_onnx(
             sequences if the request has one sequence.
         one_row: Input nodes, such as "ivector", whose rows are all the same: the input of the
             model has one row for them.
+        opset: The version of the operators, 18 to 21. The property "nnet3.least_onnxruntime" is
+            the oldest version of ONNX Runtime that has them.
         metadata: Properties of the model, beside "model_author" and those that describe its inputs
             and outputs.
 
@@ -64,19 +67,23 @@ def to_onnx(
         ExportError: standard operators cannot express it; the message names the components and
             commands that prevent it. Or there is no such part, or it is too large for one file; or
             the name of an input or output node begins with "state." or "next_state."; or
-            `sequences` or `metadata` is of another kind; or `one_row` names no input node.
+            `sequences`, `opset` or `metadata` is of another kind; or `one_row` names no input node.
         ComputationError: the network lacks a node or component of the computation.
     """
     parts = parts_of(nnet, computation)
-    _check_form(sequences, metadata)
+    check_form(sequences, metadata, opset)
     for name in one_row:
         if name not in {node.name for node in nnet.input_nodes}:
             raise ExportError(f"'one_row' must name input nodes; there is no '{name}'")
-    return export(nnet, computation, _chosen(parts, part), sequences, metadata or {}, one_row)
+    chosen = _chosen(parts, part)
+    return export(nnet, computation, chosen, sequences, metadata or {}, one_row, opset)
 
 
-def _check_form(sequences: object, metadata: object) -> None:
-    """Raises an ExportError if this is not a number or name of sequences, or not text by name."""
+def check_form(sequences: object, metadata: object, opset: object) -> None:
+    """Raises an ExportError if an argument of `to_onnx` is not of its kind."""
+    if opset not in RUNTIMES:
+        known = f"{min(RUNTIMES)} to {max(RUNTIMES)}"
+        raise ExportError(f"'opset' must be a version of the operators, {known} (got {opset!r})")
     is_number = (
         isinstance(sequences, int)
         and not isinstance(sequences, bool)
@@ -158,12 +165,14 @@ def export(
     sequences: int | str | None,
     metadata: Mapping[str, str],
     one_row: Collection[str] = (),
+    opset: int = OPSET,
 ) -> onnx.ModelProto:
     """Returns a part of a computation as a model; see `to_onnx` and `parts_of`."""
-    translator, ports = _begun(nnet, computation, part, sequences, one_row)
+    translator, ports = _begun(nnet, computation, part, sequences, one_row, opset)
     translator.run(part.commands)
     ports.hand_on(translator.matrices)
-    return translator.graph.model("nnet3", {**description(nnet, ports), **metadata})
+    described = description(nnet, ports.input_sizes, ports.output_sizes)
+    return translator.graph.model("nnet3", {**described, **metadata})
 
 
 def _begun(
@@ -172,9 +181,10 @@ def _begun(
     part: Part,
     sequences: int | str | None,
     one_row: Collection[str] = (),
+    opset: int = OPSET,
 ) -> tuple[Translator, Ports]:
     """Returns a translator that is ready to run the commands of a part, and its graph's ports."""
-    graph = GraphBuilder(sequences)
+    graph = GraphBuilder(sequences, opset)
     ports = Ports(nnet, computation, graph, part, one_row)
     translator = Translator(nnet, computation, graph, ports)
     ports.take_state(translator.matrices)

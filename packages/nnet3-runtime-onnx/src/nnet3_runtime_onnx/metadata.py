@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from nnet3_descriptors import ComponentNode, Nnet, OutputNode
-
-from nnet3_runtime_onnx.ports import Ports
 
 _MEANINGS = {
     "LogSoftmaxComponent": "log-probabilities",
@@ -15,12 +14,16 @@ _MEANINGS = {
 """The kind of output of each component type; the output of other types is not normalized."""
 
 
-def description(nnet: Nnet, ports: Ports) -> dict[str, str]:
+Sizes = Mapping[str, tuple[int | None, int]]
+"""(rows, columns) by node; None for any number of rows."""
+
+
+def description(nnet: Nnet, input_sizes: Sizes, output_sizes: Sizes) -> dict[str, str]:
     """Returns the properties that follow from the network and the request."""
-    inputs = {name: {"rows": rows, "dim": dim} for name, (rows, dim) in ports.input_sizes.items()}
+    inputs = {name: {"rows": rows, "dim": dim} for name, (rows, dim) in input_sizes.items()}
     outputs = {
         name: {"rows": rows, "dim": dim, "values": _meaning(nnet, name)}
-        for name, (rows, dim) in ports.output_sizes.items()
+        for name, (rows, dim) in output_sizes.items()
     }
     return {
         "model_author": "nnet3-runtime-onnx",

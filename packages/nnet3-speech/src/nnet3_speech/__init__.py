@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     )
     from nnet3_speech.pipeline import FeaturePipeline, Features, PipelineStream, Speaker
     from nnet3_speech.plda import Plda
-    from nnet3_speech.speaker_features import speaker_features
     from nnet3_speech.processing_options import (
         CmvnOptions,
         DeltaOptions,
@@ -94,7 +93,6 @@ __all__ = [
     "pruned_posteriors",
     "read_symbols",
     "read_wav",
-    "speaker_features",
     "speaker_means",
 ]
 
@@ -145,7 +143,6 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
                 "SlidingCmvnOptions",
                 "VadOptions",
             ),
-            "nnet3_speech.speaker_features": ("speaker_features",),
             "nnet3_speech.speaker_vectors": (
                 "apply_transform",
                 "estimate_lda",

@@ -25,10 +25,13 @@ _STANDARD = ("", "-")
 def readable(name: str) -> Iterator[PathOrFile]:
     """Gives a source for `read_nnet`: the path itself, standard input, or a command's output.
 
+    The folder of a speech model stands for its network.
+
     Raises:
         click.ClickException: The name is that of a table, such as ark:FILE.
         TableError: The command fails, or standard input is closed.
         ModelFileError: The data is not a model; the error names the command.
+        SpeechError: The name is that of a folder without a network.
     """
     if nnet3_tables.is_command(name) or name in _STANDARD:
         with nnet3_tables.opened(name) as stream:
@@ -42,6 +45,10 @@ def readable(name: str) -> Iterator[PathOrFile]:
         raise click.ClickException(
             f"'{name}' is a table; expected a file here (are the arguments in the right order?)"
         )
+    elif os.path.isdir(name):
+        import nnet3_speech  # not for --help
+
+        yield os.fspath(nnet3_speech.ModelFolder.read(name).network)
     else:
         yield name
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from nnet3.chunks import ChunkOptions
     from nnet3.errors import CacheError
     from nnet3.model import Model, load
+    from nnet3.onnx_export import export_onnx
     from nnet3.output_scores import ScoreOptions
     from nnet3.streams import Stream, StreamState
     from nnet3.utterance_segments import EvenSegmentOptions, SegmentOptions
@@ -34,6 +35,7 @@ __all__ = [
     "StreamState",
     "UtteranceQueue",
     "Work",
+    "export_onnx",
     "load",
 ]
 
@@ -51,6 +53,7 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
                 "Model",
                 "load",
             ),
+            "nnet3.onnx_export": ("export_onnx",),
             "nnet3.output_scores": ("ScoreOptions",),
             "nnet3.streams": (
                 "Stream",

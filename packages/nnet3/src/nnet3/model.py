@@ -7,6 +7,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, Unpack, overload
 
 import attrs
@@ -19,7 +20,7 @@ from nnet3_descriptors.forking import GATE
 from nnet3_descriptors.values import frozen
 from nnet3_graph import compute_context, fixed_frame
 from nnet3_runtime_cuda import RunError
-from nnet3_runtime_cuda.arrays import FloatArray, as_array, as_vector
+from nnet3_runtime_cuda.arrays import FloatArray, as_array, as_vector, check_float32
 from nnet3_runtime_cuda.cpu.threads import Task
 from nnet3_runtime_cuda.device import DeviceNnet, check_number_of_threads
 
@@ -32,7 +33,7 @@ from nnet3.caching import CachingCompiler
 from nnet3.chunk_work import OUTPUT, ChunkNetwork, chunk_work, pooling_node
 from nnet3.chunks import ChunkOptions, options_of
 from nnet3.computer_pool import ComputerPool
-from nnet3.folders import nnet_of, read_folder
+from nnet3.folders import labels_of, nnet_of, read_folder
 from nnet3.many_utterances import check_table, for_each, is_batch, pairs_of, utterances_of, value_of
 from nnet3.output_scores import ScoreOptions
 from nnet3.segment_work import segment_work
@@ -41,11 +42,14 @@ from nnet3.utterance_segments import EvenSegmentOptions, SegmentOptions
 from nnet3.utterance_work import Work
 
 if TYPE_CHECKING:
+    from nnet3_descriptors.model_files import TransitionModel
     from nnet3_runtime_cuda.cuda.platform import Platform
     from nnet3_runtime_cuda.tracing import Tracer
     from nnet3_speech import FeaturePipeline, Features, ModelFolder, Speaker
+    from nnet3_speech.hmm import PdfLabels
 
     from nnet3.audio import Recording
+    from nnet3.folders import Phones
     from nnet3.keywords import ComputeKeywords, StreamKeywords
     from nnet3.streams import Stream, StreamPrograms
 
@@ -58,6 +62,7 @@ def load(
     device: str = "cpu",
     *,
     output: str = OUTPUT,
+    phones: Phones | None = None,
     precision: str = "fp32",
     capacity: int = 64,
     threads: int | None = 1,
@@ -72,6 +77,7 @@ def load(
             nnet3-speech describes it: its options say what the model makes of recordings.
         device: "cpu", "cuda" (the first one) or "cuda:<number>".
         output: The node whose values are the outputs; see `Model`.
+        phones: The names of phones for `Model.labels`; see `Model`.
         precision: Precision of matrix products: "fp32", "tf32" (CUDA) or "bf16" (CUDA, AMX with
             MKL).
         capacity: Number of compiled computations that stay ready to run.
@@ -97,9 +103,10 @@ def load(
             source = io.BytesIO(source)
         model = read_model(source)
     if isinstance(model, AcousticModel):
-        nnet, priors = model.nnet, model.priors if model.priors.size else None
+        nnet, transition_model = model.nnet, model.transition_model
+        priors = model.priors if model.priors.size else None
     else:
-        nnet, priors = model, None
+        nnet, priors, transition_model = model, None, None
     return Model(
         nnet,
         priors=priors,
@@ -109,6 +116,8 @@ def load(
         capacity=capacity,
         threads=threads,
         trace=trace,
+        transition_model=transition_model,
+        phones=phones,
         folder=folder,
     )
 
@@ -149,6 +158,8 @@ class Model:
         capacity: int = 64,
         threads: int | None = 1,
         trace: Tracer | None = None,
+        transition_model: TransitionModel | None = None,
+        phones: Phones | None = None,
         folder: ModelFolder | None = None,
     ) -> None:
         """Makes a network ready to run; warns if it has never been trained (see `untrained`).
@@ -170,6 +181,9 @@ class Model:
                 share each product. One thread is best on busy processors, and if the caller
                 computes on several threads.
             trace: Receives what each command reads and writes, on the processor; see `Tracer`.
+            transition_model: Says the phones of the outputs, for `labels`.
+            phones: The names of phones for `labels`: the path of a phones.txt, or a mapping from
+                their numbers; None for those of the folder, if it has any, or else for numbers.
             folder: The folder of the model: its options turn recordings into features, and say the
                 defaults of frame_subsampling_factor and acoustic_scale.
 
@@ -226,6 +240,7 @@ class Model:
             self._device_nnet.check_traceable(trace)
         self._trace = trace
         self.folder = folder
+        self._transition_model, self._phones = transition_model, phones
         self._making_pipeline = threading.Lock()
         self._pipeline: FeaturePipeline | None = None
         compiler = CachingCompiler(collapsed, capacity=capacity)
@@ -314,9 +329,16 @@ class Model:
                 reads; or the recording has several channels.
             SpeechError: see `compute`.
         """
-        return features_of(self._feature_pipeline(), recording)
+        return features_of(self.feature_pipeline(), recording)
 
-    def _feature_pipeline(self) -> FeaturePipeline:
+    def feature_pipeline(self) -> FeaturePipeline:
+        """What computes the features and i-vectors of recordings, made once.
+
+        Raises:
+            RunError: the model has no folder; or the folder gives other dimensions than the network
+                reads.
+            SpeechError: a file of the folder is missing, or cannot be used.
+        """
         with self._making_pipeline:
             if self._pipeline is None:
                 self._pipeline = pipeline_of(self.folder, self.input_dim, self.ivector_dim)
@@ -338,6 +360,47 @@ class Model:
         if self.folder is not None:
             given = {**{name: getattr(self.folder.options, name) for name in names}, **given}
         return options_of(kind, ScoreOptions, given)
+
+    @cached_property
+    def labels(self) -> PdfLabels:
+        """The phones and HMM states of the columns of outputs; they are made at the first use.
+
+        The columns are pdfs. `labels[pdf]` has the states that share a pdf, and `labels.phones` the
+        names of all phones.
+
+        Raises:
+            RunError: the model has no transition model, as a .raw file; or nnet3-speech is not
+                installed.
+            ModelFileError, FileError, SpeechError: a file of the folder, or of names, cannot be
+                read; or it does not fit the transition model.
+        """
+        return labels_of(self._transition_model, self._phones, self.folder)
+
+    def phone_posteriors(self, outputs: npt.ArrayLike) -> FloatArray:
+        """The probability of each phone in each frame, by the softmax of the outputs.
+
+        Of log-posteriors the softmax is their exponential. The scores of a 'chain' model become
+        such probabilities, too, but its training normalises scores over whole sequences; its output
+        'output-xent', where the file still has it, is trained frame by frame. Phones that share a
+        pdf have equal parts of its probability, so that each row sums to 1.
+
+        Args:
+            outputs: (frames, output_dim), what `compute` returns without priors, exponential, or a
+                scale; axes in front are kept.
+
+        Returns:
+            (frames, phones) float32, a column for each name in `labels.phones`.
+
+        Raises:
+            RunError: the outputs are no array of finite numbers.
+            HmmError: the outputs have not a column for each pdf.
+            RunError, SpeechError, ...: see `labels`.
+        """
+        values = as_array(outputs, "outputs")
+        if values.dtype.kind not in "fiu":
+            raise RunError(f"outputs: expected numbers, found {values.dtype}")
+        check_float32(values, "outputs")
+        return self.labels.phone_posteriors(values.astype(np.float32))
 
     @property
     def compile_seconds(self) -> float:
@@ -627,8 +690,7 @@ class Model:
         """The output for a whole utterance, or the mean over its chunks, as nnet3-xvector-compute.
 
         Args:
-            features: (frames, input_dim); or a recording, see `compute`, of which the voiced frames
-                count, normalised as `speaker_features` of nnet3-speech describes.
+            features: (frames, input_dim), or a recording; see `compute`.
             output: See `compute`; for a network without its recipe's extract.config the embedding
                 layer, such as 'tdnn6.affine'.
             chunk_size: Frames of a chunk; -1 for the whole utterance. The mean is weighted by the
@@ -648,7 +710,7 @@ class Model:
             chunk_size=chunk_size, min_chunk_size=min_chunk_size, pad_input=pad_input
         )
         model = self._of_output(output)
-        return model._do(model.xvector_work(self._speaker_features(features), options))
+        return model._do(model.xvector_work(self._frames(features), options))
 
     def xvectors(
         self,
@@ -693,20 +755,14 @@ class Model:
         model = self._of_output(output)
 
         def work(key: str, features: npt.ArrayLike | Recording) -> tuple[int, Work]:
-            frames = np.array(as_array(self._speaker_features(features), "features"))  # a copy
+            frames = np.array(as_array(self._frames(features), "features"))  # a copy
             return len(frames), model.xvector_work(frames, options)
 
         return model._in_order(items, work, threads, 1, batch_options)
 
-    def _speaker_features(self, features: Any) -> Any:
-        """The features themselves, or those of which an x-vector of a recording is made."""
-        if not is_recording(features):
-            return features
-        frames = self.features(features).features
-        from nnet3_speech import speaker_features
-
-        assert self.folder is not None, "a recording needs a folder"
-        return speaker_features(frames, self.folder)
+    def _frames(self, features: Any) -> Any:
+        """The features themselves, or those of a recording."""
+        return self.features(features).features if is_recording(features) else features
 
     def stream(
         self,
@@ -784,7 +840,7 @@ class Model:
             SpeechError: a file of the folder is missing, or cannot be used; or the rate is another
                 one, which the options do not allow.
         """
-        source = self._feature_pipeline().stream(rate, speaker)
+        source = self.feature_pipeline().stream(rate, speaker)
         if self.folder is not None:
             options.setdefault("frames_per_chunk", self.folder.options.frames_per_chunk)
         return AudioStream(source, self.stream(output=output, **options))

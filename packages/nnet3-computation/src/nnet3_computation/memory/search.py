@@ -8,11 +8,14 @@ ones. With a good order, hardly any choice is taken back.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import attrs
 import numpy as np
 
 from nnet3_computation.memory.blocks import Blocks, Packing
 
-STEPS_PER_BLOCK = 12
+STEPS_PER_BLOCK = 24
 """The most placements for each block in a search with one order of choices."""
 
 
@@ -65,6 +68,23 @@ class _Moments:
         ]
 
 
+@attrs.define
+class _Level:
+    """A choice of the next block.
+
+    Attributes:
+        blocks: The blocks that are left.
+        choices: Those of them that have not been tried, with their places.
+        floor: For each moment the end of the blocks below.
+        placed: The block that is tried.
+    """
+
+    blocks: list[int]
+    choices: Iterator[tuple[int, int]]
+    floor: list[int]
+    placed: int | None = None
+
+
 class _Search:
     """A search with one order of choices."""
 
@@ -80,38 +100,50 @@ class _Search:
 
     def run(self) -> list[int] | None:
         """Returns the offsets of the blocks, or None."""
-        return self._offsets if self._place(self._order, 0) else None
+        levels = [_Level(self._order, self._choices(self._order, 0), list(self._floor))]
+        while levels and levels[-1].blocks:
+            level = levels[-1]
+            if level.placed is not None:  # what followed from it did not fit
+                self._take_back(level)
+            choice = next(level.choices, None)
+            if choice is None:
+                levels.pop()
+                continue
+            self._steps -= 1
+            if self._steps < 0:
+                return None
+            block, start = choice
+            self._place(level, block, start)
+            if self._fits(start):
+                left = [each for each in level.blocks if each != block]
+                levels.append(_Level(left, self._choices(left, start), list(self._floor)))
+        return self._offsets if levels else None
 
-    def _place(self, blocks: list[int], lowest: int) -> bool:
-        """Places these blocks, none below `lowest`; returns whether there is a way."""
+    def _choices(self, blocks: list[int], lowest: int) -> Iterator[tuple[int, int]]:
+        """Returns the blocks that may come next, none below `lowest`, and their places."""
         if not blocks:
-            return True
+            return iter(())
         floor, sizes = self._floor, self._sizes
         starts = [max(lowest, *[floor[m] for m in self._moments[b]]) for b in blocks]
         limit = min(map(sum, zip(starts, [sizes[b] for b in blocks], strict=True)))
-        for block, start in zip(blocks, starts, strict=True):
-            # Another block fits below one that begins where that one could end.
-            if start < limit:
-                self._steps -= 1
-                if self._steps < 0:
-                    return False
-                if self._try(block, start, blocks):
-                    return True
-        return False
+        # Another block fits below one that begins where that one could end.
+        return iter([each for each in zip(blocks, starts, strict=True) if each[1] < limit])
 
-    def _try(self, block: int, start: int, blocks: list[int]) -> bool:
-        floor, load, size = self._floor, self._load, self._sizes[block]
-        before = list(floor)
+    def _place(self, level: _Level, block: int, start: int) -> None:
+        size = self._sizes[block]
         for moment in self._moments[block]:
-            floor[moment] = start + size
-            load[moment] -= size
+            self._floor[moment] = start + size
+            self._load[moment] -= size
         self._offsets[block] = start
-        if self._fits(start) and self._place([each for each in blocks if each != block], start):
-            return True
-        floor[:] = before
+        level.placed = block
+
+    def _take_back(self, level: _Level) -> None:
+        block = level.placed
+        assert block is not None
+        self._floor[:] = level.floor
         for moment in self._moments[block]:
-            load[moment] += size
-        return False
+            self._load[moment] += self._sizes[block]
+        level.placed = None
 
     def _fits(self, start: int) -> bool:
         """Returns whether the remaining blocks, none below `start`, have room at all times."""

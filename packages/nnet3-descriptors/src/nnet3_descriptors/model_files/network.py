@@ -11,7 +11,6 @@ from nnet3_descriptors.components.declaration.base import Component
 from nnet3_descriptors.components.declaration.kaldi_io import read_component, write_component
 from nnet3_descriptors.components.declaration.kinds import ArrayKey, read_only_float32
 from nnet3_descriptors.config_reader import extend_network
-from nnet3_descriptors.context import compute_context
 from nnet3_descriptors.errors import (
     ConfigError,
     DescriptorSyntaxError,
@@ -74,27 +73,28 @@ class AcousticModel:
         """The network as a drawing, and the size of the priors, for notebooks."""
         return shown("model_html", self)
 
-    def with_nnet(self, nnet: Nnet) -> Self:
+    def with_nnet(self, nnet: Nnet, *, context: tuple[int, int]) -> Self:
         """Returns the model with another network, its context, and priors only if they fit.
 
         Args:
             nnet: The network.
-
-        Raises:
-            NetworkError: The network has no context; see `compute_context`.
+            context: Its left and right context in frames: `nnet3_graph.compute_context(nnet)`.
         """
-        left_context, right_context = compute_context(nnet)
         fits = self.priors.size in (0, nnet.node_dim("output"))
         return attrs.evolve(
             self,
             nnet=nnet,
-            left_context=left_context,
-            right_context=right_context,
+            left_context=context[0],
+            right_context=context[1],
             priors=self.priors if fits else (),
         )
 
-    def info(self) -> str:
-        """Returns the text that nnet3-am-info prints: dimensions, priors, and the network."""
+    def info(self, context: tuple[int, int] | None = None) -> str:
+        """Returns the text that nnet3-am-info prints: dimensions, priors, and the network.
+
+        Args:
+            context: The context of the network; see `Nnet.info`.
+        """
         input_dims = {node.name: node.dim for node in self.nnet.input_nodes}
         output_dims = {node.name: self.nnet.node_dim(node.name) for node in self.nnet.output_nodes}
         lines = [
@@ -110,7 +110,7 @@ class AcousticModel:
                 f"prior-max: {self.priors.max():g}",
             ]
         lines.append("# Nnet info follows.")
-        return "".join(f"{line}\n" for line in lines) + self.nnet.info()
+        return "".join(f"{line}\n" for line in lines) + self.nnet.info(context)
 
 
 def read_nnet(path_or_file: PathOrFile) -> Nnet:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from nnet3_computation import ComputationRequest, IoSpecification
-from nnet3_descriptors import ComponentNode, NetworkError, Nnet, compute_context
+from nnet3_descriptors import ComponentNode, Nnet
 from nnet3_descriptors.indexes import T
 from nnet3_graph import build_computation_graph
 
+from nnet3_report.context import context_of
 from nnet3_report.layers import Layer, layers_of
 from nnet3_report.memory_curve import memory_svg
 from nnet3_report.pages.component_facts import component_facts
@@ -74,7 +75,7 @@ def report_page(
         "page.html",
         name=name,
         nnet=nnet,
-        context=_context(nnet),
+        context=context_of(nnet),
         pooled_frames=pooled_frames(nnet),
         used=sum(isinstance(node, ComponentNode) for node in nnet.nodes),
         drawing=network_svg(layers),
@@ -131,14 +132,6 @@ def _key(layers: Sequence[Layer]) -> dict[str, str | bool]:
         "factor": label(r"times \S+"),
         "descriptor": label(r".*\(.*"),
     }
-
-
-def _context(nnet: Nnet) -> tuple[int, int] | None:
-    """The context; None if the network cannot compute any output frame."""
-    try:
-        return compute_context(nnet)
-    except NetworkError:
-        return None
 
 
 def _asks_for_one_frame(request: ComputationRequest) -> bool:

@@ -13,11 +13,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from nnet3_runtime_onnx.errors import ExportError
 
-OPSET = 21
-"""The version of the operators: ONNX 1.16, and runtimes from the middle of 2024 on."""
+RUNTIMES: Mapping[int, str] = {18: "1.15", 19: "1.16", 20: "1.17", 21: "1.18"}
+"""The versions of the operators that a model can have, and for each the oldest version of ONNX
+Runtime that runs it."""
 
-IR_VERSION = 10
-"""The version of the file format that came with these operators."""
+OPSET = max(RUNTIMES)
+"""The version of the operators that a model has unless told otherwise."""
 
 MOST_BYTES = 2**31 - 1
 """The largest size of one file."""
@@ -31,11 +32,20 @@ class GraphBuilder:
     Attributes:
         leading: The size of the leading axis of all values, or its name if it may have any size;
             None if there is no such axis.
+        leading_axes: The number of leading axes of values: 1 or 0, or 2 within `led_by`.
     """
 
-    def __init__(self, leading: int | str | None = None) -> None:
-        """Makes an empty graph."""
+    def __init__(self, leading: int | str | None = None, opset: int = OPSET) -> None:
+        """Makes an empty graph.
+
+        Args:
+            leading: The size or name of the leading axis, if any.
+            opset: The version of the operators, one of `RUNTIMES`.
+        """
         self.leading = leading
+        self.leading_axes = 0 if leading is None else 1
+        self._opset = opset
+        self._led_by: str | None = None
         self._nodes: list[onnx.NodeProto] = []
         self._known: dict[object, str] = {}
         self._constants: dict[str, onnx.TensorProto] = {}
@@ -111,12 +121,21 @@ class GraphBuilder:
         self._inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)))
         return name
 
-    def leading_size(self) -> str:
-        """Returns the size of the leading axis, as a list of one integer.
+    @contextlib.contextmanager
+    def led_by(self, value: str) -> Iterator[None]:
+        """Within, values have two leading axes, those of `value`: sequences and frames."""
+        before, self._led_by, self.leading_axes = self._led_by, value, 2
+        yield
+        self._led_by, self.leading_axes = before, 1
+
+    def leading_sizes(self) -> str:
+        """Returns the sizes of the leading axes, as a list of integers.
 
         Raises:
-            ExportError: there is no input that has it.
+            ExportError: there is no input that has them.
         """
+        if self._led_by is not None:
+            return self.node("Shape", [self._led_by], start=0, end=2)
         if isinstance(self.leading, int):
             return self.integers([self.leading])
         if not self._inputs:
@@ -161,10 +180,11 @@ class GraphBuilder:
         model = helper.make_model(
             graph,
             producer_name="nnet3-runtime-onnx",
-            opset_imports=[helper.make_opsetid("", OPSET)],
-            ir_version=IR_VERSION,
+            opset_imports=[helper.make_opsetid("", self._opset)],
+            ir_version=helper.find_min_ir_version_for([helper.make_opsetid("", self._opset)]),
         )
-        helper.set_model_props(model, dict(metadata))
+        properties = {"nnet3.least_onnxruntime": RUNTIMES[self._opset], **metadata}
+        helper.set_model_props(model, properties)
         if model.ByteSize() > MOST_BYTES:
             raise ExportError(
                 f"the model has {model.ByteSize()} bytes; a file of this format holds {MOST_BYTES}"

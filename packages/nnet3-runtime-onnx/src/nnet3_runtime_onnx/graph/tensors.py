@@ -13,15 +13,15 @@ from nnet3_runtime_onnx.graph.builder import GraphBuilder
 
 @attrs.frozen(eq=False)
 class Tensor:
-    """A value of a graph: float32, of known shape but for a leading axis.
+    """A value of a graph: float32, of known shape but for leading axes.
 
-    Axes are counted from 0 behind the leading axis, or from the end with negative numbers.
+    Axes are counted from 0 behind the leading axes, or from the end with negative numbers.
 
     Attributes:
         graph: The graph.
         name: Of the value or constant.
-        shape: Its shape without the leading axis.
-        is_led: Whether it has the leading axis of the graph; constants have none.
+        shape: Its shape without the leading axes.
+        is_led: Whether it has the leading axes of the graph; constants have none.
         image: The elements of (rows, columns) as (images, channels, rows, heights), where a column
             is a channel of a height, and channels are next to each other. None if there is no such
             tensor. Operations on single elements work on the image, and rows are made from it only
@@ -191,14 +191,16 @@ class Tensor:
         """The same elements in another shape."""
         if shape == self.shape:
             return self
-        sizes = self.graph.integers([0] * self.is_led + list(shape))
+        leading = self.graph.leading_axes if self.is_led else 0
+        sizes = self.graph.integers([0] * leading + list(shape))
         return Tensor(
             self.graph, self.graph.node("Reshape", [self.name, sizes]), shape, self.is_led
         )
 
     def transpose(self, *axes: int) -> Tensor:
         """The axes in another order."""
-        order = (0, *(axis + 1 for axis in axes)) if self.is_led else axes
+        leading = self.graph.leading_axes if self.is_led else 0
+        order = (*range(leading), *(axis + leading for axis in axes))
         name = self.graph.node("Transpose", [self.name], perm=order)
         return Tensor(self.graph, name, tuple(self.shape[axis] for axis in axes), self.is_led)
 
@@ -214,10 +216,15 @@ class Tensor:
 
     def as_rows(self, rows: int, columns: int) -> Tensor:
         """The inverse of `as_images` and `as_image`: (rows, columns)."""
-        is_led = self.graph.leading is not None
-        sizes = self.graph.integers([-1] * is_led + [rows, columns])
-        name = self.graph.node("Reshape", [self.name, sizes])
-        return Tensor(self.graph, name, (rows, columns), is_led)
+        graph = self.graph
+        if graph.leading_axes < 2:
+            sizes = graph.integers([-1] * graph.leading_axes + [rows, columns])
+        else:
+            sizes = graph.node(
+                "Concat", [graph.leading_sizes(), graph.integers([rows, columns])], axis=0
+            )
+        name = graph.node("Reshape", [self.name, sizes])
+        return Tensor(graph, name, (rows, columns), graph.leading_axes > 0)
 
     def as_rows_of_image(self, rows: int, columns: int) -> Tensor:
         """Images (images, channels, rows, heights) as (rows, columns), which keep the image."""
@@ -231,18 +238,16 @@ def constant(graph: GraphBuilder, value: float) -> Tensor:
 
 
 def repeated(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A constant repeated to a shape, with the leading axis if the graph has one."""
+    """A constant repeated to a shape, with the leading axes if the graph has any."""
     graph = tensor.graph
     sizes = graph.integers(shape)
-    if graph.leading is not None:
-        sizes = graph.node("Concat", [graph.leading_size(), sizes], axis=0)
-    return Tensor(
-        graph, graph.node("Expand", [tensor.name, sizes]), shape, graph.leading is not None
-    )
+    if graph.leading_axes:
+        sizes = graph.node("Concat", [graph.leading_sizes(), sizes], axis=0)
+    return Tensor(graph, graph.node("Expand", [tensor.name, sizes]), shape, graph.leading_axes > 0)
 
 
 def concat(tensors: Sequence[Tensor], axis: int) -> Tensor:
-    """Tensors end to end along a negative axis; all with the leading axis or all without."""
+    """Tensors end to end along a negative axis; all with the leading axes or all without."""
     first = tensors[0]
     if len(tensors) == 1:
         return first

@@ -19,10 +19,13 @@ FEW = 4
 class Matrices:
     """The matrices of a computation, by number."""
 
-    def __init__(self, computation: NnetComputation, graph: GraphBuilder) -> None:
-        """Begins without any matrix."""
-        self._sizes: list[list[int]] = computation.matrices.tolist()
-        self._submatrices: list[list[int]] = computation.submatrices.tolist()
+    def __init__(self, graph: GraphBuilder, computation: NnetComputation | None = None) -> None:
+        """Begins without any matrix; without a computation, there are only regions."""
+        self._sizes: list[list[int]] = []
+        self._submatrices: list[list[int]] = []
+        if computation is not None:
+            self._sizes = computation.matrices.tolist()
+            self._submatrices = computation.submatrices.tolist()
         self._regions: dict[int, Region] = {}
         self._watched: dict[int, int] = {}
         self._reader = Reader(graph)

@@ -72,7 +72,7 @@ class Translator:
         self.nnet = nnet
         self.computation = computation
         self.graph = graph
-        self.matrices = Matrices(computation, graph)
+        self.matrices = Matrices(graph, computation)
         self.exchange = exchange
         self.times = Counter[int]()
 

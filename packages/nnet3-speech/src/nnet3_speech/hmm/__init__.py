@@ -2,8 +2,10 @@
 
 tree.py, tree_files.py     the tree: from phones in context to pdfs
 transitions.py             the transition model: numbers of transitions, their pdfs and costs
+labels.py                  the phones and states of pdfs
 """
 
+from nnet3_speech.hmm.labels import PdfLabels, PhoneState
 from nnet3_speech.hmm.transitions import Transitions, read_transitions, topology_of
 from nnet3_speech.hmm.tree import ContextDependency, Leaf, Split, Table
 from nnet3_speech.hmm.tree_files import read_tree, write_tree
@@ -11,6 +13,8 @@ from nnet3_speech.hmm.tree_files import read_tree, write_tree
 __all__ = [
     "ContextDependency",
     "Leaf",
+    "PdfLabels",
+    "PhoneState",
     "Split",
     "Table",
     "Transitions",

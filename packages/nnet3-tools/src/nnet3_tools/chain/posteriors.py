@@ -84,11 +84,11 @@ def nnet3_chain_compute_post(
     ivectors: str,
     utt2spk: str,
     online_ivectors: str,
-    acoustic_scale: float,
+    acoustic_scale: float | None,
     leaky_hmm_coefficient: float,
     transform_mat: str,
     memory: int,
-    **chunk: int,
+    **chunk: int | None,
 ) -> int:
     """Write the posteriors of pdfs by the denominator DEN-FST for each utterance.
 
@@ -109,8 +109,8 @@ def nnet3_chain_compute_post(
         ivectors,
         utt2spk,
         online_ivectors,
-        nnet3.ScoreOptions(acoustic_scale=acoustic_scale),
-        nnet3.ChunkOptions(**chunk),
+        nnet3.ScoreOptions(**run.of_folder({"acoustic_scale": acoustic_scale})),
+        nnet3.ChunkOptions(**run.of_folder(chunk)),
         nnet3.BatchOptions(memory=memory),
         posteriors,
     )

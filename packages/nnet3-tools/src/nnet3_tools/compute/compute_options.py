@@ -25,6 +25,15 @@ def frames_option(name: str, default: int, help_text: str) -> Callable[[Any], An
     return click.option(name, default=default, show_default=True, metavar="FRAMES", help=help_text)
 
 
+SUBSAMPLING = click.option(
+    "--frame-subsampling-factor",
+    type=int,
+    metavar="FRAMES",
+    help="Number of input frames for each row of output.  [default: what the folder of the model "
+    "says, or 1]",
+)
+
+
 IVECTOR_OPTIONS = (
     _text(
         "--ivectors", "I-vectors: a vector for each utterance, or for each speaker with --utt2spk."
@@ -37,7 +46,9 @@ IVECTOR_OPTIONS = (
 )
 
 ACOUSTIC_SCALE = click.option(
-    "--acoustic-scale", default=1.0, show_default=True, help="Multiplies the output."
+    "--acoustic-scale",
+    type=float,
+    help="Multiplies the output.  [default: what the folder of the model says, or 1.0]",
 )
 
 SCORE_OPTIONS = (
@@ -49,9 +60,7 @@ SCORE_OPTIONS = (
 FRAME_OPTIONS = (
     *IVECTOR_OPTIONS,
     frames_option("--frames-per-chunk", 50, "Frames to compute at a time, before subsampling."),
-    frames_option(
-        "--frame-subsampling-factor", 1, "Number of input frames for each row of output."
-    ),
+    SUBSAMPLING,
     frames_option(
         "--extra-left-context", 0, "Further context to the left, for recurrent networks."
     ),

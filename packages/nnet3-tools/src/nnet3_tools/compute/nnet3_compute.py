@@ -6,6 +6,7 @@ import functools
 from typing import TYPE_CHECKING
 
 import attrs
+import click
 import nnet3
 import nnet3_tables
 
@@ -32,6 +33,7 @@ EXAMPLES = """\
   nnet3-compute final.raw scp:feats.scp ark:output.ark
   nnet3-compute --frame-subsampling-factor=3 --online-ivectors=scp:ivectors.scp \\
       --online-ivector-period=10 final.mdl scp:feats.scp ark,t:-
+  nnet3-compute vosk-model-small-ko-0.22 scp:wav.scp ark:output.ark
   nnet3-compute --use-priors final.mdl 'ark:copy-feats scp:feats.scp ark:- |' ark:loglikes.ark"""
 
 
@@ -46,23 +48,24 @@ def command(
     utt2spk: str,
     online_ivectors: str,
     use_priors: bool,
-    acoustic_scale: float,
+    acoustic_scale: float | None,
     apply_exp: bool,
     memory: int,
     jobs: int,
     dask: str | None,
-    **chunk: int,
+    **chunk: int | None,
 ) -> int:
     """Run a trained nnet3 network over features and write its output for each utterance.
 
     NNET-IN is a Kaldi model, .raw or .mdl; the features of each utterance are a matrix with a row
-    for each frame. Edge frames are repeated where the network needs context, and batch-norm and
-    dropout are in test mode. Equal chunks of several utterances are computed together.
+    for each frame. Or NNET-IN is the folder of a speech model, of Vosk or of Kaldi: then a table
+    such as scp:wav.scp may name WAV files in place of features, whose features and i-vectors are
+    computed. Edge frames are repeated where the network needs context, and batch-norm and dropout
+    are in test mode. Equal chunks of several utterances are computed together.
     """
-    score_options = nnet3.ScoreOptions(
-        use_priors=use_priors, acoustic_scale=acoustic_scale, apply_exp=apply_exp
-    )
-    chunk_options = nnet3.ChunkOptions(**chunk)
+    scores = {"use_priors": use_priors, "acoustic_scale": acoustic_scale, "apply_exp": apply_exp}
+    score_options = nnet3.ScoreOptions(**run.of_folder(scores))
+    chunk_options = nnet3.ChunkOptions(**run.of_folder(chunk))
     if jobs or dask:
         tables = ivectors, online_ivectors, utt2spk
         return compute_by_workers(run, tables, score_options, chunk_options, jobs, dask)
@@ -159,7 +162,13 @@ def compute_chunks(
     """
     check_ivector_options(ivectors, online_ivectors, chunk_options.online_ivector_period)
     model = run.load_model()
+    recordings = run.recordings(model)
     has_ivectors = bool(ivectors or online_ivectors)
+    if recordings is not None:
+        if has_ivectors:
+            raise click.UsageError("the i-vectors of WAV files are computed; expected no table")
+        has_ivectors = model.ivector_dim > 0
+        chunk_options = attrs.evolve(chunk_options, online_ivector_period=recordings.ivector_period)
     check_model(run, model, has_ivectors=has_ivectors, use_priors=score_options.use_priors)
     score_options.check(model.priors)
     log_rounding(run, chunk_options, model)
@@ -167,7 +176,7 @@ def compute_chunks(
     with IvectorSource.open(ivectors, online_ivectors, utt2spk) as source:
 
         def prepare(utterance: str, frames: FloatArray) -> Work:
-            ivector, online = source.of(utterance)
+            ivector, online = (recordings or source).of(utterance)
             work = model.compute_work(
                 frames, ivector, online, chunk_options, score_options, batches
             )
@@ -178,7 +187,13 @@ def compute_chunks(
         tables = filter(None, (ivectors, utt2spk, online_ivectors))
         step = chunk_options.frame_subsampling_factor
         return run.write(
-            model, nnet3_tables.MatrixWriter, prepare, tables=tables, batches=batches, step=step
+            model,
+            nnet3_tables.MatrixWriter,
+            prepare,
+            tables=tables,
+            batches=batches,
+            step=step,
+            recordings=recordings,
         )
 
 

@@ -14,6 +14,7 @@ import nnet3_tables
 from nnet3_tools.compute.compute_options import (
     IVECTOR_OPTIONS,
     SCORE_OPTIONS,
+    SUBSAMPLING,
     check_ivector_options,
     check_model,
     frames_option,
@@ -37,9 +38,7 @@ EXAMPLES = """\
 OPTIONS = (
     *IVECTOR_OPTIONS,
     frames_option("--frames-per-chunk", 20, "Frames to compute at a time."),
-    frames_option(
-        "--frame-subsampling-factor", 1, "Number of input frames for each row of output."
-    ),
+    SUBSAMPLING,
     frames_option(
         "--extra-left-context-initial",
         0,
@@ -67,6 +66,7 @@ def command(
     """
     check_ivector_options(ivectors, online_ivectors, online_ivector_period)
     model = run.load_model()
+    options = run.of_folder(options)
     has_ivectors = bool(ivectors or online_ivectors)
     check_model(run, model, has_ivectors=has_ivectors, use_priors=options["use_priors"])
     model.stream(**options)  # raises errors of the network before a table is opened

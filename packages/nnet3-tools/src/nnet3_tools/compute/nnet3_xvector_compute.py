@@ -131,6 +131,7 @@ def command(
         nnet3_tables.VectorWriter,
         prepare,
         batches=nnet3.BatchOptions(memory=memory),
+        recordings=run.recordings(model),
     )
 
 

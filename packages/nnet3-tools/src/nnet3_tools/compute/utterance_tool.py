@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ import nnet3_tables
 from nnet3_runtime_cuda.device import MOST_THREADS
 
 from nnet3_tools.chosen_workers import chosen_workers
+from nnet3_tools.compute.recordings import Recordings, has_recordings
 from nnet3_tools.compute.utterances import compute_all, num_utterances, total_of
 from nnet3_tools.ignored_options import OF_UTTERANCES
 from nnet3_tools.kaldi_command import PRINT_ARGS, KaldiCommand, gpu_option, print_arguments
@@ -120,8 +122,36 @@ class UtteranceRun:
             RunError: --profile was given with a GPU.
         """
         device = "cuda" if self._wants_gpu() else "cpu"
+        options: dict[str, Any] = {"device": device, "capacity": capacity, "trace": self.tracer}
+        if os.path.isdir(self.model_in):
+            return nnet3.load(self.model_in, **options)
         with readable(self.model_in) as source:
-            return nnet3.load(source, device=device, capacity=capacity, trace=self.tracer)
+            return nnet3.load(source, **options)
+
+    def of_folder(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Options, of which those that are None become what the model's folder says, or 1.
+
+        Raises:
+            SpeechError: the options of the folder cannot be read.
+        """
+        said = None
+        if os.path.isdir(self.model_in):
+            import nnet3_speech
+
+            said = nnet3_speech.ModelFolder.read(self.model_in).options
+        return {
+            name: getattr(said, name, 1) if value is None else value
+            for name, value in options.items()
+        }
+
+    def recordings(self, model: Model) -> Recordings | None:
+        """The recordings, if the table has no features, but WAV files.
+
+        Raises:
+            TableError: the table cannot be read.
+            RunError, SpeechError: the model does not take recordings.
+        """
+        return Recordings(self.features, model) if has_recordings(self.features) else None
 
     def _wants_gpu(self) -> bool:
         if self.use_gpu == "optional":
@@ -153,6 +183,7 @@ class UtteranceRun:
         tables: Iterable[str] = (),
         batches: BatchOptions | None = None,
         step: int = 1,
+        recordings: Recordings | None = None,
     ) -> int:
         """Computes all utterances and writes the results.
 
@@ -163,6 +194,7 @@ class UtteranceRun:
             tables: Other tables that are read meanwhile.
             batches: How utterances share minibatches; None: they share none.
             step: Frames between two rows of output.
+            recordings: What the table has instead of features, if it has.
 
         Returns:
             The exit status.
@@ -179,6 +211,7 @@ class UtteranceRun:
                 lambda: writer(self.output),
                 prepare,
                 self.progress,
+                recordings=recordings,
                 num_threads=self.num_threads,
                 waiting=(
                     None
@@ -204,6 +237,8 @@ class UtteranceRun:
                 "--jobs and --dask need a model in a file, which all workers read"
             )
         self.check_files(tables)
+        if has_recordings(self.features):
+            raise click.UsageError("--jobs and --dask need a table of features, found WAV files")
 
     def write_by_workers(
         self,

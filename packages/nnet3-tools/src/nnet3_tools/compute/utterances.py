@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from nnet3 import UtteranceQueue, Work
     from nnet3_tables import FloatArray, TableWriter
 
+    from nnet3_tools.compute.recordings import Recordings
+
     _Entry = tuple[str, Callable[[], FloatArray]]
 
 
@@ -32,6 +34,7 @@ def compute_all(
     prepare: Callable[[str, FloatArray], Work],
     progress: Progress,
     *,
+    recordings: Recordings | None = None,
     num_threads: int = 1,
     waiting: UtteranceQueue | None = None,
 ) -> None:
@@ -46,6 +49,7 @@ def compute_all(
         open_output: Opens the table to write.
         prepare: Called with an utterance and its features; returns its work for other threads.
         progress: Receives the result of each utterance.
+        recordings: What the table has instead of features, if it has.
         num_threads: Number of computing threads.
         waiting: The queue that computes; None for `num_threads` threads that do each task alone.
 
@@ -53,7 +57,11 @@ def compute_all(
         TableError: the features cannot be opened or the output cannot be written.
     """
     sizes = _Sizes(features)
-    table = nnet3_tables.read_matrices(features, sizes.passed)
+    table: Iterator[_Entry] = (
+        nnet3_tables.read_matrices(features, sizes.passed)
+        if recordings is None
+        else iter(recordings)
+    )
     # Reads before it writes: if the features are missing, no output is created.
     first = list(itertools.islice(table, 1))
     if not first:

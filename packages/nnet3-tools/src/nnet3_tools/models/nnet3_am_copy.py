@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 import nnet3_descriptors
+import nnet3_graph
 from nnet3_descriptors import editing
 
 from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, log, run_tool, warn
@@ -51,7 +52,8 @@ def command(
     if convert_repeated_to_block:
         nnet = editing.convert_repeated_to_block(nnet)
     nnet = changes.with_edits(changes.with_learning_rate(nnet))
-    changed = model.with_nnet(changes.prepared(changes.scaled(nnet)))
+    nnet = changes.prepared(changes.scaled(nnet))
+    changed = model.with_nnet(nnet, context=nnet3_graph.compute_context(nnet))
     if changed.priors.size != model.priors.size:
         warn(
             NAME,

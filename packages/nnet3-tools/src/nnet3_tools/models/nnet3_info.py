@@ -6,6 +6,7 @@ import nnet3_report as drawing
 
 from nnet3_tools.colours import is_coloured, paint
 from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, run_tool
+from nnet3_tools.models.context import context_of
 from nnet3_tools.streams import print_text, readable, terminal_width
 
 NAME = "nnet3-info"
@@ -26,7 +27,7 @@ def command(nnet_in: str, tree: bool) -> None:
     with readable(nnet_in) as source:
         nnet = nnet3_descriptors.read_nnet(source)
     if not tree:
-        print_text(nnet.info())
+        print_text(nnet.info(context_of(nnet)))
     elif is_coloured():
         print_text(drawing.format_tree(nnet, paint, width=terminal_width()))
     else:

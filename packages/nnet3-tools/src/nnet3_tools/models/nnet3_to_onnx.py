@@ -1,161 +1,30 @@
-"""nnet3-to-onnx: writes a network as an ONNX model for chunks of a fixed number of frames."""
+"""nnet3-to-onnx: writes a network as an ONNX model, for chunks, streams or whole utterances."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import click
 import nnet3
-import nnet3_compiler
-import nnet3_computation
 import nnet3_descriptors
-import nnet3_graph
-import nnet3_optimizer
 
 from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, log, run_tool
 from nnet3_tools.streams import readable
 
 if TYPE_CHECKING:
-    from nnet3_computation import ComputationRequest, NnetComputation
-    from nnet3_descriptors import Nnet
+    import numpy as np
 
 NAME = "nnet3-to-onnx"
 
-EXTRA = "nnet3-runtime-onnx"
-"""The package that makes models; an extra of this one."""
+OPSETS = 18, 21
+"""The first and the last version of the operators."""
 
-INPUT, IVECTOR, OUTPUT = "input", "ivector", "output"
-ANY_NUMBER = "sequences"
-"""The name of the leading axis of values, if it has no fixed size."""
-
-
-@attrs.frozen(kw_only=True)
-class Export:
-    """A network, and the form of its export.
-
-    Attributes:
-        nnet: The network, in test mode.
-        frames: Frames of a chunk, a multiple of the subsampling and of the modulus of the network;
-            for x-vectors the number of input frames.
-        sequences: The size of the leading axis, or its name.
-        subsampling: Number of frames from one output to the next.
-        left: Extra frames before the ones that the network needs.
-        right: Extra frames after the ones that the network needs.
-    """
-
-    nnet: Nnet
-    frames: int
-    sequences: int | str
-    subsampling: int
-    left: int
-    right: int
-
-    @property
-    def has_ivector(self) -> bool:
-        """Whether the network takes an i-vector."""
-        return any(node.name == IVECTOR for node in self.nnet.input_nodes)
-
-    def chunk(self) -> Any:
-        """Returns the model of a chunk: inputs with context, outputs of all its frames."""
-        left, right = nnet3_graph.compute_context(self.nnet)
-        last = self.frames - self.subsampling  # as in nnet3-compute, nothing after it is computed
-        times = -left - self.left, last + right + self.right + 1
-        return self._model(self._request(times, (0, self.frames)))
-
-    def xvector(self) -> Any:
-        """Returns the model that computes one vector for a stretch of an utterance."""
-        return self._model(self._request((0, self.frames), (0, 1)))
-
-    def _request(self, given: tuple[int, int], wanted: tuple[int, int]) -> ComputationRequest:
-        inputs = [nnet3_computation.IoSpecification.from_range(INPUT, *given)]
-        if self.has_ivector:
-            inputs.append(nnet3_computation.IoSpecification.from_range(IVECTOR, 0, 1))
-        output = nnet3_computation.IoSpecification.from_range(
-            OUTPUT, *wanted, t_step=self.subsampling
-        )
-        return nnet3_computation.ComputationRequest(inputs=inputs, outputs=[output])
-
-    def _model(self, request: ComputationRequest) -> Any:
-        computation = nnet3_optimizer.optimize(
-            self.nnet, nnet3_compiler.compile_computation(self.nnet, request)
-        )
-        return _exporter().to_onnx(
-            self.nnet, computation, sequences=self.sequences, metadata=self._metadata(request)
-        )
-
-    def stream(self) -> tuple[Any, Any]:
-        """Returns the models of the first chunks of a stream, and of a round of further ones."""
-        nnet = nnet3_compiler.with_ivector_period(self.nnet, self.frames)
-        first, computation = nnet3_compiler.with_least_context(
-            self.nnet, nnet, partial(self._loop, nnet)
-        )
-        metadata = self._metadata(first)
-        if self.has_ivector:
-            metadata["nnet3.ivector_period"] = str(self.frames)
-        to_onnx = partial(
-            _exporter().to_onnx,
-            nnet,
-            computation,
-            sequences=self.sequences,
-            one_row=[IVECTOR] if self.has_ivector else [],
-            metadata=metadata,
-        )
-        return to_onnx(part="start"), to_onnx(part="round")
-
-    def _loop(
-        self, nnet: Nnet, context: tuple[int, int]
-    ) -> tuple[ComputationRequest, NnetComputation]:
-        """Returns the request of the first chunk of a stream with so much context, and its loop."""
-        requests = nnet3_compiler.looped_requests(
-            nnet,
-            self.frames,
-            frame_subsampling_factor=self.subsampling,
-            extra_left_context=self.left,
-            extra_right_context=self.right,
-            context=context,
-        )
-        return requests[0], nnet3_compiler.compile_looped(
-            nnet,
-            requests,
-            nnet3_compiler.CompilerOptions(output_debug_info=True),
-            optimize=lambda compiled: nnet3_optimizer.optimize(nnet, compiled),
-        )
-
-    def _metadata(self, request: ComputationRequest) -> dict[str, str]:
-        """The metadata, which says how to use a model, from the request of its first chunk."""
-        [times] = [io.indexes[:, 1].tolist() for io in request.inputs if io.name == INPUT]
-        numbers = {
-            "left_context": -times[0],
-            "right_context": times[-1] + 1 - self.frames,
-            "frames_per_chunk": self.frames,
-            "frame_subsampling_factor": self.subsampling,
-            "input_dim": self.nnet.node_dim(INPUT),
-            "ivector_dim": self.nnet.node_dim(IVECTOR) if self.has_ivector else 0,
-            "output_dim": self.nnet.node_dim(OUTPUT),
-        }
-        return {f"nnet3.{name}": str(number) for name, number in numbers.items()}
-
-
-def _exporter() -> Any:
-    """Returns the package that makes models.
-
-    Raises:
-        click.ClickException: it is not installed.
-    """
-    try:
-        return importlib.import_module(EXTRA.replace("-", "_"))
-    except ModuleNotFoundError as error:
-        raise click.ClickException(
-            f"this tool needs {EXTRA}, and {error.name} is not installed: "
-            "pip install 'nnet3-tools[onnx]'"
-        ) from error
+RANDOM = 8, 300
+"""The number of random utterances, and of frames of each."""
 
 
 def start_path(path: Path) -> Path:
@@ -171,16 +40,67 @@ def _write(model: Any, path: Path) -> None:
         value.name: [each.dim_param or each.dim_value for each in value.type.tensor_type.shape.dim]
         for value in (*model.graph.input, *model.graph.output)
     }
-    log(NAME, f"Wrote {path}, {len(model.graph.node)} nodes: {json.dumps(sizes)}")
+    least = _properties(model)["nnet3.least_onnxruntime"]
+    log(
+        NAME,
+        f"Wrote {path}, {len(model.graph.node)} nodes, for ONNX Runtime {least} or newer: "
+        f"{json.dumps(sizes)}",
+    )
+
+
+def _properties(model: Any) -> dict[str, str]:
+    return {entry.key: entry.value for entry in model.metadata_props}
+
+
+def _quantized(models: tuple[Any, ...], features: str | None) -> list[Any]:
+    """Returns models in 8 bits, and prints what that changes."""
+    import nnet3_runtime_onnx
+    import numpy as np
+
+    quantized = [nnet3_runtime_onnx.quantized(model) for model in models]
+    about = {key: int(text) for key, text in _properties(models[0]).items() if text.isdigit()}
+    dim, ivector_dim = about["nnet3.input_dim"], about["nnet3.ivector_dim"]
+    utterances = _random(dim) if features is None else _read(features)
+    rng = np.random.default_rng(1)
+    ivector = rng.standard_normal(ivector_dim, np.float32) if ivector_dim else None
+    error = nnet3_runtime_onnx.quantization_error(
+        models, quantized, ((rows, ivector) for rows in utterances)
+    )
+    sizes = [sum(model.ByteSize() for model in each) for each in (models, quantized)]
+    given = "random features" if features is None else features
+    given += ", a random i-vector" if ivector_dim else ""
+    log(NAME, f"8 bits: {sizes[1]:,} of {sizes[0]:,} bytes. For {given}: {error}")
+    return quantized
+
+
+def _random(dim: int) -> Iterator[np.ndarray]:
+    import numpy as np
+
+    count, frames = RANDOM
+    for seed in range(count):
+        yield np.random.default_rng(seed).standard_normal((frames, dim), np.float32)
+
+
+def _read(rspecifier: str) -> Iterator[np.ndarray]:
+    import numpy as np
+    from nnet3_tables import read_table
+
+    for _, rows in read_table(rspecifier):
+        yield np.asarray(rows, np.float32)
 
 
 def _number_option(
-    name: str, text: str, *, least: int = 1, default: int | None = None, metavar: str = "FRAMES"
+    name: str, text: str, *, least: int = 1, default: int | None, metavar: str = "FRAMES"
 ) -> Callable[[Any], Any]:
-    """An option for a whole number, which must be given unless it has a default."""
-    needed = {"required": True} if default is None else {"default": default, "show_default": True}
-    kind = click.IntRange(min=least)
-    return click.option(name, type=kind, metavar=metavar, help=text, **needed)
+    """An option for a whole number."""
+    return click.option(
+        name,
+        type=click.IntRange(min=least),
+        metavar=metavar,
+        help=text,
+        default=default,
+        show_default=default is not None,
+    )
 
 
 @click.command(cls=KaldiCommand)
@@ -189,7 +109,9 @@ def _number_option(
 @_number_option(
     "--frames",
     "Frames of a chunk, before subsampling and without context; rounded up to a multiple of "
-    "--frame-subsampling-factor and of the network's modulus.",
+    "--frame-subsampling-factor and of the network's modulus. Without it, the model takes whole "
+    "utterances of any number of frames.",
+    default=None,
 )
 @_number_option(
     "--sequences",
@@ -216,18 +138,33 @@ def _number_option(
 @boolean_option("--ivector", help="Require that the network takes an i-vector.")
 @boolean_option("--stream", help="Write two models: for the first chunks, and for all later ones.")
 @boolean_option("--xvector", help="Compute one vector for all frames, the output at t = 0.")
+@click.option(
+    "--opset",
+    type=click.IntRange(*OPSETS),
+    default=OPSETS[1],
+    show_default=True,
+    metavar="VERSION",
+    help="The version of ONNX's operators. Older ones run in older versions of ONNX Runtime.",
+)
+@boolean_option(
+    "--int8",
+    help="Quantize matrix products to 8 bits (ONNX Runtime's dynamic quantization), and print how "
+    "much outputs change.",
+)
+@click.option(
+    "--features",
+    metavar="RSPECIFIER",
+    help="With --int8: the features to measure this on; without it, random ones.",
+)
 def command(
     *,
     nnet_in: str,
     onnx_out: str,
-    frames: int,
-    sequences: int,
-    frame_subsampling_factor: int,
-    extra_left_context: int,
-    extra_right_context: int,
+    frames: int | None,
     ivector: bool,
-    stream: bool,
-    xvector: bool,
+    int8: bool,
+    features: str | None,
+    **options: Any,
 ) -> None:
     """Write the network in NNET-IN, .raw or .mdl, as a model of ONNX to ONNX-OUT.
 
@@ -237,51 +174,30 @@ def command(
     NAME.onnx is for the first chunks. The outputs next_state.* of a call are the inputs state.* of
     the next one.
     """
-    from nnet3_descriptors.editing import collapse_model
-
-    if stream and xvector:
-        raise click.UsageError("--stream and --xvector cannot be given together")
+    if features is not None and not int8:
+        raise click.UsageError("--features is for --int8")
     with readable(nnet_in) as source:
-        model = nnet3.Model(
-            nnet3_descriptors.read_nnet(source)
-        )  # prepares the network as for nnet3-compute
-    nnet = collapse_model(model.nnet)
-    has_ivector = any(node.name == IVECTOR for node in nnet.input_nodes)
-    if ivector and not has_ivector:
-        raise click.ClickException(f"--ivector: {nnet_in} has no input node '{IVECTOR}'")
-    if not xvector:
-        fixed = nnet3_graph.fixed_frame(nnet)
-        if fixed is not None:
-            raise click.ClickException(
-                f"{nnet_in}: {fixed}: such a network computes whole utterances only"
-            )
-        wanted, factor = frames, frame_subsampling_factor
-        if stream:
-            _, frames = nnet3_compiler.stream_network(nnet, wanted, frame_subsampling_factor=factor)
-        else:
-            frames = nnet3_compiler.looped_chunk_size(nnet, wanted, factor)
-        if frames != wanted:
-            log(
-                NAME,
-                f"Chunks have {frames} frames: --frames={wanted} is no multiple of "
-                f"--frame-subsampling-factor={factor} and of the frames after which the network's "
-                "reads repeat",
-            )
-    export = Export(
-        nnet=nnet,
-        frames=frames,
-        sequences=sequences or ANY_NUMBER,
-        subsampling=frame_subsampling_factor,
-        left=extra_left_context,
-        right=extra_right_context,
-    )
+        model = nnet3.Model(nnet3_descriptors.read_nnet(source))
+    if ivector and not model.ivector_dim:
+        raise click.ClickException(f"--ivector: {nnet_in} has no input node 'ivector'")
+    try:
+        models = nnet3.export_onnx(model, frames=frames, **options)
+    except nnet3_descriptors.Nnet3Error as error:
+        raise click.ClickException(f"{nnet_in}: {error}") from error
+    chunk = int(_properties(models[0])["nnet3.frames_per_chunk"])
+    if chunk != (frames or 0):
+        factor = options["frame_subsampling_factor"]
+        log(
+            NAME,
+            f"Chunks have {chunk} frames: --frames={frames} is no multiple of "
+            f"--frame-subsampling-factor={factor} and of the frames after which the network's "
+            "reads repeat",
+        )
     path = Path(os.fspath(onnx_out))
-    if not stream:
-        _write(export.xvector() if xvector else export.chunk(), path)
-        return
-    start, again = export.stream()
-    _write(start, start_path(path))
-    _write(again, path)
+    written = _quantized(models, features) if int8 else models
+    paths = [start_path(path), path][-len(models) :]
+    for each, target in zip(written, paths, strict=True):
+        _write(each, target)
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 import nnet3_descriptors
+import nnet3_graph
 
 from nnet3_tools.kaldi_command import (
     ArgumentCountError,
@@ -38,7 +39,7 @@ def command(names: tuple[str, ...], binary: bool) -> None:
     transition_model = _transition_model(origin)
     with readable(nnet_in) as source:
         nnet = nnet3_descriptors.read_nnet(source)
-    left_context, right_context = nnet3_descriptors.compute_context(nnet)
+    left_context, right_context = nnet3_graph.compute_context(nnet)
     model = nnet3_descriptors.AcousticModel(
         transition_model=transition_model,
         nnet=nnet,

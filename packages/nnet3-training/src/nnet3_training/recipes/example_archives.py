@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 import numpy as np
-from nnet3_descriptors import Nnet, compute_context
+from nnet3_descriptors import Nnet
 from nnet3_descriptors.files import new_folder
+from nnet3_graph import compute_context
 
 from nnet3_training.egs.archive import entries_of, key_bytes
 from nnet3_training.egs.chunks import SplitOptions, UtteranceSplitter

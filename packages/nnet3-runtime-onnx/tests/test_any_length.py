@@ -1,0 +1,199 @@
+"""Models of any number of frames, of whole utterances: their outputs, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from exported_programs import RECURRENT, SPLICED, network, session_of
+from nnet3_compiler import compile_computation
+from nnet3_computation import ComputationRequest, IoSpecification
+from nnet3_descriptors import Nnet, set_test_mode
+from nnet3_runtime_onnx import ExportError, OnnxComputer, to_onnx_of_any_length
+
+LENGTHS = (1, 2, 3, 7, 40)
+"""Frames beyond the fewest that a model takes, less one."""
+
+POOLED = """
+input-node name=input dim=4
+input-node name=ivector dim=2
+component name=tdnn type=TdnnComponent input-dim=4 output-dim=6 time-offsets=-2,0,1
+component-node name=tdnn component=tdnn input=input
+component name=conv type=TimeHeightConvolutionComponent num-filters-in=2 num-filters-out=2 \
+height-in=3 height-out=3 height-offsets=-1,0,1 time-offsets=-2,0,1 required-time-offsets=0
+component-node name=conv component=conv input=tdnn
+component name=affine type=AffineComponent input-dim=15 output-dim=5
+component-node name=affine component=affine input=Append(IfDefined(Offset(tdnn, -3)), \
+Sum(conv, Scale(0.5, tdnn)), ReplaceIndex(ivector, t, 0), Const(0.3, 1))
+dim-range-node name=part input-node=affine dim-offset=1 dim=3
+component name=sums type=StatisticsExtractionComponent input-dim=3 input-period=2 output-period=4
+component-node name=sums component=sums input=part
+component name=pool type=StatisticsPoolingComponent input-dim=7 input-period=4 left-context=0 \
+right-context=32 num-log-count-features=1 output-stddevs=true
+component-node name=pool component=pool input=sums
+component name=after type=AffineComponent input-dim=7 output-dim=3
+component-node name=after component=after input=Round(pool, 4)
+output-node name=output input=after
+"""
+
+
+def least_frames(model: onnx.ModelProto) -> int:
+    """The fewest frames that a model takes."""
+    properties = {entry.key: entry.value for entry in model.metadata_props}
+    return int(properties["nnet3.least_frames"])
+
+
+def expected(nnet: Nnet, given: dict[str, np.ndarray], times: range) -> np.ndarray:
+    """The outputs at some times, of a computation for exactly these inputs."""
+    inputs = [IoSpecification.from_range(name, 0, len(rows)) for name, rows in given.items()]
+    outputs = [IoSpecification.from_range("output", times.start, times.stop)]
+    request = ComputationRequest(inputs=inputs, outputs=outputs)
+    return OnnxComputer(nnet, compile_computation(nnet, request)).forward(given)["output"]
+
+
+def drawn(nnet: Nnet, frames: int) -> dict[str, np.ndarray]:
+    """Random inputs; one row of an i-vector."""
+    rng = np.random.default_rng(frames)
+    return {
+        node.name: rng.standard_normal(
+            (1 if node.name == "ivector" else frames, node.dim), np.float32
+        )
+        for node in nnet.input_nodes
+    }
+
+
+def test_an_output_for_each_frame() -> None:
+    """Outputs are those of a computation for the same frames, for any number of them."""
+    nnet = network(SPLICED)
+
+    model = to_onnx_of_any_length(nnet)
+
+    session = session_of(model)
+    assert least_frames(model) == 2
+    for more in LENGTHS:
+        given = drawn(nnet, 1 + more)
+        [found] = session.run(["output"], {"input": np.stack([given["input"]] * 2)})
+        np.testing.assert_allclose(found[1], expected(nnet, given, range(1, 1 + more)), atol=1e-6)
+
+
+def test_pooling_over_all_frames() -> None:
+    """One row for all frames is that of a computation, with a window, optional terms, an i-vector.
+
+    Windows of 36 frames end before the longest utterances do.
+    """
+    nnet = network(POOLED)
+
+    model = to_onnx_of_any_length(nnet, output_time=0, sequences=1)
+
+    session = session_of(model)
+    least = least_frames(model)
+    for more in LENGTHS:
+        given = drawn(nnet, least - 1 + more)
+        [found] = session.run(None, {name: rows[None] for name, rows in given.items()})
+        np.testing.assert_allclose(found[0], expected(nnet, given, range(1)), atol=1e-5)
+
+
+def test_a_network_may_be_pooled_over_all_of_its_fewest_frames() -> None:
+    """With one frame less than the fewest, there is no computation either."""
+    nnet = network(POOLED)
+    least = least_frames(to_onnx_of_any_length(nnet, output_time=0))
+
+    with pytest.raises(ValueError, match="cannot compute"):
+        expected(nnet, drawn(nnet, least - 1), range(1))
+
+
+def test_shapes() -> None:
+    """The axes of frames are free, and named; the versions are those that are asked for."""
+    model = to_onnx_of_any_length(network(SPLICED), sequences="many", opset=18)
+
+    shapes = {
+        value.name: [axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim]
+        for value in (*model.graph.input, *model.graph.output)
+    }
+    properties = {entry.key: entry.value for entry in model.metadata_props}
+    assert shapes == {"input": ["many", "frames", 4], "output": ["many", "output_frames", 3]}
+    assert model.opset_import[0].version == 18
+    assert properties["nnet3.least_onnxruntime"] == "1.15"
+    assert (properties["nnet3.left_context"], properties["nnet3.right_context"]) == ("1", "0")
+
+
+STATISTICS = """
+input-node name=input dim=2
+input-node name=ivector dim=2
+component name=sums type=StatisticsExtractionComponent input-dim=2
+component-node name=sums component=sums input=input
+component name=pool type=StatisticsPoolingComponent input-dim=5 left-context=1 right-context=1
+"""
+
+
+def reading(descriptor: str) -> str:
+    """A network whose output reads a descriptor."""
+    return f"""
+input-node name=input dim=2
+input-node name=ivector dim=2
+output-node name=output input={descriptor}
+"""
+
+
+@pytest.mark.parametrize(
+    ("config", "time", "message"),
+    [
+        (RECURRENT, None, "the network is recurrent, and .* own: 'affine', 'tanh'$"),
+        (
+            reading("Failover(Offset(input, 1), input)"),
+            None,
+            "'output' reads Failover.*, whose cho",
+        ),
+        (
+            reading("Round(input, 2)"),
+            None,
+            r"'output' reads Round\(input, 2\), which is at no fixed",
+        ),
+        (reading("Switch(input, Offset(input, 1))"), None, "'output' reads Switch.*, which is at"),
+        (reading("Offset(input, 0, 1)"), None, "'output' reads Offset.*, which is at no fixed"),
+        (reading("IfDefined(input)"), None, "'output' has values at any time"),
+        (reading("IfDefined(input)"), 0, "'output' reads .* at t = 0, which short utterances"),
+        (reading("Sum(input, ReplaceIndex(input, t, 0))"), None, "'input' is read at t = 0, and"),
+        (reading("ReplaceIndex(ivector, t, 0)"), None, "'output' reads no frame"),
+        (reading("ivector"), None, "input 'ivector' has a row at t = 0 alone"),
+        (reading("Offset(input, -1)"), 0, "'output' cannot be computed at t = 0"),
+        (
+            STATISTICS + "component-node name=pool component=pool input=sums\n"
+            "output-node name=output input=pool",
+            None,
+            "'sums' of type StatisticsExtractionComponent reads a window that moves",
+        ),
+        (
+            STATISTICS
+            + "component-node name=pool component=pool input=Append(input, input, Const(1, 1))\n"
+            "output-node name=output input=pool",
+            0,
+            "'pool' of type StatisticsPoolingComponent pools Append.*, which is no Statistics",
+        ),
+    ],
+)
+def test_what_is_refused(config: str, time: int | None, message: str) -> None:
+    """An error names the node that has no form for all lengths, and why."""
+    with pytest.raises(ExportError, match=message):
+        to_onnx_of_any_length(network(config), output_time=time)
+
+
+def test_batch_norm_needs_test_mode() -> None:
+    """A batch-norm of the rows of an utterance is refused; with statistics it is not."""
+    nnet = network("""
+input-node name=input dim=4
+component name=norm type=BatchNormComponent dim=4
+component-node name=norm component=norm input=input
+output-node name=output input=norm
+""")
+
+    with pytest.raises(ExportError, match="'norm' of type BatchNormComponent normalizes by the"):
+        to_onnx_of_any_length(nnet)
+    assert to_onnx_of_any_length(set_test_mode(nnet)).graph.node
+
+
+@pytest.mark.parametrize("opset", [17, 22, "21", True])
+def test_versions(opset: object) -> None:
+    """Other versions of the operators are refused."""
+    with pytest.raises(ExportError, match="'opset' must be a version of the operators, 18 to 21"):
+        to_onnx_of_any_length(network(SPLICED), opset=opset)

@@ -1,0 +1,133 @@
+"""The phones of outputs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from nnet3 import Model, load
+from nnet3_descriptors import (
+    AcousticModel,
+    FileError,
+    parse_config,
+    write_acoustic_model,
+    write_nnet,
+)
+from nnet3_descriptors.model_files import HmmState, TransitionModel
+from nnet3_runtime_cuda import RunError
+from nnet3_speech import HmmError
+from nnet3_speech.hmm import PhoneState
+
+NETWORK = """
+input-node name=input dim=4
+component name=affine type=NaturalGradientAffineComponent input-dim=4 output-dim=4
+component name=softmax type=LogSoftmaxComponent dim=4
+component-node name=affine component=affine input=input
+component-node name=softmax component=softmax input=affine
+output-node name=output input=affine
+output-node name=output-xent input=softmax
+"""
+STATES = (
+    HmmState(forward_pdf_class=0, self_loop_pdf_class=1, transitions=((0, 0.5), (1, 0.5))),
+    HmmState(forward_pdf_class=-1, self_loop_pdf_class=-1, transitions=()),
+)
+MODEL = AcousticModel(
+    transition_model=TransitionModel(
+        phones=(1, 2),
+        phone_entries=(-1, 0, 0),
+        entries=(STATES,),
+        tuples=((1, 0, 0, 1), (2, 0, 2, 3)),
+        log_probs=np.log([1.0, 0.5, 0.5, 0.5, 0.5]).astype(np.float32),
+        chain=True,
+    ),
+    nnet=parse_config(NETWORK, rng=np.random.default_rng(0)),
+    left_context=0,
+    right_context=0,
+    priors=(),
+)
+FRAMES = np.random.default_rng(1).normal(size=(9, 4)).astype(np.float32)
+PHONES = "<eps> 0\nSIL 1\na 2\n#0 3\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with final.mdl and phones.txt."""
+    write_acoustic_model(MODEL, tmp_path / "final.mdl")
+    (tmp_path / "phones.txt").write_text(PHONES, encoding="utf-8")
+    return tmp_path
+
+
+def test_labels(folder: Path) -> None:
+    """A folder has names of phones; a file alone has numbers, unless names are given."""
+    file = folder / "final.mdl"
+
+    for model in (
+        load(folder),
+        load(file, phones=folder / "phones.txt"),
+        load(MODEL, phones={1: "SIL", 2: "a"}),
+    ):
+        assert model.labels.phones == ("SIL", "a")
+        assert model.labels[1] == (PhoneState("SIL", 0, is_self_loop=True),)
+    assert load(file).labels.phones == ("1", "2")
+    assert load(file.read_bytes()).labels[2] == (PhoneState("2", 0),)
+
+
+def test_posteriors_of_phones() -> None:
+    """Scores and log-posteriors of the same pdfs have the same phones, whose rows sum to 1."""
+    model = load(MODEL)
+    log_posteriors = model.compute(FRAMES, output="output-xent").astype(np.float64)
+    expected = np.exp(log_posteriors) @ np.repeat(np.eye(2), 2, axis=0)
+
+    for output in ("output", "output-xent"):
+        found = model.phone_posteriors(model.compute(FRAMES, output=output))
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+        assert found.dtype == np.float32
+    batch = model.compute(np.stack([FRAMES, FRAMES]))
+    assert model.phone_posteriors(batch).shape == (2, 9, 2)
+    assert model.phone_posteriors([[0, 0, 0, 0]]).tolist() == [[0.5, 0.5]]
+
+
+def test_labels_of_the_file_beside(folder: Path) -> None:
+    """If a folder has the network alone, too, its .mdl file has the transition model."""
+    write_nnet(MODEL.nnet, folder / "final.raw")
+
+    assert load(folder).labels.phones == ("SIL", "a")
+
+
+def test_models_without_labels(folder: Path) -> None:
+    """The error says what is missing."""
+    with pytest.raises(RunError) as raised:
+        _ = Model(MODEL.nnet).labels
+    assert str(raised.value) == (
+        "the model has no transition model, which says the phones of its outputs: expected a .mdl "
+        "file, or a folder with one; a .raw file has the network alone"
+    )
+    with pytest.raises(FileError, match="nowhere"):
+        _ = load(MODEL, phones=folder / "nowhere").labels
+    with pytest.raises(HmmError, match="phone 2 of the transition model is none of 1 phones"):
+        _ = load(MODEL, phones={1: "SIL"}).labels
+
+
+def test_outputs_without_labels() -> None:
+    """Outputs of another layer, and what are no numbers, have no phones."""
+    model = load(MODEL)
+    with pytest.raises(HmmError, match="has 4 pdfs; expected as many columns of outputs"):
+        model.phone_posteriors(np.zeros((2, 3)))
+    with pytest.raises(RunError, match="outputs: expected finite numbers, found nan"):
+        model.phone_posteriors(np.full((2, 4), np.nan))
+    with pytest.raises(RunError, match="outputs: expected numbers, found <U1"):
+        model.phone_posteriors(np.full((2, 4), "a"))
+
+
+def test_labels_need_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without nnet3-speech the error says how to install it; outputs are computed all the same."""
+    monkeypatch.setitem(sys.modules, "nnet3_speech", None)
+    model = load(MODEL)
+
+    assert model.compute(FRAMES).shape == (9, 4)
+    with pytest.raises(
+        RunError, match=r"labels of outputs need nnet3-speech: pip install 'nnet3\["
+    ):
+        _ = model.labels
