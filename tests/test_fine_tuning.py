@@ -31,6 +31,7 @@ WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight",
 DATA = ("--features=ark:feats.ark", "--text=text", "--lexicon=lexicon.txt")
 OPTIONS = ("--num-epochs=2", "--initial-learning-rate=0.0005", "--held-out-every=4",
            "--final-learning-rate=0.0005", "--minibatch-size=1:4")  # fmt: skip
+FILES = ("--tree=model/tree", "--phones=model/phones.txt", "--den-fst=model/den.fst")
 FREEZE = ("--freeze=lda", "--freeze=tdnn1*")
 
 
@@ -221,7 +222,7 @@ def test_recordings(folder: Path) -> None:
     (folder / "wav.scp").write_text("".join(f"{key} {key}.wav\n" for key in keys))
 
     done = fine_tune(
-        "--wav=scp:wav.scp", *DATA[1:], "--num-epochs=1", "--held-out-every=4", "model", "run"
+        "--features=scp:wav.scp", *DATA[1:], "--num-epochs=1", "--held-out-every=4", "model", "run"
     )
 
     assert done.returncode == 0, done.stderr
@@ -246,10 +247,9 @@ def test_examples(folder: Path) -> None:
     [
         (
             ["model", "run"],
-            "expected --wav or --features, with --text and --lexicon, or --egs; got",
+            "expected --features, --text and --lexicon, or --egs; got none of them",
         ),
-        ([*DATA[:2], "model", "run"], "or --egs; got --features and --text"),
-        ([*DATA, "--wav=scp:x", "model", "run"], "got --wav and --features and --text and --lex"),
+        ([*DATA[:2], "model", "run"], "and --lexicon, or --egs; got --features and --text"),
         ([*DATA, "--egs=ark:x", "model", "run"], "expected --egs alone, got --features, too"),
         (
             [*DATA, "model", "feats.ark"],
@@ -263,7 +263,8 @@ def test_examples(folder: Path) -> None:
             "alone has no phones.txt, which fine-tuning needs; --phones",
         ),
         ([*DATA[:2], "--lexicon=few", "model", "run"], "the lexicon lacks 9 words of the transcr"),
-        (["--wav=scp:text", *DATA[1:], "model", "run"], "has no conf/mfcc.conf"),
+        (["--features=scp:wav.scp", *DATA[1:], "model", "run"], "has no conf/mfcc.conf"),
+        (["--features=scp:wav.scp", *DATA[1:], "alone/a.mdl", *FILES, "run"], "recordings need a"),
         ([*DATA, "--oov=<unk>", "model", "run"], "expected a word of the lexicon for words that"),
         ([*DATA, "--silence=pau", "model", "run"], "the model has no phone 'pau'"),
     ],
@@ -276,6 +277,8 @@ def test_messages(folder: Path, arguments: list[str], message: str) -> None:
     shutil.copy("model/tree", "model/bare/tree")
     shutil.copy("model/final.mdl", "alone/a.mdl")
     (folder / "few").write_text("zero zero0\n")
+    (folder / "a.wav").write_bytes(b"RIFF")
+    (folder / "wav.scp").write_text("a a.wav\n")
 
     done = fine_tune(*arguments)
 

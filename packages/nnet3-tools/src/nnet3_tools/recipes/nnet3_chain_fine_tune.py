@@ -57,10 +57,10 @@ NAME = "nnet3-chain-fine-tune"
 def command(model_in: str, folder: str, freeze: tuple[str, ...], **options: Any) -> None:
     """Train the chain model MODEL for a few epochs in the folder DIR, or continue the run there.
 
-    MODEL is a .mdl file or a folder that has final.mdl. The training data are --wav or --features,
-    --text and --lexicon; no alignments are needed. Or they are --egs; then MODEL may be a .raw
-    file. To continue, give the same again, or MODEL and DIR alone once the examples are made. Until
-    the first iteration begins, what you give replaces what you gave before. The result is
+    MODEL is a .mdl file or a folder that has final.mdl. The training data are --features, --text
+    and --lexicon; no alignments are needed. Or they are --egs; then MODEL may be a .raw file. To
+    continue, give the same again, or MODEL and DIR alone once the examples are made. Until the
+    first iteration begins, what you give replaces what you gave before. The result is
     DIR/final.mdl, or final.raw if MODEL is a .raw file. It differs from MODEL in its parameters
     only, and is the same to the last bit, however often the run was interrupted.
     """

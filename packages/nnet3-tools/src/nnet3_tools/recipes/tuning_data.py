@@ -34,8 +34,7 @@ class TuningData:
     """What to train on: the values of the options.
 
     Attributes:
-        wav: Table of recordings.
-        features: Table of features.
+        features: Table of features or recordings.
         text: File of transcripts.
         lexicon: File of pronunciations.
         silence: Name of the phone of silence; None for the usual ones.
@@ -48,7 +47,6 @@ class TuningData:
         den_fst: File of the denominator.
     """
 
-    wav: str | None
     features: str | None
     text: str | None
     lexicon: str | None
@@ -64,32 +62,28 @@ class TuningData:
     @property
     def is_given(self) -> bool:
         """Whether there is anything to train on."""
-        return bool(self.wav or self.features or self.text or self.egs)
+        return bool(self.features or self.text or self.egs)
 
     def check(self) -> None:
         """Raises a click.UsageError if the options contradict each other."""
-        speech = [f"--{name}" for name in ("wav", "features") if getattr(self, name)]
-        words = [f"--{name}" for name in ("text", "lexicon") if getattr(self, name)]
-        if self.egs:
-            if speech or words:
-                raise click.UsageError(f"expected --egs alone, got {(speech + words)[0]}, too")
-        elif len(speech) != 1 or len(words) != 2:
+        names = ("features", "text", "lexicon")
+        given = [f"--{name}" for name in names if getattr(self, name)]
+        if self.egs and given:
+            raise click.UsageError(f"expected --egs alone, got {given[0]}, too")
+        if not self.egs and len(given) < len(names):
             raise click.UsageError(
-                "expected --wav or --features, with --text and --lexicon, or --egs; got "
-                f"{' and '.join(speech + words) or 'none of them'}"
+                "expected --features, --text and --lexicon, or --egs; got "
+                f"{' and '.join(given) or 'none of them'}"
             )
-        if self.wav and self.online_ivectors:
-            raise click.UsageError("--online-ivectors are for --features; --wav has its own")
 
 
 def tuning_data_options(function: Any) -> Any:
     """Adds the options of `TuningData`."""
     texts = {
-        "wav": (
+        "features": (
             "RSPECIFIER",
-            "Recordings (WAV files), for a MODEL whose folder has feature options.",
+            "Features, or WAV files (scp:wav.scp) if MODEL's folder says how to compute them.",
         ),
-        "features": ("RSPECIFIER", "Features, instead of --wav."),
         "text": ("FILE", "What was said: on each line the key of an utterance and its words."),
         "lexicon": ("FILE", "Words and their phones, lexicon.txt or lexiconp.txt."),
         "silence": ("PHONE", "Phone that may be between words.  [default: SIL or sil]"),
@@ -233,7 +227,10 @@ def utterances_of(
     tool: str, data: TuningData, origin: Origin, transcripts: Transcripts, step: int
 ) -> Iterator[ChainUtterance]:
     """The utterances that have a transcript; warns of others, and of those that are too short."""
-    made = _of_recordings if data.wav else _of_features
+    from nnet3_tools.compute.recordings import has_recordings
+
+    assert data.features is not None
+    made = _of_recordings if has_recordings(data.features) else _of_features
 
     def supervision(key: str, num_frames: int) -> nnet3_training.ChainSupervision:
         return transcripts.supervision(key, num_frames, step)
@@ -281,11 +278,13 @@ def _of_recordings(
     from nnet3_speech import FeaturePipeline, read_wav
     from nnet3_training.chain import ChainUtterance
 
-    assert data.wav is not None
+    assert data.features is not None
+    if data.online_ivectors:
+        raise click.UsageError("--online-ivectors are for features; recordings have their own")
     if origin.folder is None:
         raise click.ClickException(
-            f"{origin.path}: --wav needs a model in its folder, with the options of its features "
-            "(conf/mfcc.conf); give --features"
+            f"{origin.path}: recordings need a model in its folder, with the options of its "
+            "features (conf/mfcc.conf)"
         )
     pipeline = FeaturePipeline.of(origin.folder)
 
@@ -300,7 +299,7 @@ def _of_recordings(
         if origin.reads_ivectors and found.online_ivectors is None:
             raise click.ClickException(
                 f"{origin.path}: the model reads i-vectors, which its folder does not give; give "
-                "--features and --online-ivectors"
+                "features and --online-ivectors"
             )
         return ChainUtterance(
             key=key,
@@ -310,5 +309,5 @@ def _of_recordings(
             ivector_period=max(found.ivector_period, 1),
         )
 
-    files = nnet3_tables.read_files(data.wav)
+    files = nnet3_tables.read_files(data.features)
     return (functools.partial(made, key, opened) for key, opened in files)
