@@ -28,6 +28,7 @@ from nnet3_descriptors.components.declaration import registry
 from nnet3_speech.hmm import read_transitions
 from nnet3_tables import read_table, write_table
 from reference_cases import CHAIN_REFERENCE, ROOT
+from speech_folders import make_transcriber
 
 DOCS = ROOT / "docs"
 DIGITS = ROOT / "examples" / "digits"
@@ -94,6 +95,12 @@ def for_fine_tuning() -> dict[str, object]:
     return {}
 
 
+def for_vosk() -> dict[str, object]:
+    """The folder of a small speech model, for recordings of 8 kHz."""
+    make_transcriber(Path("vosk-model"), rate=8000)
+    return {}
+
+
 def for_cuda() -> dict[str, object]:
     """A device that is emulated on the processor, and a computation with a gradient."""
     if compiler() is None:
@@ -136,6 +143,7 @@ GIVEN: dict[str, Callable[[], dict[str, object]]] = {
     "fine-tuning.md": for_fine_tuning,
     "limits.md": for_limits,
     "streams.md": for_streams,
+    "how-to/vosk.md": for_vosk,
 }
 """What pages take for granted, made in the current folder."""
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         OnlineIvectorExtractor,
         OnlineIvectors,
     )
+    from nnet3_speech.phones import Phone, best_phones, without_positions
     from nnet3_speech.pipeline import FeaturePipeline, Features, PipelineStream, Speaker
     from nnet3_speech.plda import Plda
     from nnet3_speech.processing_options import (
@@ -69,6 +70,7 @@ __all__ = [
     "OnlineCmvnState",
     "OnlineIvectorExtractor",
     "OnlineIvectors",
+    "Phone",
     "PipelineStream",
     "Plda",
     "Posteriors",
@@ -86,6 +88,7 @@ __all__ = [
     "apply_cmvn",
     "apply_sliding_cmvn",
     "apply_transform",
+    "best_phones",
     "cmvn_stats",
     "compute_vad",
     "estimate_lda",
@@ -94,6 +97,7 @@ __all__ = [
     "read_symbols",
     "read_wav",
     "speaker_means",
+    "without_positions",
 ]
 
 if not TYPE_CHECKING:  # else a type checker would take any name for one of this package
@@ -101,7 +105,11 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
         __name__,
         {
             "nnet3_speech.audio": ("Recording", "read_wav"),
-            "nnet3_speech.cmvn": ("apply_cmvn", "apply_sliding_cmvn", "cmvn_stats"),
+            "nnet3_speech.cmvn": (
+                "apply_cmvn",
+                "apply_sliding_cmvn",
+                "cmvn_stats",
+            ),
             "nnet3_speech.decoding": (
                 "Hypothesis",
                 "Word",
@@ -129,6 +137,11 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
                 "IvectorExtractionConfig",
                 "OnlineIvectorExtractor",
                 "OnlineIvectors",
+            ),
+            "nnet3_speech.phones": (
+                "Phone",
+                "best_phones",
+                "without_positions",
             ),
             "nnet3_speech.pipeline": (
                 "FeaturePipeline",

@@ -22,13 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.files import read_file, read_matrix
 
-from nnet3_speech.cmvn import (
-    CmvnOptions,
-    SlidingCmvnOptions,
-    apply_cmvn,
-    apply_sliding_cmvn,
-    cmvn_stats,
-)
+from nnet3_speech.cmvn import apply_cmvn, apply_sliding_cmvn, cmvn_stats
 from nnet3_speech.errors import SpeechError
 from nnet3_speech.feature_options import FbankOptions, MfccOptions
 from nnet3_speech.features import FeatureExtractor, FeatureStream
@@ -41,7 +35,8 @@ from nnet3_speech.online_ivectors import (
     OnlineIvectors,
 )
 from nnet3_speech.options import options_of, read_options
-from nnet3_speech.vad import VadOptions, compute_vad
+from nnet3_speech.processing_options import CmvnOptions, SlidingCmvnOptions, VadOptions
+from nnet3_speech.vad import compute_vad
 
 _VOSK_MAX_COUNT = 100.0
 _XVECTOR_WINDOW = SlidingCmvnOptions(cmn_window=300, center=True)

@@ -1,0 +1,69 @@
+"""The folder of a small speech model with a transition model and a graph, to transcribe with."""
+
+from pathlib import Path
+
+import kaldifst
+import numpy as np
+from nnet3_descriptors import AcousticModel, parse_config, write_acoustic_model
+from nnet3_descriptors.model_files import HmmState, TransitionModel
+
+NETWORK = """
+input-node name=input dim=13
+component name=affine type=NaturalGradientAffineComponent input-dim=39 output-dim=6
+component-node name=affine component=affine input=Append(Offset(input, -1), input, Offset(input, 1))
+output-node name=output input=affine
+"""
+CHAIN = (
+    HmmState(forward_pdf_class=0, self_loop_pdf_class=1, transitions=((0, 0.5), (1, 0.5))),
+    HmmState(forward_pdf_class=-1, self_loop_pdf_class=-1, transitions=()),
+)
+PHONES = {"<eps>": 0, "a_B": 1, "a_E": 2, "o_S": 3, "#0": 4}
+
+
+def make_graph() -> kaldifst.StdVectorFst:
+    """Any sequence of the words "aa" (phones a_B and a_E) and "o"; transition-ids 2, 4, 6 enter."""
+    graph = kaldifst.StdVectorFst()
+    for _ in range(4):
+        graph.add_state()
+    graph.start = 0
+    for state, ids, word, next_state in (
+        *((0, 2, 1, 1), (1, 1, 0, 1), (1, 4, 0, 2), (2, 3, 0, 2)),
+        *((0, 6, 2, 3), (3, 5, 0, 3)),
+    ):
+        graph.add_arc(state, kaldifst.StdArc(ids, word, 0.5, next_state))
+    for state in (2, 3):
+        graph.add_arc(state, kaldifst.StdArc(0, 0, 0.0, 0))
+        graph.set_final(state, 0.0)
+    return graph
+
+
+def make_transcriber(root: Path, rate: int = 16000) -> Path:
+    """A folder with a network of random parameters, two words and their phones.
+
+    Args:
+        root: Where to make it.
+        rate: Samples in a second of its recordings.
+    """
+    (root / "graph" / "phones").mkdir(parents=True)
+    transitions = TransitionModel(
+        phones=(1, 2, 3),
+        phone_entries=(-1, 0, 0, 0),
+        entries=(CHAIN,),
+        tuples=((1, 0, 0, 1), (2, 0, 2, 3), (3, 0, 4, 5)),
+        log_probs=np.log(np.array([1.0, *[0.5] * 6], np.float32)),
+        chain=True,
+    )
+    model = AcousticModel(
+        transition_model=transitions,
+        nnet=parse_config(NETWORK, rng=np.random.default_rng(0)),
+        left_context=1,
+        right_context=1,
+        priors=np.empty(0, np.float32),
+    )
+    write_acoustic_model(model, root / "final.mdl")
+    (root / "mfcc.conf").write_text(f"--sample-frequency={rate}\n")
+    (root / "phones.txt").write_text("".join(f"{name} {n}\n" for name, n in PHONES.items()))
+    (root / "graph" / "words.txt").write_text("<eps> 0\naa 1\no 2\n")
+    (root / "graph" / "phones" / "word_boundary.int").write_text("1 begin\n2 end\n3 singleton\n")
+    make_graph().write(str(root / "graph" / "HCLG.fst"))
+    return root

@@ -1,0 +1,106 @@
+"""nnet3-transcribe: phones and words of recordings, as the libraries find them."""
+
+import shutil
+from pathlib import Path
+
+import nnet3
+import numpy as np
+import pytest
+from nnet3_speech import WordDecoder, best_phones, without_positions
+from nnet3_tables import read_table
+from reference_cases import ROOT
+from speech_folders import make_transcriber
+from tool_runs import run_tool
+
+WAV = ROOT / "packages" / "nnet3-speech" / "tests" / "data" / "k2.wav"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a network of random parameters, a transition model and a graph."""
+    return make_transcriber(tmp_path_factory.mktemp("model") / "small")
+
+
+def test_phones(folder: Path, tmp_path: Path) -> None:
+    """Phones are the best of each frame; --posteriors writes the table from which they come."""
+    table = f"ark:{tmp_path / 'posteriors.ark'}"
+
+    done = run_tool(
+        "speech.nnet3_transcribe", f"--posteriors={table}", "--units=phones", folder, WAV
+    )
+
+    assert done.returncode == 0, done.stderr
+    model = nnet3.load(folder)
+    posteriors = model.phone_posteriors(model.compute(WAV))
+    bare, names = without_positions(posteriors, model.labels.phones)
+    expected = [
+        f"k2 1 {phone.start:.2f} {phone.end - phone.start:.2f} {phone.name} {phone.probability:.2f}"
+        for phone in best_phones(bare, names, 0.03)
+    ]
+    assert len(expected) > 1
+    assert done.stdout.splitlines() == expected
+    np.testing.assert_array_equal(dict(read_table(table))["k2"], bare)
+    assert "Columns of posteriors: a o" in done.stderr
+
+
+def test_places_of_phones(folder: Path, tmp_path: Path) -> None:
+    """With --positions the places of phones in words are told apart."""
+    table = f"ark:{tmp_path / 'posteriors.ark'}"
+    options = "--positions", "--units=phones", f"--posteriors={table}"
+
+    done = run_tool("speech.nnet3_transcribe", *options, folder, WAV)
+
+    assert "Columns of posteriors: a_B a_E o_S" in done.stderr
+    model = nnet3.load(folder)
+    expected = model.phone_posteriors(model.compute(WAV))
+    np.testing.assert_array_equal(dict(read_table(table))["k2"], expected)
+
+
+@pytest.mark.parametrize("nbest", [1, 3])
+def test_words(folder: Path, tmp_path: Path, nbest: int) -> None:
+    """Words are those that the graph of the folder finds, by default; tables name recordings."""
+    (tmp_path / "wav.scp").write_text(f"first {WAV}\n")
+
+    done = run_tool(
+        "speech.nnet3_transcribe", f"--nbest={nbest}", folder, f"scp:{tmp_path / 'wav.scp'}"
+    )
+
+    assert done.returncode == 0, done.stderr
+    model = nnet3.load(folder)
+    hypotheses = WordDecoder.of(model.folder).decode(model.compute(WAV), 0.03, nbest=nbest)
+    expected = [
+        f"first{f'-{number}' if nbest > 1 else ''} 1 {word.start:.2f} {word.end - word.start:.2f} "
+        f"{word.text}"
+        for number, hypothesis in enumerate(hypotheses, 1)
+        for word in hypothesis.words
+    ]
+    assert len(expected) > 1
+    assert done.stdout.splitlines() == expected
+
+
+def test_recordings_that_cannot_be_read(folder: Path, tmp_path: Path) -> None:
+    """A recording that cannot be read is reported, and the others are transcribed."""
+    shutil.copy(WAV, tmp_path / "b.wav")
+
+    done = run_tool("speech.nnet3_transcribe", folder, tmp_path / "a.wav", tmp_path / "b.wav")
+
+    assert done.returncode == 255
+    assert f"utterance 'a': {tmp_path / 'a.wav'}: the file cannot be read: No such" in done.stderr
+    assert {line.split()[0] for line in done.stdout.splitlines()} == {"b"}
+
+
+def test_faults(folder: Path, tmp_path: Path) -> None:
+    """What is no folder, and what phones lack, is said."""
+    network = run_tool("speech.nnet3_transcribe", folder / "final.mdl", WAV)
+    assert network.returncode == 255
+    assert "final.mdl" in network.stderr
+    several = run_tool("speech.nnet3_transcribe", "--units=phones", "--nbest=2", folder, WAV)
+    assert "--nbest is for words; of phones there is one sequence" in several.stderr
+    other = shutil.copytree(folder, tmp_path / "other")
+    (other / "phones.txt").write_text("<eps> 0\na_B 1\na_E 2\n#0 3\n")
+    (other / "graph" / "words.txt").unlink()
+    done = run_tool("speech.nnet3_transcribe", other, WAV)
+    assert "phones.txt calls a phone of the model #0: it is that of another model" in done.stderr
+    done = run_tool("speech.nnet3_transcribe", "--units=words", other, WAV)
+    assert done.returncode == 255
+    assert f"{other} has no graph/words.txt" in done.stderr
