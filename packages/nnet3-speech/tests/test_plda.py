@@ -39,7 +39,8 @@ def random_plda(seed: int, dim: int = 4) -> Plda:
     """A model of any mean, matrix and variances."""
     rng = np.random.default_rng(seed)
     psi = np.sort(rng.exponential(size=dim))[::-1]
-    matrix = rng.standard_normal((dim, dim)) + 2.0 * np.eye(dim)
+    rotation, _ = np.linalg.qr(rng.standard_normal((dim, dim)))
+    matrix = rotation * rng.uniform(0.5, 2.0, dim)  # far from singular, for the definition's sake
     return Plda(mean=rng.standard_normal(dim), matrix=matrix, psi=psi)
 
 
@@ -194,7 +195,7 @@ def test_vector_without_length() -> None:
         (np.zeros((2, 4)), np.zeros(4), 0, "num_utts: expected numbers above 0, found 0"),
         (np.zeros((2, 4)), np.zeros(4), [1, 2, 3], "the arrays do not fit each other"),
         (np.full((2, 4), np.nan), np.zeros(4), 1, "vectors: row 0 is not finite"),
-        (np.full(4, 1e300), np.zeros(4), 1, "the values are too large for double precision"),
+        (np.full(4, 1e300), np.zeros(4), 1, "values are too large for their precision"),
         ("abcd", np.zeros(4), 1, "vectors: expected numbers of the shape"),
     ],
 )

@@ -7,6 +7,7 @@ import logging
 import numpy as np
 import numpy.typing as npt
 
+from nnet3_speech.arithmetic import check_finite, computing
 from nnet3_speech.arrays import feature_matrix
 from nnet3_speech.errors import SpeechError
 from nnet3_speech.processing_options import CmvnOptions, SlidingCmvnOptions
@@ -66,8 +67,8 @@ def apply_cmvn(
         (frames, dim) float32.
 
     Raises:
-        SpeechError: the statistics are for another dim, of less than one frame, not finite, or lack
-            squares that the options need.
+        SpeechError: the statistics are for another dim, of less than one frame, not finite, too
+            large, or lack squares that the options need.
     """
     values = feature_matrix(features)
     if not options.norm_means:
@@ -84,13 +85,14 @@ def apply_cmvn(
         raise SpeechError(
             f"expected finite CMVN statistics of one frame or more, found {count:g} frames"
         )
-    mean = table[0, :-1] / count
-    if not options.norm_vars:
-        return _single(values + _single(-mean))
-    if len(table) == 1:
+    if options.norm_vars and len(table) == 1:
         raise SpeechError("--norm-vars=true: the CMVN statistics have no sums of squares")
-    scale = np.maximum(table[1, :-1] / count - mean**2, _LEAST_VARIANCE) ** -0.5
-    return _single(values * _single(scale) + _single(-mean * scale))
+    with computing("CMVN"):
+        mean = table[0, :-1] / count
+        if not options.norm_vars:
+            return _single(values + _single(-mean))
+        scale = np.maximum(table[1, :-1] / count - mean**2, _LEAST_VARIANCE) ** -0.5
+        return _single(values * _single(scale) + _single(-mean * scale))
 
 
 def apply_sliding_cmvn(
@@ -131,7 +133,13 @@ def apply_sliding_cmvn(
 
 
 def _single(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float32]:
-    return values.astype(np.float32, copy=False)
+    """Values in single precision.
+
+    Raises:
+        SpeechError: one is too large for it.
+    """
+    with np.errstate(over="ignore"):
+        return check_finite(values.astype(np.float32, copy=False), "CMVN")
 
 
 _Integers = npt.NDArray[np.int64]

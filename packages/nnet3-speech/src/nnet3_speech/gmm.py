@@ -25,6 +25,7 @@ from nnet3_descriptors.files import (
     write_atomically,
 )
 
+from nnet3_speech.arithmetic import computing
 from nnet3_speech.errors import SpeechError
 
 Array = npt.NDArray[np.float32]
@@ -268,10 +269,11 @@ class FullGmm(_Mixture):
         Raises:
             SpeechError: an inverse covariance is not positive.
         """
-        squares = np.einsum("nd,gde,ne->ng", frames, self.inv_covars, frames, optimize=True)
-        linear = frames @ self.means_invcovars.T
-        result: Array = (linear - 0.5 * squares + self._constants).astype(np.float32)
-        return result
+        with computing("likelihoods of Gaussians"):
+            squares = np.einsum("nd,gde,ne->ng", frames, self.inv_covars, frames, optimize=True)
+            linear = frames @ self.means_invcovars.T
+            result: Array = (linear - 0.5 * squares + self._constants).astype(np.float32)
+            return result
 
 
 def _log_weights(weights: Array, dim: int) -> npt.NDArray[np.float64]:
@@ -318,7 +320,8 @@ def _alike(
                 expected=_shape(found[0]),
                 found=_shape(matrix),
             )
-        found.append(matrix.astype(dtype))
+        with np.errstate(over="ignore"):  # what overflows has no likelihood
+            found.append(matrix.astype(dtype))
     return np.stack(found) if found else np.zeros((0, 0, 0), dtype)
 
 

@@ -24,6 +24,7 @@ from nnet3_descriptors.files import (
     write_atomically,
 )
 
+from nnet3_speech.arithmetic import check_finite, computing
 from nnet3_speech.errors import SpeechError
 from nnet3_speech.gmm import Posteriors, read_alike, read_triangles
 
@@ -225,6 +226,17 @@ class IvectorExtractor:
                 f"the i-vector extractor reads {self.dim} columns, found features of the shape "
                 f"{features.shape}"
             )
+        with computing("i-vector"):
+            found = self._ivector(features, posteriors, acoustic_weight, max_count)
+            return check_finite(found, "i-vector")
+
+    def _ivector(
+        self,
+        features: npt.NDArray[np.float32],
+        posteriors: Posteriors,
+        acoustic_weight: float,
+        max_count: float,
+    ) -> Array:
         counts: Array = np.zeros(self.num_gaussians)
         np.add.at(counts, posteriors.gaussians, posteriors.values)
         sums = np.zeros((self.num_gaussians, self.dim))

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.files import Reader, Writer, parse_integer
 
+from nnet3_speech.arithmetic import check_finite, computing
 from nnet3_speech.errors import SpeechError
 
 Statistics = npt.NDArray[np.float64]
@@ -165,14 +166,20 @@ class OnlineCmvn:
 
         Returns:
             (k, dim) float32.
+
+        Raises:
+            SpeechError: the statistics are too large or not finite.
         """
-        options = self._options
-        count = len(frames)
-        if not count or not options.norm_means:
+        if not len(frames) or not self._options.norm_means:
             self._add(frames)
             return frames
+        with computing("online CMVN"):
+            return check_finite(self._normalised(frames), "online CMVN")
+
+    def _normalised(self, frames: Frames) -> Frames:
+        options = self._options
         extended = np.concatenate((self._kept, frames))
-        statistics = self._statistics(extended, count)
+        statistics = self._statistics(extended, len(frames))
         self._add(frames)
         self._window = statistics[-1].copy()
         self._kept = extended[-options.cmn_window :].copy()

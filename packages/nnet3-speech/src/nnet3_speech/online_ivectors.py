@@ -28,6 +28,7 @@ from nnet3_descriptors.files import (
     write_atomically,
 )
 
+from nnet3_speech.arithmetic import check_finite, computing
 from nnet3_speech.errors import SpeechError
 from nnet3_speech.gmm import DiagGmm, Posteriors, pruned_posteriors
 from nnet3_speech.ivector_extractor import IvectorExtractor
@@ -472,11 +473,15 @@ class OnlineIvectors:
 
         Raises:
             SpeechError: the features have other columns or values that are not finite, the weights
-                do not fit, or the last frames have come before.
+                do not fit, the last frames have come before, or values become too large.
         """
         frames, counts = self._checked(features, weights)
         if self._finished:
             raise SpeechError("the last frames of the utterance have come before")
+        with computing("i-vectors"):
+            return check_finite(self._push(frames, counts, last), "i-vectors")
+
+    def _push(self, frames: Frames, counts: Array, last: bool) -> Frames:
         greedy = self._extractor.config.greedy_ivector_extractor
         rows = []
         for begin in range(0, max(len(frames), 1), _FRAMES_AT_A_TIME):

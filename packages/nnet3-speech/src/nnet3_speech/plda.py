@@ -27,8 +27,9 @@ from nnet3_descriptors.files import (
 )
 from nnet3_descriptors.values import array_of
 
+from nnet3_speech.arithmetic import check_finite, computing
 from nnet3_speech.errors import SpeechError
-from nnet3_speech.speaker_vectors import check_finite, computing, grouped, rows_of
+from nnet3_speech.speaker_vectors import grouped, rows_of
 
 Array = npt.NDArray[np.float64]
 

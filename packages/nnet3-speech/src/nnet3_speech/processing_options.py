@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import attrs
 
 from nnet3_speech.errors import SpeechError
 
 _MOST_DELTAS = 1000
+_MOST_ENERGY = 1e9
 
 
 @attrs.frozen
@@ -105,8 +104,16 @@ class VadOptions:
 
     def __attrs_post_init__(self) -> None:
         for name, holds, expected in (
-            ("vad_energy_threshold", math.isfinite(self.vad_energy_threshold), "a finite number"),
-            ("vad_energy_mean_scale", 0 <= self.vad_energy_mean_scale < math.inf, "0 or more"),
+            (
+                "vad_energy_threshold",
+                abs(self.vad_energy_threshold) <= _MOST_ENERGY,
+                f"a number up to {_MOST_ENERGY:g}",
+            ),
+            (
+                "vad_energy_mean_scale",
+                0 <= self.vad_energy_mean_scale <= _MOST_ENERGY,
+                f"0 to {_MOST_ENERGY:g}",
+            ),
             ("vad_frames_context", self.vad_frames_context >= 0, "0 or more"),
             (
                 "vad_proportion_threshold",

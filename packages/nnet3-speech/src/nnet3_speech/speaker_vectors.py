@@ -7,13 +7,13 @@ speaker.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.values import array_of
 
+from nnet3_speech.arithmetic import check_finite, computing
 from nnet3_speech.errors import SpeechError
 
 Array = npt.NDArray[np.float64]
@@ -179,33 +179,3 @@ def grouped(
         np.add.at(sums, places, rows)
         means = sums / counts[:, None]
         return names.tolist(), means, counts, rows - means[places]
-
-
-@contextlib.contextmanager
-def computing(what: str) -> Iterator[None]:
-    """A context of arithmetic that gives no warnings, and errors of this package.
-
-    Raises:
-        SpeechError: a matrix is singular or not finite, or arrays do not fit each other; the error
-            begins with `what`.
-    """
-    try:
-        with np.errstate(all="ignore"):
-            yield
-    except SpeechError:
-        raise
-    except np.linalg.LinAlgError as error:
-        raise SpeechError(f"{what}: a covariance is singular or not finite ({error})") from error
-    except ValueError as error:
-        raise SpeechError(f"{what}: the arrays do not fit each other: {error}") from error
-
-
-def check_finite(values: Array, what: str) -> Array:
-    """The values, or an error if they have become too large.
-
-    Raises:
-        SpeechError: one is not finite; the error begins with `what`.
-    """
-    if not np.isfinite(values).all():
-        raise SpeechError(f"{what}: the values are too large for double precision")
-    return values
