@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         OnlineIvectors,
     )
     from nnet3_speech.phones import Phone, best_phones, without_positions
+    from nnet3_speech.options import read_options
     from nnet3_speech.pipeline import FeaturePipeline, Features, PipelineStream, Speaker
     from nnet3_speech.plda import Plda
     from nnet3_speech.processing_options import (
@@ -94,6 +95,7 @@ __all__ = [
     "estimate_lda",
     "normalize_length",
     "pruned_posteriors",
+    "read_options",
     "read_symbols",
     "read_wav",
     "speaker_means",
@@ -138,6 +140,7 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
                 "OnlineIvectorExtractor",
                 "OnlineIvectors",
             ),
+            "nnet3_speech.options": ("read_options",),
             "nnet3_speech.phones": (
                 "Phone",
                 "best_phones",
