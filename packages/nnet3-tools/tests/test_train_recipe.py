@@ -339,4 +339,4 @@ def test_without_dask(folder: Path) -> None:
     done = recipe(*DATA, *OPTIONS, "--dask=local", "--jobs=2", "run")
 
     assert done.returncode == 255
-    assert "--dask needs the extra dask: pip install 'nnet3-training[dask]'" in done.stderr
+    assert "--dask needs Dask's scheduler: pip install distributed" in done.stderr

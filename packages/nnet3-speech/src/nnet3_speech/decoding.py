@@ -285,7 +285,7 @@ def read_graph(path: str | os.PathLike[str]) -> Any:
         import kaldifst
     except ImportError as error:
         raise SpeechError(
-            "finding words needs kaldi-decoder and kaldifst: pip install 'nnet3-speech[decode]' "
+            "finding words needs kaldi-decoder and kaldifst: pip install kaldi-decoder kaldifst "
             f"({error})"
         ) from error
     kind = _type(Path(path))

@@ -45,7 +45,7 @@ def chosen_workers(jobs: int, dask: str | None) -> Iterator[Workers]:
         from distributed import Client, LocalCluster
     except ImportError as error:
         raise click.ClickException(
-            f"--dask needs the extra dask: pip install 'nnet3-training[dask]' ({error})"
+            f"--dask needs Dask's scheduler: pip install distributed ({error})"
         ) from error
     with contextlib.ExitStack() as stack:
         address = dask

@@ -11,6 +11,8 @@ from nnet3_descriptors import AcousticModel, Nnet, parse_config, read_model
 from nnet3_descriptors.files import read_file
 from nnet3_runtime_cuda import RunError
 
+from nnet3.errors import FROM_A_CLONE
+
 if TYPE_CHECKING:
     from nnet3_descriptors.model_files import TransitionModel
     from nnet3_speech import ModelFolder
@@ -32,7 +34,7 @@ def read_folder(path: str | os.PathLike[str]) -> ModelFolder:
     except ImportError as error:
         raise RunError(
             f"{os.fspath(path)} is a folder; reading models' folders and recordings needs "
-            f"nnet3-speech: pip install 'nnet3[speech]' ({error})"
+            f"nnet3-speech: {FROM_A_CLONE.format('nnet3-speech')} ({error})"
         ) from error
     return ModelFolder.read(path)
 
@@ -72,7 +74,7 @@ def labels_of(
         from nnet3_speech.hmm import PdfLabels, read_transitions
     except ImportError as error:
         raise RunError(
-            f"labels of outputs need nnet3-speech: pip install 'nnet3[speech]' ({error})"
+            f"labels of outputs need nnet3-speech: {FROM_A_CLONE.format('nnet3-speech')} ({error})"
         ) from error
     files = {} if folder is None else folder.files
     if transition_model is None and "final.mdl" in files:  # beside the final.raw that was loaded

@@ -14,6 +14,7 @@ from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors.editing import collapse_model
 from nnet3_runtime_cuda import RunError
 
+from nnet3.errors import FROM_A_CLONE
 from nnet3.model import Model, load
 
 if TYPE_CHECKING:
@@ -122,10 +123,7 @@ def _exporter() -> Any:
         return importlib.import_module(PACKAGE)
     except ModuleNotFoundError as error:
         if error.name == PACKAGE:
-            how = (
-                "in a clone of the repository, 'uv build --all-packages --wheel --out-dir wheels', "
-                "then 'pip install --find-links wheels nnet3-runtime-onnx'"
-            )
+            how = FROM_A_CLONE.format("nnet3-runtime-onnx")
         else:
             how = "'pip install onnx onnxruntime'"
         raise RunError(

@@ -17,7 +17,7 @@ from nnet3_runtime_cuda.errors import DeviceError
 
 _NAME = re.compile(r"cuda(?::(?P<ordinal>\d+))?")
 
-INSTALL = "pip install 'nnet3-runtime-cuda[cuda12]' (or [cuda13], as your driver supports)"
+INSTALL = "pip install 'cupy-cuda12x[ctk]' (or cupy-cuda13x[ctk], as your driver supports)"
 
 
 def cuda_ordinal(device: str) -> int | None:
