@@ -179,6 +179,17 @@ def test_samples_refused(samples: object, message: str) -> None:
         stream.push(samples)
 
 
+def test_frames_are_forgotten() -> None:
+    """A stream keeps no frames that it has given."""
+    stream = FeatureExtractor(MfccOptions()).stream(16000)
+    for _ in range(3):
+        assert len(stream.push(_noise(16000))) >= 98
+
+    assert stream._computer.num_frames_ready == 298
+    with pytest.raises((RuntimeError, IndexError)):
+        stream._computer.get_frame(297)
+
+
 def test_finished_stream() -> None:
     """A finished stream takes no more."""
     stream = FeatureExtractor(MfccOptions()).stream(16000)
