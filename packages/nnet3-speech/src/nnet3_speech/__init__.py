@@ -26,8 +26,8 @@ if TYPE_CHECKING:
         OnlineIvectorExtractor,
         OnlineIvectors,
     )
-    from nnet3_speech.phones import Phone, best_phones, without_positions
     from nnet3_speech.options import read_options
+    from nnet3_speech.phones import Phone, best_phones, without_positions
     from nnet3_speech.pipeline import FeaturePipeline, Features, PipelineStream, Speaker
     from nnet3_speech.plda import Plda
     from nnet3_speech.processing_options import (
