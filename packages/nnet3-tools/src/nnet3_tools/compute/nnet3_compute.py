@@ -6,7 +6,6 @@ import functools
 from typing import TYPE_CHECKING
 
 import attrs
-import click
 import nnet3
 import nnet3_tables
 
@@ -165,9 +164,7 @@ def compute_chunks(
     recordings = run.recordings(model)
     has_ivectors = bool(ivectors or online_ivectors)
     if recordings is not None:
-        if has_ivectors:
-            raise click.UsageError("the i-vectors of WAV files are computed; expected no table")
-        has_ivectors = model.ivector_dim > 0
+        has_ivectors = recordings.takes_ivectors(has_ivectors)
         chunk_options = attrs.evolve(chunk_options, online_ivector_period=recordings.ivector_period)
     check_model(run, model, has_ivectors=has_ivectors, use_priors=score_options.use_priors)
     score_options.check(model.priors)

@@ -62,22 +62,28 @@ def command(
 
     A chunk uses the rows that earlier chunks have computed. So nothing is computed twice, and
     recurrences have no limit to the left. The outputs are those that Kaldi's looped decoders
-    (nnet3-latgen-faster-looped) decode. NNET-IN is a Kaldi model, .raw or .mdl.
+    (nnet3-latgen-faster-looped) decode. NNET-IN is a Kaldi model, .raw or .mdl, or the folder of a
+    speech model, for tables of WAV files, too.
     """
     check_ivector_options(ivectors, online_ivectors, online_ivector_period)
     model = run.load_model()
     options = run.of_folder(options)
     has_ivectors = bool(ivectors or online_ivectors)
+    if (recordings := run.recordings(model)) is not None:
+        has_ivectors = recordings.takes_ivectors(has_ivectors)
+        online_ivector_period = recordings.ivector_period
     check_model(run, model, has_ivectors=has_ivectors, use_priors=options["use_priors"])
     model.stream(**options)  # raises errors of the network before a table is opened
     with IvectorSource.open(ivectors, online_ivectors, utt2spk) as source:
 
         def prepare(utterance: str, frames: FloatArray) -> Work:
-            ivector, online = source.of(utterance)
+            ivector, online = (recordings or source).of(utterance)
             return _work(model, frames, ivector, online, online_ivector_period, options)
 
         tables = filter(None, (ivectors, utt2spk, online_ivectors))
-        return run.write(model, nnet3_tables.MatrixWriter, prepare, tables=tables)
+        return run.write(
+            model, nnet3_tables.MatrixWriter, prepare, tables=tables, recordings=recordings
+        )
 
 
 def _work(

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
+import click
 import nnet3_runtime_cuda
 import nnet3_tables
 from nnet3_descriptors import Nnet3Error
@@ -57,6 +58,16 @@ class Recordings:
         self._model = model
         self._ivectors: FloatArray | None = None
         self.ivector_period = model.feature_pipeline().ivector_period
+
+    def takes_ivectors(self, is_given: bool) -> bool:
+        """Whether the model takes i-vectors, which are computed.
+
+        Raises:
+            click.UsageError: a table of i-vectors is given.
+        """
+        if is_given:
+            raise click.UsageError("the i-vectors of WAV files are computed; expected no table")
+        return self._model.ivector_dim > 0
 
     def __iter__(self) -> Iterator[tuple[str, Callable[[], FloatArray]]]:
         """The key of each recording, and a function that computes its features (frames, dim)."""
