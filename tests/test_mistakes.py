@@ -566,7 +566,7 @@ MISTAKES: dict[str, tuple[Action, str]] = {
     ),
     "priors of a .raw": (
         compute(FRAMES, use_priors=True),
-        "the model has no priors; a .mdl file with priors is needed",
+        "the output has no priors; a .mdl file with priors is needed",
     ),
     "a chunk of no frames": (
         compute(FRAMES, frames_per_chunk=0),
@@ -730,8 +730,8 @@ MISTAKES: dict[str, tuple[Action, str]] = {
     ),
     "a recurrence without a beginning": (
         lambda: load(RECURRENT),
-        "no output can be computed from a window of 640 frames: node 'a' needs itself (a <- a), "
-        "and no descriptor on the way has IfDefined(), which lets a sequence begin",
+        "no output can be computed from a window of 640 frames: none of the recurrence through 'a' "
+        "can be computed; IfDefined() lets a recurrence begin",
     ),
     "a network for its path": (
         lambda: write_nnet("copy.raw", read_nnet(MODEL)),

@@ -110,6 +110,9 @@ class WordDecoder:
         self._beams = beam, lattice_beam
         self._active = max_active, min_active
 
+    def __repr__(self) -> str:
+        return f"<WordDecoder: {len(self._words)} words, {self._num_pdfs} columns>"
+
     @classmethod
     def of(cls, folder: ModelFolder) -> WordDecoder:
         """The decoder of a folder, with the beams of its options.

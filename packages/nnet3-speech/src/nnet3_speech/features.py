@@ -31,6 +31,9 @@ class FeatureExtractor:
     def __init__(self, options: MfccOptions | FbankOptions) -> None:
         self.options = options
 
+    def __repr__(self) -> str:
+        return f"<FeatureExtractor: {self.dim} columns, {self.options}>"
+
     @property
     def dim(self) -> int:
         """The columns of the features."""
@@ -87,6 +90,9 @@ class FeatureStream:
         self._samples = 0
         self._frames = 0
         self._finished = False
+
+    def __repr__(self) -> str:
+        return f"<FeatureStream: {self._dim} columns, {self._samples} samples so far>"
 
     def push(self, samples: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """The new features, (k, dim), k may be 0, after more samples, (n,).

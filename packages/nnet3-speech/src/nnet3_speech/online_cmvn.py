@@ -151,6 +151,11 @@ class OnlineCmvn:
         self._window = np.zeros((2, dim + 1))
         self._kept = np.zeros((0, dim), np.float32)
 
+    def __repr__(self) -> str:
+        return (
+            f"<OnlineCmvn: {self._sums.shape[1] - 1} columns, {self._sums[0, -1]:g} frames so far>"
+        )
+
     @property
     def state(self) -> OnlineCmvnState:
         """The state after the frames so far, for the next utterance of the speaker."""

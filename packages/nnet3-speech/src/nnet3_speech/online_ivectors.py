@@ -427,6 +427,13 @@ class OnlineIvectors:
         self._waiting = 0  # frames that are spliced and wait for the next estimate
         self._finished = False
 
+    def __repr__(self) -> str:
+        extractor = self._extractor
+        return (
+            f"<OnlineIvectors: {extractor.dim} columns -> {extractor.ivector_dim}, every "
+            f"{extractor.period} frames, {self._taken + self._waiting} frames so far>"
+        )
+
     @property
     def state(self) -> AdaptationState:
         """What is known of the speaker after the last estimate, for the next utterance."""

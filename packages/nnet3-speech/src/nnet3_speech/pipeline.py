@@ -215,6 +215,9 @@ class PipelineStream:
         if pipeline.ivectors is not None:
             self._ivectors = OnlineIvectors(pipeline.ivectors, speaker.ivectors)
 
+    def __repr__(self) -> str:
+        return f"<PipelineStream: {self._features!r}, {self._ivectors!r}>"
+
     @property
     def speaker(self) -> Speaker:
         """What is known of the speaker after the samples so far, for the next recording."""

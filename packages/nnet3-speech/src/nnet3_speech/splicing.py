@@ -117,6 +117,13 @@ class Splicer:
         self._kept = np.zeros((0, transform.dim), np.float32)
         self._begun = False
 
+    def __repr__(self) -> str:
+        transform = self._transform
+        return (
+            f"<Splicer: {transform.width} frames of {transform.dim} columns -> "
+            f"{transform.output_dim}>"
+        )
+
     def push(self, frames: Frames, *, last: bool = False) -> Frames:
         """The results that become ready.
 

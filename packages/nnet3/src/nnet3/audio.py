@@ -108,6 +108,9 @@ class AudioStream:
         self._ivectors = np.empty((0, source.pipeline.ivector_dim), np.float32)
         self._first_row = 0  # the number of the first of these i-vectors
 
+    def __repr__(self) -> str:
+        return f"<AudioStream: {self._source!r}, {self.stream!r}>"
+
     @property
     def speaker(self) -> Speaker:
         """What is known of the speaker so far: for `audio_stream` with the next recording."""

@@ -15,6 +15,8 @@ F = TypeVar("F", np.float32, np.float64)
 
 MAX_TOKEN: Final = 4096
 """Longest word that can be a token, in bytes."""
+_USUAL_WORD: Final = 64
+"""A window of this size is enough for nearly every word, in bytes."""
 MAX_INTEGERS: Final = 1 << 20
 """Most elements of a vector of integers; such vectors number columns, phones and the like."""
 MAX_TABLE_INTEGERS: Final = 1 << 24
@@ -165,8 +167,11 @@ class Reader(ABC):
     def _word_and_blank(self, is_fit: Callable[[bytes], bool], what: str = "token") -> bytes:
         self.skip_blanks()
         start = self.position
-        window = bytes(self.data[start : start + MAX_TOKEN + 1])
-        word = window.split(maxsplit=1)[0] if window else b""
+        for size in (_USUAL_WORD, MAX_TOKEN + 1):  # few words need the whole window
+            window = bytes(self.data[start : start + size])
+            word = window.split(maxsplit=1)[0] if window else b""
+            if len(word) < size:
+                break
         if not word:
             self.fail("the file ends too early", expected=f"a {what}", found="the end of the file")
         if len(word) > MAX_TOKEN or not is_fit(word):

@@ -43,9 +43,10 @@ class LdaStats:
         is_kept = rng.random(len(weights)) * threshold < np.abs(weights)
         weights[small] = np.where(is_kept, np.sign(weights) * threshold, 0.0)[small]
         rows = frames[known.rows].astype(np.float64)
-        np.add.at(self.counts, known.classes, weights)
-        np.add.at(self.sums, known.classes, weights[:, None] * rows)
-        self.squares += rows.T @ (weights[:, None] * rows)
+        with np.errstate(over="ignore", invalid="ignore"):  # weights may be infinite
+            np.add.at(self.counts, known.classes, weights)
+            np.add.at(self.sums, known.classes, weights[:, None] * rows)
+            self.squares += rows.T @ (weights[:, None] * rows)
 
     def write(self, writer: Writer) -> None:
         """Writes the statistics in Kaldi's form, with the squares within classes."""
