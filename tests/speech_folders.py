@@ -1,17 +1,31 @@
-"""The folder of a small speech model with a transition model and a graph, to transcribe with."""
+"""The folders of small models: one to transcribe with, and one of x-vectors."""
 
 from pathlib import Path
 
 import kaldifst
 import numpy as np
-from nnet3_descriptors import AcousticModel, parse_config, write_acoustic_model
+from nnet3_descriptors import AcousticModel, parse_config, write_acoustic_model, write_nnet
 from nnet3_descriptors.model_files import HmmState, TransitionModel
+from nnet3_speech import Plda, apply_transform, estimate_lda, normalize_length
+from nnet3_tables import write_matrix, write_vector
 
 NETWORK = """
 input-node name=input dim=13
 component name=affine type=NaturalGradientAffineComponent input-dim=39 output-dim=6
 component-node name=affine component=affine input=Append(Offset(input, -1), input, Offset(input, 1))
 output-node name=output input=affine
+"""
+XVECTOR_NETWORK = """
+input-node name=input dim=8
+component name=e type=StatisticsExtractionComponent input-dim=8
+component-node name=e component=e input=input
+component name=p type=StatisticsPoolingComponent input-dim=17 left-context=0 right-context=10000
+component-node name=p component=p input=e
+component name=embedding type=NaturalGradientAffineComponent input-dim=16 output-dim=6
+component-node name=embedding component=embedding input=p
+component name=speakers type=NaturalGradientAffineComponent input-dim=6 output-dim=9
+component-node name=speakers component=speakers input=embedding
+output-node name=output input=speakers
 """
 CHAIN = (
     HmmState(forward_pdf_class=0, self_loop_pdf_class=1, transitions=((0, 0.5), (1, 0.5))),
@@ -67,3 +81,32 @@ def make_transcriber(root: Path, rate: int = 16000) -> Path:
     (root / "graph" / "phones" / "word_boundary.int").write_text("1 begin\n2 end\n3 singleton\n")
     make_graph().write(str(root / "graph" / "HCLG.fst"))
     return root
+
+
+def make_xvector_folder(root: Path, rate: int = 16000) -> tuple[np.ndarray, list[str]]:
+    """A folder with a network of random parameters, and the back end of made-up x-vectors.
+
+    Args:
+        root: Where to make it.
+        rate: Samples in a second of its recordings.
+
+    Returns:
+        (120, 6), the x-vectors; and the speaker of each.
+    """
+    rng = np.random.default_rng(0)
+    (root / "conf").mkdir(parents=True)
+    write_nnet(parse_config(XVECTOR_NETWORK, rng=rng), root / "final.raw")
+    (root / "extract.config").write_text("output-node name=output input=embedding\n")
+    (root / "conf" / "mfcc.conf").write_text(
+        f"--sample-frequency={rate}\n--num-ceps=8\n--num-mel-bins=20\n"
+    )
+    (root / "conf" / "vad.conf").write_text("--vad-energy-threshold=5.5\n")
+    speakers = [f"speaker{n}" for n in range(30) for _ in range(4)]
+    vectors = 2 * rng.standard_normal((30, 6)).repeat(4, axis=0) + rng.standard_normal((120, 6))
+    mean = vectors.mean(axis=0)
+    transform = estimate_lda(vectors - mean, speakers, 5)
+    write_vector(f"{root}/mean.vec", mean)
+    write_matrix(f"{root}/transform.mat", transform)
+    prepared = normalize_length(apply_transform(vectors - mean, transform))
+    Plda.estimate(prepared, speakers).write(root / "plda")
+    return vectors, speakers

@@ -28,7 +28,7 @@ from nnet3_descriptors.components.declaration import registry
 from nnet3_speech.hmm import read_transitions
 from nnet3_tables import read_table, write_table
 from reference_cases import CHAIN_REFERENCE, ROOT
-from speech_folders import make_transcriber
+from speech_folders import make_transcriber, make_xvector_folder
 
 DOCS = ROOT / "docs"
 DIGITS = ROOT / "examples" / "digits"
@@ -101,6 +101,19 @@ def for_vosk() -> dict[str, object]:
     return {}
 
 
+def for_speakers() -> dict[str, object]:
+    """The folder of a network for x-vectors with its back end, recordings, and x-vectors."""
+    vectors, names = make_xvector_folder(Path("xvector-model"), rate=8000)
+    Path("recordings").mkdir()
+    for name in ("anna-1", "anna-2", "ben-1", "ben-2", "unknown"):
+        speech(Path("recordings") / f"{name}.wav")
+    return {
+        "unknown_speakers": vectors[:50],
+        "known_speakers": vectors,
+        "speaker_names": names,
+    }
+
+
 def for_cuda() -> dict[str, object]:
     """A device that is emulated on the processor, and a computation with a gradient."""
     if compiler() is None:
@@ -143,6 +156,7 @@ GIVEN: dict[str, Callable[[], dict[str, object]]] = {
     "fine-tuning.md": for_fine_tuning,
     "limits.md": for_limits,
     "streams.md": for_streams,
+    "how-to/speaker-verification.md": for_speakers,
     "how-to/vosk.md": for_vosk,
 }
 """What pages take for granted, made in the current folder."""
@@ -188,7 +202,9 @@ def test_code_of_pages(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def commands(page: Path) -> Iterator[list[str]]:
     """The words of the commands of nnet3-tools that a page shows in lines of their own."""
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
-    for line in re.findall(r"^(?:    )?(?:uv run )?((?:nnet3|chain)-[a-z-]+ .*)$", text, re.M):
+    for line in re.findall(
+        r"^(?:    )?(?:uv run )?((?:nnet3|chain|ivector)-[a-z-]+ .*)$", text, re.M
+    ):
         name = line.split()[0].replace("-", "_")
         if name in TOOLS:
             yield shlex.split(line, comments=True)
