@@ -115,7 +115,7 @@ def damaged_words(rng: random.Random, text: str) -> str:
         if numbers and rng.random() < 0.7:
             at = rng.choice(numbers)
         old = parts[at]
-        if re.fullmatch(r"-?\d+", old) and rng.random() < 0.9:
+        if re.fullmatch(r"-?\d{1,4000}", old) and rng.random() < 0.9:  # what int() takes
             value = int(old) + rng.choice((-1, 1))
             parts[at] = str(value if rng.random() < 0.4 else rng.choice(_INTEGERS))
         elif re.fullmatch(r"-?[\d.e+-]+", old) and rng.random() < 0.9:

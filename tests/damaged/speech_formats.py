@@ -171,6 +171,8 @@ def _with_odd_values(rng: random.Random, data: bytes) -> bytes:
     """A config file with one or two other numbers."""
     for _ in range(rng.choice((1, 1, 2))):
         places = list(_NUMBER.finditer(data))
+        if not places:
+            break
         start, end = rng.choice(places).span()
         data = data[:start] + rng.choice(_ODD_VALUES) + data[end:]
     return data

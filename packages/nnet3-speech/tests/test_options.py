@@ -46,6 +46,10 @@ def test_defaults_and_options_without_value(tmp_path: Path) -> None:
     [
         ("--num-mel-bin=3", ": unknown option --num-mel-bin; did you mean 'num-mel-bins'?"),
         ("--num-mel-bins=3.5", ": --num-mel-bins: expected an integer, found '3.5'"),
+        (
+            "--num-mel-bins=2147483648",
+            ": --num-mel-bins: expected an integer of 32 bits, found '2147483648'",
+        ),
         ("--low-freq=low", ": --low-freq: expected a number, found 'low'"),
         ("--snip-edges=maybe", ": --snip-edges: expected true or false, found 'maybe'"),
         ("num-mel-bins=3", ", line 1: expected an option, --name=value, found 'num-mel-bins=3'"),

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import attrs
 from nnet3_descriptors.files import parse_integer, parse_real
+from nnet3_descriptors.indexes import is_int32
 from nnet3_descriptors.similar_names import hint
 
 from nnet3_speech.errors import SpeechError
@@ -109,6 +110,9 @@ def _value(kind: type | None, text: str, where: str) -> Any:
         return text
     parse, expected = (parse_integer, "an integer") if kind is int else (parse_real, "a number")
     try:
-        return parse(text)
+        value = parse(text)
     except ValueError:
         raise SpeechError(f"{where}: expected {expected}, found {text[:60]!r}") from None
+    if kind is int and not is_int32(value):
+        raise SpeechError(f"{where}: expected an integer of 32 bits, found {text[:60]!r}")
+    return value
