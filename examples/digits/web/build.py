@@ -1,5 +1,7 @@
 """Build a page that recognises spoken digits in a browser, as a folder of static files.
 
+The digits are those of the example, or of a sound file or the microphone of who reads the page.
+
     python examples/digits/web/build.py site
     python -m http.server --directory site
 
@@ -67,7 +69,7 @@ def main() -> None:
     ]
     (site / "utterances.json").write_text(json.dumps({"about": about, "utterances": utterances}))
     install_runtime(site)
-    for name in ("index.html", "page.js"):
+    for name in ("index.html", "page.js", "fbank.js"):
         shutil.copy(FOLDER / name, site)
     print(f"{site}: {len(utterances)} utterances; python -m http.server --directory {site}")
 
