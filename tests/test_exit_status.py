@@ -26,6 +26,7 @@ chain-make-num-fst-e2e          0     0     0
 compute-fbank-feats             0     0     1
 compute-mfcc-feats              0     0     1
 compute-vad                     0     0     1
+ivector-extract-online2         0     0     1
 ivector-mean                    0     0     1
 ivector-plda-scoring            0     0     1
 nnet-get-feature-transform      0     -     -

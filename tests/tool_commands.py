@@ -17,7 +17,13 @@ TRAINING, CHAIN, TOOLS = REFERENCE / "training", REFERENCE / "chain/digits", REF
 DIGITS = REFERENCE.parent.parent / "examples/digits"
 HALF = f"--held-out-every=2 --den-fst={CHAIN}/den.fst"
 TREE = f"{CHAIN}/tree {CHAIN}/0.trans_mdl"
-PLDA = REFERENCE.parents[1] / "packages/nnet3-speech/tests/plda/plda"
+SPEECH = REFERENCE.parents[1] / "packages/nnet3-speech/tests"
+PLDA, EXTRACTOR = SPEECH / "plda/plda", SPEECH / "extractor"
+IVECTORS = (
+    f"--splice-config={EXTRACTOR}/splice.conf --cmvn-config={EXTRACTOR}/online_cmvn.conf "
+    f"--lda-matrix={EXTRACTOR}/final.mat --global-cmvn-stats={EXTRACTOR}/global_cmvn.stats "
+    f"--diag-ubm={EXTRACTOR}/final.dubm --ivector-extractor={EXTRACTOR}/final.ie"
+)
 
 COMMANDS = f"""
 apply-cmvn-sliding ark:frames.INPUT ark:out
@@ -28,6 +34,7 @@ chain-make-num-fst-e2e {CHAIN}/0.trans_mdl {CHAIN}/normalization.fst ark:graphs.
 compute-fbank-feats scp:wav.INPUT ark:out
 compute-mfcc-feats scp:wav.INPUT ark:out
 compute-vad --vad-energy-threshold=-99 ark:frames.INPUT ark:out
+ivector-extract-online2 {IVECTORS} ark:utt2utt ark:feats.INPUT ark:out
 ivector-mean ark:spk2utt.INPUT ark:vectors.FINE ark:out ark,t:num_utts
 ivector-plda-scoring {PLDA} ark:vectors.FINE ark:vectors.FINE trials.INPUT out
 nnet-get-feature-transform out lda.acc
@@ -150,6 +157,7 @@ def write_inputs(path: Path) -> None:
     for name, lines in (("FINE", good), ("SOME", slow + good), ("NONE", slow)):
         (path / f"wav.{name}").write_text(lines)
 
+    (path / "utt2utt").write_text("".join(f"{key} {key}\n" for key in [*features, "empty"]))
     vectors = [f"{key} [ {'1.5 ' * 12}]\n" for key in ("a", "b")]
     (path / "vectors.FINE").write_text("".join(vectors))
     for name, keys in (("FINE", "b"), ("SOME", "b c"), ("NONE", "c")):

@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import attrs
+import ivector_definition as definition
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from nnet3_descriptors import ModelFileError
 from nnet3_descriptors.files import read_entries
@@ -18,11 +18,14 @@ from nnet3_speech import (
     DiagGmm,
     IvectorExtractionConfig,
     IvectorExtractor,
+    OnlineCmvnOptions,
     OnlineIvectorExtractor,
     OnlineIvectors,
     SpeechError,
+    SplicedTransform,
+    SpliceOptions,
 )
-from nnet3_speech.online_ivectors import conjugate_gradient
+from nnet3_speech.conjugate_gradient import conjugate_gradient
 
 FOLDER = Path(__file__).parent / "extractor"
 
@@ -81,79 +84,112 @@ def test_as_kaldi(name: str, features: dict[str, np.ndarray]) -> None:
             assert (np.linalg.norm(found - expected[utterance], axis=1) <= 1e-4 * lengths).all()
 
 
-def defined(
-    extractor: OnlineIvectorExtractor, features: np.ndarray, weights: np.ndarray
-) -> np.ndarray:
-    """The definition, frame by frame with dense matrices, of a speaker who has not been heard."""
-    config, ubm, model = extractor.config, extractor.diag_ubm, extractor.extractor
-    left, right = attrs.astuple(extractor.transform.options)
-    statistics = extractor.global_cmvn_stats
-    matrix = extractor.transform.matrix.astype(np.float64)
-    frames = features.astype(np.float64)
-    count, dim = frames.shape
-    normalised = np.empty_like(frames)
-    for t in range(count):
-        window = frames[max(0, t - extractor.cmvn_options.cmn_window + 1) : t + 1]
-        added = min(
-            extractor.cmvn_options.cmn_window - len(window), extractor.cmvn_options.global_frames
-        )
-        total = window.sum(axis=0) + added * statistics[0, :dim] / statistics[0, dim]
-        normalised[t] = frames[t] - total / (len(window) + added)
-
-    def transformed(source: np.ndarray, t: int) -> np.ndarray:
-        near = [source[min(max(s, 0), count - 1)] for s in range(t - left, t + right + 1)]
-        spliced = np.concatenate(near)
-        return matrix[:, : len(spliced)] @ spliced + (
-            matrix[:, -1] if matrix.shape[1] > len(spliced) else 0.0
-        )
-
-    precision, linear = np.eye(model.ivector_dim), np.zeros(model.ivector_dim)
-    linear[0] = model.prior_offset
-    means = ubm.means_invvars.astype(np.float64) / ubm.inv_vars
-    rows = []
-    for t in range(count):
-        y, x = transformed(normalised, t), transformed(frames, t)
-        logs = np.log(ubm.weights) + 0.5 * (
-            np.log(ubm.inv_vars / (2 * np.pi)) - ubm.inv_vars * (y - means) ** 2
-        ).sum(axis=1)
-        posterior = np.exp(logs - logs.max())
-        threshold = min(config.min_post / (abs(weights[t]) or 1.0), 0.99)
-        best = [g for g in np.argsort(-posterior)[: config.num_gselect] if posterior[g] > threshold]
-        best = best or [int(posterior.argmax())]
-        while len(best) > 1 and posterior[best[-1]] < threshold * posterior[best].sum():
-            best = best[:-1]
-        for g in best:
-            value = weights[t] * config.posterior_scale * posterior[g] / posterior[best].sum()
-            m, inverse = model.projections[g], model.inverse_covariances[g]
-            precision += value * m.T @ inverse @ m
-            linear += value * m.T @ inverse @ x
-        if t % config.ivector_period == 0:
-            rows.append(np.linalg.solve(precision, linear))
-    result = np.array(rows).reshape(-1, model.ivector_dim)
-    result[:, 0] -= model.prior_offset
-    return result
-
-
-@settings(max_examples=20)
-@given(data=st.data())
-def test_as_defined(data: st.DataObject, features: dict[str, np.ndarray]) -> None:
-    """The i-vectors are those of the definition, with weights of frames, for all options."""
-    extractor = OnlineIvectorExtractor.of_folder(
-        FOLDER,
-        num_gselect=data.draw(st.integers(1, 20)),
-        min_post=data.draw(st.sampled_from([0.0, 0.025, 0.3])),
-        posterior_scale=data.draw(st.sampled_from([0.1, 1.0])),
-        ivector_period=data.draw(st.integers(1, 12)),
+def drawn(rng: np.random.Generator) -> tuple[OnlineIvectorExtractor, definition.Extractor]:
+    """A random extractor with random options, and the same for the definition."""
+    gaussians, dim, size, columns = (int(rng.integers(1, most)) for most in (9, 5, 6, 5))
+    left, right = (int(rng.integers(0, 4)) for _ in range(2))
+    width = left + 1 + right
+    lda = rng.standard_normal((dim, columns * width + rng.integers(2))).astype(np.float32) / 2
+    weights = (rng.dirichlet(np.ones(gaussians)) + 1e-3).astype(np.float32)
+    means = rng.standard_normal((gaussians, dim))
+    inverses = rng.uniform(0.5, 2.0, (gaussians, dim)).astype(np.float32)
+    ubm = DiagGmm(
+        weights=weights, means_invvars=(means * inverses).astype(np.float32), inv_vars=inverses
     )
-    utterance = data.draw(st.sampled_from(sorted(features)))
-    frames = features[utterance][: data.draw(st.integers(1, 40))]
-    rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
-    weights = rng.choice([0.0, 0.3, 1.0], size=len(frames))
-    weights[0] = 1.0
+    roots = rng.standard_normal((gaussians, dim, dim))
+    offset = float(np.float32(rng.uniform(1, 30)))
+    model = IvectorExtractor(
+        weight_projections=np.zeros((0, 0)),
+        weights=weights.astype(np.float64),
+        projections=rng.standard_normal((gaussians, dim, size)),
+        inverse_covariances=roots @ roots.swapaxes(1, 2) + np.eye(dim),
+        prior_offset=offset,
+    )
+    many = rng.standard_normal((50, columns)) + 1.0
+    statistics = np.zeros((2, columns + 1))
+    statistics[:, :-1] = many.sum(axis=0), (many**2).sum(axis=0)
+    statistics[0, -1] = len(many)
+    most = np.cumsum(rng.integers([1, 0, 0], 20)).tolist()
+    variances, skipped = (
+        bool(rng.integers(2)),
+        sorted(set(rng.integers(0, columns, rng.integers(2)))),
+    )
+    config = IvectorExtractionConfig(
+        ivector_period=int(rng.integers(1, 12)),
+        num_gselect=int(rng.integers(1, 7)),
+        min_post=float(rng.choice([0.0, 0.025, 0.2, 0.4])),
+        posterior_scale=float(rng.choice([0.1, 0.5, 1.0])),
+        max_count=float(rng.choice([0.0, 1.0, 5.0])),
+        greedy_ivector_extractor=bool(rng.integers(4) == 0),
+        max_remembered_frames=float(rng.choice([0.0, 3.0, 20.0, 1000.0])),
+        online_cmvn_iextractor=bool(rng.integers(2)),
+    )
+    extractor = OnlineIvectorExtractor(
+        config=config,
+        cmvn_options=OnlineCmvnOptions(
+            cmn_window=most[2],
+            speaker_frames=most[1],
+            global_frames=most[0],
+            norm_vars=variances,
+            skip_dims=":".join(map(str, skipped)),
+        ),
+        transform=SplicedTransform(SpliceOptions(left_context=left, right_context=right), lda),
+        global_cmvn_stats=statistics,
+        diag_ubm=ubm,
+        extractor=model,
+    )
+    covariances = np.array([np.diag(1.0 / row.astype(np.float64)) for row in inverses])
+    return extractor, definition.Extractor(
+        definition.Normalisation(statistics, *most[::-1], variances, skipped),
+        left,
+        right,
+        lda.astype(np.float64),
+        weights.astype(np.float64),
+        ubm.means_invvars.astype(np.float64) / inverses,
+        covariances,
+        model.projections,
+        model.inverse_covariances,
+        offset,
+        config.ivector_period,
+        config.num_gselect,
+        config.min_post,
+        config.posterior_scale,
+        config.max_count,
+        config.greedy_ivector_extractor,
+        config.max_remembered_frames,
+        config.online_cmvn_iextractor,
+    )
 
-    found = OnlineIvectors(extractor).push(frames, weights, last=True)
 
-    np.testing.assert_allclose(found, defined(extractor, frames, weights), atol=2e-3)
+@settings(max_examples=60)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_as_defined(seed: int) -> None:
+    """The i-vectors of a speaker's utterances, in any pieces, are those of the definition."""
+    rng = np.random.default_rng(seed)
+    extractor, model = drawn(rng)
+    speaker, state = definition.Speaker(extractor.ivector_dim), None
+
+    for _ in range(3):
+        frames = (2.0 * rng.standard_normal((rng.integers(1, 50), extractor.dim))).astype(
+            np.float32
+        )
+        counts = rng.choice([0.0, 0.3, 1.0, 2.0], len(frames)) if rng.integers(3) == 0 else None
+        expected = speaker.ivectors(model, frames, counts)
+        assume(speaker.margin > 1e-4)
+        cuts = np.sort(rng.integers(0, len(frames) + 1, rng.integers(4)))
+        stream = OnlineIvectors(extractor, state)
+        if extractor.config.greedy_ivector_extractor:
+            found = stream.push(frames, counts, last=True)
+        else:
+            parts = [
+                np.split(each, cuts)
+                for each in (frames, np.ones(len(frames)) if counts is None else counts)
+            ]
+            found = np.concatenate([*map(stream.push, *parts), stream.finish()])
+        state = stream.state
+        assert found.shape == expected.shape
+        lengths = np.maximum(np.linalg.norm(expected, axis=1), 0.1)
+        assert (np.linalg.norm(found - expected, axis=1) <= 1e-4 * lengths).all()
 
 
 @settings(max_examples=25)
@@ -242,8 +278,8 @@ def test_models_that_do_not_fit(tmp_path: Path) -> None:
         OnlineIvectorExtractor.of_folder(FOLDER, **options)
 
     assert str(caught.value) == (
-        f"{FOLDER}/final.mat: the transform has 116 columns; for 3 spliced frames expected a "
-        "multiple of 3, or one more"
+        f"{FOLDER}/final.mat: the transform has 116 columns; 3 spliced frames of the 23 columns of "
+        f"{FOLDER}/global_cmvn.stats want 69, or one more"
     )
 
 
@@ -270,7 +306,7 @@ def test_refused_features() -> None:
 
     with pytest.raises(SpeechError, match=r"expected features of 23 columns, found .*\(3, 22\)"):
         stream.push(np.zeros((3, 22)))
-    with pytest.raises(SpeechError, match="values that are not finite"):
+    with pytest.raises(SpeechError, match="frame 0 of the features is not finite"):
         stream.push(np.full((3, 23), np.nan))
     stream.finish()
     with pytest.raises(SpeechError, match="the last frames of the utterance have come before"):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from nnet3_descriptors.lazy_exports import on_first_use
 
 if TYPE_CHECKING:
+    from nnet3_speech.adaptation_state import AdaptationState
     from nnet3_speech.audio import Recording, read_wav
     from nnet3_speech.cmvn import apply_cmvn, apply_sliding_cmvn, cmvn_stats
     from nnet3_speech.decoding import Hypothesis, Word, WordDecoder
@@ -19,13 +20,9 @@ if TYPE_CHECKING:
     from nnet3_speech.folders import FolderOptions, ModelFolder
     from nnet3_speech.gmm import DiagGmm, FullGmm, Posteriors, pruned_posteriors
     from nnet3_speech.ivector_extractor import IvectorExtractor
+    from nnet3_speech.ivector_options import IvectorExtractionConfig
     from nnet3_speech.online_cmvn import OnlineCmvn, OnlineCmvnOptions, OnlineCmvnState
-    from nnet3_speech.online_ivectors import (
-        AdaptationState,
-        IvectorExtractionConfig,
-        OnlineIvectorExtractor,
-        OnlineIvectors,
-    )
+    from nnet3_speech.online_ivectors import OnlineIvectorExtractor, OnlineIvectors
     from nnet3_speech.options import read_options
     from nnet3_speech.phones import Phone, best_phones, without_positions
     from nnet3_speech.pipeline import FeaturePipeline, Features, PipelineStream, Speaker
@@ -106,6 +103,7 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
     __getattr__, __dir__ = on_first_use(
         __name__,
         {
+            "nnet3_speech.adaptation_state": ("AdaptationState",),
             "nnet3_speech.audio": ("Recording", "read_wav"),
             "nnet3_speech.cmvn": (
                 "apply_cmvn",
@@ -129,17 +127,13 @@ if not TYPE_CHECKING:  # else a type checker would take any name for one of this
                 "pruned_posteriors",
             ),
             "nnet3_speech.ivector_extractor": ("IvectorExtractor",),
+            "nnet3_speech.ivector_options": ("IvectorExtractionConfig",),
             "nnet3_speech.online_cmvn": (
                 "OnlineCmvn",
                 "OnlineCmvnOptions",
                 "OnlineCmvnState",
             ),
-            "nnet3_speech.online_ivectors": (
-                "AdaptationState",
-                "IvectorExtractionConfig",
-                "OnlineIvectorExtractor",
-                "OnlineIvectors",
-            ),
+            "nnet3_speech.online_ivectors": ("OnlineIvectorExtractor", "OnlineIvectors"),
             "nnet3_speech.options": ("read_options",),
             "nnet3_speech.phones": (
                 "Phone",

@@ -52,6 +52,12 @@ class _Mixture:
         """Number of Gaussians."""
         return len(self.weights)
 
+    def _check_values(self, *others: Array) -> None:
+        if not all(np.isfinite(each).all() for each in (self.weights, *others)):
+            raise SpeechError("a mixture of Gaussians has values that are not finite")
+        if not (self.weights >= 0.0).all():
+            raise SpeechError("a mixture of Gaussians: expected weights from 0 on")
+
     @classmethod
     def read(cls, source: PathOrFile) -> Self:
         """Reads a file, binary or text.
@@ -155,8 +161,7 @@ class DiagGmm(_Mixture):
             )
         if not ((self.inv_vars > 0) & np.isfinite(self.inv_vars)).all():
             raise SpeechError("a mixture of Gaussians: expected inverse variances above 0")
-        if not (np.isfinite(self.means_invvars).all() and (self.weights >= 0).all()):
-            raise SpeechError("a mixture of Gaussians: expected finite means and weights from 0 on")
+        self._check_values(self.means_invvars)
 
     @property
     def dim(self) -> int:
@@ -224,8 +229,7 @@ class FullGmm(_Mixture):
                 f"a mixture of {self.num_gaussians} Gaussians: expected a row of means and an "
                 f"inverse covariance for each, found the shapes {shape} and {self.inv_covars.shape}"
             )
-        if not (np.isfinite(self.means_invcovars).all() and (self.weights >= 0).all()):
-            raise SpeechError("a mixture of Gaussians: expected finite means and weights from 0 on")
+        self._check_values(self.means_invcovars, self.inv_covars)
 
     @property
     def dim(self) -> int:
@@ -249,9 +253,13 @@ class FullGmm(_Mixture):
     @cached_property
     def _constants(self) -> npt.NDArray[np.float64]:
         inverse = self.inv_covars.astype(np.float64)
-        signs, log_determinants = np.linalg.slogdet(inverse)
-        if not (signs > 0).all():
-            raise SpeechError("a mixture of Gaussians: an inverse covariance is not positive")
+        try:
+            factors = np.linalg.cholesky(inverse)
+        except np.linalg.LinAlgError:
+            raise SpeechError(
+                "a mixture of Gaussians: an inverse covariance is not positive"
+            ) from None
+        log_determinants = 2.0 * np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
         means = self.means_invcovars.astype(np.float64)
         squares = (means * np.linalg.solve(inverse, means[..., None])[..., 0]).sum(axis=1)
         constants: npt.NDArray[np.float64] = 0.5 * (log_determinants - squares)
@@ -273,7 +281,7 @@ class FullGmm(_Mixture):
             squares = np.einsum("nd,gde,ne->ng", frames, self.inv_covars, frames, optimize=True)
             linear = frames @ self.means_invcovars.T
             result: Array = (linear - 0.5 * squares + self._constants).astype(np.float32)
-            return result
+        return result
 
 
 def _log_weights(weights: Array, dim: int) -> npt.NDArray[np.float64]:
@@ -320,7 +328,7 @@ def _alike(
                 expected=_shape(found[0]),
                 found=_shape(matrix),
             )
-        with np.errstate(over="ignore"):  # what overflows has no likelihood
+        with np.errstate(over="ignore"):  # what overflows is refused as not finite
             found.append(matrix.astype(dtype))
     return np.stack(found) if found else np.zeros((0, 0, 0), dtype)
 
@@ -345,7 +353,11 @@ class Posteriors:
 
 
 def pruned_posteriors(
-    log_likelihoods: Array, num_gselect: int, min_post: float | npt.NDArray[np.float32]
+    log_likelihoods: Array,
+    num_gselect: int,
+    min_post: float | npt.NDArray[np.float64],
+    *,
+    first_frame: int = 0,
 ) -> Posteriors:
     """Posteriors without those that are small; those of a frame add up to 1.
 
@@ -357,11 +369,19 @@ def pruned_posteriors(
         log_likelihoods: (n, gaussians) float32.
         num_gselect: The most Gaussians of a frame.
         min_post: The threshold, or (n,) one for each frame; from 0 to below 1.
+        first_frame: The number of the first frame, for errors.
 
     Raises:
-        SpeechError: no Gaussian of a frame has a finite log-likelihood.
+        SpeechError: no Gaussian of a frame has a finite log-likelihood, or a number is out of
+            range.
     """
     count, gaussians = log_likelihoods.shape
+    threshold = np.broadcast_to(np.asarray(min_post, dtype=np.float64), count)[:, None]
+    if num_gselect < 1 or not ((threshold >= 0.0) & (threshold < 1.0)).all():
+        raise SpeechError(
+            "posteriors: expected num_gselect >= 1 and 0 <= min_post < 1, found "
+            f"{num_gselect} and {min_post}"
+        )
     selected = min(num_gselect, gaussians)
     chosen = np.argpartition(-log_likelihoods, selected - 1, axis=1)[:, :selected]
     likelihoods = np.take_along_axis(log_likelihoods, chosen, axis=1)
@@ -370,10 +390,9 @@ def pruned_posteriors(
     likelihoods = np.take_along_axis(likelihoods, order, axis=1).astype(np.float64)
     best = likelihoods[:, :1]
     if not np.isfinite(best).all():
-        frame = int(np.flatnonzero(~np.isfinite(best))[0])
+        frame = first_frame + int(np.flatnonzero(~np.isfinite(best))[0])
         raise SpeechError(f"frame {frame}: no Gaussian has a finite likelihood")
     posteriors = np.exp(likelihoods - best)
-    threshold = np.broadcast_to(np.asarray(min_post, dtype=np.float64), count)[:, None]
     posteriors[posteriors <= np.where(threshold > 0.0, threshold, -1.0)] = 0.0
     posteriors[:, 0] = 1.0
     sums = posteriors.sum(axis=1, keepdims=True)

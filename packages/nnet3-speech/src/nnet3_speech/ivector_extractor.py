@@ -25,6 +25,7 @@ from nnet3_descriptors.files import (
 )
 
 from nnet3_speech.arithmetic import check_finite, computing
+from nnet3_speech.arrays import feature_matrix
 from nnet3_speech.errors import SpeechError
 from nnet3_speech.gmm import Posteriors, read_alike, read_triangles
 
@@ -175,6 +176,21 @@ class IvectorExtractor:
         return np.tril_indices(self.ivector_dim)
 
     @cached_property
+    def diagonal(self) -> npt.NDArray[np.int64]:
+        """The places of its diagonal in the packed matrix, (ivector_dim,)."""
+        rows = np.arange(self.ivector_dim, dtype=np.int64)
+        places: npt.NDArray[np.int64] = rows * (rows + 3) // 2
+        return places
+
+    @cached_property
+    def _places(self) -> npt.NDArray[np.int64]:
+        """The place of each element of the whole matrix in the packed one, (size, size)."""
+        one, other = np.indices((self.ivector_dim,) * 2)
+        larger = np.maximum(one, other)
+        places: npt.NDArray[np.int64] = larger * (larger + 1) // 2 + np.minimum(one, other)
+        return places
+
+    @cached_property
     def quadratic_terms(self) -> Array:
         """(gaussians, ivector_dim (ivector_dim + 1) / 2), M' inverse covariance M, packed.
 
@@ -191,17 +207,14 @@ class IvectorExtractor:
 
     def unpacked(self, packed: Array) -> Array:
         """The symmetric matrix of packed elements, (ivector_dim, ivector_dim)."""
-        rows, columns = self.lower
-        matrix = np.empty((self.ivector_dim, self.ivector_dim))
-        matrix[rows, columns] = packed
-        matrix[columns, rows] = packed
+        matrix: Array = packed.take(self._places)
         return matrix
 
     # ---- i-vectors of whole recordings ----
 
     def ivector(
         self,
-        features: npt.NDArray[np.float32],
+        features: npt.ArrayLike,
         posteriors: Posteriors,
         *,
         acoustic_weight: float = 1.0,
@@ -210,7 +223,7 @@ class IvectorExtractor:
         """The i-vector of an utterance, or of a speaker's utterances together, as ivector-extract.
 
         Args:
-            features: (frames, dim) float32.
+            features: (frames, dim), spliced and transformed.
             posteriors: Those of the Gaussians for each frame.
             acoustic_weight: Multiplies the posteriors.
             max_count: If it is above 0, the sum of the posteriors is scaled down to it.
@@ -219,20 +232,31 @@ class IvectorExtractor:
             (ivector_dim,) float64, without the prior's offset.
 
         Raises:
-            SpeechError: the features have other columns than the extractor.
+            SpeechError: the features have other columns than the extractor or are not finite, or a
+                posterior is of a frame or a Gaussian that is not there; or values become too large.
         """
-        if features.ndim != 2 or features.shape[1] != self.dim:
+        frames = feature_matrix(features)
+        if frames.shape[1] != self.dim:
             raise SpeechError(
                 f"the i-vector extractor reads {self.dim} columns, found features of the shape "
-                f"{features.shape}"
+                f"{frames.shape}"
             )
+        for what, numbers, count in (
+            ("frame", posteriors.frames, len(frames)),
+            ("Gaussian", posteriors.gaussians, self.num_gaussians),
+        ):
+            if len(numbers) and not 0 <= numbers.min() <= numbers.max() < count:
+                raise SpeechError(
+                    f"posteriors: expected a {what} from 0 to {count - 1}, found "
+                    f"{numbers.min()} to {numbers.max()}"
+                )
         with computing("i-vector"):
-            found = self._ivector(features, posteriors, acoustic_weight, max_count)
+            found = self._ivector(frames, posteriors, acoustic_weight, max_count)
             return check_finite(found, "i-vector")
 
     def _ivector(
         self,
-        features: npt.NDArray[np.float32],
+        frames: npt.NDArray[np.float32],
         posteriors: Posteriors,
         acoustic_weight: float,
         max_count: float,
@@ -241,7 +265,7 @@ class IvectorExtractor:
         np.add.at(counts, posteriors.gaussians, posteriors.values)
         sums = np.zeros((self.num_gaussians, self.dim))
         np.add.at(
-            sums, posteriors.gaussians, posteriors.values[:, None] * features[posteriors.frames]
+            sums, posteriors.gaussians, posteriors.values[:, None] * frames[posteriors.frames]
         )
         scale = acoustic_weight
         if max_count > 0.0 and counts.sum() * scale > max_count:

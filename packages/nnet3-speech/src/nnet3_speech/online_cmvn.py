@@ -12,12 +12,15 @@ import numpy.typing as npt
 from nnet3_descriptors.files import Reader, Writer, parse_integer
 
 from nnet3_speech.arithmetic import check_finite, computing
+from nnet3_speech.arrays import feature_matrix
 from nnet3_speech.errors import SpeechError
 
 Statistics = npt.NDArray[np.float64]
 Frames = npt.NDArray[np.float32]
 
 _LEAST_VARIANCE = 1e-20
+_FRAMES_AT_A_TIME = 1000
+"""Longer inputs are taken in pieces, so that memory does not grow with them."""
 
 
 @attrs.frozen(kw_only=True)
@@ -81,13 +84,38 @@ class OnlineCmvnState:
 
     Attributes:
         speaker: Statistics of the speaker's earlier utterances; (0, 0) for none.
-        of_all: Statistics of many speakers.
+        of_all: Statistics of many speakers, of one frame or more.
         frozen: Statistics that each frame is normalised by; (0, 0) if they follow the frames.
+
+    Raises:
+        SpeechError: the shapes are other ones or differ, or values are not finite.
     """
 
     speaker: Statistics = attrs.field(factory=_empty)
     of_all: Statistics
     frozen: Statistics = attrs.field(factory=_empty)
+
+    def __attrs_post_init__(self) -> None:
+        shape = self.of_all.shape
+        if len(shape) != 2 or shape[0] != 2 or shape[1] < 2:
+            raise SpeechError(
+                "statistics of many speakers for normalisation: expected 2 rows of at least 2 "
+                f"columns, found the shape {shape}"
+            )
+        for name, least in (("of_all", 1.0), ("speaker", 0.0), ("frozen", 1.0)):
+            statistics = getattr(self, name)
+            if not statistics.size and name != "of_all":
+                continue
+            if statistics.shape != shape or not np.isfinite(statistics).all():
+                raise SpeechError(
+                    f"statistics for normalisation, {name}: expected finite values of the shape "
+                    f"{shape}, found the shape {statistics.shape}"
+                )
+            if not statistics[0, -1] >= least:
+                raise SpeechError(
+                    f"statistics for normalisation, {name}: expected {least:g} frames or more, "
+                    f"found {statistics[0, -1]:g}"
+                )
 
     @classmethod
     def read(cls, reader: Reader) -> OnlineCmvnState:
@@ -96,21 +124,17 @@ class OnlineCmvnState:
         Raises:
             ModelFileError: the file has something else.
         """
+        start = reader.position
         reader.expect("<OnlineCmvnState>")
         found = {}
         for token, name in _PARTS.items():
             reader.expect(token)
-            start = reader.position
-            found[name] = statistics = reader.double_matrix()
-            if statistics.size and (len(statistics) != 2 or statistics.shape[1] < 2):
-                reader.fail(
-                    "these are no statistics for normalisation",
-                    at=start,
-                    expected="2 rows of at least 2 columns",
-                    found=f"{statistics.shape[0]} x {statistics.shape[1]}",
-                )
+            found[name] = reader.double_matrix()
         reader.expect("</OnlineCmvnState>")
-        return cls(**found)
+        try:
+            return cls(**found)
+        except SpeechError as error:
+            reader.fail(str(error), at=start)
 
     def write(self, writer: Writer) -> None:
         """Writes it as a part of a file."""
@@ -135,21 +159,16 @@ class OnlineCmvn:
         """Begins an utterance.
 
         Raises:
-            SpeechError: the global statistics have no frames, or a column to skip is not there.
+            SpeechError: a column to skip is not there.
         """
         dim = state.of_all.shape[1] - 1
-        if state.of_all.shape[0] != 2 or dim < 1 or not state.of_all[0, -1] > 0.0:
-            raise SpeechError(
-                "global statistics for normalisation: expected (2, dim + 1) sums of at least one "
-                f"frame, found the shape {state.of_all.shape}"
-            )
         if outside := [column for column in options.skipped if column >= dim]:
             raise SpeechError(f"--skip-dims: the features have {dim} columns, found {outside}")
         self._options = options
         self._state = state
         self._sums = np.zeros((2, dim + 1))
         self._window = np.zeros((2, dim + 1))
-        self._kept = np.zeros((0, dim), np.float32)
+        self._recent = np.zeros((0, dim), np.float32)
 
     def __repr__(self) -> str:
         return (
@@ -163,78 +182,86 @@ class OnlineCmvn:
         sums = speaker + self._sums if speaker.size else self._sums.copy()
         return attrs.evolve(self._state, speaker=sums)
 
-    def push(self, frames: Frames) -> Frames:
+    def push(self, frames: npt.ArrayLike) -> Frames:
         """Normalises the next frames.
 
         Args:
-            frames: (k, dim) float32.
+            frames: (k, dim).
 
         Returns:
             (k, dim) float32.
 
         Raises:
-            SpeechError: the statistics are too large or not finite.
+            SpeechError: they have other columns or values that are not finite, or the statistics
+                are too large.
         """
-        if not len(frames) or not self._options.norm_means:
-            self._add(frames)
-            return frames
+        given = feature_matrix(frames)
+        dim = self._sums.shape[1] - 1
+        if given.shape[1] != dim:
+            raise SpeechError(
+                f"features of {given.shape[1]} columns; the statistics for their normalisation "
+                f"have {dim}"
+            )
+        pieces = range(0, len(given), _FRAMES_AT_A_TIME)
         with computing("online CMVN"):
-            return check_finite(self._normalised(frames), "online CMVN")
+            parts = [self._normalised(given[begin : begin + _FRAMES_AT_A_TIME]) for begin in pieces]
+        return check_finite(np.concatenate(parts), "online CMVN") if parts else given
 
-    def _normalised(self, frames: Frames) -> Frames:
-        options = self._options
-        extended = np.concatenate((self._kept, frames))
-        statistics = self._statistics(extended, len(frames))
-        self._add(frames)
-        self._window = statistics[-1].copy()
-        self._kept = extended[-options.cmn_window :].copy()
+    def _normalised(self, given: Frames) -> Frames:
+        options, dim = self._options, given.shape[1]
+        terms = np.ones((len(given), 2, dim + 1))
+        terms[:, 0, :dim] = given
+        terms[:, 1, :dim] = terms[:, 0, :dim] ** 2
+        terms[:, 1, dim] = 0.0
+        self._sums += terms.sum(axis=0)
+        if not options.norm_means:
+            return given
         if self._state.frozen.size:
-            statistics = np.broadcast_to(self._state.frozen, statistics.shape)
+            statistics = np.broadcast_to(self._state.frozen, terms.shape)
         else:
-            statistics = self._smoothed(statistics)
-        number = statistics[:, 0, -1:]
-        means = statistics[:, 0, :-1] / number
+            statistics = self._of_windows(given, terms)
+            self._smooth(statistics)
+        means = statistics[:, 0, :-1] / statistics[:, 0, -1:]
         scales = np.ones_like(means)
         if options.norm_vars:
-            variances = statistics[:, 1, :-1] / number - means**2
+            variances = statistics[:, 1, :-1] / statistics[:, 0, -1:] - means**2
             scales = 1.0 / np.sqrt(np.maximum(variances, _LEAST_VARIANCE))
         for column in options.skipped:
             means[:, column], scales[:, column] = 0.0, 1.0
         if not options.norm_vars:
-            return frames - means.astype(np.float32)
-        return frames * scales.astype(np.float32) - (means * scales).astype(np.float32)
+            return given - means.astype(np.float32)
+        return given * scales.astype(np.float32) - (means * scales).astype(np.float32)
 
-    def _add(self, frames: Frames) -> None:
-        wide = frames.astype(np.float64)
-        self._sums[0, :-1] += wide.sum(axis=0)
-        self._sums[1, :-1] += (wide**2).sum(axis=0)
-        self._sums[0, -1] += len(frames)
+    def _of_windows(self, frames: Frames, terms: Statistics) -> Statistics:
+        """The statistics of the window of each of the next frames.
 
-    def _statistics(self, extended: Frames, count: int) -> Statistics:
-        """The statistics of the window of each of the last `count` frames, (count, 2, dim + 1)."""
-        wide = extended.astype(np.float64)
-        terms = np.zeros((len(wide), 2, wide.shape[1] + 1))
-        terms[:, 0, :-1], terms[:, 1, :-1], terms[:, 0, -1] = wide, wide**2, 1.0
-        changes = terms[-count:].copy()
-        leaving = len(wide) - self._options.cmn_window  # frames that leave the window
+        Args:
+            frames: (k, dim).
+            terms: (k, 2, dim + 1), the statistics of each frame alone; changed.
+        """
+        recent = np.concatenate((self._recent, frames))
+        leaving = len(recent) - self._options.cmn_window  # frames that leave the window
         if leaving > 0:
-            changes[-leaving:] -= terms[:leaving]
-        changes[0] += self._window
-        return changes.cumsum(axis=0)
+            wide = recent[:leaving].astype(np.float64)
+            terms[-leaving:, 0, :-1] -= wide
+            terms[-leaving:, 1, :-1] -= wide**2
+            terms[-leaving:, 0, -1] -= 1.0
+        self._recent = recent[-self._options.cmn_window :].copy()
+        terms[0] += self._window
+        statistics = terms.cumsum(axis=0)
+        self._window = statistics[-1].copy()
+        return statistics
 
-    def _smoothed(self, statistics: Statistics) -> Statistics:
-        """Statistics with those of the speaker, and of all, that make up for missing frames."""
-        options = self._options
-        smoothed = statistics.copy()
-        sources = [(self._state.speaker, options.speaker_frames, False)] * (
-            self._state.speaker.size > 0
-        )
-        sources.append((self._state.of_all, options.global_frames, True))
-        for source, most, has_enough in sources:
-            available = source[0, -1]
-            missing = np.clip(options.cmn_window - smoothed[:, 0, -1], 0.0, most)
-            if not has_enough:
-                missing = np.minimum(missing, available)
-            if available > 0.0:
-                smoothed += (missing / available)[:, None, None] * source
-        return smoothed
+    def _smooth(self, statistics: Statistics) -> None:
+        """Adds what is known of the speaker, and of all, where a window lacks frames."""
+        options, state = self._options, self._state
+        counts = statistics[:, 0, -1]  # in rising order
+        short = statistics[: int((counts < options.cmn_window).sum())]
+        known = state.speaker[0, -1] if state.speaker.size else 0.0
+        for source, most in (
+            (state.speaker, min(options.speaker_frames, known)),
+            (state.of_all, options.global_frames),
+        ):
+            if most > 0.0:
+                missing = np.clip(options.cmn_window - short[:, 0, -1], 0.0, most)
+                short += (missing / source[0, -1])[:, None, None] * source

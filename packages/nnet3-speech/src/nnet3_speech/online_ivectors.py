@@ -8,30 +8,25 @@ OnlineIvectorFeature.)
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors.files import (
-    BinaryWriter,
-    PathOrFile,
-    TextWriter,
-    Writer,
-    leave_behind,
-    open_reader,
-    read_matrix,
-    write_atomically,
-)
+from nnet3_descriptors.files import read_matrix
 
+from nnet3_speech.adaptation_state import AdaptationState, prior_scale
 from nnet3_speech.arithmetic import check_finite, computing
+from nnet3_speech.arrays import feature_matrix
+from nnet3_speech.conjugate_gradient import conjugate_gradient
 from nnet3_speech.errors import SpeechError
 from nnet3_speech.gmm import DiagGmm, Posteriors, pruned_posteriors
 from nnet3_speech.ivector_extractor import IvectorExtractor
+from nnet3_speech.ivector_options import IvectorExtractionConfig
 from nnet3_speech.online_cmvn import OnlineCmvn, OnlineCmvnOptions, OnlineCmvnState
 from nnet3_speech.options import read_options
 from nnet3_speech.splicing import SplicedTransform, SpliceOptions, Splicer
@@ -43,188 +38,19 @@ Found = TypeVar("Found")
 _FRAMES_AT_A_TIME = 1000
 """Longer inputs are taken in pieces, so that memory does not grow with them."""
 _LARGEST_MIN_POST = 0.99
-_SMALLEST_SQUARE = float(np.finfo(np.float64).tiny)
-_RESIDUAL_CHANGE = 1e-4
-"""The square of the factor by which a residual changes before it is computed anew."""
+_USUAL_FILES = {
+    "lda_matrix": "final.mat",
+    "global_cmvn_stats": "global_cmvn.stats",
+    "cmvn_config": "online_cmvn.conf",
+    "splice_config": "splice.conf",
+    "diag_ubm": "final.dubm",
+    "ivector_extractor": "final.ie",
+}
+"""The options that name files, and the names of these in the folders of Kaldi and Vosk."""
 
 
-@attrs.frozen(kw_only=True)
-class IvectorExtractionConfig:
-    """The options of ivector-extract-online2, or of `ivector_extractor.conf`.
-
-    Attributes:
-        lda_matrix: Path of the transform of spliced features, as for the other paths.
-        global_cmvn_stats: Path of the statistics of many speakers.
-        cmvn_config: Path of the options of normalisation, `online_cmvn.conf`.
-        online_cmvn_iextractor: Whether the statistics, too, come from normalised features.
-        splice_config: Path of the options of splicing, `splice.conf`.
-        diag_ubm: Path of the Gaussians.
-        ivector_extractor: Path of the extractor.
-        ivector_period: Frames from an estimate to the next.
-        num_gselect: The most Gaussians that count for a frame.
-        min_post: Posteriors below this are left out.
-        posterior_scale: Multiplies the posteriors.
-        max_count: If it is above 0, and the sum of the posteriors is larger, the prior counts more.
-        use_most_recent_ivector: Read and without effect, as in ivector-extract-online2.
-        greedy_ivector_extractor: Whether an estimate takes all frames that have come.
-        max_remembered_frames: The most frames of an utterance that count for the speaker's next.
-
-    Raises:
-        SpeechError: a number is out of range.
-    """
-
-    lda_matrix: str = ""
-    global_cmvn_stats: str = ""
-    cmvn_config: str = ""
-    online_cmvn_iextractor: bool = False
-    splice_config: str = ""
-    diag_ubm: str = ""
-    ivector_extractor: str = ""
-    ivector_period: int = 10
-    num_gselect: int = 5
-    min_post: float = 0.025
-    posterior_scale: float = 0.1
-    max_count: float = 0.0
-    use_most_recent_ivector: bool = True
-    greedy_ivector_extractor: bool = False
-    max_remembered_frames: float = 1000.0
-
-    def __attrs_post_init__(self) -> None:
-        ranges: dict[str, tuple[bool, str]] = {
-            "ivector_period": (self.ivector_period > 0, "at least 1"),
-            "num_gselect": (self.num_gselect > 0, "at least 1"),
-            "min_post": (0.0 <= self.min_post < 0.5, "from 0 to below 0.5"),
-            "posterior_scale": (0.0 < self.posterior_scale <= 1.0, "above 0, at most 1"),
-            "max_count": (0.0 <= self.max_count < math.inf, "at least 0"),
-            "max_remembered_frames": (0.0 <= self.max_remembered_frames < math.inf, "at least 0"),
-        }
-        for name, (is_good, expected) in ranges.items():
-            if not is_good:
-                option = name.replace("_", "-")
-                raise SpeechError(f"--{option}: expected {expected}, found {getattr(self, name):g}")
-
-    @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> IvectorExtractionConfig:
-        """Reads `ivector_extractor.conf`.
-
-        Raises:
-            SpeechError: it cannot be read, or an option is unknown or out of range.
-        """
-        return read_options(cls, path)
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class AdaptationState:
-    """What earlier utterances tell of a speaker (Kaldi's OnlineIvectorExtractorAdaptationState).
-
-    Attributes:
-        cmvn: For the normalisation of features.
-        prior_offset: The first element of the mean of i-vectors.
-        max_count: See `IvectorExtractionConfig`.
-        num_frames: The sum of the posteriors.
-        quadratic: (ivector_dim, ivector_dim) float64, the inverse covariance of the i-vector.
-        linear: (ivector_dim,) float64, that times its mean.
-    """
-
-    cmvn: OnlineCmvnState
-    prior_offset: float
-    max_count: float
-    num_frames: float
-    quadratic: Array = attrs.field(repr=False)
-    linear: Array = attrs.field(repr=False)
-
-    @classmethod
-    def read(cls, source: PathOrFile) -> AdaptationState:
-        """Reads a file, binary or text.
-
-        Raises:
-            ModelFileError: the file cannot be read, or has something else; it says where.
-        """
-        reader = open_reader(source)
-        reader.expect("<OnlineIvectorExtractorAdaptationState>")
-        reader.expect("<CmvnState>")
-        cmvn = OnlineCmvnState.read(reader)
-        reader.expect("<IvectorStats>")
-        start = reader.position
-        reader.expect("<OnlineIvectorEstimationStats>")
-        reader.expect("<PriorOffset>")
-        prior_offset = reader.real()
-        reader.expect("<MaxCount>")
-        max_count = reader.real()
-        reader.expect("<NumFrames>")
-        num_frames = reader.real()
-        reader.expect("<QuadraticTerm>")
-        quadratic = reader.symmetric_matrix()
-        reader.expect("<LinearTerm>")
-        linear = reader.double_vector()
-        reader.expect("</OnlineIvectorEstimationStats>")
-        reader.expect("</OnlineIvectorExtractorAdaptationState>")
-        if len(quadratic) != len(linear) or not len(linear):
-            reader.fail(
-                "the terms must be of one size",
-                at=start,
-                expected=f"{len(quadratic)} values",
-                found=f"{len(linear)}",
-            )
-        leave_behind(source, reader)
-        return cls(
-            cmvn=cmvn,
-            prior_offset=prior_offset,
-            max_count=max_count,
-            num_frames=num_frames,
-            quadratic=quadratic,
-            linear=linear,
-        )
-
-    def write(self, target: str | os.PathLike[str], *, binary: bool = True) -> None:
-        """Writes it in Kaldi's form.
-
-        Raises:
-            FileError: it cannot be written; an old file stays.
-        """
-        writer: Writer = BinaryWriter() if binary else TextWriter()
-        if binary:
-            writer.raw(b"\0B")
-        writer.token("<OnlineIvectorExtractorAdaptationState>")
-        writer.token("<CmvnState>")
-        self.cmvn.write(writer)
-        writer.token("<IvectorStats>")
-        writer.token("<OnlineIvectorEstimationStats>")
-        for token, value in (
-            ("<PriorOffset>", self.prior_offset),
-            ("<MaxCount>", self.max_count),
-            ("<NumFrames>", self.num_frames),
-        ):
-            writer.token(token)
-            writer.double(value)
-        writer.token("<QuadraticTerm>")
-        writer.double_symmetric_matrix(self.quadratic)
-        writer.token("<LinearTerm>")
-        writer.double_vector(self.linear)
-        writer.token("</OnlineIvectorEstimationStats>")
-        writer.token("</OnlineIvectorExtractorAdaptationState>")
-        write_atomically(target, writer.chunks)
-
-    def limited(self, max_frames: float, posterior_scale: float) -> AdaptationState:
-        """The state with the weight of at most some frames; the prior keeps its weight."""
-        speaker, cmvn = self.cmvn.speaker, self.cmvn
-        if speaker.size and speaker[0, -1] > max_frames:
-            cmvn = attrs.evolve(cmvn, speaker=speaker * (max_frames / speaker[0, -1]))
-        most = max_frames * posterior_scale
-        if self.num_frames <= most:
-            return attrs.evolve(self, cmvn=cmvn)
-        scale = most / self.num_frames
-        before, after = (_prior_scale(count, self.max_count) for count in (self.num_frames, most))
-        added = after - scale * before
-        linear, quadratic = self.linear * scale, self.quadratic * scale
-        linear[0] += self.prior_offset * added
-        quadratic[np.diag_indices(len(linear))] += added
-        return attrs.evolve(self, cmvn=cmvn, num_frames=most, linear=linear, quadratic=quadratic)
-
-
-def _prior_scale(count: float, max_count: float) -> float:
-    """The weight of the prior: more than 1 where there are more frames than `max_count`."""
-    return max(count, max_count) / max_count if max_count > 0.0 else 1.0
+def _read_only(sources: Mapping[str, str]) -> Mapping[str, str]:
+    return MappingProxyType(dict(sources))
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -238,6 +64,10 @@ class OnlineIvectorExtractor:
         global_cmvn_stats: (2, dim + 1) float64.
         diag_ubm: The Gaussians that give posteriors.
         extractor: The extractor.
+        sources: The files that options such as "lda-matrix" name, for errors.
+
+    Raises:
+        SpeechError: two of them do not fit each other.
     """
 
     config: IvectorExtractionConfig
@@ -246,6 +76,9 @@ class OnlineIvectorExtractor:
     global_cmvn_stats: Array
     diag_ubm: DiagGmm
     extractor: IvectorExtractor
+    sources: Mapping[str, str] = attrs.field(
+        default=MappingProxyType({}), converter=_read_only, repr=False
+    )
 
     @classmethod
     def read(
@@ -274,7 +107,7 @@ class OnlineIvectorExtractor:
             return read(path)
 
         splice_options = found("splice-config", lambda path: read_options(SpliceOptions, path))
-        result = cls(
+        return cls(
             config=config,
             cmvn_options=found("cmvn-config", lambda path: read_options(OnlineCmvnOptions, path)),
             transform=found("lda-matrix", lambda path: SplicedTransform.read(splice_options, path)),
@@ -283,9 +116,8 @@ class OnlineIvectorExtractor:
             ),
             diag_ubm=found("diag-ubm", DiagGmm.read),
             extractor=found("ivector-extractor", IvectorExtractor.read),
+            sources=names,
         )
-        result._check(names)
-        return result
 
     @classmethod
     def of_folder(cls, folder: str | os.PathLike[str], **options: Any) -> OnlineIvectorExtractor:
@@ -298,52 +130,48 @@ class OnlineIvectorExtractor:
         Raises:
             SpeechError: see `read`, as for other errors.
         """
-        usual = {
-            "lda_matrix": "final.mat",
-            "global_cmvn_stats": "global_cmvn.stats",
-            "cmvn_config": "online_cmvn.conf",
-            "splice_config": "splice.conf",
-            "diag_ubm": "final.dubm",
-            "ivector_extractor": "final.ie",
-        }
-        paths = {name: os.fspath(Path(folder) / file) for name, file in usual.items()}
+        paths = {name: os.fspath(Path(folder) / file) for name, file in _USUAL_FILES.items()}
         return cls.read(IvectorExtractionConfig(**{**paths, **options}))
 
-    def _check(self, names: dict[str, str]) -> None:
-        """Raises SpeechError if the files do not fit each other; it names two of them."""
-        self.transform.check(names["lda-matrix"])
-        statistics = self.global_cmvn_stats
-        if len(statistics) != 2 or statistics.shape[1] != self.dim + 1:
+    def __attrs_post_init__(self) -> None:
+        statistics, transform, extractor = self.global_cmvn_stats, self.transform, self.extractor
+        places = [self._source(name) for name in ("lda-matrix", "global-cmvn-stats", "diag-ubm")]
+        lda, stats, ubm = places
+        try:
+            OnlineCmvn(self.cmvn_options, OnlineCmvnState(of_all=statistics))
+        except SpeechError as error:
+            raise SpeechError(f"{stats}: {error}") from error
+        columns = transform.width * self.dim
+        if transform.matrix.shape[1] not in (columns, columns + 1):
             raise SpeechError(
-                f"{names['global-cmvn-stats']}: found {statistics.shape[0]} x "
-                f"{statistics.shape[1]} values; the transform {names['lda-matrix']} of "
-                f"{self.transform.width} spliced frames wants 2 x {self.dim + 1}"
+                f"{lda}: the transform has {transform.matrix.shape[1]} columns; {transform.width} "
+                f"spliced frames of the {self.dim} columns of {stats} want {columns}, or one more"
             )
-        for option, dim in (
-            ("diag-ubm", self.diag_ubm.dim),
-            ("ivector-extractor", self.extractor.dim),
-        ):
-            if dim != self.transform.output_dim:
+        for option, dim in (("diag-ubm", self.diag_ubm.dim), ("ivector-extractor", extractor.dim)):
+            if dim != transform.output_dim:
                 raise SpeechError(
-                    f"{names[option]}: it reads {dim} columns; the transform "
-                    f"{names['lda-matrix']} makes {self.transform.output_dim}"
+                    f"{self._source(option)}: it reads {dim} columns; the transform {lda} makes "
+                    f"{transform.output_dim}"
                 )
-        if self.extractor.num_gaussians != self.diag_ubm.num_gaussians:
+        name = self._source("ivector-extractor")
+        if extractor.num_gaussians != self.diag_ubm.num_gaussians:
             raise SpeechError(
-                f"{names['ivector-extractor']}: it has {self.extractor.num_gaussians} Gaussians; "
-                f"{names['diag-ubm']} has {self.diag_ubm.num_gaussians}"
+                f"{name}: it has {extractor.num_gaussians} Gaussians; {ubm} has "
+                f"{self.diag_ubm.num_gaussians}"
             )
-        if self.extractor.weight_projections.size:
+        if extractor.weight_projections.size:
             raise SpeechError(
-                f"{names['ivector-extractor']}: its weights depend on the i-vector, which online "
-                "estimation cannot take into account"
+                f"{name}: its weights depend on the i-vector, which online estimation cannot take "
+                "into account"
             )
-        OnlineCmvn(self.cmvn_options, OnlineCmvnState(of_all=statistics))
+
+    def _source(self, option: str) -> str:
+        return self.sources.get(option, f"--{option}")
 
     @property
     def dim(self) -> int:
         """Columns of the features."""
-        return self.transform.dim
+        return int(self.global_cmvn_stats.shape[1]) - 1
 
     @property
     def ivector_dim(self) -> int:
@@ -358,7 +186,8 @@ class OnlineIvectorExtractor:
     @property
     def no_history(self) -> AdaptationState:
         """The state of a speaker who has not been heard."""
-        offset, size = self.extractor.prior_offset, self.ivector_dim
+        # In single precision, as in the files that Kaldi writes of it.
+        offset, size = float(np.float32(self.extractor.prior_offset)), self.ivector_dim
         return AdaptationState(
             cmvn=OnlineCmvnState(of_all=self.global_cmvn_stats),
             prior_offset=offset,
@@ -425,6 +254,7 @@ class OnlineIvectors:
         self._given = np.zeros(0)
         self._taken = 0  # frames that are part of the statistics
         self._waiting = 0  # frames that are spliced and wait for the next estimate
+        self._rows = 0  # i-vectors that have become ready
         self._finished = False
 
     def __repr__(self) -> str:
@@ -489,38 +319,46 @@ class OnlineIvectors:
             return check_finite(self._push(frames, counts, last), "i-vectors")
 
     def _push(self, frames: Frames, counts: Array, last: bool) -> Frames:
-        greedy = self._extractor.config.greedy_ivector_extractor
-        rows = []
+        period, done = self._extractor.period, self._rows
+        is_greedy = self._extractor.config.greedy_ivector_extractor
+        parts = []
         for begin in range(0, max(len(frames), 1), _FRAMES_AT_A_TIME):
             part = slice(begin, begin + _FRAMES_AT_A_TIME)
             is_last = last and begin + _FRAMES_AT_A_TIME >= len(frames)
             self._splice(frames[part], counts[part], is_last)
-            if not greedy:
-                rows.append(self._estimates())
+            if is_greedy:
+                self._take(self._waiting)
+            else:
+                parts.append(self._estimates())
         self._finished = last
-        if greedy:
-            rows.append(self._greedy_estimates())
-        return np.concatenate(rows)
+        if not is_greedy:
+            return np.concatenate(parts)
+        self._rows = -(-self._taken // period)
+        if self._rows > done:
+            self._estimate()
+        return np.tile(self._shown(), (self._rows - done, 1))
 
     def finish(self) -> Frames:
         """The i-vectors that wait for frames that do not come; see `push`."""
         return self.push(np.zeros((0, self._extractor.dim), np.float32), last=True)
 
     def take_rest(self) -> None:
-        """Takes into the statistics the frames behind the last estimate, too."""
+        """Takes into the statistics the frames behind the last estimate, too.
+
+        This ends the utterance, as `finish` does.
+        """
+        self._finished = True
         self._take(self._waiting)
 
     def _checked(
         self, features: npt.ArrayLike, weights: npt.ArrayLike | None
     ) -> tuple[Frames, Array]:
-        frames = np.asarray(features, dtype=np.float32)
-        if frames.ndim != 2 or frames.shape[1] != self._extractor.dim:
+        frames = feature_matrix(features)
+        if frames.shape[1] != self._extractor.dim:
             raise SpeechError(
                 f"i-vectors: expected features of {self._extractor.dim} columns, found the shape "
                 f"{frames.shape}"
             )
-        if not np.isfinite(frames).all():
-            raise SpeechError("i-vectors: the features have values that are not finite")
         counts = np.ones(len(frames)) if weights is None else np.asarray(weights, dtype=np.float64)
         if counts.shape != (len(frames),) or not np.isfinite(counts).all():
             raise SpeechError(
@@ -541,28 +379,16 @@ class OnlineIvectors:
     def _estimates(self) -> Frames:
         """The estimates for which there are frames enough."""
         period = self._extractor.period
-        ready = self._taken + self._waiting
-        done = -(-self._taken // period)  # the estimates so far
-        wanted = -(-ready // period)
-        rows = np.zeros((wanted - done, self._extractor.ivector_dim), np.float32)
-        if wanted > done:
-            last = (wanted - 1) * period  # the frame of the last one
+        done, self._rows = self._rows, -(-(self._taken + self._waiting) // period)
+        rows = np.zeros((self._rows - done, self._extractor.ivector_dim), np.float32)
+        if len(rows):
+            last = (self._rows - 1) * period  # the frame of the last one
             self._take(last + 1 - self._taken, rows)
         return rows
 
-    def _greedy_estimates(self) -> Frames:
-        """As many rows as the frames that have come ask for, all estimated from all of these."""
-        period = self._extractor.period
-        done = -(-self._taken // period)
-        self._take(self._waiting)
-        wanted = -(-self._taken // period)
-        if wanted > done:
-            self._estimate()
-        return np.tile(self._shown(), (wanted - done, 1))
-
     def _shown(self) -> Frames:
         shown: Frames = self._ivector.astype(np.float32)
-        shown[0] -= np.float32(self._before.prior_offset)
+        shown[0] = float(shown[0]) - self._extractor.extractor.prior_offset
         return shown
 
     def _take(self, count: int, rows: Frames | None = None) -> None:
@@ -584,9 +410,11 @@ class OnlineIvectors:
         posteriors = self._posteriors(normalised, counts)
         source = normalised if config.online_cmvn_iextractor else raw
         period = config.ivector_period
-        # The estimate of each frame is that of the first period that begins at it or later.
-        numbers = -(-(self._taken + np.arange(count)) // period)
-        numbers -= numbers[0]
+        numbers = np.zeros(count, np.int64)
+        if rows is not None:
+            # The estimate of each frame is that of the first period that begins at it or later.
+            numbers = -(-(self._taken + np.arange(count)) // period)
+            numbers -= numbers[0]
         self._taken += count
         self._accumulate(source, posteriors, numbers, rows)
 
@@ -596,7 +424,10 @@ class OnlineIvectors:
         magnitudes = np.where(counts == 0.0, 1.0, np.abs(counts))
         min_post = np.minimum(config.min_post / magnitudes, _LARGEST_MIN_POST)
         found = pruned_posteriors(
-            self._extractor.diag_ubm.log_likelihoods(normalised), config.num_gselect, min_post
+            self._extractor.diag_ubm.log_likelihoods(normalised),
+            config.num_gselect,
+            min_post,
+            first_frame=self._taken,
         )
         values = found.values * (config.posterior_scale * counts[found.frames])
         return attrs.evolve(found, values=values)
@@ -645,12 +476,11 @@ class OnlineIvectors:
         before = self._num_frames
         self._num_frames += weight
         most = self._before.max_count
-        change = _prior_scale(self._num_frames, most) - _prior_scale(before, most)
+        change = prior_scale(self._num_frames, most) - prior_scale(before, most)
         if change:
             extractor = self._extractor.extractor
             self._linear[0] += self._before.prior_offset * change
-            rows, columns = extractor.lower
-            self._quadratic[rows == columns] += change
+            self._quadratic[extractor.diagonal] += change
 
     def _estimate(self) -> None:
         """Estimates the i-vector anew, beginning with the last estimate."""
@@ -662,46 +492,3 @@ class OnlineIvectors:
             self._ivector = conjugate_gradient(quadratic, self._linear, start)
         else:
             self._ivector = self._before.prior_offset * np.eye(1, len(self._linear))[0]
-
-
-def conjugate_gradient(matrix: Array, target: Array, start: Array, rounds: int = 15) -> Array:
-    """Solves matrix x = target by some steps of the method of conjugate gradients.
-
-    (J. Nocedal and S. Wright, "Numerical Optimization", 2006, algorithm 5.2; a step is
-    -p'r / p'Ap, and the residual is computed anew when it has changed by a factor of 100. So the
-    estimates, which have not converged, are those of Kaldi.)
-
-    Args:
-        matrix: (n, n) float64, positive definite.
-        target: (n,) float64.
-        start: (n,) float64, where it begins.
-        rounds: The most steps.
-
-    Returns:
-        (n,) float64; the exact solution where the steps made the residual worse.
-    """
-    estimate = start.copy()
-    direction = target - matrix @ estimate
-    residual = -direction
-    square = first = computed = float(residual @ residual)
-    for _ in range(min(rounds, len(target) + 5)):
-        product = matrix @ direction
-        curvature = float(direction @ product)
-        if not curvature:
-            break
-        step = -float(direction @ residual) / curvature
-        estimate += step * direction
-        residual += step * product
-        next_square = float(residual @ residual)
-        if not _RESIDUAL_CHANGE * computed <= next_square <= computed / _RESIDUAL_CHANGE:
-            residual = matrix @ estimate - target
-            next_square = computed = float(residual @ residual)
-        if next_square <= _SMALLEST_SQUARE:
-            square = next_square
-            break
-        direction *= next_square / square
-        direction -= residual
-        square = next_square
-    if square > first + 1e-10 * float(target @ target):
-        estimate[:] = np.linalg.solve(matrix, target)
-    return estimate

@@ -39,8 +39,8 @@ class SplicedTransform:
 
     Attributes:
         options: How many neighbours.
-        matrix: (output_dim, width dim) float32, or with one column more, which is an offset; width
-            is the number of spliced frames.
+        matrix: (output_dim, width * dim) float32, or with one column more, which is an offset;
+            width is the number of spliced frames, and dim that of columns of a frame.
     """
 
     options: SpliceOptions
@@ -61,30 +61,9 @@ class SplicedTransform:
         return 1 + self.options.left_context + self.options.right_context
 
     @property
-    def dim(self) -> int:
-        """Columns of a frame before splicing."""
-        return int(self.matrix.shape[1]) // self.width
-
-    @property
     def output_dim(self) -> int:
         """Columns of the result."""
         return len(self.matrix)
-
-    def check(self, name: str) -> None:
-        """Checks that the matrix fits the number of spliced frames.
-
-        Args:
-            name: What it is called in the error, such as its file.
-
-        Raises:
-            SpeechError: its columns are no multiple of that number, nor one more.
-        """
-        columns = self.matrix.shape[1]
-        if not self.dim or columns - self.dim * self.width > 1:
-            raise SpeechError(
-                f"{name}: the transform has {columns} columns; for {self.width} spliced frames "
-                f"expected a multiple of {self.width}, or one more"
-            )
 
     def apply(self, padded: Frames) -> Frames:
         """The results for the frames that have all their neighbours.
@@ -94,14 +73,22 @@ class SplicedTransform:
 
         Returns:
             (n, output_dim) float32.
+
+        Raises:
+            SpeechError: the matrix is for frames of other columns.
         """
+        columns = self.width * padded.shape[1]
+        if self.matrix.shape[1] not in (columns, columns + 1):
+            raise SpeechError(
+                f"a transform of {self.matrix.shape[1]} columns does not fit {self.width} spliced "
+                f"frames of {padded.shape[1]} columns"
+            )
         if len(padded) < self.width:
             return np.zeros((0, self.output_dim), np.float32)
         windows = np.lib.stride_tricks.sliding_window_view(padded, self.width, axis=0)
-        spliced = windows.swapaxes(1, 2).reshape(len(windows), -1)  # (n, width dim)
-        linear = self.matrix[:, : spliced.shape[1]]
-        transformed: Frames = spliced @ linear.T
-        if self.matrix.shape[1] > spliced.shape[1]:
+        spliced = windows.swapaxes(1, 2).reshape(len(windows), -1)  # (n, width * dim)
+        transformed: Frames = spliced @ self.matrix[:, :columns].T
+        if self.matrix.shape[1] > columns:
             transformed += self.matrix[:, -1]
         return transformed
 
@@ -114,15 +101,11 @@ class Splicer:
 
     def __init__(self, transform: SplicedTransform) -> None:
         self._transform = transform
-        self._kept = np.zeros((0, transform.dim), np.float32)
-        self._begun = False
+        self._kept: Frames | None = None  # None before the first frame
 
     def __repr__(self) -> str:
         transform = self._transform
-        return (
-            f"<Splicer: {transform.width} frames of {transform.dim} columns -> "
-            f"{transform.output_dim}>"
-        )
+        return f"<Splicer: {transform.width} frames -> {transform.output_dim} columns>"
 
     def push(self, frames: Frames, *, last: bool = False) -> Frames:
         """The results that become ready.
@@ -133,16 +116,20 @@ class Splicer:
 
         Returns:
             (n, output_dim) float32.
+
+        Raises:
+            SpeechError: see `SplicedTransform.apply`.
         """
         options = self._transform.options
+        if self._kept is None:
+            if not len(frames):
+                return np.zeros((0, self._transform.output_dim), np.float32)
+            self._kept = np.repeat(frames[:1], options.left_context, axis=0)
         parts = [self._kept, frames]
-        if not self._begun and len(frames):
-            parts.insert(0, np.repeat(frames[:1], options.left_context, axis=0))
-            self._begun = True
+        if last:
+            newest = frames if len(frames) else self._kept
+            parts.append(np.repeat(newest[-1:], options.right_context, axis=0))
         padded = np.concatenate(parts)
-        if last and len(padded):
-            tail = np.repeat(padded[-1:], options.right_context, axis=0)
-            padded = np.concatenate((padded, tail))
         ready = self._transform.apply(padded)
         self._kept = padded[len(ready) :].copy()
         return ready

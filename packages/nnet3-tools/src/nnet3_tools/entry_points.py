@@ -65,6 +65,7 @@ compute_mfcc_feats = entry_point("nnet3_tools.speech.compute_feats", "compute-mf
 compute_vad = entry_point("nnet3_tools.speech.compute_vad")
 cuda_compiled = entry_point("nnet3_tools.cuda_checks", "cuda-compiled")
 cuda_gpu_available = entry_point("nnet3_tools.cuda_checks", "cuda-gpu-available")
+ivector_extract_online2 = entry_point("nnet3_tools.speech.ivector_extract_online2")
 ivector_mean = entry_point("nnet3_tools.speech.ivector_mean")
 ivector_plda_scoring = entry_point("nnet3_tools.speech.ivector_plda_scoring")
 nnet3_am_init = entry_point("nnet3_tools.training.nnet3_am_init")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from operator import methodcaller
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,7 @@ from nnet3_tools.kaldi_command import (
     run_tool,
     warn,
 )
-from nnet3_tools.speech.vectors import read_vectors
+from nnet3_tools.speech.vectors import read_speakers, read_vectors
 from nnet3_tools.streams import write_elements
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ def _write_means(
         table = stack.enter_context(nnet3_tables.VectorLookup(vectors_in))
         means = stack.enter_context(nnet3_tables.VectorWriter(means_out))
         counts = num_utts_out and stack.enter_context(nnet3_tables.ObjectWriter(num_utts_out))
-        for speaker, utterances in _speakers(spk2utt_in):
+        for speaker, utterances in read_speakers(spk2utt_in):
             # In single precision and in this order, so that the means are those of Kaldi's tool.
             mean, count = np.zeros(0, dtype=np.float32), 0
             for utterance in utterances:
@@ -114,29 +113,6 @@ def _write_means(
         f"Norm of mean of speakers is {np.linalg.norm(total / speakers_done):.6g}, "
         f"root-mean-square speaker-iVector length divided by sqrt(dim) is {length:.6g}",
     )
-
-
-def _speakers(rspecifier: str) -> Iterator[tuple[str, list[str]]]:
-    """The speakers of a table, and the utterances of each.
-
-    Raises:
-        click.ClickException: a line is not text, or a speaker has no utterances.
-    """
-    target = nnet3_tables.Specifier.to_read(rspecifier).target
-    with nnet3_tables.opened(target) as stream:
-        for number, line in enumerate(stream, 1):
-            try:
-                speaker, *utterances = line.decode().split()
-            except ValueError:  # no word, or no UTF-8
-                raise click.ClickException(
-                    f"{target}, line {number}: expected a speaker and utterances, found "
-                    f"{line[:60]!r}"
-                ) from None
-            if not utterances:
-                raise click.ClickException(
-                    f"{target}, line {number}: the speaker '{speaker}' has no utterances"
-                )
-            yield speaker, utterances
 
 
 def _check_size(key: str, vector: FloatArray, size: int) -> None:
