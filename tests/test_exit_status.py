@@ -73,6 +73,7 @@ nnet3-subset-egs                0     -     1
 nnet3-to-onnx                   0     -     -
 nnet3-train                     0     -     1
 nnet3-train-recipe              0     -   255
+nnet3-transcribe                0   255   255
 nnet3-xvector-compute           0     0     1
 nnet3-xvector-compute-batched   0     0     1
 nnet3-xvector-get-egs           0     0     1
@@ -88,6 +89,7 @@ ANY_NUMBER = {
     "nnet3-combine",
     "nnet3-copy-egs",
     "nnet3-get-egs-simple",
+    "nnet3-transcribe",
     "nnet3-xvector-get-egs",
 }
 """The tools that take any number of arguments from a certain one on."""

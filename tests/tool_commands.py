@@ -10,6 +10,7 @@ import numpy as np
 from nnet3_tables import read_objects, read_table, write_table
 from nnet3_training.chain import read_chain_example
 from nnet3_training.egs import read_example
+from speech_folders import make_transcriber
 from tool_runs import module_of, run_tool
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -81,6 +82,7 @@ nnet3-subset-egs ark:egs.INPUT ark:out
 nnet3-to-onnx --frames=6 iv.raw out
 nnet3-train {DIGITS}/final.raw ark:egs.INPUT out
 nnet3-train-recipe --num-epochs=0.1 --nnet={DIGITS}/final.raw --egs=ark:egs.INPUT run.INPUT
+nnet3-transcribe speech scp:wav.INPUT
 nnet3-xvector-compute --pad-input=false --min-chunk-size=25 xv.raw ark:feats.INPUT ark:out
 nnet3-xvector-compute-batched --pad-input=false --chunk-size=25 xv.raw ark:feats.INPUT ark:out
 nnet3-xvector-get-egs --num-pdfs=2 ranges.INPUT ark:feats.FINE ark:out
@@ -158,6 +160,8 @@ def write_inputs(path: Path) -> None:
         (path / f"wav.{name}").write_text(lines)
 
     (path / "utt2utt").write_text("".join(f"{key} {key}\n" for key in [*features, "empty"]))
+    make_transcriber(path / "speech")
+
     vectors = [f"{key} [ {'1.5 ' * 12}]\n" for key in ("a", "b")]
     (path / "vectors.FINE").write_text("".join(vectors))
     for name, keys in (("FINE", "b"), ("SOME", "b c"), ("NONE", "c")):
