@@ -41,6 +41,18 @@ INK, GREY, BLUE, PALE = "#30363d", "#7b8591", "#1f6fb4", "#d6e6f5"
 FONT = 'font-family="Helvetica, Arial, sans-serif" font-size="13"'
 
 
+DARK = {
+    'rect[width="100%"]': "#0d1117",
+    'rect[fill="white"]:not([width="100%"])': "#161b22",
+    f'rect[fill="{PALE}"]': "#1c3a57",
+    f'text[fill="{INK}"]': "#e6edf3",
+    f'text[fill="{BLUE}"]': "#79c0ff",
+    f'text[fill="{GREY}"]': "#9198a1",
+    'text[fill="#c5cad0"]': "#545d68",
+}
+"""The colours of shapes where the reader has chosen dark ones."""
+
+
 def request() -> ComputationRequest:
     """Frames -3 to 4 of input are given, frames 0 and 3 of output are wanted."""
     return ComputationRequest(
@@ -72,7 +84,10 @@ def drawing(title: str, width: int, height: int, shapes: Iterable[str]) -> str:
         f'viewBox="0 0 {width} {height}" {FONT}>'
     )
     background = '<rect width="100%" height="100%" fill="white"/>'
-    return "\n".join([head, f"<title>{escape(title)}</title>", background, *shapes, "</svg>", ""])
+    rules = " ".join(f"{selector} {{ fill: {color} }}" for selector, color in DARK.items())
+    style = f"<style>@media (prefers-color-scheme: dark) {{ {rules} }}</style>"
+    title = f"<title>{escape(title)}</title>"
+    return "\n".join([head, title, style, background, *shapes, "</svg>", ""])
 
 
 def network(nnet: Nnet) -> str:
