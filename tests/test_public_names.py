@@ -27,7 +27,9 @@ PUBLIC_NAMES = {
     "nnet3_compiler": """
         Compiler CompilerOptions compile_computation compile_looped""",
     "nnet3": """
-        AudioStream CachingCompiler Model Stream StreamState export_onnx load""",
+        AudioStream CachingCompiler ComputationRequest Model NnetComputer Stream StreamState
+        compile compute_context export_onnx load parse_config read_nnet read_table to_onnx
+        write_nnet write_table""",
     "nnet3_report": """
         format_dot format_tree memory_svg network_svg report_page training_page""",
     "nnet3_conformance": """
@@ -90,6 +92,10 @@ CALLS = """
     nnet3_computation: plan_memory(computation)
     nnet3_computation: check_runnable(nnet, computation)
     nnet3: CachingCompiler(nnet)
+    nnet3: compile(nnet, request)
+    nnet3: to_onnx(nnet, computation)
+    nnet3: Model.compute(self, features, output=, scores=)
+    nnet3: Model.phone_posteriors(self, outputs)
     nnet3: CachingCompiler.compile(self, request)
     nnet3_optimizer: verify_equivalent(nnet, before, after)
     nnet3_runtime_cuda: NnetComputer(nnet, computation, device=)

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import nnet3
 import numpy as np
 import pytest
 from nnet3 import Model
@@ -85,3 +86,17 @@ def test_other_outputs() -> None:
 
     assert names["bottleneck"].shape == (7, 3)
     np.testing.assert_allclose(np.exp(names["log_posteriors"]).sum(axis=1), 1.0, rtol=1e-5)
+
+
+def test_a_computation_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The README compiles a computation and runs it."""
+    monkeypatch.chdir(tmp_path)
+    nnet = parse_config(CONFIG, rng=np.random.default_rng(0))
+    write_nnet(nnet, "final.raw")
+    frames = np.random.default_rng(1).normal(size=(90, 4)).astype(np.float32)
+    names: dict[str, Any] = {"nnet3": nnet3, "frames": frames}
+
+    run("nnet = nnet3.read_nnet(", names)
+
+    expected = Model(nnet).compute(frames)[20:70]
+    np.testing.assert_allclose(names["outputs"], expected, rtol=1e-5, atol=1e-6)

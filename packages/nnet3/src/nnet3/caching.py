@@ -241,3 +241,19 @@ class CachingCompiler:
                     promise: Future[NnetComputation] = Future()
                     promise.set_result(computation)
                     self._remember(request, promise)
+
+
+def compile(nnet: Nnet, request: ComputationRequest) -> NnetComputation:
+    """Compiles, optimizes and checks a computation; `CachingCompiler` remembers it, too.
+
+    It is `compile_computation` of nnet3-compiler and `optimize` of nnet3-optimizer, with their
+    default options.
+
+    Args:
+        nnet: The network.
+        request: The given inputs and the wanted outputs.
+
+    Raises:
+        NotComputableError, CompilationError: the outputs cannot be computed from the inputs.
+    """
+    return CachingCompiler(nnet).compile(request)

@@ -113,6 +113,22 @@ def export_onnx(
     return (attrs.evolve(export, frames=chunk).chunk(),)
 
 
+def to_onnx(nnet: Nnet, computation: NnetComputation, **options: Any) -> onnx.ModelProto:
+    """Returns the forward pass of one computation as a model; `export_onnx` makes whole models.
+
+    Args:
+        nnet: The network.
+        computation: One of its computations.
+        **options: Those of `to_onnx` of nnet3-runtime-onnx, which does it.
+
+    Raises:
+        RunError: nnet3-runtime-onnx is not installed.
+        ExportError: of nnet3-runtime-onnx: standard operators cannot express the computation.
+    """
+    model: onnx.ModelProto = _exporter().to_onnx(nnet, computation, **options)
+    return model
+
+
 def _exporter() -> Any:
     """Returns the package that makes models.
 
