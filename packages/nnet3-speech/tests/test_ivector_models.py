@@ -235,7 +235,8 @@ def test_files_of_extractors_with_weights(tmp_path: Path) -> None:
 
 STATE = (
     "<OnlineIvectorExtractorAdaptationState> <CmvnState> <OnlineCmvnState> "
-    "<SpeakerCmvnStats>  [ ]\n<GlobalCmvnStats>  [\n  5 2 \n  9 0 ]\n<FrozenState>  [ ]\n</OnlineCmvnState> <IvectorStats> "
+    "<SpeakerCmvnStats>  [ ]\n<GlobalCmvnStats>  [\n  5 2 \n  9 0 ]\n<FrozenState>  [ ]\n"
+    "</OnlineCmvnState> <IvectorStats> "
     "<OnlineIvectorEstimationStats> <PriorOffset> 3 <MaxCount> 7 <NumFrames> 4 <QuadraticTerm> [\n"
     "2 ]\n<LinearTerm>  [ 6 ]\n</OnlineIvectorEstimationStats> "
     "</OnlineIvectorExtractorAdaptationState> "
