@@ -46,9 +46,8 @@ from nnet3_training.recipes import (
     schedule,
     train_recipe,
 )
-from nnet3_training.recipes.averaging import diverged_jobs
 from nnet3_training.recipes.objectives import utterance_name
-from nnet3_training.recipes.records import read_record
+from nnet3_training.recipes.records import diverged_jobs, read_record
 from nnet3_training.workers import DaskWorkers, InProcess, Processes, Workers
 
 CONFIG = """

@@ -24,11 +24,10 @@ from nnet3_training import (
     TrainerOptions,
     TrainingExample,
 )
-from nnet3_training.change.orthonormal import record_orthonormal_step
-from nnet3_training.change.update import limit_change
 from nnet3_training.evaluation import Evaluator, accuracy
 from nnet3_training.latest_computers import MOST_COMPUTERS
 from nnet3_training.objectives import linear, quadratic
+from nnet3_training.parameter_update import limit_change, record_orthonormal_step
 
 AFFINE = "type=AffineComponent input-dim=3 output-dim=2 learning-rate=0.1"
 

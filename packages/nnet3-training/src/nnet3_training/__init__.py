@@ -4,7 +4,7 @@ The modules::
 
     examples.py, egs/                  training examples, and Kaldi's files of them
     objectives.py                      objectives, which training maximises
-    change/                            the change of the parameters
+    parameter_update.py                the change of the parameters
     trainer.py, callbacks.py           minibatch after minibatch, and callbacks between them
     checkpoint.py                      saving a run, and continuing it
     evaluation.py                      objectives and accuracies without a step
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from nnet3_runtime_cuda import TrainingError
     from nnet3_speech import HmmError
 
-    from nnet3_training.activations.component_stats import zero_component_stats
-    from nnet3_training.activations.saturation import saturated_units
     from nnet3_training.callbacks import (
         Checkpoints,
         DropoutFunction,
@@ -42,6 +40,7 @@ if TYPE_CHECKING:
         write_chain_supervision,
     )
     from nnet3_training.chain.training import ChainTraining, compute_chain_prob
+    from nnet3_training.component_stats import saturated_units, zero_component_stats
     from nnet3_training.egs.chunks import SplitOptions
     from nnet3_training.egs.files import read_examples, write_examples
     from nnet3_training.egs.making import Utterance, get_examples, posteriors
@@ -54,8 +53,7 @@ if TYPE_CHECKING:
         SparsePosteriors,
         TrainingExample,
     )
-    from nnet3_training.merging import merge_examples, minibatches
-    from nnet3_training.minibatch_rules import ExampleMerger, MinibatchRules
+    from nnet3_training.merging import ExampleMerger, MinibatchRules, merge_examples, minibatches
     from nnet3_training.objectives import (
         NodeObjectives,
         Objective,
@@ -159,7 +157,7 @@ if not TYPE_CHECKING:  # or any name would be one of this package
                 "ChainTraining",
                 "compute_chain_prob",
             ),
-            "nnet3_training.activations.component_stats": ("zero_component_stats",),
+            "nnet3_training.component_stats": ("saturated_units", "zero_component_stats"),
             "nnet3_training.evaluation": ("Accuracy", "Evaluation", "Evaluator", "in_test_mode"),
             "nnet3_training.egs.chunks": ("SplitOptions",),
             "nnet3_training.egs.making": ("Utterance", "get_examples", "posteriors"),
@@ -179,11 +177,9 @@ if not TYPE_CHECKING:  # or any name would be one of this package
                 "SparsePosteriors",
                 "TrainingExample",
             ),
-            "nnet3_training.minibatch_rules": (
+            "nnet3_training.merging": (
                 "ExampleMerger",
                 "MinibatchRules",
-            ),
-            "nnet3_training.merging": (
                 "merge_examples",
                 "minibatches",
             ),
@@ -195,7 +191,6 @@ if not TYPE_CHECKING:  # or any name would be one of this package
                 "OutputObjectives",
             ),
             "nnet3_training.options": ("TrainerOptions",),
-            "nnet3_training.activations.saturation": ("saturated_units",),
             "nnet3_training.trainer": ("Callback", "Trainer"),
         },
     )

@@ -1,14 +1,17 @@
-"""Minibatches: several training examples merged into one, for one computation."""
+"""Minibatches: training examples merged into one, for one computation; how many, by rules."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import Self, TypeVar
 
+import attrs
 import numpy as np
 from nnet3_descriptors.indexes import IndexArray, N, T
 
 from nnet3_training.chain.supervision import ChainSupervision
+from nnet3_training.egs.changes import with_compression
 from nnet3_training.errors import ExampleError
 from nnet3_training.example_arrays import FloatArray
 from nnet3_training.examples import (
@@ -134,3 +137,163 @@ def minibatches(examples: Iterable[TrainingExample], size: int) -> Iterator[Trai
             yield merge_examples(waiting.pop(shape))
     for group in waiting.values():
         yield merge_examples(group)
+
+
+_Ranges = tuple[tuple[int, int], ...]
+
+
+@attrs.frozen
+class MinibatchRules:
+    """The allowed sizes of minibatches, by the size of examples.
+
+    The size of an example is the number of frames of its longest input or output.
+
+    Attributes:
+        rules: For each size of examples, the first and last size of each range of minibatch sizes;
+            an example follows the rule of the nearest size.
+    """
+
+    rules: tuple[tuple[int, _Ranges], ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parses rules such as `64`, `32:64,128` or `128=64/256=16:32`.
+
+        A rule is a list of sizes and ranges (first:last), separated by commas. Rules for several
+        sizes of examples are separated by slashes.
+
+        Raises:
+            ExampleError: the text is not a rule.
+        """
+        parts = text.split("/")
+        rules = []
+        for part in parts:
+            size, equals, ranges = part.rpartition("=")
+            if not equals and len(parts) > 1:
+                raise ExampleError(
+                    f"minibatch size '{text}': expected SIZE=... in each of several rules, found "
+                    f"'{part}'"
+                )
+            rules.append((_number(size, text) if equals else 0, _ranges(ranges, text)))
+        if len({size for size, _ in rules}) != len(rules):
+            raise ExampleError(f"minibatch size '{text}' has two rules for one size of examples")
+        return cls(tuple(rules))
+
+    def size(self, example_size: int, available: int, *, at_end: bool) -> int:
+        """The number of waiting examples to merge now; 0 for none.
+
+        Args:
+            example_size: Size of these examples.
+            available: Number of waiting examples.
+            at_end: Whether these are the last examples; before the end, only the largest
+                minibatches are made.
+        """
+        ranges = min(self.rules, key=lambda rule: abs(rule[0] - example_size))[1]
+        if not at_end:
+            largest = max(last for _, last in ranges)
+            return largest if largest <= available else 0
+        return max(
+            (min(last, available) for first, last in ranges if first <= available), default=0
+        )
+
+
+def _number(text: str, rule: str) -> int:
+    if not text.isascii() or not text.isdigit() or not int(text):
+        raise ExampleError(f"minibatch size '{rule}': expected a positive number, found '{text}'")
+    return int(text)
+
+
+def _ranges(text: str, rule: str) -> _Ranges:
+    ranges = []
+    for part in text.split(","):
+        first, colon, last = part.partition(":")
+        begin = _number(first, rule)
+        end = _number(last, rule) if colon else begin
+        if begin > end:
+            raise ExampleError(f"minibatch size '{rule}': the range '{part}' falls")
+        ranges.append((begin, end))
+    return tuple(ranges)
+
+
+@attrs.define
+class ExampleMerger:
+    """Merges examples into minibatches by rules, and counts.
+
+    Attributes:
+        rules: The rules.
+        compress: Whether to compress features, and dense targets, of minibatches.
+        num_written: By size of examples and size of minibatches, the number of minibatches.
+        num_discarded: By size of examples, the number of examples left over.
+    """
+
+    rules: MinibatchRules
+    compress: bool = False
+    num_written: Counter[tuple[int, int]] = attrs.field(factory=Counter)
+    num_discarded: Counter[int] = attrs.field(factory=Counter)
+
+    def merged(self, examples: Iterable[TrainingExample]) -> Iterator[TrainingExample]:
+        """Minibatches of examples with the same indexes, each as soon as it is full.
+
+        Their keys are "merged-NUMBER-SIZE". At the end smaller ones are made, if the rules allow
+        them; examples that no rule allows to merge are left out.
+
+        Raises:
+            ExampleError: see `merge_examples`.
+        """
+        waiting: dict[object, list[TrainingExample]] = {}
+        for example in examples:
+            shape = shape_of(example)
+            group = waiting.setdefault(shape, [])
+            group.append(example)
+            if self.rules.size(_size(example), len(group), at_end=False):
+                yield self._merge(waiting.pop(shape))
+        for group in waiting.values():
+            size = _size(group[0])
+            while group and (count := self.rules.size(size, len(group), at_end=True)):
+                yield self._merge(group[:count])
+                del group[:count]
+            self.num_discarded[size] += len(group)
+
+    def _merge(self, group: list[TrainingExample]) -> TrainingExample:
+        number = self.num_written.total()
+        self.num_written[_size(group[0]), len(group)] += 1
+        merged = merge_examples(group)
+        if self.compress:
+            merged = with_compression(merged)
+        return attrs.evolve(merged, key=f"merged-{number}-{len(group)}")
+
+    def lines(self) -> list[str]:
+        """The lines that Kaldi's tools log at the end.
+
+        First each size of examples with {SIZE OF MINIBATCH->NUMBER,...,d=DISCARDED}, then the sums.
+        """
+        sizes = sorted({size for size, _ in self.num_written} | set(self.num_discarded))
+        types = []
+        for size in sizes:
+            written = [
+                f"{merged}->{number}"
+                for (each, merged), number in sorted(self.num_written.items())
+                if each == size
+            ]
+            types.append(f"{size}={{{','.join(written)},d={self.num_discarded[size]}}}")
+        minibatches = self.num_written.total()
+        used = sum(merged * number for (_, merged), number in self.num_written.items())
+        discarded = self.num_discarded.total()
+        frames = sum(size * merged * n for (size, merged), n in self.num_written.items())
+        frames += sum(size * number for size, number in self.num_discarded.items())
+        total = used + discarded
+        return [
+            ",".join(types),
+            f"Processed {total} egs of avg. size {_share(frames, total)} into {minibatches} "
+            f"minibatches, discarding {_share(100 * discarded, total)}% of egs.  "
+            f"Avg minibatch size was {_share(used, minibatches)}, "
+            f"#distinct types of egs/minibatches was {len(sizes)}/{len(self.num_written)}",
+        ]
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.4g}" if whole else "nan"
+
+
+def _size(example: TrainingExample) -> int:
+    return max(len(io.indexes) for io in example.ios)

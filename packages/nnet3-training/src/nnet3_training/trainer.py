@@ -18,10 +18,8 @@ from nnet3_runtime_cuda import DeviceNnet, NnetComputer, TrainingError
 from nnet3_runtime_cuda.cuda.platform import Platform
 from nnet3_runtime_cuda.device import PostponedSignals
 
-from nnet3_training.activations.component_stats import zero_component_stats
-from nnet3_training.change.orthonormal import OrthonormalConstraints
-from nnet3_training.change.update import LimitedChange, ParameterUpdate, limit_change
 from nnet3_training.checkpoint import Checkpoint, Progress
+from nnet3_training.component_stats import zero_component_stats
 from nnet3_training.evaluation import Evaluation, Evaluator
 from nnet3_training.examples import TrainingExample
 from nnet3_training.latest_computers import LatestComputers
@@ -35,6 +33,12 @@ from nnet3_training.objectives import (
     takes_device_arrays,
 )
 from nnet3_training.options import TrainerOptions
+from nnet3_training.parameter_update import (
+    LimitedChange,
+    OrthonormalConstraints,
+    ParameterUpdate,
+    limit_change,
+)
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda import Tracer

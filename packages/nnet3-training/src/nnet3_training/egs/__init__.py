@@ -2,13 +2,12 @@
 
 elements.py, files.py, archive.py    reading and writing
 changes.py                           moving, cutting, renaming, weighting, compressing
-chunks.py, making.py, labels.py,
-c_random.py                          making examples from features and labels of frames
-shuffling.py                         random order
+chunks.py, making.py, labels.py      making examples from features and labels of frames
+c_random.py                          Kaldi's random numbers, and random order
 images.py                            images, changed at random
 """
 
-from nnet3_training.egs.c_random import CRandom, Random
+from nnet3_training.egs.c_random import CRandom, Random, shuffled
 from nnet3_training.egs.changes import (
     excised,
     input_context,
@@ -34,7 +33,6 @@ from nnet3_training.egs.making import (
     parse_ranges,
     posteriors,
 )
-from nnet3_training.egs.shuffling import shuffled
 
 __all__ = [
     "CRandom",

@@ -1,4 +1,4 @@
-"""The random numbers of the GNU C library, which Kaldi draws on Linux.
+"""The random numbers of the GNU C library, which Kaldi draws on Linux, and random order.
 
 With these numbers the package chooses the same examples as Kaldi's tools, and cuts utterances at
 the same places.
@@ -10,11 +10,14 @@ modulo 2^32; the lowest bit is dropped.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+T = TypeVar("T")
 
 _DEGREE, _LAG = 31, 3
 _WARM_UP = 310
@@ -85,3 +88,31 @@ class CRandom:
     def permutation(self, count: int) -> npt.NDArray[np.int64]:
         """The numbers below `count` in random order."""
         return self._shuffling.permutation(count)
+
+
+def shuffled(items: Iterable[T], rng: Random, buffer_size: int = 0) -> Iterator[T]:
+    """The items in random order.
+
+    With `CRandom` and a buffer, the order is that of Kaldi's tools. Without a buffer these take
+    their seed from the system, so that no two orders are the same.
+
+    Args:
+        items: Any number of items.
+        rng: The random generator.
+        buffer_size: Number of places in the buffer. Each item goes to a random place, and the item
+            that was there is next; at the end come the remaining items, place by place. 0 for a
+            place for each item.
+    """
+    if not buffer_size:
+        held = list(items)
+        for number in rng.permutation(len(held)):
+            yield held[number]
+        return
+    places: dict[int, T] = {}
+    for item in items:
+        place = int(rng.integers(0, buffer_size))
+        if place in places:
+            yield places[place]
+        places[place] = item
+    for place in sorted(places):
+        yield places[place]

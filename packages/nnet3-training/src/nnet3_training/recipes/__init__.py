@@ -1,12 +1,10 @@
 """Whole runs of training, from scratch or from a trained network, and the combination of networks.
 
 iterations.py          options of a run, and the iterations that follow from them
-fine_tuning.py         when fine-tuning, all but parameters kept as they are
 objectives.py          the objective of a run, and its ways to make and read examples
 example_archives.py    the examples of a run
 run_tasks.py           the tasks of a run, for workers
-averaging.py           the jobs that diverged, which the average leaves out
-records.py             the files of a run besides networks
+records.py             the files of a run besides networks; which jobs diverged
 training_run.py        a run, in a folder
 combination.py         the average of the last models
 """

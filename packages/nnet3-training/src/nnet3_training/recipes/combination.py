@@ -10,7 +10,7 @@ from nnet3_descriptors import Nnet
 from nnet3_descriptors.components import BatchNormComponent
 from nnet3_descriptors.editing import weighted_sum
 
-from nnet3_training.activations.component_stats import zero_component_stats
+from nnet3_training.component_stats import zero_component_stats
 from nnet3_training.errors import ExampleError
 from nnet3_training.evaluation import Evaluator, in_test_mode
 from nnet3_training.examples import TrainingExample

@@ -64,7 +64,7 @@ def _dropout(_: object, field: attrs.Attribute[Any], value: str) -> None:
 
 
 def _rules(_: object, field: attrs.Attribute[Any], value: str) -> None:
-    from nnet3_training.minibatch_rules import MinibatchRules
+    from nnet3_training.merging import MinibatchRules
 
     MinibatchRules.parse(value)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,6 +22,7 @@ _CONVERTER = cattrs.Converter(detailed_validation=False)
 """Stops at the first error: a list of thousands would take all memory for theirs."""
 _FORMAT = "nnet3.recipe"
 _VERSION = 1
+_OUTPUT = "output"
 
 
 @attrs.frozen(kw_only=True)
@@ -202,3 +205,38 @@ def read_run_record(path: Path) -> RunRecord:
             f"version {record.version}"
         )
     return record
+
+
+def diverged_jobs(jobs: Sequence[JobRecord], max_difference: float) -> dict[int, str]:
+    """The jobs of an iteration that diverged, with the reason.
+
+    The objectives at 'output' are compared; at every output, if none has that name.
+
+    Args:
+        jobs: All jobs of the iteration.
+        max_difference: The objective per frame of a job, with its auxiliary terms, may be below
+            that of the best job by this much.
+    """
+    found = {number: job.failure for number, job in enumerate(jobs) if job.failure}
+    sound = {number: job.figures for number, job in enumerate(jobs) if number not in found}
+    outputs = sorted({name for figures in sound.values() for name in figures})
+    for output in [_OUTPUT] if _OUTPUT in outputs else outputs:
+        values = {
+            number: _value(figures[output])
+            for number, figures in sound.items()
+            if output in figures and figures[output].frames
+        }
+        best = max(values.values(), default=0.0)
+        for number, value in values.items():
+            if best - value > max_difference or not math.isfinite(value):
+                found.setdefault(
+                    number,
+                    f"the objective at '{output}' is {value:.6g} per frame, that of the best job "
+                    f"{best:.6g}: more than {max_difference:g} below",
+                )
+    return dict(sorted(found.items()))
+
+
+def _value(figure: Figure) -> float:
+    value = figure.per_frame + figure.auxiliary
+    return -math.inf if math.isnan(value) else value

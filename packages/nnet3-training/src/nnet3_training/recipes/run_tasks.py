@@ -14,20 +14,27 @@ from pathlib import Path
 
 import attrs
 import numpy as np
-from nnet3_descriptors import Nnet, read_nnet, write_nnet
-from nnet3_descriptors.editing import set_dropout_proportion
+from nnet3_descriptors import (
+    Nnet,
+    read_nnet,
+    set_test_mode,
+    unvectorize,
+    vectorize,
+    write_nnet,
+)
+from nnet3_descriptors.editing import set_dropout_proportion, set_learning_rate_factor
 from nnet3_runtime_cuda import TrainingError
 
 from nnet3_training.chain.example_changes import shifted
-from nnet3_training.egs.shuffling import shuffled
+from nnet3_training.egs.c_random import shuffled
+from nnet3_training.errors import RecipeError
 from nnet3_training.evaluation import Evaluator, in_test_mode
 from nnet3_training.examples import TrainingExample
-from nnet3_training.minibatch_rules import ExampleMerger, MinibatchRules
+from nnet3_training.merging import ExampleMerger, MinibatchRules
 from nnet3_training.objectives import ObjectiveSum
 from nnet3_training.options import TrainerOptions
 from nnet3_training.recipes.combination import Combination, combine
 from nnet3_training.recipes.example_archives import archive_path
-from nnet3_training.recipes.fine_tuning import kept, prepared
 from nnet3_training.recipes.iterations import Iteration, RecipeOptions
 from nnet3_training.recipes.objectives import RunObjective
 from nnet3_training.recipes.records import (
@@ -72,6 +79,30 @@ class TrainingTask:
     def record(self) -> Path:
         """Path of the record, which exists when the task is done."""
         return self.result.with_suffix(".json")
+
+
+def prepared(nnet: Nnet, options: RecipeOptions) -> Nnet:
+    """The network as a job trains it: when fine-tuning, in test mode, with frozen components.
+
+    Raises:
+        RecipeError: a pattern in `options.freeze` matches no component with parameters.
+    """
+    if options.fine_tuning:
+        nnet = set_test_mode(nnet)
+    for pattern in options.freeze:
+        frozen = set_learning_rate_factor(nnet, 0.0, pattern)
+        if all(one is other for one, other in zip(nnet.components, frozen.components, strict=True)):
+            raise RecipeError(
+                f"freeze: expected components with parameters with names like '{pattern}', found "
+                "none"
+            )
+        nnet = frozen
+    return nnet
+
+
+def kept(before: Nnet, after: Nnet, options: RecipeOptions) -> Nnet:
+    """The result of training: when fine-tuning, the network before with new parameters."""
+    return unvectorize(before, vectorize(after)) if options.fine_tuning else after
 
 
 def train_job(task: TrainingTask) -> JobRecord:

@@ -27,14 +27,12 @@ from nnet3_descriptors.files import remove_folder
 from nnet3_descriptors.values import shown
 from nnet3_runtime_cuda import TrainingError
 
-from nnet3_training.activations.saturation import saturation
 from nnet3_training.chain.fsts.files import read_fst, vector_bytes, write_fst
 from nnet3_training.chain.fsts.fst import Fst
 from nnet3_training.chain.training import ChainTraining
+from nnet3_training.component_stats import saturation
 from nnet3_training.errors import RecipeError
-from nnet3_training.recipes.averaging import diverged_jobs
 from nnet3_training.recipes.example_archives import make_archives
-from nnet3_training.recipes.fine_tuning import kept, prepared
 from nnet3_training.recipes.iterations import Iteration, RecipeOptions, first_combined, schedule
 from nnet3_training.recipes.objectives import (
     ChainRunObjective,
@@ -49,6 +47,7 @@ from nnet3_training.recipes.records import (
     IterationRecord,
     JobRecord,
     RunRecord,
+    diverged_jobs,
     read_record,
     read_run_record,
     write_record,
@@ -59,6 +58,8 @@ from nnet3_training.recipes.run_tasks import (
     Task,
     TrainingTask,
     do,
+    kept,
+    prepared,
 )
 from nnet3_training.workers import InProcess, Workers
 

@@ -1,4 +1,4 @@
-"""The statistics of activations that components carry, set to zero."""
+"""Statistics of activations that components gather: set to zero, and units that hardly learn."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ from typing import Any
 
 import numpy as np
 from nnet3_descriptors import Nnet
-from nnet3_descriptors.components import BatchNormComponent, Component, CompositeComponent
+from nnet3_descriptors.components import (
+    BatchNormComponent,
+    Component,
+    CompositeComponent,
+    RectifiedLinearComponent,
+    SigmoidComponent,
+    TanhComponent,
+)
 
 _STATISTICS = (
     "count",
@@ -58,3 +65,30 @@ def _zeroed(component: Component) -> Component:
             is_array = isinstance(value, np.ndarray)
             changes[name] = np.zeros_like(value) if is_array else type(value)(0)
     return component.replace(**changes) if changes else component
+
+
+_LEAST: dict[type[Component], float] = {
+    RectifiedLinearComponent: 0.001,
+    SigmoidComponent: 0.05,
+    TanhComponent: 0.2,
+}
+"""The average derivative below which a unit is saturated: Kaldi's thresholds of self-repair for
+sigmoid and tanh; for a rectifier, the part of frames in which it is positive."""
+
+
+def saturated_units(component: Component) -> tuple[int, int] | None:
+    """Counts the units of a nonlinearity: those that are saturated or dead, and all.
+
+    None if the component is not a nonlinearity that can saturate, or has no statistics.
+    """
+    least = _LEAST.get(type(component))
+    if least is None or not getattr(component, "count", 0.0):
+        return None
+    averages = component.deriv_avg  # type: ignore[attr-defined]  # all three have them
+    return (int((averages < least).sum()), averages.size) if averages.size else None
+
+
+def saturation(nnet: Nnet) -> dict[str, float]:
+    """For each component that can saturate, the share of its units that are saturated."""
+    found = zip(nnet.component_names, map(saturated_units, nnet.components), strict=True)
+    return {name: units[0] / units[1] for name, units in found if units is not None}
