@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from nnet3_descriptors.model_files import HmmState, TransitionModel
 from nnet3_speech import ModelFolder, SpeechError, WordDecoder
-from nnet3_speech.decoding import read_graph
+from nnet3_speech.decoding import _read_boundaries, read_graph
 from nnet3_speech.hmm import Transitions
 
 kaldifst = pytest.importorskip("kaldifst")
@@ -168,9 +168,31 @@ def test_faulty_graphs(content: bytes, message: str, tmp_path: Path) -> None:
     assert str(caught.value) == f"{path}{message}"
 
 
+def test_absurd_number_of_states(tmp_path: Path) -> None:
+    """A graph whose header asks for more states than memory holds is refused."""
+    path = tmp_path / "HCLG.fst"
+    kaldifst.StdVectorFst(_graph()).write(str(path))
+    data = bytearray(path.read_bytes())
+    at = 4 + (4 + len("vector")) + (4 + len("standard")) + 4 + 4 + 8 + 8
+    data[at : at + 8] = (1 << 62).to_bytes(8, "little")
+    path.write_bytes(data)
+
+    with pytest.raises(SpeechError, match=r"HCLG\.fst: OpenFst cannot read the graph \("):
+        read_graph(path)
+
+
 def test_folder(tmp_path: Path) -> None:
     """A folder without a table of words says so."""
     kaldifst.StdVectorFst(_graph()).write(str(tmp_path / "HCLG.fst"))
 
     with pytest.raises(SpeechError, match=r" has no graph/words\.txt \(nor words\.txt or "):
         WordDecoder.of(ModelFolder.read(tmp_path))
+
+
+def test_faulty_places_of_phones(tmp_path: Path) -> None:
+    """A line with another digit than those of ASCII is refused, with its number."""
+    path = tmp_path / "word_boundary.int"
+    path.write_text("1 begin\n² end\n", encoding="utf-8")
+
+    with pytest.raises(SpeechError, match=r"word_boundary\.int, line 2: expected a phone and its"):
+        _read_boundaries(path)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -296,7 +297,13 @@ def read_graph(path: str | os.PathLike[str]) -> Any:
         raise SpeechError(
             f"{os.fspath(path)}: expected a graph of OpenFst's type vector or const, found {kind}"
         )
-    graph = kaldifst.StdFst.read(os.fspath(path))
+    try:
+        graph = kaldifst.StdFst.read(os.fspath(path))
+    except (MemoryError, ValueError) as error:  # of sizes in its header
+        raise SpeechError(
+            f"{os.fspath(path)}: OpenFst cannot read the graph ({error}); it is damaged, or too "
+            "large for the memory"
+        ) from error
     if graph is None:
         raise SpeechError(f"{os.fspath(path)}: OpenFst cannot read the graph; it is damaged")
     return graph
@@ -332,7 +339,7 @@ def _read_boundaries(path: Path) -> dict[int, str]:
     found = {}
     for number, line in enumerate(lines, 1):
         parts = line.split()
-        if len(parts) != 2 or not parts[0].isdigit():
+        if len(parts) != 2 or re.fullmatch("[0-9]{1,9}", parts[0]) is None:
             raise SpeechError(
                 f"{path}, line {number}: expected a phone and its place in words, found "
                 f"{line[:60]!r}"
