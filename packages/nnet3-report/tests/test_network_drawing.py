@@ -51,7 +51,7 @@ def nnet() -> Nnet:
 
 
 def test_layers(nnet: Nnet) -> None:
-    """Consecutive nodes with a common name are a layer, and its reads have sources and offsets."""
+    """Nodes in a row with a common name are a layer; its reads are known, and which are added."""
     layers = layers_of(nnet)
 
     assert [layer.name for layer in layers] == [
@@ -65,9 +65,11 @@ def test_layers(nnet: Nnet) -> None:
         ("input", "-1"), ("input", "0"), ("ivector", "at t = 0")
     ]  # fmt: skip
     assert [(read.source, read.text, read.is_optional) for read in rnn.reads] == [
-        ("tdnn1.relu", "times 0.5", False), ("rnn", "-3", True)
+        ("tdnn1.relu", "times 0.5 added", False), ("rnn", "-3 added", True)
     ]  # fmt: skip
-    assert [read.source for read in final.reads] == ["rnn", "tdnn1.relu"]
+    assert [(read.source, read.text) for read in final.reads] == [
+        ("rnn", "0"), ("tdnn1.relu", "0")
+    ]  # fmt: skip
 
 
 def test_drawing(nnet: Nnet) -> None:
@@ -105,7 +107,7 @@ def test_tree(nnet: Nnet) -> None:
 ├─ tdnn1      19 -> 16  320  reads input (-1, 0), ivector (at t = 0)
 │  ├─ affine  19 -> 16  320  Affine
 │  └─ relu    16 -> 16       RectifiedLinear
-├─ rnn        16 -> 16  272  affine, reads tdnn1 (times 0.5), rnn (-3?)
+├─ rnn        16 -> 16  272  affine, reads tdnn1 (times 0.5 added), rnn (-3 added?)
 ├─ final       32 -> 2   66  affine, reads rnn, tdnn1
 └─ output            2       reads final
 """

@@ -17,7 +17,13 @@ from nnet3_descriptors import (
     Node,
     OutputNode,
 )
-from nnet3_descriptors.descriptors import Descriptor, ForwardingDescriptor, leaves_of
+from nnet3_descriptors.descriptors import (
+    Descriptor,
+    ForwardingDescriptor,
+    Sum,
+    SumDescriptor,
+    leaves_of,
+)
 
 SHORT = {
     "Affine": "affine",
@@ -50,7 +56,7 @@ class Read:
     Attributes:
         source: The node.
         offset: The offset in frames at which the layer reads it; None if it is not fixed.
-        text: Its description, such as "-3", "at t = 0" or "times 0.66".
+        text: Its description, such as "-3", "at t = 0" or "times 0.66 added": a term of a sum.
         is_optional: Whether the layer can do without it.
     """
 
@@ -160,22 +166,29 @@ def _layer(nnet: Nnet, node: Node) -> Layer:
 def _reads(descriptor: Descriptor) -> Iterator[Read]:
     """The sources that a descriptor reads, each once."""
     found = (
-        _read(source, leaf, is_optional)
-        for leaf, is_optional in leaves_of(descriptor)
+        _read(source, leaf, is_optional, is_added=len(part.leaves) > 1 and _is_sum(part))
+        for part in descriptor.parts
+        for leaf, is_optional in leaves_of(Descriptor((part,)))
         for source in leaf.node_names
     )
     yield from dict.fromkeys(found)
 
 
-def _read(source: str, leaf: ForwardingDescriptor, is_optional: bool) -> Read:
+def _is_sum(part: SumDescriptor) -> bool:
+    """Whether a part adds what it reads, which does not stand side by side then."""
+    return isinstance(part, Sum) or any(map(_is_sum, part.operands))
+
+
+def _read(source: str, leaf: ForwardingDescriptor, is_optional: bool, *, is_added: bool) -> Read:
     shift = leaf.shift()
     if shift is None:
         fixed = _FIXED.fullmatch(str(leaf))
         text = f"at t = {fixed[1]}" if fixed else str(leaf).replace(source, "·")
-        return Read(source, None, text, is_optional)
+        return Read(source, None, f"{text} added" if is_added else text, is_optional)
     _, offset, _ = shift
     scale = _SCALE.search(str(leaf))
     said = ([f"{offset:+d}"] if offset else []) + ([f"times {scale[1]}"] if scale else [])
+    said += ["added"] if is_added else []
     return Read(source, offset, " ".join(said) or "0", is_optional)
 
 
