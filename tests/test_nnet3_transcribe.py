@@ -1,6 +1,7 @@
 """nnet3-transcribe: phones and words of recordings, as the libraries find them."""
 
 import shutil
+import wave
 from pathlib import Path
 
 import nnet3
@@ -76,6 +77,27 @@ def test_words(folder: Path, tmp_path: Path, nbest: int) -> None:
     ]
     assert len(expected) > 1
     assert done.stdout.splitlines() == expected
+
+
+def test_channels(folder: Path, tmp_path: Path) -> None:
+    """Each channel of a recording is transcribed alone."""
+    with wave.open(str(WAV)) as file:
+        rate, data = file.getframerate(), file.readframes(file.getnframes())
+    samples = np.frombuffer(data, "<i2")
+    both = np.stack([samples, samples[::-1]], axis=1)
+    with wave.open(str(tmp_path / "both.wav"), "wb") as file:
+        file.setnchannels(2)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes(both.tobytes())
+
+    done = run_tool("speech.nnet3_transcribe", folder, tmp_path / "both.wav")
+    alone = run_tool("speech.nnet3_transcribe", folder, WAV)
+
+    lines = done.stdout.splitlines()
+    first = [line.replace("both ", "k2 ") for line in lines if line.split()[1] == "1"]
+    assert first == alone.stdout.splitlines()
+    assert {line.split()[1] for line in lines} == {"1", "2"}
 
 
 def test_recordings_that_cannot_be_read(folder: Path, tmp_path: Path) -> None:

@@ -16,7 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nnet3_descriptors import parse_config, write_nnet
 from nnet3_runtime_cuda import RunError
-from nnet3_speech import FbankOptions, FeatureExtractor, OnlineIvectorExtractor, read_wav
+from nnet3_speech import (
+    FbankOptions,
+    FeatureExtractor,
+    MfccOptions,
+    OnlineIvectorExtractor,
+    read_wav,
+)
 from nnet3_tables import read_table, write_table
 from reference_cases import ROOT
 from tool_runs import run_tool
@@ -212,6 +218,38 @@ def test_looped_tool(model: nnet3.Model, tmp_path: Path) -> None:
 
     assert len(outputs[0]) == -(-len(features) // 3)
     np.testing.assert_array_equal(*outputs)
+
+
+POOLING = """
+input-node name=input dim=13
+component name=statistics type=StatisticsExtractionComponent input-dim=13
+component-node name=statistics component=statistics input=input
+component name=pooling type=StatisticsPoolingComponent input-dim=27 left-context=0 right-context=999
+component-node name=pooling component=pooling input=statistics
+output-node name=output input=pooling
+"""
+
+
+def test_xvector_tool(tmp_path: Path) -> None:
+    """nnet3-xvector-compute takes WAV files: a sliding mean is subtracted, voiced frames count."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    write_nnet(parse_config(POOLING), folder / "final.raw")
+    (folder / "mfcc.conf").write_text("")
+    (folder / "vad.conf").write_text("--vad-energy-threshold=5.5\n")
+    (tmp_path / "wav.scp").write_text(f"a {WAV}\n")
+    out = f"ark:{tmp_path / 'xvector.ark'}"
+
+    done = run_tool("compute.nnet3_xvector_compute", folder, f"scp:{tmp_path / 'wav.scp'}", out)
+
+    assert done.returncode == 0, done.stderr
+    model = nnet3.load(folder)
+    found = dict(read_table(out))["a"]
+    np.testing.assert_allclose(found, model.xvector(WAV), atol=1e-6)
+    voiced = model.features(WAV).features
+    np.testing.assert_allclose(found[:13], voiced.mean(axis=0), atol=1e-4)
+    frames = FeatureExtractor(MfccOptions()).compute(SAMPLES, 16000)
+    assert 0 < len(voiced) < len(frames)
 
 
 def test_tools_take_folders(model: nnet3.Model) -> None:
