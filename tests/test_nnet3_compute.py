@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import kaldi_native_io
+import nnet3
 import numpy as np
 import pytest
 from kaldi_tables import assert_same_archive, read_archive, write_archive
@@ -300,3 +301,25 @@ def test_full_disk() -> None:
 
     assert done.returncode == 255
     assert "/dev/full" in done.stderr
+
+
+@pytest.mark.parametrize("jobs", ["--jobs=0", "--jobs=1"])
+def test_other_outputs(jobs: str, tmp_path: Path, features: dict[str, np.ndarray]) -> None:
+    """Values of another node are written, as they are or as log-probabilities."""
+    write_archive(tmp_path / "features.ark", features)
+    model = nnet3.load(MODEL)
+    arguments = MODEL, f"ark:{tmp_path / 'features.ark'}", f"ark:{tmp_path / 'output.ark'}"
+    done = compute(jobs, "--output=tdnn1.affine", "--scores=log-softmax", *arguments)
+
+    assert done.returncode == 0, done.stderr
+    options = {"output": "tdnn1.affine", "scores": "log-softmax"}
+    expected = {key: model.compute(frames, **options) for key, frames in features.items()}
+    assert_same_archive(read_archive(tmp_path / "output.ark"), expected)
+
+
+def test_an_unknown_output(tmp_path: Path) -> None:
+    """The error names a similar node."""
+    done = compute("--output=tdnn1.afine", MODEL, f"ark:{FEATURES}", f"ark:{tmp_path / 'a'}")
+
+    assert done.returncode == 255
+    assert "the network has no node 'tdnn1.afine'; did you mean 'tdnn1.affine'?" in done.stderr

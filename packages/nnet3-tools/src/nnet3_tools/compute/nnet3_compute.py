@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import attrs
+import click
 import nnet3
 import nnet3_tables
 
@@ -36,7 +37,29 @@ EXAMPLES = """\
   nnet3-compute --use-priors final.mdl 'ark:copy-feats scp:feats.scp ark:- |' ark:loglikes.ark"""
 
 
-OPTIONS = (*CHUNK_OPTIONS, MEMORY, JOBS, DASK)
+OPTIONS = (
+    *CHUNK_OPTIONS,
+    click.option(
+        "--output",
+        "node",
+        default="output",
+        show_default=True,
+        metavar="NODE",
+        help="The node whose values are written: another output, such as output-xent, or any other "
+        "node, such as a bottleneck layer.",
+    ),
+    click.option(
+        "--scores",
+        type=click.Choice(["raw", "log-softmax"]),
+        default="raw",
+        show_default=True,
+        help="What the values become before priors and scale: log-softmax makes log-probabilities "
+        "of the scores of chain models.",
+    ),
+    MEMORY,
+    JOBS,
+    DASK,
+)
 
 
 @utterance_tool(NAME, output="MATRIX-WSPECIFIER", examples=EXAMPLES, options=OPTIONS)
@@ -49,6 +72,8 @@ def command(
     use_priors: bool,
     acoustic_scale: float | None,
     apply_exp: bool,
+    node: str,
+    scores: Literal["raw", "log-softmax"],
     memory: int,
     jobs: int,
     dask: str | None,
@@ -62,8 +87,9 @@ def command(
     computed. Edge frames are repeated where the network needs context, and batch-norm and dropout
     are in test mode. Equal chunks of several utterances are computed together.
     """
-    scores = {"use_priors": use_priors, "acoustic_scale": acoustic_scale, "apply_exp": apply_exp}
-    score_options = nnet3.ScoreOptions(**run.of_folder(scores))
+    run = attrs.evolve(run, node=node)
+    given = {"use_priors": use_priors, "acoustic_scale": acoustic_scale, "apply_exp": apply_exp}
+    score_options = nnet3.ScoreOptions(scores=scores, **run.of_folder(given))
     chunk_options = nnet3.ChunkOptions(**run.of_folder(chunk))
     if jobs or dask:
         tables = ivectors, online_ivectors, utt2spk
@@ -117,7 +143,7 @@ def compute_by_workers(
         name: getattr(each, name)
         for each in (score_options, chunk_options)
         for name in attrs.fields_dict(type(each))
-    }
+    } | {"output": run.node}
     with IvectorSource.open(*tables) as source:
         return run.write_by_workers(
             model,

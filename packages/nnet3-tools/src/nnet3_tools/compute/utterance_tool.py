@@ -97,6 +97,7 @@ class UtteranceRun:
         progress: Receives the progress.
         profile: The file of --profile; "" for none.
         tracer: Receives what each command reads and writes; None without --profile.
+        node: The node of the network whose values are the outputs.
     """
 
     tool: str
@@ -108,6 +109,7 @@ class UtteranceRun:
     progress: Progress
     profile: str = ""
     tracer: Tracer | None = None
+    node: str = "output"
 
     def load_model(self, *, capacity: int = 64) -> Model:
         """Loads the model on the requested device.
@@ -122,7 +124,12 @@ class UtteranceRun:
             RunError: --profile was given with a GPU.
         """
         device = "cuda" if self._wants_gpu() else "cpu"
-        options: dict[str, Any] = {"device": device, "capacity": capacity, "trace": self.tracer}
+        options: dict[str, Any] = {
+            "device": device,
+            "output": self.node,
+            "capacity": capacity,
+            "trace": self.tracer,
+        }
         if os.path.isdir(self.model_in):
             return nnet3.load(self.model_in, **options)
         with readable(self.model_in) as source:
