@@ -6,10 +6,12 @@ import json
 import subprocess
 import sys
 import tomllib
+import types
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+from nnet3_descriptors.lazy_exports import on_first_use
 from reference_cases import ROOT
 
 LAZY = sorted(
@@ -26,34 +28,20 @@ def package_of(file: Path) -> str:
     return ".".join(parts[parts.index("src") + 1 :])
 
 
-def typed_imports(file: Path) -> dict[str, list[str]]:
-    """The imports under `if TYPE_CHECKING`: names by module."""
-    conditions = [
-        each
-        for each in ast.parse(file.read_text(encoding="utf-8")).body
-        if isinstance(each, ast.If)
-    ]
-    [block] = [each for each in conditions if ast.unparse(each.test) == "TYPE_CHECKING"]
-    imports = [each for each in block.body if isinstance(each, ast.ImportFrom)]
-    return {str(each.module): sorted(alias.name for alias in each.names) for each in imports}
-
-
-def lazy_imports(file: Path) -> dict[str, list[str]]:
-    """The arguments of `on_first_use`."""
-    calls = [
-        each
-        for each in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        if isinstance(each, ast.Call)
-    ]
-    [call] = [each for each in calls if ast.unparse(each.func) == "on_first_use"]
-    given = ast.literal_eval(call.args[1])
-    return {module: sorted(names) for module, names in given.items()}
+def listed(file: Path) -> list[str]:
+    """The names that the file imports as themselves."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    imports = (each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom))
+    return [alias.name for each in imports for alias in each.names if alias.asname == alias.name]
 
 
 @pytest.mark.parametrize("file", LAZY, ids=package_of)
-def test_types_and_imports_agree(file: Path) -> None:
-    """Imports for type checkers are the same as those on first use."""
-    assert lazy_imports(file) == typed_imports(file)
+def test_each_export_is_listed_once(file: Path) -> None:
+    """The names that a package exports are those that type checkers take for its exports."""
+    names = listed(file)
+
+    assert importlib.import_module(package_of(file)).__all__ == names
+    assert len(set(names)) == len(names) > 0
 
 
 @pytest.mark.parametrize("file", LAZY, ids=package_of)
@@ -64,9 +52,28 @@ def test_every_export_is_there(file: Path) -> None:
     for name in package.__all__:
         assert getattr(package, name) is not None
         assert name in dir(package)
-    lazy = {name for names in lazy_imports(file).values() for name in names}
+    loaded_later = {name for name in package.__all__ if name not in names_at_first(file)}
     modules = {path.stem for path in file.parent.iterdir()}
-    assert lazy & modules == set(), "a module that is imported would hide the name"
+    assert loaded_later & modules == set(), "a module that is imported would hide the name"
+
+
+def names_at_first(file: Path) -> set[str]:
+    """The names that a file imports before any of them is used."""
+    body = ast.parse(file.read_text(encoding="utf-8")).body
+    imports = (each for each in body if isinstance(each, ast.ImportFrom))
+    return {alias.name for each in imports for alias in each.names}
+
+
+def test_names_of_a_package_without_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the source file that lists the names, the error says what is missing."""
+    package = types.ModuleType("without_source")
+    package.__file__ = "without_source/__init__.pyc"
+    monkeypatch.setitem(sys.modules, "without_source", package)
+    get, names = on_first_use("without_source")
+
+    for use in (names, lambda: get("name")):
+        with pytest.raises(ImportError, match=r"of 'without_source' are in its source file, found"):
+            use()
 
 
 def test_other_names_are_refused() -> None:

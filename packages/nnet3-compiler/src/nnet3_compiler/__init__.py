@@ -4,69 +4,23 @@ from typing import TYPE_CHECKING
 
 from nnet3_descriptors.lazy_exports import on_first_use
 
-if TYPE_CHECKING:
-    from nnet3_compiler.compiler import (
-        Compiler,
-        CompilerOptions,
-        compile_computation,
-        compile_segments,
-    )
-    from nnet3_compiler.errors import CompilationError
-    from nnet3_compiler.looped import (
-        Chunk,
-        ChunksWithState,
-        chunks_with_state,
-        close_loop,
-        compile_looped,
-        looped_chunk_size,
-        looped_requests,
-        stream_network,
-        with_ivector_period,
-        with_least_context,
-    )
-
 __version__ = "0.2.0"
 
-__all__ = [
-    "Chunk",
-    "ChunksWithState",
-    "CompilationError",
-    "Compiler",
-    "CompilerOptions",
-    "chunks_with_state",
-    "close_loop",
-    "compile_computation",
-    "compile_looped",
-    "compile_segments",
-    "looped_chunk_size",
-    "looped_requests",
-    "stream_network",
-    "with_ivector_period",
-    "with_least_context",
-]
-
-if not TYPE_CHECKING:  # else a type checker would take any name for one of this package
-    __getattr__, __dir__ = on_first_use(
-        __name__,
-        {
-            "nnet3_compiler.compiler": (
-                "Compiler",
-                "CompilerOptions",
-                "compile_computation",
-                "compile_segments",
-            ),
-            "nnet3_compiler.errors": ("CompilationError",),
-            "nnet3_compiler.looped": (
-                "Chunk",
-                "ChunksWithState",
-                "chunks_with_state",
-                "close_loop",
-                "compile_looped",
-                "looped_chunk_size",
-                "looped_requests",
-                "stream_network",
-                "with_ivector_period",
-                "with_least_context",
-            ),
-        },
-    )
+if TYPE_CHECKING:
+    from nnet3_compiler.compiler import Compiler as Compiler
+    from nnet3_compiler.compiler import CompilerOptions as CompilerOptions
+    from nnet3_compiler.compiler import compile_computation as compile_computation
+    from nnet3_compiler.compiler import compile_segments as compile_segments
+    from nnet3_compiler.errors import CompilationError as CompilationError
+    from nnet3_compiler.looped import Chunk as Chunk
+    from nnet3_compiler.looped import ChunksWithState as ChunksWithState
+    from nnet3_compiler.looped import chunks_with_state as chunks_with_state
+    from nnet3_compiler.looped import close_loop as close_loop
+    from nnet3_compiler.looped import compile_looped as compile_looped
+    from nnet3_compiler.looped import looped_chunk_size as looped_chunk_size
+    from nnet3_compiler.looped import looped_requests as looped_requests
+    from nnet3_compiler.looped import stream_network as stream_network
+    from nnet3_compiler.looped import with_ivector_period as with_ivector_period
+    from nnet3_compiler.looped import with_least_context as with_least_context
+else:
+    __getattr__, __dir__ = on_first_use(__name__)

@@ -4,207 +4,67 @@ from typing import TYPE_CHECKING
 
 from nnet3_descriptors.lazy_exports import on_first_use
 
-if TYPE_CHECKING:
-    from nnet3_computation.checks import check_runnable
-    from nnet3_computation.commands import (
-        COMMAND_TYPES,
-        SCHEMA,
-        AcceptInput,
-        AddRowRanges,
-        AddRows,
-        AddRowsMulti,
-        AddToRowsMulti,
-        AllocMatrixUndefined,
-        AllocMatrixZeroed,
-        Backprop,
-        BackpropNoModelUpdate,
-        CompressMatrix,
-        CopyRows,
-        CopyRowsMulti,
-        CopyToRowsMulti,
-        DeallocMatrix,
-        DecompressMatrix,
-        GotoLabel,
-        MatrixAdd,
-        MatrixCopy,
-        NoOperation,
-        NoOperationLabel,
-        NoOperationMarker,
-        Propagate,
-        ProvideOutput,
-        SetConst,
-        StoreStats,
-        SwapMatrix,
-        command_table,
-    )
-    from nnet3_computation.commands.declaration import (
-        ALPHA_COLUMN,
-        FIRST_OPERAND_COLUMN,
-        OPCODE_COLUMN,
-        TABLE_WIDTH,
-        Access,
-        Command,
-        CommandSchema,
-        Operand,
-        OperandKind,
-    )
-    from nnet3_computation.computation import CommandSequence, ComputationBuilder, NnetComputation
-    from nnet3_computation.computation.debug_info import MatrixDebugInfo
-    from nnet3_computation.errors import (
-        CheckError,
-        CommandError,
-        ComputationError,
-        ComputationSyntaxError,
-        OptionError,
-        RequestError,
-    )
-    from nnet3_computation.memory import MemoryPlan, live_bytes, peak_bytes, plan_memory
-    from nnet3_computation.request import ComputationRequest, IoSpecification
-    from nnet3_computation.request_fingerprint import IoFingerprint, RequestFingerprint
-    from nnet3_computation.text import format_computation, parse_computation
-
 __version__ = "0.2.0"
 
-__all__ = [
-    "ALPHA_COLUMN",
-    "COMMAND_TYPES",
-    "FIRST_OPERAND_COLUMN",
-    "OPCODE_COLUMN",
-    "SCHEMA",
-    "TABLE_WIDTH",
-    "AcceptInput",
-    "Access",
-    "AddRowRanges",
-    "AddRows",
-    "AddRowsMulti",
-    "AddToRowsMulti",
-    "AllocMatrixUndefined",
-    "AllocMatrixZeroed",
-    "Backprop",
-    "BackpropNoModelUpdate",
-    "CheckError",
-    "Command",
-    "CommandError",
-    "CommandSchema",
-    "CommandSequence",
-    "CompressMatrix",
-    "ComputationBuilder",
-    "ComputationError",
-    "ComputationRequest",
-    "ComputationSyntaxError",
-    "CopyRows",
-    "CopyRowsMulti",
-    "CopyToRowsMulti",
-    "DeallocMatrix",
-    "DecompressMatrix",
-    "GotoLabel",
-    "IoFingerprint",
-    "IoSpecification",
-    "MatrixAdd",
-    "MatrixCopy",
-    "MatrixDebugInfo",
-    "MemoryPlan",
-    "NnetComputation",
-    "NoOperation",
-    "NoOperationLabel",
-    "NoOperationMarker",
-    "Operand",
-    "OperandKind",
-    "OptionError",
-    "Propagate",
-    "ProvideOutput",
-    "RequestError",
-    "RequestFingerprint",
-    "SetConst",
-    "StoreStats",
-    "SwapMatrix",
-    "check_runnable",
-    "command_table",
-    "format_computation",
-    "live_bytes",
-    "parse_computation",
-    "peak_bytes",
-    "plan_memory",
-]
-
-if not TYPE_CHECKING:  # else a type checker would take any name for one of this package
-    __getattr__, __dir__ = on_first_use(
-        __name__,
-        {
-            "nnet3_computation.checks": ("check_runnable",),
-            "nnet3_computation.commands": (
-                "AcceptInput",
-                "AddRowRanges",
-                "AddRows",
-                "AddRowsMulti",
-                "AddToRowsMulti",
-                "AllocMatrixUndefined",
-                "AllocMatrixZeroed",
-                "Backprop",
-                "BackpropNoModelUpdate",
-                "COMMAND_TYPES",
-                "CompressMatrix",
-                "CopyRows",
-                "CopyRowsMulti",
-                "CopyToRowsMulti",
-                "DeallocMatrix",
-                "DecompressMatrix",
-                "GotoLabel",
-                "MatrixAdd",
-                "MatrixCopy",
-                "NoOperation",
-                "NoOperationLabel",
-                "NoOperationMarker",
-                "Propagate",
-                "ProvideOutput",
-                "SCHEMA",
-                "SetConst",
-                "StoreStats",
-                "SwapMatrix",
-                "command_table",
-            ),
-            "nnet3_computation.commands.declaration": (
-                "ALPHA_COLUMN",
-                "Access",
-                "Command",
-                "CommandSchema",
-                "FIRST_OPERAND_COLUMN",
-                "OPCODE_COLUMN",
-                "Operand",
-                "OperandKind",
-                "TABLE_WIDTH",
-            ),
-            "nnet3_computation.computation": (
-                "CommandSequence",
-                "ComputationBuilder",
-                "NnetComputation",
-            ),
-            "nnet3_computation.computation.debug_info": ("MatrixDebugInfo",),
-            "nnet3_computation.errors": (
-                "CheckError",
-                "CommandError",
-                "ComputationError",
-                "ComputationSyntaxError",
-                "OptionError",
-                "RequestError",
-            ),
-            "nnet3_computation.memory": (
-                "MemoryPlan",
-                "live_bytes",
-                "peak_bytes",
-                "plan_memory",
-            ),
-            "nnet3_computation.request": (
-                "ComputationRequest",
-                "IoSpecification",
-            ),
-            "nnet3_computation.request_fingerprint": (
-                "IoFingerprint",
-                "RequestFingerprint",
-            ),
-            "nnet3_computation.text": (
-                "format_computation",
-                "parse_computation",
-            ),
-        },
-    )
+if TYPE_CHECKING:
+    from nnet3_computation.checks import check_runnable as check_runnable
+    from nnet3_computation.commands import COMMAND_TYPES as COMMAND_TYPES
+    from nnet3_computation.commands import SCHEMA as SCHEMA
+    from nnet3_computation.commands import AcceptInput as AcceptInput
+    from nnet3_computation.commands import AddRowRanges as AddRowRanges
+    from nnet3_computation.commands import AddRows as AddRows
+    from nnet3_computation.commands import AddRowsMulti as AddRowsMulti
+    from nnet3_computation.commands import AddToRowsMulti as AddToRowsMulti
+    from nnet3_computation.commands import AllocMatrixUndefined as AllocMatrixUndefined
+    from nnet3_computation.commands import AllocMatrixZeroed as AllocMatrixZeroed
+    from nnet3_computation.commands import Backprop as Backprop
+    from nnet3_computation.commands import BackpropNoModelUpdate as BackpropNoModelUpdate
+    from nnet3_computation.commands import CompressMatrix as CompressMatrix
+    from nnet3_computation.commands import CopyRows as CopyRows
+    from nnet3_computation.commands import CopyRowsMulti as CopyRowsMulti
+    from nnet3_computation.commands import CopyToRowsMulti as CopyToRowsMulti
+    from nnet3_computation.commands import DeallocMatrix as DeallocMatrix
+    from nnet3_computation.commands import DecompressMatrix as DecompressMatrix
+    from nnet3_computation.commands import GotoLabel as GotoLabel
+    from nnet3_computation.commands import MatrixAdd as MatrixAdd
+    from nnet3_computation.commands import MatrixCopy as MatrixCopy
+    from nnet3_computation.commands import NoOperation as NoOperation
+    from nnet3_computation.commands import NoOperationLabel as NoOperationLabel
+    from nnet3_computation.commands import NoOperationMarker as NoOperationMarker
+    from nnet3_computation.commands import Propagate as Propagate
+    from nnet3_computation.commands import ProvideOutput as ProvideOutput
+    from nnet3_computation.commands import SetConst as SetConst
+    from nnet3_computation.commands import StoreStats as StoreStats
+    from nnet3_computation.commands import SwapMatrix as SwapMatrix
+    from nnet3_computation.commands import command_table as command_table
+    from nnet3_computation.commands.declaration import ALPHA_COLUMN as ALPHA_COLUMN
+    from nnet3_computation.commands.declaration import FIRST_OPERAND_COLUMN as FIRST_OPERAND_COLUMN
+    from nnet3_computation.commands.declaration import OPCODE_COLUMN as OPCODE_COLUMN
+    from nnet3_computation.commands.declaration import TABLE_WIDTH as TABLE_WIDTH
+    from nnet3_computation.commands.declaration import Access as Access
+    from nnet3_computation.commands.declaration import Command as Command
+    from nnet3_computation.commands.declaration import CommandSchema as CommandSchema
+    from nnet3_computation.commands.declaration import Operand as Operand
+    from nnet3_computation.commands.declaration import OperandKind as OperandKind
+    from nnet3_computation.computation import CommandSequence as CommandSequence
+    from nnet3_computation.computation import ComputationBuilder as ComputationBuilder
+    from nnet3_computation.computation import NnetComputation as NnetComputation
+    from nnet3_computation.computation.debug_info import MatrixDebugInfo as MatrixDebugInfo
+    from nnet3_computation.errors import CheckError as CheckError
+    from nnet3_computation.errors import CommandError as CommandError
+    from nnet3_computation.errors import ComputationError as ComputationError
+    from nnet3_computation.errors import ComputationSyntaxError as ComputationSyntaxError
+    from nnet3_computation.errors import OptionError as OptionError
+    from nnet3_computation.errors import RequestError as RequestError
+    from nnet3_computation.memory import MemoryPlan as MemoryPlan
+    from nnet3_computation.memory import live_bytes as live_bytes
+    from nnet3_computation.memory import peak_bytes as peak_bytes
+    from nnet3_computation.memory import plan_memory as plan_memory
+    from nnet3_computation.request import ComputationRequest as ComputationRequest
+    from nnet3_computation.request import IoSpecification as IoSpecification
+    from nnet3_computation.request_fingerprint import IoFingerprint as IoFingerprint
+    from nnet3_computation.request_fingerprint import RequestFingerprint as RequestFingerprint
+    from nnet3_computation.text import format_computation as format_computation
+    from nnet3_computation.text import parse_computation as parse_computation
+else:
+    __getattr__, __dir__ = on_first_use(__name__)

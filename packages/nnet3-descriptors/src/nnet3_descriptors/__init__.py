@@ -14,149 +14,47 @@ from typing import TYPE_CHECKING
 
 from nnet3_descriptors.lazy_exports import on_first_use
 
-if TYPE_CHECKING:
-    from nnet3_descriptors.components import (
-        Component,
-        ComponentProperties,
-        component_class,
-        component_types,
-    )
-    from nnet3_descriptors.config_reader import parse_config
-    from nnet3_descriptors.descriptors import Descriptor, parse_descriptor
-    from nnet3_descriptors.errors import (
-        ConfigError,
-        DescriptorSyntaxError,
-        FileError,
-        LimitError,
-        ModelFileError,
-        NetworkError,
-        Nnet3Error,
-        SerializationError,
-        SourceError,
-        escaped,
-    )
-    from nnet3_descriptors.limits import Limits, check_limit, current_limits, use_limits
-    from nnet3_descriptors.model_files.network import (
-        AcousticModel,
-        read_acoustic_model,
-        read_model,
-        read_nnet,
-        write_acoustic_model,
-        write_nnet,
-    )
-    from nnet3_descriptors.nnet import Nnet
-    from nnet3_descriptors.nodes import (
-        INPUT_SUFFIX,
-        ComponentInputNode,
-        ComponentNode,
-        DimRangeNode,
-        InputNode,
-        Node,
-        OutputNode,
-    )
-    from nnet3_descriptors.parameters import set_test_mode, unvectorize, vectorize
-    from nnet3_descriptors.printing.config_lines import node_config_lines
-
 __version__ = "0.2.0"
 
-__all__ = [
-    "INPUT_SUFFIX",
-    "AcousticModel",
-    "Component",
-    "ComponentInputNode",
-    "ComponentNode",
-    "ComponentProperties",
-    "ConfigError",
-    "Descriptor",
-    "DescriptorSyntaxError",
-    "DimRangeNode",
-    "FileError",
-    "InputNode",
-    "LimitError",
-    "Limits",
-    "ModelFileError",
-    "NetworkError",
-    "Nnet",
-    "Nnet3Error",
-    "Node",
-    "OutputNode",
-    "SerializationError",
-    "SourceError",
-    "check_limit",
-    "component_class",
-    "component_types",
-    "current_limits",
-    "escaped",
-    "node_config_lines",
-    "parse_config",
-    "parse_descriptor",
-    "read_acoustic_model",
-    "read_model",
-    "read_nnet",
-    "set_test_mode",
-    "unvectorize",
-    "use_limits",
-    "vectorize",
-    "write_acoustic_model",
-    "write_nnet",
-]
-
-if not TYPE_CHECKING:  # else a type checker would take any name for one of this package
-    __getattr__, __dir__ = on_first_use(
-        __name__,
-        {
-            "nnet3_descriptors.components": (
-                "Component",
-                "ComponentProperties",
-                "component_class",
-                "component_types",
-            ),
-            "nnet3_descriptors.config_reader": ("parse_config",),
-            "nnet3_descriptors.printing.config_lines": ("node_config_lines",),
-            "nnet3_descriptors.descriptors": (
-                "Descriptor",
-                "parse_descriptor",
-            ),
-            "nnet3_descriptors.errors": (
-                "ConfigError",
-                "DescriptorSyntaxError",
-                "FileError",
-                "LimitError",
-                "ModelFileError",
-                "NetworkError",
-                "Nnet3Error",
-                "SerializationError",
-                "SourceError",
-                "escaped",
-            ),
-            "nnet3_descriptors.limits": (
-                "Limits",
-                "check_limit",
-                "current_limits",
-                "use_limits",
-            ),
-            "nnet3_descriptors.model_files.network": (
-                "AcousticModel",
-                "read_acoustic_model",
-                "read_model",
-                "read_nnet",
-                "write_acoustic_model",
-                "write_nnet",
-            ),
-            "nnet3_descriptors.nnet": ("Nnet",),
-            "nnet3_descriptors.nodes": (
-                "INPUT_SUFFIX",
-                "ComponentInputNode",
-                "ComponentNode",
-                "DimRangeNode",
-                "InputNode",
-                "Node",
-                "OutputNode",
-            ),
-            "nnet3_descriptors.parameters": (
-                "set_test_mode",
-                "unvectorize",
-                "vectorize",
-            ),
-        },
-    )
+if TYPE_CHECKING:
+    from nnet3_descriptors.components import Component as Component
+    from nnet3_descriptors.components import ComponentProperties as ComponentProperties
+    from nnet3_descriptors.components import component_class as component_class
+    from nnet3_descriptors.components import component_types as component_types
+    from nnet3_descriptors.config_reader import parse_config as parse_config
+    from nnet3_descriptors.descriptors import Descriptor as Descriptor
+    from nnet3_descriptors.descriptors import parse_descriptor as parse_descriptor
+    from nnet3_descriptors.errors import ConfigError as ConfigError
+    from nnet3_descriptors.errors import DescriptorSyntaxError as DescriptorSyntaxError
+    from nnet3_descriptors.errors import FileError as FileError
+    from nnet3_descriptors.errors import LimitError as LimitError
+    from nnet3_descriptors.errors import ModelFileError as ModelFileError
+    from nnet3_descriptors.errors import NetworkError as NetworkError
+    from nnet3_descriptors.errors import Nnet3Error as Nnet3Error
+    from nnet3_descriptors.errors import SerializationError as SerializationError
+    from nnet3_descriptors.errors import SourceError as SourceError
+    from nnet3_descriptors.errors import escaped as escaped
+    from nnet3_descriptors.limits import Limits as Limits
+    from nnet3_descriptors.limits import check_limit as check_limit
+    from nnet3_descriptors.limits import current_limits as current_limits
+    from nnet3_descriptors.limits import use_limits as use_limits
+    from nnet3_descriptors.model_files.network import AcousticModel as AcousticModel
+    from nnet3_descriptors.model_files.network import read_acoustic_model as read_acoustic_model
+    from nnet3_descriptors.model_files.network import read_model as read_model
+    from nnet3_descriptors.model_files.network import read_nnet as read_nnet
+    from nnet3_descriptors.model_files.network import write_acoustic_model as write_acoustic_model
+    from nnet3_descriptors.model_files.network import write_nnet as write_nnet
+    from nnet3_descriptors.nnet import Nnet as Nnet
+    from nnet3_descriptors.nodes import INPUT_SUFFIX as INPUT_SUFFIX
+    from nnet3_descriptors.nodes import ComponentInputNode as ComponentInputNode
+    from nnet3_descriptors.nodes import ComponentNode as ComponentNode
+    from nnet3_descriptors.nodes import DimRangeNode as DimRangeNode
+    from nnet3_descriptors.nodes import InputNode as InputNode
+    from nnet3_descriptors.nodes import Node as Node
+    from nnet3_descriptors.nodes import OutputNode as OutputNode
+    from nnet3_descriptors.parameters import set_test_mode as set_test_mode
+    from nnet3_descriptors.parameters import unvectorize as unvectorize
+    from nnet3_descriptors.parameters import vectorize as vectorize
+    from nnet3_descriptors.printing.config_lines import node_config_lines as node_config_lines
+else:
+    __getattr__, __dir__ = on_first_use(__name__)

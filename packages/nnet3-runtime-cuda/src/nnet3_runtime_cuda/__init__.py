@@ -4,68 +4,25 @@ from typing import TYPE_CHECKING
 
 from nnet3_descriptors.lazy_exports import on_first_use
 
-if TYPE_CHECKING:
-    from nnet3_runtime_cuda.computer import NnetComputer
-    from nnet3_runtime_cuda.device import DeviceNnet
-    from nnet3_runtime_cuda.errors import (
-        DeviceError,
-        DeviceMemoryError,
-        PlanError,
-        RunError,
-        TrainingError,
-        UnsupportedComponentError,
-    )
-    from nnet3_runtime_cuda.lowering import Capabilities, Plan, check_plan, format_plan, make_plan
-    from nnet3_runtime_cuda.tracing import Trace, Tracer, format_trace, trace_events
-
 __version__ = "0.2.0"
 
-__all__ = [
-    "Capabilities",
-    "DeviceError",
-    "DeviceMemoryError",
-    "DeviceNnet",
-    "NnetComputer",
-    "Plan",
-    "PlanError",
-    "RunError",
-    "Trace",
-    "Tracer",
-    "TrainingError",
-    "UnsupportedComponentError",
-    "check_plan",
-    "format_plan",
-    "format_trace",
-    "make_plan",
-    "trace_events",
-]
-
-if not TYPE_CHECKING:  # else a type checker would take any name for one of this package
-    __getattr__, __dir__ = on_first_use(
-        __name__,
-        {
-            "nnet3_runtime_cuda.computer": ("NnetComputer",),
-            "nnet3_runtime_cuda.device": ("DeviceNnet",),
-            "nnet3_runtime_cuda.errors": (
-                "DeviceError",
-                "DeviceMemoryError",
-                "PlanError",
-                "RunError",
-                "TrainingError",
-                "UnsupportedComponentError",
-            ),
-            "nnet3_runtime_cuda.lowering": (
-                "Capabilities",
-                "Plan",
-                "check_plan",
-                "format_plan",
-                "make_plan",
-            ),
-            "nnet3_runtime_cuda.tracing": (
-                "Trace",
-                "Tracer",
-                "format_trace",
-                "trace_events",
-            ),
-        },
-    )
+if TYPE_CHECKING:
+    from nnet3_runtime_cuda.computer import NnetComputer as NnetComputer
+    from nnet3_runtime_cuda.device import DeviceNnet as DeviceNnet
+    from nnet3_runtime_cuda.errors import DeviceError as DeviceError
+    from nnet3_runtime_cuda.errors import DeviceMemoryError as DeviceMemoryError
+    from nnet3_runtime_cuda.errors import PlanError as PlanError
+    from nnet3_runtime_cuda.errors import RunError as RunError
+    from nnet3_runtime_cuda.errors import TrainingError as TrainingError
+    from nnet3_runtime_cuda.errors import UnsupportedComponentError as UnsupportedComponentError
+    from nnet3_runtime_cuda.lowering import Capabilities as Capabilities
+    from nnet3_runtime_cuda.lowering import Plan as Plan
+    from nnet3_runtime_cuda.lowering import check_plan as check_plan
+    from nnet3_runtime_cuda.lowering import format_plan as format_plan
+    from nnet3_runtime_cuda.lowering import make_plan as make_plan
+    from nnet3_runtime_cuda.tracing import Trace as Trace
+    from nnet3_runtime_cuda.tracing import Tracer as Tracer
+    from nnet3_runtime_cuda.tracing import format_trace as format_trace
+    from nnet3_runtime_cuda.tracing import trace_events as trace_events
+else:
+    __getattr__, __dir__ = on_first_use(__name__)

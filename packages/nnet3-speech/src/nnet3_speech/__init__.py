@@ -8,163 +8,59 @@ from typing import TYPE_CHECKING
 
 from nnet3_descriptors.lazy_exports import on_first_use
 
-if TYPE_CHECKING:
-    from nnet3_speech.adaptation_state import AdaptationState
-    from nnet3_speech.audio import Recording, read_wav
-    from nnet3_speech.cmvn import apply_cmvn, apply_sliding_cmvn, cmvn_stats
-    from nnet3_speech.decoding import Hypothesis, Word, WordDecoder
-    from nnet3_speech.deltas import add_deltas
-    from nnet3_speech.errors import HmmError, SpeechError
-    from nnet3_speech.feature_options import FbankOptions, MfccOptions
-    from nnet3_speech.features import FeatureExtractor, FeatureStream
-    from nnet3_speech.folders import FolderOptions, ModelFolder
-    from nnet3_speech.gmm import DiagGmm, FullGmm, Posteriors, pruned_posteriors
-    from nnet3_speech.ivector_extractor import IvectorExtractor
-    from nnet3_speech.ivector_options import IvectorExtractionConfig
-    from nnet3_speech.online_cmvn import OnlineCmvn, OnlineCmvnOptions, OnlineCmvnState
-    from nnet3_speech.online_ivectors import OnlineIvectorExtractor, OnlineIvectors
-    from nnet3_speech.options import read_options
-    from nnet3_speech.phones import Phone, best_phones, without_positions
-    from nnet3_speech.pipeline import FeaturePipeline, Features, PipelineStream, Speaker
-    from nnet3_speech.plda import Plda
-    from nnet3_speech.processing_options import (
-        CmvnOptions,
-        DeltaOptions,
-        SlidingCmvnOptions,
-        VadOptions,
-    )
-    from nnet3_speech.speaker_vectors import (
-        apply_transform,
-        estimate_lda,
-        normalize_length,
-        speaker_means,
-    )
-    from nnet3_speech.splicing import SplicedTransform, SpliceOptions, Splicer
-    from nnet3_speech.symbols import read_symbols
-    from nnet3_speech.vad import compute_vad
-
 __version__ = "0.2.0"
 
-__all__ = [
-    "AdaptationState",
-    "CmvnOptions",
-    "DeltaOptions",
-    "DiagGmm",
-    "FbankOptions",
-    "FeatureExtractor",
-    "FeaturePipeline",
-    "FeatureStream",
-    "Features",
-    "FolderOptions",
-    "FullGmm",
-    "HmmError",
-    "Hypothesis",
-    "IvectorExtractionConfig",
-    "IvectorExtractor",
-    "MfccOptions",
-    "ModelFolder",
-    "OnlineCmvn",
-    "OnlineCmvnOptions",
-    "OnlineCmvnState",
-    "OnlineIvectorExtractor",
-    "OnlineIvectors",
-    "Phone",
-    "PipelineStream",
-    "Plda",
-    "Posteriors",
-    "Recording",
-    "SlidingCmvnOptions",
-    "Speaker",
-    "SpeechError",
-    "SpliceOptions",
-    "SplicedTransform",
-    "Splicer",
-    "VadOptions",
-    "Word",
-    "WordDecoder",
-    "add_deltas",
-    "apply_cmvn",
-    "apply_sliding_cmvn",
-    "apply_transform",
-    "best_phones",
-    "cmvn_stats",
-    "compute_vad",
-    "estimate_lda",
-    "normalize_length",
-    "pruned_posteriors",
-    "read_options",
-    "read_symbols",
-    "read_wav",
-    "speaker_means",
-    "without_positions",
-]
-
-if not TYPE_CHECKING:  # else a type checker would take any name for one of this package
-    __getattr__, __dir__ = on_first_use(
-        __name__,
-        {
-            "nnet3_speech.adaptation_state": ("AdaptationState",),
-            "nnet3_speech.audio": ("Recording", "read_wav"),
-            "nnet3_speech.cmvn": (
-                "apply_cmvn",
-                "apply_sliding_cmvn",
-                "cmvn_stats",
-            ),
-            "nnet3_speech.decoding": (
-                "Hypothesis",
-                "Word",
-                "WordDecoder",
-            ),
-            "nnet3_speech.deltas": ("add_deltas",),
-            "nnet3_speech.errors": ("HmmError", "SpeechError"),
-            "nnet3_speech.feature_options": ("FbankOptions", "MfccOptions"),
-            "nnet3_speech.features": ("FeatureExtractor", "FeatureStream"),
-            "nnet3_speech.folders": ("FolderOptions", "ModelFolder"),
-            "nnet3_speech.gmm": (
-                "DiagGmm",
-                "FullGmm",
-                "Posteriors",
-                "pruned_posteriors",
-            ),
-            "nnet3_speech.ivector_extractor": ("IvectorExtractor",),
-            "nnet3_speech.ivector_options": ("IvectorExtractionConfig",),
-            "nnet3_speech.online_cmvn": (
-                "OnlineCmvn",
-                "OnlineCmvnOptions",
-                "OnlineCmvnState",
-            ),
-            "nnet3_speech.online_ivectors": ("OnlineIvectorExtractor", "OnlineIvectors"),
-            "nnet3_speech.options": ("read_options",),
-            "nnet3_speech.phones": (
-                "Phone",
-                "best_phones",
-                "without_positions",
-            ),
-            "nnet3_speech.pipeline": (
-                "FeaturePipeline",
-                "Features",
-                "PipelineStream",
-                "Speaker",
-            ),
-            "nnet3_speech.plda": ("Plda",),
-            "nnet3_speech.processing_options": (
-                "CmvnOptions",
-                "DeltaOptions",
-                "SlidingCmvnOptions",
-                "VadOptions",
-            ),
-            "nnet3_speech.speaker_vectors": (
-                "apply_transform",
-                "estimate_lda",
-                "normalize_length",
-                "speaker_means",
-            ),
-            "nnet3_speech.splicing": (
-                "SpliceOptions",
-                "SplicedTransform",
-                "Splicer",
-            ),
-            "nnet3_speech.symbols": ("read_symbols",),
-            "nnet3_speech.vad": ("compute_vad",),
-        },
-    )
+if TYPE_CHECKING:
+    from nnet3_speech.adaptation_state import AdaptationState as AdaptationState
+    from nnet3_speech.audio import Recording as Recording
+    from nnet3_speech.audio import read_wav as read_wav
+    from nnet3_speech.cmvn import apply_cmvn as apply_cmvn
+    from nnet3_speech.cmvn import apply_sliding_cmvn as apply_sliding_cmvn
+    from nnet3_speech.cmvn import cmvn_stats as cmvn_stats
+    from nnet3_speech.decoding import Hypothesis as Hypothesis
+    from nnet3_speech.decoding import Word as Word
+    from nnet3_speech.decoding import WordDecoder as WordDecoder
+    from nnet3_speech.deltas import add_deltas as add_deltas
+    from nnet3_speech.errors import HmmError as HmmError
+    from nnet3_speech.errors import SpeechError as SpeechError
+    from nnet3_speech.feature_options import FbankOptions as FbankOptions
+    from nnet3_speech.feature_options import MfccOptions as MfccOptions
+    from nnet3_speech.features import FeatureExtractor as FeatureExtractor
+    from nnet3_speech.features import FeatureStream as FeatureStream
+    from nnet3_speech.folders import FolderOptions as FolderOptions
+    from nnet3_speech.folders import ModelFolder as ModelFolder
+    from nnet3_speech.gmm import DiagGmm as DiagGmm
+    from nnet3_speech.gmm import FullGmm as FullGmm
+    from nnet3_speech.gmm import Posteriors as Posteriors
+    from nnet3_speech.gmm import pruned_posteriors as pruned_posteriors
+    from nnet3_speech.ivector_extractor import IvectorExtractor as IvectorExtractor
+    from nnet3_speech.ivector_options import IvectorExtractionConfig as IvectorExtractionConfig
+    from nnet3_speech.online_cmvn import OnlineCmvn as OnlineCmvn
+    from nnet3_speech.online_cmvn import OnlineCmvnOptions as OnlineCmvnOptions
+    from nnet3_speech.online_cmvn import OnlineCmvnState as OnlineCmvnState
+    from nnet3_speech.online_ivectors import OnlineIvectorExtractor as OnlineIvectorExtractor
+    from nnet3_speech.online_ivectors import OnlineIvectors as OnlineIvectors
+    from nnet3_speech.options import read_options as read_options
+    from nnet3_speech.phones import Phone as Phone
+    from nnet3_speech.phones import best_phones as best_phones
+    from nnet3_speech.phones import without_positions as without_positions
+    from nnet3_speech.pipeline import FeaturePipeline as FeaturePipeline
+    from nnet3_speech.pipeline import Features as Features
+    from nnet3_speech.pipeline import PipelineStream as PipelineStream
+    from nnet3_speech.pipeline import Speaker as Speaker
+    from nnet3_speech.plda import Plda as Plda
+    from nnet3_speech.processing_options import CmvnOptions as CmvnOptions
+    from nnet3_speech.processing_options import DeltaOptions as DeltaOptions
+    from nnet3_speech.processing_options import SlidingCmvnOptions as SlidingCmvnOptions
+    from nnet3_speech.processing_options import VadOptions as VadOptions
+    from nnet3_speech.speaker_vectors import apply_transform as apply_transform
+    from nnet3_speech.speaker_vectors import estimate_lda as estimate_lda
+    from nnet3_speech.speaker_vectors import normalize_length as normalize_length
+    from nnet3_speech.speaker_vectors import speaker_means as speaker_means
+    from nnet3_speech.splicing import SplicedTransform as SplicedTransform
+    from nnet3_speech.splicing import SpliceOptions as SpliceOptions
+    from nnet3_speech.splicing import Splicer as Splicer
+    from nnet3_speech.symbols import read_symbols as read_symbols
+    from nnet3_speech.vad import compute_vad as compute_vad
+else:
+    __getattr__, __dir__ = on_first_use(__name__)

@@ -8,108 +8,37 @@ from typing import TYPE_CHECKING
 
 from nnet3_descriptors.lazy_exports import on_first_use
 
-if TYPE_CHECKING:
-    from nnet3_computation import ComputationRequest, IoSpecification
-    from nnet3_descriptors import Nnet, parse_config, read_nnet, write_nnet
-    from nnet3_graph import compute_context
-    from nnet3_runtime_cuda import NnetComputer
-    from nnet3_tables import read_table, write_table
-
-    from nnet3.audio import AudioStream
-    from nnet3.batches.forming import BatchOptions
-    from nnet3.batches.queue import UtteranceQueue
-    from nnet3.caching import CachingCompiler, compile
-    from nnet3.chunks import ChunkOptions
-    from nnet3.errors import CacheError
-    from nnet3.model import Model, load
-    from nnet3.onnx_export import export_onnx, to_onnx
-    from nnet3.output_scores import ScoreOptions
-    from nnet3.streams import Stream, StreamState
-    from nnet3.utterance_segments import EvenSegmentOptions, SegmentOptions
-    from nnet3.utterance_work import Run, Work
-
 __version__ = "0.2.0"
 
-__all__ = [
-    "AudioStream",
-    "BatchOptions",
-    "CacheError",
-    "CachingCompiler",
-    "ChunkOptions",
-    "ComputationRequest",
-    "EvenSegmentOptions",
-    "IoSpecification",
-    "Model",
-    "Nnet",
-    "NnetComputer",
-    "Run",
-    "ScoreOptions",
-    "SegmentOptions",
-    "Stream",
-    "StreamState",
-    "UtteranceQueue",
-    "Work",
-    "compile",
-    "compute_context",
-    "export_onnx",
-    "load",
-    "parse_config",
-    "read_nnet",
-    "read_table",
-    "to_onnx",
-    "write_nnet",
-    "write_table",
-]
+if TYPE_CHECKING:
+    from nnet3_computation import ComputationRequest as ComputationRequest
+    from nnet3_computation import IoSpecification as IoSpecification
+    from nnet3_descriptors import Nnet as Nnet
+    from nnet3_descriptors import parse_config as parse_config
+    from nnet3_descriptors import read_nnet as read_nnet
+    from nnet3_descriptors import write_nnet as write_nnet
+    from nnet3_graph import compute_context as compute_context
+    from nnet3_runtime_cuda import NnetComputer as NnetComputer
+    from nnet3_tables import read_table as read_table
+    from nnet3_tables import write_table as write_table
 
-if not TYPE_CHECKING:  # else a type checker would take any name for one of this package
-    __getattr__, __dir__ = on_first_use(
-        __name__,
-        {
-            "nnet3_computation": (
-                "ComputationRequest",
-                "IoSpecification",
-            ),
-            "nnet3_descriptors": (
-                "Nnet",
-                "parse_config",
-                "read_nnet",
-                "write_nnet",
-            ),
-            "nnet3_graph": ("compute_context",),
-            "nnet3_runtime_cuda": ("NnetComputer",),
-            "nnet3_tables": (
-                "read_table",
-                "write_table",
-            ),
-            "nnet3.audio": ("AudioStream",),
-            "nnet3.batches.forming": ("BatchOptions",),
-            "nnet3.batches.queue": ("UtteranceQueue",),
-            "nnet3.caching": (
-                "CachingCompiler",
-                "compile",
-            ),
-            "nnet3.chunks": ("ChunkOptions",),
-            "nnet3.errors": ("CacheError",),
-            "nnet3.model": (
-                "Model",
-                "load",
-            ),
-            "nnet3.onnx_export": (
-                "export_onnx",
-                "to_onnx",
-            ),
-            "nnet3.output_scores": ("ScoreOptions",),
-            "nnet3.streams": (
-                "Stream",
-                "StreamState",
-            ),
-            "nnet3.utterance_segments": (
-                "EvenSegmentOptions",
-                "SegmentOptions",
-            ),
-            "nnet3.utterance_work": (
-                "Run",
-                "Work",
-            ),
-        },
-    )
+    from nnet3.audio import AudioStream as AudioStream
+    from nnet3.batches.forming import BatchOptions as BatchOptions
+    from nnet3.batches.queue import UtteranceQueue as UtteranceQueue
+    from nnet3.caching import CachingCompiler as CachingCompiler
+    from nnet3.caching import compile as compile
+    from nnet3.chunks import ChunkOptions as ChunkOptions
+    from nnet3.errors import CacheError as CacheError
+    from nnet3.model import Model as Model
+    from nnet3.model import load as load
+    from nnet3.onnx_export import export_onnx as export_onnx
+    from nnet3.onnx_export import to_onnx as to_onnx
+    from nnet3.output_scores import ScoreOptions as ScoreOptions
+    from nnet3.streams import Stream as Stream
+    from nnet3.streams import StreamState as StreamState
+    from nnet3.utterance_segments import EvenSegmentOptions as EvenSegmentOptions
+    from nnet3.utterance_segments import SegmentOptions as SegmentOptions
+    from nnet3.utterance_work import Run as Run
+    from nnet3.utterance_work import Work as Work
+else:
+    __getattr__, __dir__ = on_first_use(__name__)

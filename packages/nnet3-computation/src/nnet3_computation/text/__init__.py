@@ -27,42 +27,13 @@ from typing import TYPE_CHECKING
 from nnet3_descriptors.lazy_exports import on_first_use
 
 if TYPE_CHECKING:
-    from nnet3_computation.text.listing import (
-        command_lines,
-        describe_submatrix,
-        list_commands,
-        program_lines,
-    )
-    from nnet3_computation.text.operands import SUBMATRIX, submatrix_text
-    from nnet3_computation.text.parser import parse_computation
-    from nnet3_computation.text.printer import format_computation
-
-__all__ = [
-    "SUBMATRIX",
-    "command_lines",
-    "describe_submatrix",
-    "format_computation",
-    "list_commands",
-    "parse_computation",
-    "program_lines",
-    "submatrix_text",
-]
-
-if not TYPE_CHECKING:  # else a type checker would take any name for one of this package
-    __getattr__, __dir__ = on_first_use(
-        __name__,
-        {
-            "nnet3_computation.text.listing": (
-                "command_lines",
-                "describe_submatrix",
-                "list_commands",
-                "program_lines",
-            ),
-            "nnet3_computation.text.operands": (
-                "SUBMATRIX",
-                "submatrix_text",
-            ),
-            "nnet3_computation.text.parser": ("parse_computation",),
-            "nnet3_computation.text.printer": ("format_computation",),
-        },
-    )
+    from nnet3_computation.text.listing import command_lines as command_lines
+    from nnet3_computation.text.listing import describe_submatrix as describe_submatrix
+    from nnet3_computation.text.listing import list_commands as list_commands
+    from nnet3_computation.text.listing import program_lines as program_lines
+    from nnet3_computation.text.operands import SUBMATRIX as SUBMATRIX
+    from nnet3_computation.text.operands import submatrix_text as submatrix_text
+    from nnet3_computation.text.parser import parse_computation as parse_computation
+    from nnet3_computation.text.printer import format_computation as format_computation
+else:
+    __getattr__, __dir__ = on_first_use(__name__)

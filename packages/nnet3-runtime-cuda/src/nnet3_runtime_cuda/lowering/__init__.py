@@ -10,61 +10,22 @@ from typing import TYPE_CHECKING
 
 from nnet3_descriptors.lazy_exports import on_first_use
 
-from nnet3_runtime_cuda.lowering.lower import lower, make_plan
+from nnet3_runtime_cuda.lowering.lower import lower as lower
+from nnet3_runtime_cuda.lowering.lower import make_plan as make_plan
 
 if TYPE_CHECKING:
-    from nnet3_runtime_cuda.lowering.check import check_plan
-    from nnet3_runtime_cuda.lowering.plan.capabilities import Capabilities
-    from nnet3_runtime_cuda.lowering.plan.plan import (
-        DeferredOutput,
-        EarlyProduct,
-        LateProduct,
-        PanelledFactor,
-        Plan,
-        SplicedDerivative,
-        SplicedInput,
-        format_plan,
-    )
-    from nnet3_runtime_cuda.program import Port, Program, Segment
-
-__all__ = [
-    "Capabilities",
-    "DeferredOutput",
-    "EarlyProduct",
-    "LateProduct",
-    "PanelledFactor",
-    "Plan",
-    "Port",
-    "Program",
-    "Segment",
-    "SplicedDerivative",
-    "SplicedInput",
-    "check_plan",
-    "format_plan",
-    "lower",
-    "make_plan",
-]
-
-if not TYPE_CHECKING:  # else a type checker would take any name for one of this package
-    __getattr__, __dir__ = on_first_use(
-        __name__,
-        {
-            "nnet3_runtime_cuda.lowering.check": ("check_plan",),
-            "nnet3_runtime_cuda.lowering.plan.capabilities": ("Capabilities",),
-            "nnet3_runtime_cuda.lowering.plan.plan": (
-                "DeferredOutput",
-                "EarlyProduct",
-                "LateProduct",
-                "PanelledFactor",
-                "Plan",
-                "SplicedDerivative",
-                "SplicedInput",
-                "format_plan",
-            ),
-            "nnet3_runtime_cuda.program": (
-                "Port",
-                "Program",
-                "Segment",
-            ),
-        },
-    )
+    from nnet3_runtime_cuda.lowering.check import check_plan as check_plan
+    from nnet3_runtime_cuda.lowering.plan.capabilities import Capabilities as Capabilities
+    from nnet3_runtime_cuda.lowering.plan.plan import DeferredOutput as DeferredOutput
+    from nnet3_runtime_cuda.lowering.plan.plan import EarlyProduct as EarlyProduct
+    from nnet3_runtime_cuda.lowering.plan.plan import LateProduct as LateProduct
+    from nnet3_runtime_cuda.lowering.plan.plan import PanelledFactor as PanelledFactor
+    from nnet3_runtime_cuda.lowering.plan.plan import Plan as Plan
+    from nnet3_runtime_cuda.lowering.plan.plan import SplicedDerivative as SplicedDerivative
+    from nnet3_runtime_cuda.lowering.plan.plan import SplicedInput as SplicedInput
+    from nnet3_runtime_cuda.lowering.plan.plan import format_plan as format_plan
+    from nnet3_runtime_cuda.program import Port as Port
+    from nnet3_runtime_cuda.program import Program as Program
+    from nnet3_runtime_cuda.program import Segment as Segment
+else:
+    __getattr__, __dir__ = on_first_use(__name__)

@@ -13,44 +13,14 @@ from typing import TYPE_CHECKING
 from nnet3_descriptors.lazy_exports import on_first_use
 
 if TYPE_CHECKING:
-    from nnet3_runtime_cuda.tracing.events import trace_events
-    from nnet3_runtime_cuda.tracing.table import format_trace
-    from nnet3_runtime_cuda.tracing.trace import (
-        CommandProfile,
-        CommandRun,
-        Fault,
-        ProgramProfile,
-        Trace,
-    )
-    from nnet3_runtime_cuda.tracing.tracer import Tracer
-    from nnet3_runtime_cuda.tracing.watch import Watch
-
-__all__ = [
-    "CommandProfile",
-    "CommandRun",
-    "Fault",
-    "ProgramProfile",
-    "Trace",
-    "Tracer",
-    "Watch",
-    "format_trace",
-    "trace_events",
-]
-
-if not TYPE_CHECKING:  # a type checker would accept any name for one of this package
-    __getattr__, __dir__ = on_first_use(
-        __name__,
-        {
-            "nnet3_runtime_cuda.tracing.watch": ("Watch",),
-            "nnet3_runtime_cuda.tracing.events": ("trace_events",),
-            "nnet3_runtime_cuda.tracing.table": ("format_trace",),
-            "nnet3_runtime_cuda.tracing.trace": (
-                "CommandProfile",
-                "CommandRun",
-                "Fault",
-                "ProgramProfile",
-                "Trace",
-            ),
-            "nnet3_runtime_cuda.tracing.tracer": ("Tracer",),
-        },
-    )
+    from nnet3_runtime_cuda.tracing.events import trace_events as trace_events
+    from nnet3_runtime_cuda.tracing.table import format_trace as format_trace
+    from nnet3_runtime_cuda.tracing.trace import CommandProfile as CommandProfile
+    from nnet3_runtime_cuda.tracing.trace import CommandRun as CommandRun
+    from nnet3_runtime_cuda.tracing.trace import Fault as Fault
+    from nnet3_runtime_cuda.tracing.trace import ProgramProfile as ProgramProfile
+    from nnet3_runtime_cuda.tracing.trace import Trace as Trace
+    from nnet3_runtime_cuda.tracing.tracer import Tracer as Tracer
+    from nnet3_runtime_cuda.tracing.watch import Watch as Watch
+else:
+    __getattr__, __dir__ = on_first_use(__name__)

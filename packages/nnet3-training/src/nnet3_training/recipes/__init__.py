@@ -14,80 +14,23 @@ from typing import TYPE_CHECKING
 from nnet3_descriptors.lazy_exports import on_first_use
 
 if TYPE_CHECKING:
-    from nnet3_training.recipes.combination import Combination, Combined, combine
-    from nnet3_training.recipes.iterations import (
-        FINE_TUNING,
-        Iteration,
-        RecipeOptions,
-        fine_tuning_options,
-        schedule,
-    )
-    from nnet3_training.recipes.objectives import (
-        RunObjective,
-        TrainingData,
-    )
-    from nnet3_training.recipes.records import (
-        ArchivesRecord,
-        Diagnostics,
-        Figure,
-        FinalRecord,
-        IterationRecord,
-        JobRecord,
-    )
-    from nnet3_training.recipes.training_run import TrainingRun, train_recipe
-
-__all__ = [
-    "FINE_TUNING",
-    "ArchivesRecord",
-    "Combination",
-    "Combined",
-    "Diagnostics",
-    "Figure",
-    "FinalRecord",
-    "Iteration",
-    "IterationRecord",
-    "JobRecord",
-    "RecipeOptions",
-    "RunObjective",
-    "TrainingData",
-    "TrainingRun",
-    "combine",
-    "fine_tuning_options",
-    "schedule",
-    "train_recipe",
-]
-
-if not TYPE_CHECKING:  # or any name would be one of this package
-    __getattr__, __dir__ = on_first_use(
-        __name__,
-        {
-            "nnet3_training.recipes.combination": (
-                "Combination",
-                "Combined",
-                "combine",
-            ),
-            "nnet3_training.recipes.objectives": (
-                "RunObjective",
-                "TrainingData",
-            ),
-            "nnet3_training.recipes.records": (
-                "ArchivesRecord",
-                "Diagnostics",
-                "Figure",
-                "FinalRecord",
-                "IterationRecord",
-                "JobRecord",
-            ),
-            "nnet3_training.recipes.iterations": (
-                "FINE_TUNING",
-                "Iteration",
-                "RecipeOptions",
-                "fine_tuning_options",
-                "schedule",
-            ),
-            "nnet3_training.recipes.training_run": (
-                "TrainingRun",
-                "train_recipe",
-            ),
-        },
-    )
+    from nnet3_training.recipes.combination import Combination as Combination
+    from nnet3_training.recipes.combination import Combined as Combined
+    from nnet3_training.recipes.combination import combine as combine
+    from nnet3_training.recipes.iterations import FINE_TUNING as FINE_TUNING
+    from nnet3_training.recipes.iterations import Iteration as Iteration
+    from nnet3_training.recipes.iterations import RecipeOptions as RecipeOptions
+    from nnet3_training.recipes.iterations import fine_tuning_options as fine_tuning_options
+    from nnet3_training.recipes.iterations import schedule as schedule
+    from nnet3_training.recipes.objectives import RunObjective as RunObjective
+    from nnet3_training.recipes.objectives import TrainingData as TrainingData
+    from nnet3_training.recipes.records import ArchivesRecord as ArchivesRecord
+    from nnet3_training.recipes.records import Diagnostics as Diagnostics
+    from nnet3_training.recipes.records import Figure as Figure
+    from nnet3_training.recipes.records import FinalRecord as FinalRecord
+    from nnet3_training.recipes.records import IterationRecord as IterationRecord
+    from nnet3_training.recipes.records import JobRecord as JobRecord
+    from nnet3_training.recipes.training_run import TrainingRun as TrainingRun
+    from nnet3_training.recipes.training_run import train_recipe as train_recipe
+else:
+    __getattr__, __dir__ = on_first_use(__name__)
