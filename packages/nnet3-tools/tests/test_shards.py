@@ -202,7 +202,7 @@ def test_dask() -> None:
     """A cluster gives the same table; without Dask, an error says what to install."""
     if importlib.util.find_spec("distributed") is None:
         done = compute("--dask=local", "final.raw", "ark:feats.ark", "ark:dask.ark")
-        assert "--dask needs the extra dask" in done.stderr
+        assert "--dask needs Dask's scheduler: pip install distributed" in done.stderr
         return
     compute_apart("--dask=local", "--jobs=2", "final.raw", "ark:feats.ark", "ark:dask.ark")
     assert compute("--jobs=1", "final.raw", "ark:feats.ark", "ark:1.ark").returncode == 255
