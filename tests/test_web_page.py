@@ -80,7 +80,11 @@ def page(address: str, folder: Path) -> str:
     """The page's HTML after all computations."""
     options = ["--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}"]
     command = [CHROMIUM, *options, "--virtual-time-budget=60000", "--dump-dom", address]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    for _ in range(5):  # virtual time does not wait for the thread that decodes a sound
+        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        if '<span id="word">…</span>' not in shown:
+            break
+    return shown
 
 
 @needs_node

@@ -48,7 +48,7 @@ from nnet3_speech import (
 )
 from nnet3_speech.gmm import pruned_posteriors
 from nnet3_speech.options import read_options
-from nnet3_speech.splicing import SplicedTransform
+from nnet3_speech.splicing import SplicedTransform, Splicer
 from wav_files import extension, wav
 
 from damaged.bytes_and_words import damaged_data
@@ -132,9 +132,8 @@ def _use_online_cmvn(user: User, options: OnlineCmvnOptions) -> None:
 
 def _use_splicing(user: User, options: SpliceOptions) -> None:
     matrix = np.zeros((2, 45), np.float32)
-    user.attempt(
-        "splice", lambda: SplicedTransform(options=options, matrix=matrix).check("final.mat")
-    )
+    splicer = Splicer(SplicedTransform(options=options, matrix=matrix))
+    user.attempt("splice", lambda: splicer.push(_NOISE[:60].reshape(12, 5), last=True))
 
 
 @functools.cache
@@ -305,9 +304,11 @@ def _cmvn_statistics(user: User, seed: int, number: int, folder: Path) -> bool:
         return False
     for options in (CmvnOptions(), CmvnOptions(norm_vars=True)):
         user.attempt("normalise", lambda options=options: apply_cmvn(_FRAMES, stats, options))
-    wide = OnlineCmvnState(of_all=np.asarray(stats, np.float64))
-    for online in (OnlineCmvnOptions(), OnlineCmvnOptions(norm_vars=True)):
-        user.attempt("online", lambda online=online: OnlineCmvn(online, wide).push(_FRAMES))
+    of_all = np.asarray(stats, np.float64)
+    state = user.attempt("state", lambda: OnlineCmvnState(of_all=of_all))
+    if state is not None:
+        for online in (OnlineCmvnOptions(), OnlineCmvnOptions(norm_vars=True)):
+            user.attempt("online", lambda online=online: OnlineCmvn(online, state).push(_FRAMES))
     return True
 
 

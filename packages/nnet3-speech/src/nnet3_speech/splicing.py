@@ -65,6 +65,20 @@ class SplicedTransform:
         """Columns of the result."""
         return len(self.matrix)
 
+    def spliced_columns(self, frames: Frames) -> int:
+        """Columns of spliced frames, of which some frames are given, (n, dim).
+
+        Raises:
+            SpeechError: the matrix is for frames of other columns.
+        """
+        columns = self.width * frames.shape[1]
+        if self.matrix.shape[1] not in (columns, columns + 1):
+            raise SpeechError(
+                f"a transform of {self.matrix.shape[1]} columns does not fit {self.width} spliced "
+                f"frames of {frames.shape[1]} columns"
+            )
+        return columns
+
     def apply(self, padded: Frames) -> Frames:
         """The results for the frames that have all their neighbours.
 
@@ -77,12 +91,7 @@ class SplicedTransform:
         Raises:
             SpeechError: the matrix is for frames of other columns.
         """
-        columns = self.width * padded.shape[1]
-        if self.matrix.shape[1] not in (columns, columns + 1):
-            raise SpeechError(
-                f"a transform of {self.matrix.shape[1]} columns does not fit {self.width} spliced "
-                f"frames of {padded.shape[1]} columns"
-            )
+        columns = self.spliced_columns(padded)
         if len(padded) < self.width:
             return np.zeros((0, self.output_dim), np.float32)
         windows = np.lib.stride_tricks.sliding_window_view(padded, self.width, axis=0)
@@ -121,6 +130,7 @@ class Splicer:
             SpeechError: see `SplicedTransform.apply`.
         """
         options = self._transform.options
+        self._transform.spliced_columns(frames)  # else the context may be more than memory holds
         if self._kept is None:
             if not len(frames):
                 return np.zeros((0, self._transform.output_dim), np.float32)
