@@ -71,7 +71,7 @@ class SplicedTransform:
         Raises:
             SpeechError: the matrix is for frames of other columns.
         """
-        columns = self.width * frames.shape[1]
+        columns = self.width * int(frames.shape[1])
         if self.matrix.shape[1] not in (columns, columns + 1):
             raise SpeechError(
                 f"a transform of {self.matrix.shape[1]} columns does not fit {self.width} spliced "
