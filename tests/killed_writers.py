@@ -31,6 +31,7 @@ from pathlib import Path
 
 import attrs
 import package_tests  # noqa: F401  (the helpers of packages' own tests)
+from nnet3_descriptors.files import locked
 from tool_commands import LINES, command_line, write_inputs
 from tool_runs import module_of, run_tool
 
@@ -141,8 +142,9 @@ def is_temporary(path: Path) -> bool:
 
 
 def content() -> Content:
-    """The files with the names of targets."""
-    return {str(path): path.read_bytes() for path in files() if not is_temporary(path)}
+    """The files with the names of targets; no table changes meanwhile."""
+    with locked(str(TARGET)):
+        return {str(path): path.read_bytes() for path in files() if not is_temporary(path)}
 
 
 def fault(found: Content, allowed: list[Content]) -> str:

@@ -1,5 +1,6 @@
 """Files are replaced as a whole or not at all."""
 
+import errno
 import os
 import signal
 import stat
@@ -128,7 +129,14 @@ def test_a_file_that_may_not_be_written_to(tmp_path: Path, monkeypatch: pytest.M
     """A file without permission to write stays, though its folder would let it be replaced."""
     path = tmp_path / "file"
     path.write_bytes(b"old")
-    monkeypatch.setattr(os, "access", lambda name, mode: mode != os.W_OK)  # as for others than root
+    opened = os.open
+
+    def refused(name: object, flags: int, *rest: int) -> int:  # as for others than root
+        if name == str(path) and flags & os.O_WRONLY:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+        return opened(name, flags, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", refused)
 
     with pytest.raises(PermissionError, match=r"cannot write '.*file': Permission denied"):
         write_atomically(path, [b"new"])
@@ -321,3 +329,21 @@ def test_errors_are_of_both_families(tmp_path: Path) -> None:
         write_atomically(tmp_path / "missing" / "file", [])
 
     assert isinstance(one.value, FileNotFoundError)
+
+
+def test_a_target_that_goes_between_two_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A target that another writer removes at any moment is written as a new file."""
+    target, look = tmp_path / "x", os.stat
+    target.write_bytes(b"old")
+
+    def removed_after(path: object, **how: object) -> os.stat_result:
+        found = look(path, **how)  # type: ignore[call-overload]
+        if path == str(target) or path == target:
+            target.unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(os, "stat", removed_after)
+    with new_file(target) as file:
+        assert file.name != str(target)

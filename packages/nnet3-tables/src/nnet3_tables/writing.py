@@ -133,8 +133,9 @@ class _Output:
             if os.path.isfile(archive):
                 os.fsync(self._archive.fileno())
             old = file_to_replace(script)
-            if old is not None and os.path.exists(old):
-                os.remove(old)  # or it would refer to places in an archive that is replaced
+            if old is not None:
+                with contextlib.suppress(FileNotFoundError):
+                    os.remove(old)  # or it would refer to places in an archive that is replaced
 
     def abandon(self) -> None:
         """Ends the writing of a table that is not complete."""

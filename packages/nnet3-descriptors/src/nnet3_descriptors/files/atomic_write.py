@@ -12,7 +12,6 @@ place when it is whole and on disk. A writer that is killed leaves it behind.
 """
 
 import contextlib
-import errno
 import os
 import re
 import shutil
@@ -88,8 +87,8 @@ def new_file(path: str | os.PathLike[str], *, keep_part: bool = False) -> Iterat
         with open(path if opened is None else os.dup(opened), "wb") as stream:
             yield stream
         return
-    if os.path.exists(target) and not os.access(target, os.W_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), target)
+    with contextlib.suppress(FileNotFoundError):
+        os.close(os.open(target, os.O_WRONLY))  # a file that may not be changed is not replaced
     if not keep_part:
         remove_left_behind(target)
     file, temporary = _open_temporary(target, is_part=keep_part)
@@ -98,8 +97,8 @@ def new_file(path: str | os.PathLike[str], *, keep_part: bool = False) -> Iterat
         with file:
             yield file
             file.flush()
-            if os.path.exists(target):
-                os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
+            if mode := _mode(target):
+                os.chmod(temporary, stat.S_IMODE(mode))
             os.fsync(file.fileno())
             if _LOCKS:
                 os.replace(temporary, target)
@@ -119,9 +118,19 @@ def file_to_replace(path: str | os.PathLike[str]) -> str | None:
     Of a link it is the file that the link refers to. None if the path is written to directly: if it
     is a pipe, a terminal or a folder, or the name of a file that this process has open.
     """
-    target = os.path.realpath(path)
-    is_special = os.path.exists(target) and not os.path.isfile(target)
+    target, mode = os.path.realpath(path), _mode(path)
+    is_special = mode is not None and not stat.S_ISREG(mode)
     return None if is_special or _number_of_open_file(path) is not None else target
+
+
+def _mode(path: str | os.PathLike[str]) -> int | None:
+    """The kind and permissions of a file; None if there is none.
+
+    It is asked for once: another writer may remove the file after each question.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        return os.stat(path).st_mode
+    return None
 
 
 @contextlib.contextmanager
