@@ -9,7 +9,7 @@ from pathlib import Path
 import kaldi_native_io as kaldi
 import numpy as np
 import pytest
-from nnet3_descriptors.files import BinaryWriter, TextWriter, compressed
+from nnet3_descriptors.files import Writer, compressed, new_writer
 from nnet3_tables import (
     MatrixLookup,
     MatrixWriter,
@@ -83,14 +83,12 @@ def test_bytes_of_elements(binary: bool, tmp_path: Path) -> None:
     words = "ark" if binary else "ark,t"
     path = tmp_path / "theirs.ark"
 
-    def data(write: Callable[[BinaryWriter | TextWriter], object]) -> bytes:
-        writer = BinaryWriter() if binary else TextWriter()
-        if binary:
-            writer.raw(b"\0B")
+    def data(write: Callable[[Writer], object]) -> bytes:
+        writer = new_writer(binary=binary)
         write(writer)
-        return b"".join(writer.chunks)
+        return writer.data
 
-    def integers(writer: BinaryWriter | TextWriter) -> None:
+    def integers(writer: Writer) -> None:
         if binary:
             writer.integer(3)
         for number in (1, -2, 2**31 - 1):

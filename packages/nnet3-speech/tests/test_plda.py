@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nnet3_descriptors import ModelFileError
+from nnet3_descriptors import FileError, ModelFileError
 from nnet3_speech import Plda, SpeechError
 
 KALDI = Path(__file__).parent / "plda"
@@ -62,6 +62,8 @@ def log_density(values: Array, covariance: Array) -> float:
 def test_file_comes_back() -> None:
     """Kaldi's file is written byte for byte, and its text reads as the same text."""
     plda, binary, text, again = Plda.read(KALDI / "plda"), *(io.BytesIO() for _ in range(3))
+    with pytest.raises(FileError, match="cannot write '<stream>'"):
+        plda.write(io.StringIO())
     plda.write(binary)
     plda.write(text, binary=False)
     Plda.read(io.BytesIO(text.getvalue())).write(again, binary=False)

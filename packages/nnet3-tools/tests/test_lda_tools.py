@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 import pytest
 from nnet3_descriptors import LimitError, Nnet3Error
-from nnet3_descriptors.files import BinaryWriter, TextWriter, open_reader, read_matrix
+from nnet3_descriptors.files import BinaryWriter, new_writer, open_reader, read_matrix
 from nnet3_tools.training.lda_stats import LdaStats
 from nnet3_training import SparsePosteriors
 from tool_runs import run_tool
@@ -82,9 +82,9 @@ def frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Frames:
 
 def save(stats: LdaStats, name: str, *, binary: bool = True) -> None:
     """Writes statistics."""
-    writer = BinaryWriter() if binary else TextWriter()
+    writer = new_writer(binary=binary)
     stats.write(writer)
-    Path(name).write_bytes(b"\0B" * binary + b"".join(writer.chunks))
+    writer.store(name)
 
 
 def transform(*arguments: str) -> np.ndarray:

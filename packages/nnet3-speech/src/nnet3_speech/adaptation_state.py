@@ -8,13 +8,10 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.files import (
-    BinaryWriter,
     PathOrFile,
-    TextWriter,
-    Writer,
     leave_behind,
+    new_writer,
     open_reader,
-    write_atomically,
 )
 
 from nnet3_speech.errors import SpeechError
@@ -111,9 +108,7 @@ class AdaptationState:
         Raises:
             FileError: it cannot be written; an old file stays.
         """
-        writer: Writer = BinaryWriter() if binary else TextWriter()
-        if binary:
-            writer.raw(b"\0B")
+        writer = new_writer(binary=binary)
         writer.token("<OnlineIvectorExtractorAdaptationState>")
         writer.token("<CmvnState>")
         self.cmvn.write(writer)
@@ -132,7 +127,7 @@ class AdaptationState:
         writer.double_vector(self.linear)
         writer.token("</OnlineIvectorEstimationStats>")
         writer.token("</OnlineIvectorExtractorAdaptationState>")
-        write_atomically(target, writer.chunks)
+        writer.store(target)
 
     def limited(self, max_frames: float, posterior_scale: float) -> AdaptationState:
         """The state with the weight of at most some frames; the prior keeps its weight."""

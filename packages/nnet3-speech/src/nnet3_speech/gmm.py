@@ -15,14 +15,12 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.files import (
-    BinaryWriter,
     PathOrFile,
     Reader,
-    TextWriter,
     Writer,
     leave_behind,
+    new_writer,
     open_reader,
-    write_atomically,
 )
 
 from nnet3_speech.arithmetic import computing
@@ -99,9 +97,7 @@ class _Mixture:
         Raises:
             FileError: it cannot be written; an old file stays.
         """
-        writer: Writer = BinaryWriter() if binary else TextWriter()
-        if binary:
-            writer.raw(b"\0B")
+        writer = new_writer(binary=binary)
         name, _ = self._TOKENS
         writer.token(f"<{name}>")
         writer.newline()
@@ -113,7 +109,7 @@ class _Mixture:
         self._write_rest(writer)
         writer.token(f"</{name}>")
         writer.newline()
-        write_atomically(target, writer.chunks)
+        writer.store(target)
 
     @classmethod
     def _read_rest(cls, reader: Reader, count: int) -> dict[str, Any]:

@@ -15,13 +15,10 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.files import (
-    BinaryWriter,
     PathOrFile,
-    TextWriter,
-    Writer,
     leave_behind,
+    new_writer,
     open_reader,
-    write_atomically,
 )
 
 from nnet3_speech.arithmetic import check_finite, computing
@@ -142,9 +139,7 @@ class IvectorExtractor:
         Raises:
             FileError: it cannot be written; an old file stays.
         """
-        writer: Writer = BinaryWriter() if binary else TextWriter()
-        if binary:
-            writer.raw(b"\0B")
+        writer = new_writer(binary=binary)
         writer.token("<IvectorExtractor>")
         writer.token("<w>")
         writer.double_matrix(self.weight_projections)
@@ -160,7 +155,7 @@ class IvectorExtractor:
         writer.token("<IvectorOffset>")
         writer.double(self.prior_offset)
         writer.token("</IvectorExtractor>")
-        write_atomically(target, writer.chunks)
+        writer.store(target)
 
     # ---- terms of the distribution ----
 

@@ -9,21 +9,17 @@ are Kaldi's.)
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.files import (
-    BinaryWriter,
     PathOrFile,
-    TextWriter,
-    Writer,
     leave_behind,
+    new_writer,
     open_reader,
-    write_atomically,
 )
 from nnet3_descriptors.values import array_of
 
@@ -99,7 +95,7 @@ class Plda:
         except SpeechError as error:
             reader.fail(str(error), at=start)
 
-    def write(self, target: str | os.PathLike[str] | IO[bytes], *, binary: bool = True) -> None:
+    def write(self, target: PathOrFile, *, binary: bool = True) -> None:
         """Writes it in Kaldi's form: a file that Kaldi wrote comes back byte for byte.
 
         Args:
@@ -109,18 +105,13 @@ class Plda:
         Raises:
             FileError: it cannot be written; an old file stays.
         """
-        writer: Writer = BinaryWriter() if binary else TextWriter()
-        if binary:
-            writer.raw(b"\0B")
+        writer = new_writer(binary=binary)
         writer.token("<Plda>")
         writer.double_vector(self.mean)
         writer.double_matrix(self.matrix)
         writer.double_vector(self.psi)
         writer.token("</Plda>")
-        if isinstance(target, str | os.PathLike):
-            write_atomically(target, writer.chunks)
-        else:
-            target.writelines(writer.chunks)
+        writer.store(target)
 
     # ---- scores ----
 

@@ -11,7 +11,7 @@ from typing import IO, TypeVar
 import attrs
 import numpy as np
 from nnet3_descriptors import ModelFileError
-from nnet3_descriptors.files import Entry, Reader, open_reader
+from nnet3_descriptors.files import BINARY_MARK, Entry, Reader, open_reader
 
 from nnet3_tables.archive import decoded
 from nnet3_tables.commands import is_command
@@ -20,8 +20,6 @@ from nnet3_tables.sources import lines
 from nnet3_tables.specifier import Specifier
 
 T = TypeVar("T")
-
-_BINARY_MARK = b"\0B"
 
 _MISSING_ROWS = 3
 """A range must end fewer rows than this beyond the end of a matrix. Kaldi allows the same, because
@@ -66,7 +64,7 @@ class ScriptLine:
         self._check_no_command()
         try:
             reader = open_reader(source)
-            start = reader.position - (len(_BINARY_MARK) if reader.binary else 0)
+            start = reader.position - (len(BINARY_MARK) if reader.binary else 0)
             value = decoded(reader, decode)
         except ModelFileError as error:
             place = f"{self.place}: '{self.key}' at {source}"

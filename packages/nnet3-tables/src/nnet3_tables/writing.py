@@ -9,14 +9,7 @@ from typing import IO, Self
 
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors.files import (
-    BinaryWriter,
-    TextWriter,
-    Writer,
-    file_to_replace,
-    key_fault,
-    locked,
-)
+from nnet3_descriptors.files import file_to_replace, key_fault, locked, new_writer
 from nnet3_descriptors.values import is_masked
 
 from nnet3_tables.archive import FloatArray
@@ -24,8 +17,6 @@ from nnet3_tables.errors import TableError
 from nnet3_tables.script import read_script
 from nnet3_tables.sources import opened_to_write
 from nnet3_tables.specifier import Specifier
-
-_BINARY_MARK = b"\0B"
 
 
 class _NotFinishedError(Exception):
@@ -261,9 +252,7 @@ def _write_file(name: str, array: FloatArray, *, binary: bool) -> None:
 
 
 def _encoded(array: FloatArray, *, binary: bool) -> list[bytes | memoryview]:
-    writer: Writer = BinaryWriter() if binary else TextWriter()
-    if binary:
-        writer.raw(_BINARY_MARK)
+    writer = new_writer(binary=binary)
     (writer.vector if array.ndim == 1 else writer.matrix)(array)
     return writer.chunks
 

@@ -82,11 +82,9 @@ def write_elements(name: str, write: Callable[[Writer], object], *, binary: bool
     Raises:
         TableError: It cannot be written; an old file stays.
     """
-    from nnet3_descriptors.files import BinaryWriter, TextWriter  # not for --help
+    from nnet3_descriptors.files import new_writer  # not for --help
 
-    writer: Writer = BinaryWriter() if binary else TextWriter()
-    if binary:
-        writer.raw(b"\0B")
+    writer = new_writer(binary=binary)
     write(writer)
     with nnet3_tables.opened_to_write(name) as file:
         file.writelines(writer.chunks)

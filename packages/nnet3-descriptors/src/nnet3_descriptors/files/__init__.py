@@ -16,13 +16,20 @@ from nnet3_descriptors.files.compressed import CompressedMatrix, Header
 from nnet3_descriptors.files.entries import Entry, key_fault, read_entries
 from nnet3_descriptors.files.opening import mapped, open_file, read_file
 from nnet3_descriptors.files.reader import Reader
-from nnet3_descriptors.files.source import PathOrFile, leave_behind, open_reader, stream_name
+from nnet3_descriptors.files.source import (
+    BINARY_MARK,
+    PathOrFile,
+    leave_behind,
+    open_reader,
+    stream_name,
+)
 from nnet3_descriptors.files.sparse import SparseMatrix
 from nnet3_descriptors.files.text_reader import TextReader
-from nnet3_descriptors.files.writer import BinaryWriter, TextWriter, Writer
+from nnet3_descriptors.files.writer import BinaryWriter, TextWriter, Writer, new_writer
 from nnet3_descriptors.text import parse_integer, parse_real
 
 __all__ = [
+    "BINARY_MARK",
     "BinaryReader",
     "BinaryWriter",
     "CompressedMatrix",
@@ -43,6 +50,7 @@ __all__ = [
     "mapped",
     "new_file",
     "new_folder",
+    "new_writer",
     "open_file",
     "open_reader",
     "parse_integer",

@@ -14,11 +14,11 @@ import attrs
 from nnet3_descriptors.errors import ModelFileError, Nnet3Error
 from nnet3_descriptors.files.binary_reader import BinaryReader
 from nnet3_descriptors.files.reader import MAX_TOKEN, Reader
+from nnet3_descriptors.files.source import BINARY_MARK
 from nnet3_descriptors.files.text_reader import TextReader
 
 T = TypeVar("T")
 
-_BINARY_MARK: Final = b"\0B"
 _PIECE: Final = 1 << 18
 """Bytes that are asked for at a time."""
 _LARGE: Final = 1 << 20
@@ -44,7 +44,7 @@ class Entry(Generic[T]):
     @property
     def is_binary(self) -> bool:
         """Whether it is in Kaldi's binary form."""
-        return self.data.startswith(_BINARY_MARK)
+        return self.data.startswith(BINARY_MARK)
 
 
 def key_fault(key: object) -> str:
@@ -178,8 +178,8 @@ def _entry(
         return None
     key = reader.key()
     start = reader.position
-    if reader.next_is(_BINARY_MARK):
-        reader = BinaryReader(data, path, start + len(_BINARY_MARK), origin)
+    if reader.next_is(BINARY_MARK):
+        reader = BinaryReader(data, path, start + len(BINARY_MARK), origin)
     else:
         reader = TextReader(data, path, start, origin)
     value = decode(reader)

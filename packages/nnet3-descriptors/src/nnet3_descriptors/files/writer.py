@@ -1,5 +1,6 @@
 """Writing the elements of Kaldi's files, binary and text."""
 
+import os
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -8,7 +9,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from nnet3_descriptors.errors import file_error
+from nnet3_descriptors.files.atomic_write import write_atomically
 from nnet3_descriptors.files.compressed import CompressedMatrix
+from nnet3_descriptors.files.source import BINARY_MARK, PathOrFile, stream_name
 
 _INT32: Final = struct.Struct("<bi")
 _FLOAT32: Final = struct.Struct("<bf")
@@ -29,6 +33,28 @@ class Writer(ABC):
 
     def __init__(self) -> None:
         self.chunks: list[bytes | memoryview] = []
+
+    @property
+    def data(self) -> bytes:
+        """The bytes so far, in one piece."""
+        return b"".join(self.chunks)
+
+    def store(self, target: PathOrFile) -> None:
+        """Makes a file of what was written.
+
+        Args:
+            target: A path, or a file that is open for writing bytes.
+
+        Raises:
+            FileError: it cannot be written; an old file stays.
+        """
+        if isinstance(target, str | os.PathLike):
+            write_atomically(target, self.chunks)
+            return
+        try:
+            target.writelines(self.chunks)
+        except (AttributeError, TypeError, ValueError) as error:  # no file, for text, or closed
+            raise file_error(error, "write", stream_name(target)) from error
 
     def raw(self, data: bytes) -> None:
         """Writes bytes as they are."""
@@ -229,6 +255,19 @@ class TextWriter(Writer):
         self.raw(b"[\n" + b"\n".join(rows) + b"]\n" if rows else b"[ ]\n")
 
     double_symmetric_matrix = symmetric_matrix
+
+
+def new_writer(*, binary: bool = True) -> Writer:
+    """A writer for an object that has a file of its own, or stands behind a key in an archive.
+
+    Args:
+        binary: Whether it is binary, with the mark of such objects in front, or else text.
+    """
+    if not binary:
+        return TextWriter()
+    writer = BinaryWriter()
+    writer.raw(BINARY_MARK)
+    return writer
 
 
 def _text(values: Sequence[float]) -> bytes:

@@ -16,18 +16,15 @@ from nnet3_descriptors.errors import (
     DescriptorSyntaxError,
     ModelFileError,
     NetworkError,
-    file_error,
 )
-from nnet3_descriptors.files.atomic_write import write_atomically
 from nnet3_descriptors.files.reader import Reader
 from nnet3_descriptors.files.source import (
     BINARY_MARK,
     PathOrFile,
     leave_behind,
     open_reader,
-    stream_name,
 )
-from nnet3_descriptors.files.writer import BinaryWriter, TextWriter, Writer
+from nnet3_descriptors.files.writer import Writer, new_writer
 from nnet3_descriptors.indexes.integers import check_int32
 from nnet3_descriptors.model_files.other_files import NUM_BYTES, kind_of_file
 from nnet3_descriptors.model_files.transition_model import (
@@ -186,9 +183,9 @@ def write_nnet(nnet: Nnet, path_or_file: PathOrFile, *, binary: bool | None = No
         FileError: the file cannot be written.
         NetworkError: the path has the suffix of a format that is not Kaldi's, such as ".onnx".
     """
-    writer = _new_writer(_is_binary(path_or_file, binary))
+    writer = new_writer(binary=_is_binary(path_or_file, binary))
     _write_network(writer, nnet)
-    _store(writer, path_or_file)
+    writer.store(path_or_file)
 
 
 def write_acoustic_model(
@@ -204,7 +201,7 @@ def write_acoustic_model(
         raise NetworkError(
             f"expected an acoustic model (AcousticModel) to write, found {type(model).__name__}"
         )
-    writer = _new_writer(_is_binary(path_or_file, binary))
+    writer = new_writer(binary=_is_binary(path_or_file, binary))
     write_transition_model(writer, model.transition_model)
     _write_network(writer, model.nnet)
     writer.token("<LeftContext>")
@@ -213,7 +210,7 @@ def write_acoustic_model(
     writer.integer(model.right_context)
     writer.token("<Priors>")
     writer.vector(model.priors)
-    _store(writer, path_or_file)
+    writer.store(path_or_file)
 
 
 # -- reading -----------------------------------------------------------------------------------
@@ -330,14 +327,6 @@ def _is_binary(path_or_file: PathOrFile, binary: bool | None) -> bool:
     return suffix != ".txt" if binary is None else binary
 
 
-def _new_writer(binary: bool) -> Writer:
-    if not binary:
-        return TextWriter()
-    writer = BinaryWriter()
-    writer.raw(b"\0B")
-    return writer
-
-
 def _write_network(writer: Writer, nnet: Nnet) -> None:
     if not isinstance(nnet, Nnet):
         raise NetworkError(f"expected a network (Nnet) to write, found {type(nnet).__name__}")
@@ -353,13 +342,3 @@ def _write_network(writer: Writer, nnet: Nnet) -> None:
         write_component(writer, component)
         writer.newline()
     writer.token("</Nnet3>")
-
-
-def _store(writer: Writer, path_or_file: PathOrFile) -> None:
-    if isinstance(path_or_file, str | os.PathLike):
-        write_atomically(path_or_file, writer.chunks)
-        return
-    try:
-        path_or_file.writelines(writer.chunks)
-    except (AttributeError, TypeError, ValueError) as error:  # no file, open for text, or closed
-        raise file_error(error, "write", stream_name(path_or_file)) from error

@@ -10,20 +10,17 @@ from __future__ import annotations
 import os
 
 from nnet3_descriptors.files import (
-    BinaryWriter,
     PathOrFile,
     Reader,
-    TextWriter,
     Writer,
     leave_behind,
+    new_writer,
     open_reader,
-    write_atomically,
 )
 
 from nnet3_speech.errors import HmmError
 from nnet3_speech.hmm.tree import ContextDependency, EventMap, Leaf, Split, Table
 
-_BINARY = b"\0B"
 _UNSIGNED = 0xFC
 """The byte before an unsigned integer of four bytes in binary files: -4."""
 _MAX_BRANCHES = 1 << 20
@@ -122,16 +119,14 @@ def write_tree(
     Raises:
         FileError: the file cannot be written.
     """
-    writer: Writer = BinaryWriter() if binary else TextWriter()
-    if binary:
-        writer.raw(_BINARY)
+    writer = new_writer(binary=binary)
     writer.token("ContextDependency")
     writer.integer(tree.context_width)
     writer.integer(tree.central_position)
     writer.token("ToPdf")
     _write_node(writer, tree.to_pdf)
     writer.token("EndContextDependency")
-    write_atomically(path, writer.chunks)
+    writer.store(path)
 
 
 def _write_node(writer: Writer, node: EventMap | None) -> None:

@@ -20,10 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.files import (
     BinaryReader,
-    BinaryWriter,
     Reader,
-    TextWriter,
-    Writer,
+    new_writer,
     write_atomically,
 )
 from nnet3_descriptors.indexes import IndexArray, N, T
@@ -41,7 +39,6 @@ from nnet3_training.egs.elements import (
 from nnet3_training.errors import ExampleError
 from nnet3_training.examples import ExampleInput, ExampleOutput, TrainingExample
 
-_BINARY: Final = b"\0B"
 _MAX_IOS: Final = 1 << 16
 
 
@@ -178,9 +175,7 @@ def example_bytes(example: TrainingExample, *, binary: bool = True) -> bytes:
     Raises:
         ExampleError: an output has another supervision than a `ChainSupervision`.
     """
-    writer: Writer = BinaryWriter() if binary else TextWriter()
-    if binary:
-        writer.raw(_BINARY)
+    writer = new_writer(binary=binary)
     writer.token("<Nnet3ChainEg>")
     writer.token("<NumInputs>")
     writer.integer(len(example.inputs))
@@ -211,4 +206,4 @@ def example_bytes(example: TrainingExample, *, binary: bool = True) -> bytes:
         writer.token("</NnetChainSup>")
         writer.newline()
     writer.token("</Nnet3ChainEg>")
-    return b"".join(writer.chunks)
+    return writer.data

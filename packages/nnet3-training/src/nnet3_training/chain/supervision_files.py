@@ -15,12 +15,11 @@ import os
 
 from nnet3_descriptors.files import (
     BinaryReader,
-    BinaryWriter,
     PathOrFile,
     Reader,
-    TextWriter,
     Writer,
     leave_behind,
+    new_writer,
     open_reader,
     write_atomically,
 )
@@ -35,7 +34,6 @@ from nnet3_training.chain.fsts.fst import Fst
 from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.errors import ExampleError
 
-_BINARY = b"\0B"
 _MAX_SEQUENCES = 1 << 20
 
 
@@ -67,11 +65,9 @@ def write_chain_supervision(
 
 def supervision_bytes(supervision: ChainSupervision, *, binary: bool = True) -> bytes:
     """A supervision as it stands in a table, behind its key."""
-    writer = BinaryWriter() if binary else TextWriter()
-    if binary:
-        writer.raw(_BINARY)
+    writer = new_writer(binary=binary)
     write_supervision(writer, supervision)
-    return b"".join(writer.chunks)
+    return writer.data
 
 
 def read_supervision(reader: Reader) -> ChainSupervision:

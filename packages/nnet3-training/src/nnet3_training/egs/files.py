@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 from nnet3_descriptors.files import (
-    BinaryWriter,
     Reader,
-    TextWriter,
     Writer,
+    new_writer,
     write_atomically,
 )
 from nnet3_descriptors.indexes import IndexArray
@@ -46,7 +45,6 @@ from nnet3_training.examples import (
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
 
-_BINARY: Final = b"\0B"
 _MAX_IOS: Final = 1 << 16
 
 
@@ -165,16 +163,14 @@ def example_bytes(example: TrainingExample, *, binary: bool = True) -> bytes:
     """
     if not example.ios:
         raise ExampleError(f"example '{example.key}' has no input and no output")
-    writer: Writer = BinaryWriter() if binary else TextWriter()
-    if binary:
-        writer.raw(_BINARY)
+    writer = new_writer(binary=binary)
     writer.token("<Nnet3Eg>")
     writer.token("<NumIo>")
     writer.integer(len(example.ios))
     for io in example.ios:
         _write_io(writer, io.name, io.indexes, io.matrix)
     writer.token("</Nnet3Eg>")
-    return b"".join(writer.chunks)
+    return writer.data
 
 
 def _write_io(writer: Writer, name: str, indexes: IndexArray, matrix: StoredMatrix) -> None:

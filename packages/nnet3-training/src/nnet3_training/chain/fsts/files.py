@@ -345,7 +345,7 @@ def fst_bytes(fst: Fst, *, binary: bool = True) -> bytes:
         return vector_bytes(fst)
     writer = TextWriter()
     write_text_fst(writer, fst)
-    return b"".join(writer.chunks)
+    return writer.data
 
 
 # ---- properties ----
