@@ -86,10 +86,13 @@ class DamagedText(NamedTuple):
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
     """The places of replaceable values in JSON: each object or list with each of its keys."""
-    if isinstance(value, dict | list):
-        for key in list(value) if isinstance(value, dict) else range(len(value)):
-            yield value, key
-            yield from _places(value[key])
+    left = [value]  # an earlier change may have nested lists too deeply for a recursion
+    while left:
+        value = left.pop()
+        if isinstance(value, dict | list):
+            for key in list(value) if isinstance(value, dict) else range(len(value)):
+                yield value, key
+                left.append(value[key])
 
 
 def _odd(rng: random.Random, old: Any) -> Any:

@@ -6,12 +6,14 @@ import functools
 import io
 import random
 import re
+import struct
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import attrs
+import kaldifst
 import nnet3
 import numpy as np
 from nnet3_descriptors import parse_config, write_nnet
@@ -37,6 +39,7 @@ from nnet3_speech import (
     SlidingCmvnOptions,
     SpliceOptions,
     VadOptions,
+    WordDecoder,
     add_deltas,
     apply_cmvn,
     apply_sliding_cmvn,
@@ -46,9 +49,12 @@ from nnet3_speech import (
     read_symbols,
     read_wav,
 )
+from nnet3_speech.decoding_graph import read_graph
 from nnet3_speech.gmm import pruned_posteriors
+from nnet3_speech.hmm import Transitions
 from nnet3_speech.options import read_options
 from nnet3_speech.splicing import SplicedTransform, Splicer
+from small_graph import BOUNDARIES, MODEL, WORDS, small_graph
 from wav_files import extension, wav
 
 from damaged.bytes_and_words import damaged_data
@@ -351,6 +357,41 @@ def _written_again(plda: Plda, *, binary: bool) -> None:
     plda.write(first, binary=binary)
     Plda.read(io.BytesIO(first.getvalue())).write(second, binary=binary)
     assert first.getvalue() == second.getvalue(), "what is written is not what was read"
+
+
+# ---- graphs ----
+
+_LABELS = (0, -1, 1, 3, 4, 5, 6, 7, 1 << 20, 2**31 - 1, -(2**31))
+
+
+@functools.cache
+def _graphs() -> tuple[bytes, ...]:
+    """Decoding graphs of both types."""
+    graph, files = small_graph(), []
+    with tempfile.TemporaryDirectory() as name:
+        for kind in (kaldifst.StdVectorFst, kaldifst.StdConstFst):
+            kind(graph).write(f"{name}/graph")
+            files.append(Path(name, "graph").read_bytes())
+    return tuple(files)
+
+
+@damaged_format("decoding graphs", 3)
+def _decoding_graphs(user: User, seed: int, number: int, folder: Path) -> bool:
+    data = user.rng.choice(_graphs())
+    if user.rng.random() < 0.5:
+        start = 4 * user.rng.randrange(len(data) // 4) + len(data) % 4  # of a label, state or cost
+        data = data[:start] + struct.pack("<i", user.rng.choice(_LABELS)) + data[start + 4 :]
+    else:
+        data = damaged_data(user.rng, data, _graphs())
+    (folder / "HCLG.fst").write_bytes(data)
+    graph = user.attempt("read", lambda: read_graph(folder / "HCLG.fst", 6))
+    if graph is None:
+        return False
+    decoder = WordDecoder(graph, WORDS, Transitions.of(MODEL), boundaries=BOUNDARIES)
+    scores = np.random.default_rng(number).standard_normal((9, 6)).astype(np.float32)
+    for nbest in (1, 3):
+        user.attempt("decode", lambda nbest=nbest: decoder.decode(scores, 0.03, nbest=nbest))
+    return True
 
 
 # ---- folders ----

@@ -1,53 +1,18 @@
 """Words by a graph: the best path, its times, and graphs that cannot be used."""
 
+import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
-from nnet3_descriptors.model_files import HmmState, TransitionModel
 from nnet3_speech import ModelFolder, SpeechError, WordDecoder
-from nnet3_speech.decoding import _read_boundaries, read_graph
+from nnet3_speech.decoding import _read_boundaries
+from nnet3_speech.decoding_graph import read_graph
 from nnet3_speech.hmm import Transitions
+from small_graph import BOUNDARIES, MODEL, WORDS, small_graph
 
 kaldifst = pytest.importorskip("kaldifst")
 pytest.importorskip("kaldi_decoder")
-
-WORDS = {0: "<eps>", 1: "ab", 2: "c"}
-BOUNDARIES = {1: "begin", 2: "end", 3: "singleton"}
-CHAIN = (
-    HmmState(forward_pdf_class=0, self_loop_pdf_class=1, transitions=((0, 0.5), (1, 0.5))),
-    HmmState(forward_pdf_class=-1, self_loop_pdf_class=-1, transitions=()),
-)
-MODEL = TransitionModel(
-    phones=(1, 2, 3),
-    phone_entries=(-1, 0, 0, 0),
-    entries=(CHAIN,),
-    tuples=((1, 0, 0, 1), (2, 0, 2, 3), (3, 0, 4, 5)),
-    log_probs=np.log(np.array([1.0, *[0.5] * 6], np.float32)),
-    chain=True,
-)
-"""Phones of one state; transition-ids 2, 4 and 6 enter them, with pdfs 0, 2 and 4."""
-
-
-def _graph() -> "kaldifst.StdVectorFst":
-    """Any sequence of "ab" (phones 1 and 2, the word label on the second) and "c" (phone 3)."""
-    graph = kaldifst.StdVectorFst()
-    for _ in range(4):
-        graph.add_state()
-    graph.start = 0
-    for state, ids, word, next_state in (
-        (0, 2, 0, 1),
-        (1, 1, 0, 1),
-        (1, 4, 1, 2),
-        (2, 3, 0, 2),
-        (0, 6, 2, 3),
-        (3, 5, 0, 3),
-    ):
-        graph.add_arc(state, kaldifst.StdArc(ids, word, 0.25, next_state))
-    for state in (2, 3):
-        graph.add_arc(state, kaldifst.StdArc(0, 0, 0.0, 0))
-        graph.set_final(state, 0.5)
-    return graph
 
 
 def _scores(pdfs: list[int]) -> np.ndarray:
@@ -58,7 +23,7 @@ def _scores(pdfs: list[int]) -> np.ndarray:
 
 
 def _decoder(**options: object) -> WordDecoder:
-    return WordDecoder(_graph(), WORDS, Transitions.of(MODEL), **options)  # type: ignore[arg-type]
+    return WordDecoder(small_graph(), WORDS, Transitions.of(MODEL), **options)  # type: ignore[arg-type]
 
 
 def test_words_with_times() -> None:
@@ -121,7 +86,7 @@ def test_other_columns() -> None:
 def test_graphs_in_files(kind: str, tmp_path: Path) -> None:
     """Graphs of both types of one file are read."""
     path = str(tmp_path / "HCLG.fst")
-    getattr(kaldifst, kind)(_graph()).write(path)
+    getattr(kaldifst, kind)(small_graph()).write(path)
 
     decoder = WordDecoder(read_graph(path), WORDS, Transitions.of(MODEL))
 
@@ -154,7 +119,11 @@ def test_graphs_in_two_parts(tmp_path: Path) -> None:
     [
         (b"", ": expected a binary file of OpenFst, found b''"),
         (_header("ngram"), ": expected a graph of OpenFst's type vector or const, found ngram"),
-        (_header("vector"), ": OpenFst cannot read the graph; it is damaged"),
+        (
+            _header("vector"),
+            ": expected arcs of the type 'standard', found "
+            "b'\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00'",
+        ),
     ],
 )
 def test_faulty_graphs(content: bytes, message: str, tmp_path: Path) -> None:
@@ -171,19 +140,79 @@ def test_faulty_graphs(content: bytes, message: str, tmp_path: Path) -> None:
 def test_absurd_number_of_states(tmp_path: Path) -> None:
     """A graph whose header asks for more states than memory holds is refused."""
     path = tmp_path / "HCLG.fst"
-    kaldifst.StdVectorFst(_graph()).write(str(path))
+    kaldifst.StdVectorFst(small_graph()).write(str(path))
     data = bytearray(path.read_bytes())
     at = 4 + (4 + len("vector")) + (4 + len("standard")) + 4 + 4 + 8 + 8
     data[at : at + 8] = (1 << 62).to_bytes(8, "little")
     path.write_bytes(data)
 
-    with pytest.raises(SpeechError, match=r"HCLG\.fst: OpenFst cannot read the graph \("):
+    with pytest.raises(SpeechError, match=r"HCLG\.fst: \d{19} states are not in 242 bytes"):
         read_graph(path)
+
+
+def _write(kind: str, change: tuple[str, int, float], path: Path) -> None:
+    """Writes the graph with the final cost of a state changed, or with one more arc."""
+    graph = small_graph()
+    what, state, value = change
+    good = {"input": 1, "output": 0, "cost": 0.625, "next": 2}
+    if what == "final":
+        graph.set_final(state, value)
+    else:
+        graph.add_arc(state, kaldifst.StdArc(*good.values()))
+    getattr(kaldifst, kind)(graph).write(str(path))
+    if what != "final":  # OpenFst itself would not survive some of them
+        data, changed = path.read_bytes(), good | {what: value}
+        arc = struct.pack("<iifi", *changed.values())
+        path.write_bytes(data.replace(struct.pack("<iifi", *good.values()), arc))
+
+
+@pytest.mark.parametrize("kind", ["StdVectorFst", "StdConstFst"])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("next", 2, 4), "an arc of state 2 has the next state 4, expected 0 to 3"),
+        (("next", 3, -1), "an arc of state 3 has the next state -1, expected 0 to 3"),
+        (("input", 1, 7), "an arc of state 1 has the input 7, expected 0 to 6"),
+        (("input", 0, -5), "an arc of state 0 has the input -5, expected 0 to 6"),
+        (("output", 3, -2), "an arc of state 3 has the output -2, expected 0 to 2147483647"),
+        (("cost", 1, np.nan), "state 1 has the cost nan"),
+        (("cost", 2, -np.inf), "state 2 has the cost -inf"),
+        (("final", 3, np.nan), "state 3 has the cost nan"),
+        (
+            ("input", 2, 0),
+            "the graph has a cycle of arcs without input, or a path of over 1000 of them, on which "
+            "decoders do not end",
+        ),
+    ],
+)
+def test_what_decoders_take_for_right(
+    kind: str, change: tuple[str, int, float], message: str, tmp_path: Path
+) -> None:
+    """Numbers of states and of transition-ids, costs and cycles are checked before decoding."""
+    path = tmp_path / "HCLG.fst"
+    _write(kind, change, path)
+
+    with pytest.raises(SpeechError) as caught:
+        read_graph(path, num_ids=6)
+
+    assert str(caught.value) == f"{path}: {message}"
+
+
+@pytest.mark.parametrize("kind", ["StdVectorFst", "StdConstFst"])
+def test_graphs_that_end_early(kind: str, tmp_path: Path) -> None:
+    """A graph that lacks its last bytes, however many, is refused by its size."""
+    path = tmp_path / "HCLG.fst"
+    getattr(kaldifst, kind)(small_graph()).write(str(path))
+    data = path.read_bytes()
+    for size in range(20, len(data)):
+        path.write_bytes(data[:size])
+        with pytest.raises(SpeechError, match=r"HCLG\.fst: .*(ends in|not in|type 'standard')"):
+            read_graph(path)
 
 
 def test_folder(tmp_path: Path) -> None:
     """A folder without a table of words says so."""
-    kaldifst.StdVectorFst(_graph()).write(str(tmp_path / "HCLG.fst"))
+    kaldifst.StdVectorFst(small_graph()).write(str(tmp_path / "HCLG.fst"))
 
     with pytest.raises(SpeechError, match=r" has no graph/words\.txt \(nor words\.txt or "):
         WordDecoder.of(ModelFolder.read(tmp_path))

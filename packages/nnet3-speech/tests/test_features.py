@@ -167,11 +167,12 @@ def test_another_rate() -> None:
     [
         (np.zeros((2, 3)), r"the samples of one channel, a vector .*found shape \(2, 3\), float64"),
         (["a"], r"a vector of numbers, found shape \(1,\), <U1"),
-        ([0.0, np.nan, np.inf], "sample 8 is not finite"),
+        ([0.0, np.nan, np.inf], r"sample 8 is nan: expected a number in the units of 16-bit int"),
+        ([0.0, 1.0, -3e17], r"sample 9 is -3e\+17: expected .* integers, at most 1\.09951e\+12"),
     ],
 )
 def test_samples_refused(samples: object, message: str) -> None:
-    """Samples that are no vector of finite numbers are refused, by their place."""
+    """Samples that are no vector of numbers of some size are refused, by their place."""
     stream = FeatureExtractor(MfccOptions()).stream(16000)
     stream.push(np.zeros(7))
 

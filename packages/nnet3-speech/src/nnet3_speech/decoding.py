@@ -8,7 +8,6 @@ while decoding; kaldi-decoder cannot do that.
 from __future__ import annotations
 
 import itertools
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from nnet3_speech.decoding_graph import graph_type, read_graph
 from nnet3_speech.errors import SpeechError
 from nnet3_speech.folders import ModelFolder
 from nnet3_speech.hmm import Transitions, read_transitions, topology_of
@@ -26,8 +26,6 @@ from nnet3_speech.symbols import read_symbols
 if TYPE_CHECKING:
     import kaldi_decoder
 
-_MAGIC = (2125659606).to_bytes(4, "little")
-_TYPES = ("vector", "const")
 _MOST_PATHS = 1000
 _FRAMES = 1000
 """Frames whose scores are laid out by transition-id at a time."""
@@ -120,23 +118,25 @@ class WordDecoder:
 
         Raises:
             SpeechError: kaldi-decoder is not installed; or the folder has no graph of one file, or
-                no words.txt or final.mdl; or the graph cannot be read, or has labels that these
-                lack.
+                no words.txt or final.mdl; or the graph cannot be read, or has inputs that are no
+                transition-ids of final.mdl.
             ModelFileError: final.mdl cannot be read.
         """
         if "HCLG.fst" not in folder.files and "HCLr.fst" in folder.files:
             parts = [folder.files[name] for name in ("HCLr.fst", "Gr.fst") if name in folder.files]
-            kinds = " and ".join(f"{path.name} ({_type(path)})" for path in parts)
+            kinds = " and ".join(f"{path.name} ({graph_type(path)})" for path in parts)
             raise SpeechError(
                 f"{folder.path} has its graph in two parts, {kinds}, which kaldi-decoder cannot "
                 "compose while it decodes; expected graph/HCLG.fst. Phones need no graph"
             )
         options = folder.options
         boundary = folder.files.get("word_boundary.int")
+        words = read_symbols(folder.file("words.txt"))
+        transitions = read_transitions(folder.file("final.mdl"))
         return cls(
-            read_graph(folder.file("HCLG.fst")),
-            read_symbols(folder.file("words.txt")),
-            read_transitions(folder.file("final.mdl")),
+            read_graph(folder.file("HCLG.fst"), transitions.num_ids),
+            words,
+            transitions,
             boundaries=None if boundary is None else _read_boundaries(boundary),
             beam=options.beam,
             max_active=options.max_active,
@@ -275,55 +275,6 @@ class WordDecoder:
                 start = frame
         if start < frame:
             yield start, frame
-
-
-def read_graph(path: str | os.PathLike[str]) -> Any:
-    """A decoding graph, as a `kaldifst.StdFst`.
-
-    Raises:
-        SpeechError: kaldi-decoder is not installed, or the file cannot be read, or is no transducer
-            of the types "vector" and "const" with costs.
-    """
-    try:
-        import kaldi_decoder  # noqa: F401
-        import kaldifst
-    except ImportError as error:
-        raise SpeechError(
-            "finding words needs kaldi-decoder and kaldifst: pip install kaldi-decoder kaldifst "
-            f"({error})"
-        ) from error
-    kind = _type(Path(path))
-    if kind not in _TYPES:
-        raise SpeechError(
-            f"{os.fspath(path)}: expected a graph of OpenFst's type vector or const, found {kind}"
-        )
-    try:
-        graph = kaldifst.StdFst.read(os.fspath(path))
-    except (MemoryError, ValueError) as error:  # of sizes in its header
-        raise SpeechError(
-            f"{os.fspath(path)}: OpenFst cannot read the graph ({error}); it is damaged, or too "
-            "large for the memory"
-        ) from error
-    if graph is None:
-        raise SpeechError(f"{os.fspath(path)}: OpenFst cannot read the graph; it is damaged")
-    return graph
-
-
-def _type(path: Path) -> str:
-    """OpenFst's name for the type of a transducer in a file.
-
-    Raises:
-        SpeechError: the file cannot be read, or is no binary file of OpenFst.
-    """
-    try:
-        with open(path, "rb") as file:
-            head = file.read(64)
-    except OSError as error:
-        raise SpeechError(f"{path}: the file cannot be read: {error.strerror}") from error
-    size = int.from_bytes(head[4:8], "little")
-    if head[:4] != _MAGIC or not 0 < size <= 40:
-        raise SpeechError(f"{path}: expected a binary file of OpenFst, found {head[:8]!r}")
-    return head[8 : 8 + size].decode("ascii", "replace")
 
 
 def _read_boundaries(path: Path) -> dict[int, str]:

@@ -12,6 +12,8 @@ from nnet3_speech.feature_options import FbankOptions, MfccOptions
 from nnet3_speech.resampling import Resampler
 
 _BLOCK = 1 << 16
+_LARGEST = 2.0**40
+"""The power of a window of the most samples (2 ** 20) of this size is finite in float32."""
 
 
 class FeatureExtractor:
@@ -98,7 +100,8 @@ class FeatureStream:
         """The new features, (k, dim), k may be 0, after more samples, (n,).
 
         Raises:
-            SpeechError: the samples are no vector of finite numbers, or the stream is finished.
+            SpeechError: the samples are no vector of numbers up to 2 ** 40, or the stream is
+                finished.
         """
         if self._finished:
             raise SpeechError("the recording is finished: begin another stream")
@@ -154,9 +157,13 @@ def _vector(samples: npt.ArrayLike, before: int) -> npt.NDArray[np.float32]:
             f"{values.shape}, {values.dtype}"
         )
     values = np.ascontiguousarray(values, np.float32)
-    finite = np.isfinite(values)
-    if not finite.all():
-        raise SpeechError(f"sample {before + int(finite.argmin())} is not finite")
+    usable = np.abs(values) <= _LARGEST
+    if not usable.all():
+        first = int(usable.argmin())
+        raise SpeechError(
+            f"sample {before + first} is {values[first]:g}: expected a number in the units of "
+            f"16-bit integers, at most {_LARGEST:g}"
+        )
     return values
 
 
