@@ -58,6 +58,19 @@ def test_no_loop_begins_again(rows: np.ndarray) -> None:
     np.testing.assert_array_equal(first, second)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_target_whose_square_is_no_number() -> None:
+    """A norm of 1e-45, whose inverse square single precision cannot hold, is exported."""
+    nnet = network(
+        "input-node name=input dim=4\n"
+        "component name=c type=NormalizeComponent dim=4 target-rms=1e-45\n"
+        "component-node name=c component=c input=input\noutput-node name=output input=c\n"
+    )
+    computer = OnnxComputer(nnet, compile_computation(nnet, request(3, left=0)))
+
+    assert not computer.forward({"input": np.zeros((3, 4))})["output"].any()
+
+
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [

@@ -15,6 +15,8 @@ LEAST_SOFTMAX = 1e-20
 LEAST_SQUARE = 2.0**-66
 """The least value of the mean square of a row, relative to the mean square of the target."""
 
+_LARGEST = float(np.finfo(np.float32).max)
+
 
 @translates(SoftmaxComponent)
 def softmax(call: Call) -> Tensor:
@@ -36,7 +38,7 @@ def normalize(call: Call) -> Tensor:
     """
     c, rows = call.component, call.rows_out
     x = call.x.reshape(rows, call.region.columns // c.block_dim, c.block_dim)
-    factor = 1.0 / float(c.block_dim * c.target_rms**2)
+    factor = min(1.0 / float(c.block_dim * c.target_rms**2), _LARGEST)
     square = (x * x).reduce("ReduceSum", -1, keep=True) * factor
     square = square.maximum(LEAST_SQUARE)
     y = x / square.apply("Sqrt")
