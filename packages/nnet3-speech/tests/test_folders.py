@@ -133,7 +133,7 @@ def test_a_file_beside_the_folder(tmp_path: Path) -> None:
         ),
         (
             {"conf/model.conf": "--frame-subsampling-factor=0"},
-            "/conf/model.conf: 'frame_subsampling_factor' must be at least 1 (got 0)",
+            "/conf/model.conf: --frame-subsampling-factor=0: expected 1 or more",
         ),
     ],
 )

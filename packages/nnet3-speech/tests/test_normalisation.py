@@ -11,8 +11,10 @@ from kaldi_cases import DELTAS, SLIDING, VAD, options
 from nnet3_speech import (
     CmvnOptions,
     DeltaOptions,
+    OnlineCmvnOptions,
     SlidingCmvnOptions,
     SpeechError,
+    SpliceOptions,
     VadOptions,
     add_deltas,
     apply_cmvn,
@@ -196,20 +198,44 @@ def test_vad_definition(energy: list[float], context: int, proportion: float) ->
         ),
         (DeltaOptions, (-1,), "--delta-order=-1: expected 0 to 999"),
         (DeltaOptions, (1, 0), "--delta-window=0: expected 1 to 999"),
-        (VadOptions, (np.nan,), "--vad-energy-threshold=nan: expected a number up to 1e+09"),
-        (VadOptions, (0.0, -1.0), "--vad-energy-mean-scale=-1.0: expected 0 to 1e+09"),
+        (VadOptions, (np.nan,), "--vad-energy-threshold=nan: expected a finite number up to 1e+09"),
+        (VadOptions, (0.0, -1.0), "--vad-energy-mean-scale=-1.0: expected 0 or more"),
         (VadOptions, (0.0, 0.0, -1), "--vad-frames-context=-1: expected 0 or more"),
         (
             VadOptions,
             (0.0, 0.0, 0, 1.0),
-            "--vad-proportion-threshold=1.0: expected a number between 0 and 1",
+            "--vad-proportion-threshold=1.0: expected more than 0, below 1",
+        ),
+        (SpliceOptions, {"left_context": -1}, "--left-context=-1: expected 0 or more"),
+        (OnlineCmvnOptions, {"cmn_window": 0}, "--cmn-window=0: expected 1 or more"),
+        (
+            OnlineCmvnOptions,
+            {"speaker_frames": 700},
+            "--speaker-frames=700: expected 0 to --cmn-window=600",
+        ),
+        (
+            OnlineCmvnOptions,
+            {"global_frames": 601},
+            "--global-frames=601: expected 0 to --speaker-frames=600",
+        ),
+        (
+            OnlineCmvnOptions,
+            {"norm_means": False, "norm_vars": True},
+            "--norm-vars=true: expected --norm-means=true with it",
+        ),
+        (
+            OnlineCmvnOptions,
+            {"skip_dims": "13:-1"},
+            "--skip-dims=13:-1: expected columns with colons between, such as 13:14",
         ),
     ],
 )
-def test_options_refused(cls: type, values: tuple[object, ...], message: str) -> None:
+def test_options_refused(
+    cls: type, values: tuple[object, ...] | dict[str, object], message: str
+) -> None:
     """Options out of range are refused by name."""
     with pytest.raises(SpeechError) as caught:
-        cls(*values)
+        cls(**values) if isinstance(values, dict) else cls(*values)
     assert str(caught.value) == message
 
 

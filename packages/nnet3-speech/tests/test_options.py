@@ -16,7 +16,11 @@ class SomeOptions:
     low_freq: float = 20.0
     snip_edges: bool = True
     path: str = ""
-    silence_phones: str = option("endpoint.silence-phones", "")
+    silence_phones: str = option("", name="endpoint.silence-phones")
+    frames: int = option(3, least=1, most=9)
+    scale: float = option(0.5, above=0.0, below=1.0)
+    floor: float = option(0.0)
+    window: str = option("povey", choices=("povey", "sine"))
 
 
 def _file(folder: Path, text: str) -> Path:
@@ -52,6 +56,11 @@ def test_defaults_and_options_without_value(tmp_path: Path) -> None:
         ),
         ("--low-freq=low", ": --low-freq: expected a number, found 'low'"),
         ("--snip-edges=maybe", ": --snip-edges: expected true or false, found 'maybe'"),
+        ("--frames=0", ": --frames=0: expected 1 to 9"),
+        ("--scale=1", ": --scale=1.0: expected more than 0, below 1"),
+        ("--scale=nan", ": --scale=nan: expected a finite number up to 1e+09"),
+        ("--floor=-inf", ": --floor=-inf: expected a finite number up to 1e+09"),
+        ("--window=hann", ": --window=hann: expected povey or sine"),
         ("num-mel-bins=3", ", line 1: expected an option, --name=value, found 'num-mel-bins=3'"),
     ],
 )

@@ -7,9 +7,8 @@ import struct
 
 import attrs
 
-from nnet3_speech.errors import SpeechError
+from nnet3_speech.options import option, require
 
-_LARGEST = 1e9
 _MOST_SAMPLES = 1 << 20
 """Of a frame, and between frames: a minute at 16 kHz."""
 _WINDOWS = ("hamming", "hanning", "povey", "rectangular", "sine", "blackman")
@@ -23,51 +22,43 @@ class _CommonOptions:
     features everywhere. See `FeatureExtractor` for what that does to digital silence.
     """
 
-    sample_frequency: float = 16000.0
-    frame_length: float = 25.0
-    frame_shift: float = 10.0
-    preemphasis_coefficient: float = 0.97
+    sample_frequency: float = option(16000.0, above=0.0)
+    frame_length: float = option(25.0)
+    frame_shift: float = option(10.0)
+    preemphasis_coefficient: float = option(0.97, least=0.0, most=1.0)
     remove_dc_offset: bool = True
-    dither: float = 0.0
-    window_type: str = "povey"
-    blackman_coeff: float = 0.42
+    dither: float = option(0.0, least=0.0)
+    window_type: str = option("povey", choices=_WINDOWS)
+    blackman_coeff: float = option(0.42)
     round_to_power_of_two: bool = True
     snip_edges: bool = True
     allow_downsample: bool = False
     allow_upsample: bool = False
     max_feature_vectors: int = -1
     num_mel_bins: int = 23
-    low_freq: float = 20.0
-    high_freq: float = 0.0
-    vtln_low: float = 100.0
-    vtln_high: float = -500.0
+    low_freq: float = option(20.0)
+    high_freq: float = option(0.0)
+    vtln_low: float = option(100.0)
+    vtln_high: float = option(-500.0)
     debug_mel: bool = False
-    energy_floor: float = 0.0
+    energy_floor: float = option(0.0, least=0.0)
     raw_energy: bool = True
     htk_compat: bool = False
 
     def __attrs_post_init__(self) -> None:
-        for name, value in attrs.asdict(self).items():
-            if isinstance(value, float) and not abs(value) <= _LARGEST:
-                _refuse(name, value, f"a finite number up to {_LARGEST:g}")
-        _require(self.sample_frequency > 0, "sample_frequency", self, "more than 0")
         for name, size, least in (
             ("frame_length", self.window_size(), 2),
             ("frame_shift", self.window_shift(), 1),
         ):
-            _require(least <= size <= _MOST_SAMPLES, name, self,
-                     f"{least} to {_MOST_SAMPLES} samples")  # fmt: skip
-        _require(
-            self.padded_window_size() % 2 == 0,
-            "round_to_power_of_two",
+            is_possible = least <= size <= _MOST_SAMPLES
+            require(self, name, is_possible, f"{least} to {_MOST_SAMPLES} samples")
+        require(
             self,
+            "round_to_power_of_two",
+            self.padded_window_size() % 2 == 0,
             f"true where a window has an odd number of samples ({self.window_size()})",
         )
-        _require(0 <= self.preemphasis_coefficient <= 1, "preemphasis_coefficient", self, "0 to 1")
-        _require(self.dither >= 0, "dither", self, "0 or more")
-        _require(self.window_type in _WINDOWS, "window_type", self, " or ".join(_WINDOWS))
-        _require(not self.debug_mel, "debug_mel", self, "false: nothing is printed here")
-        _require(self.energy_floor >= 0, "energy_floor", self, "0 or more")
+        require(self, "debug_mel", not self.debug_mel, "false: nothing is printed here")
         self._check_mel_bins()
 
     def window_size(self) -> int:
@@ -87,12 +78,12 @@ class _CommonOptions:
         nyquist = self.sample_frequency / 2
         high = self.high_freq if self.high_freq > 0 else nyquist + self.high_freq
         points = self.padded_window_size()
-        _require(3 <= self.num_mel_bins <= points, "num_mel_bins", self, f"3 to {points}")
-        _require(0 <= self.low_freq < nyquist, "low_freq", self, f"0 to {nyquist:g}, half the rate")
-        _require(
-            self.low_freq < high <= nyquist,
-            "high_freq",
+        require(self, "num_mel_bins", 3 <= self.num_mel_bins <= points, f"3 to {points}")
+        require(self, "low_freq", 0 <= self.low_freq < nyquist, f"0 to {nyquist:g}, half the rate")
+        require(
             self,
+            "high_freq",
+            self.low_freq < high <= nyquist,
             f"a frequency above --low-freq={self.low_freq:g} and up to {nyquist:g}, half the rate "
             f"(0 or less: counted from there)",
         )
@@ -104,10 +95,10 @@ class _CommonOptions:
         ]
         for each, (left, right) in enumerate(zip(edges, edges[2:], strict=False)):
             first, last = math.floor(left) + 1, min(math.ceil(right), points // 2) - 1
-            _require(
-                first <= last,
-                "num_mel_bins",
+            require(
                 self,
+                "num_mel_bins",
+                first <= last,
                 f"fewer: mel bin {each} would hold none of the {points // 2} frequencies of the "
                 f"Fourier transform",
             )
@@ -125,14 +116,14 @@ class MfccOptions(_CommonOptions):
 
     num_ceps: int = 13
     use_energy: bool = True
-    cepstral_lifter: float = 22.0
+    cepstral_lifter: float = option(22.0)
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
-        _require(
-            1 <= self.num_ceps <= self.num_mel_bins,
-            "num_ceps",
+        require(
             self,
+            "num_ceps",
+            1 <= self.num_ceps <= self.num_mel_bins,
             f"1 to --num-mel-bins={self.num_mel_bins}",
         )
 
@@ -168,13 +159,3 @@ def _mel(frequency: float) -> float:
 
 def _hertz(mel: float) -> float:
     return 700.0 * math.expm1(mel / 1127.0)
-
-
-def _require(holds: bool, name: str, options: _CommonOptions, expected: str) -> None:
-    if not holds:
-        _refuse(name, getattr(options, name), expected)
-
-
-def _refuse(name: str, value: object, expected: str) -> None:
-    text = str(value).lower() if isinstance(value, bool) else value
-    raise SpeechError(f"--{name.replace('_', '-')}={text}: expected {expected}")

@@ -16,7 +16,7 @@ import attrs
 from nnet3_descriptors.files import parse_integer
 
 from nnet3_speech.errors import SpeechError
-from nnet3_speech.options import options_of, read_lines
+from nnet3_speech.options import option, options_of, read_lines
 
 _PLACES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "final.mdl": ("network", ("am/final.mdl", "final.mdl", "model/final.mdl")),
@@ -123,22 +123,14 @@ class FolderOptions:
     add_pitch: bool = False
     online_pitch_config: str = ""
     ivector_extraction_config: str = ""
-    frame_subsampling_factor: int = 1
+    frame_subsampling_factor: int = option(1, least=1)
     acoustic_scale: float = 1.0
-    frames_per_chunk: int = 20
-    extra_left_context_initial: int = 0
+    frames_per_chunk: int = option(20, least=1)
+    extra_left_context_initial: int = option(0, least=0)
     beam: float = 16.0
-    max_active: int = 2**31 - 1
-    min_active: int = 200
+    max_active: int = option(2**31 - 1, least=2)
+    min_active: int = option(200, least=0)
     lattice_beam: float = 10.0
-
-    def __attrs_post_init__(self) -> None:
-        """Checks the ranges."""
-        least = {"frame_subsampling_factor": 1, "frames_per_chunk": 1, "max_active": 2}
-        for name in (*least, "extra_left_context_initial", "min_active"):
-            value = getattr(self, name)
-            if value < least.get(name, 0):
-                raise SpeechError(f"'{name}' must be at least {least.get(name, 0)} (got {value})")
 
 
 def _read_only(files: Mapping[str, Path]) -> Mapping[str, Path]:
@@ -200,8 +192,8 @@ class ModelFolder:
             elif is_vosk and source is None:
                 texts["frame-subsampling-factor"] = str(_VOSK_SUBSAMPLING)
         options = options_of(FolderOptions, texts, os.fspath(source or folder), _IGNORED)
-        for name, option in _NAMED.items():
-            text = getattr(options, option)
+        for name, field in _NAMED.items():
+            text = getattr(options, field)
             if text and (place := inside(folder, text)) is not None:
                 found[name] = place
         return cls(path=folder, files=found, options=options, is_vosk=is_vosk)
@@ -225,8 +217,8 @@ class ModelFolder:
             SpeechError: the folder has none; the message says where one was expected.
         """
         if text := getattr(self.options, _NAMED.get(name, ""), ""):
-            option = _NAMED[name].replace("_", "-")
-            return self.named(text, f"conf/online.conf: --{option}")
+            field = _NAMED[name].replace("_", "-")
+            return self.named(text, f"conf/online.conf: --{field}")
         if name not in self.files:
             first, *others = _PLACES[name][1]
             beside = f" (nor {' or '.join(others)})" if others else ""

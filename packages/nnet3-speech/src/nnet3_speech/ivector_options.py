@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import os
 
 import attrs
 
-from nnet3_speech.errors import SpeechError
+from nnet3_speech.options import option, read_options
 
 
 @attrs.frozen(kw_only=True)
@@ -42,28 +41,14 @@ class IvectorExtractionConfig:
     splice_config: str = ""
     diag_ubm: str = ""
     ivector_extractor: str = ""
-    ivector_period: int = 10
-    num_gselect: int = 5
-    min_post: float = 0.025
-    posterior_scale: float = 0.1
-    max_count: float = 0.0
+    ivector_period: int = option(10, least=1)
+    num_gselect: int = option(5, least=1)
+    min_post: float = option(0.025, least=0.0, below=0.5)
+    posterior_scale: float = option(0.1, above=0.0, most=1.0)
+    max_count: float = option(0.0, least=0.0)
     use_most_recent_ivector: bool = True
     greedy_ivector_extractor: bool = False
-    max_remembered_frames: float = 1000.0
-
-    def __attrs_post_init__(self) -> None:
-        ranges: dict[str, tuple[bool, str]] = {
-            "ivector_period": (self.ivector_period > 0, "at least 1"),
-            "num_gselect": (self.num_gselect > 0, "at least 1"),
-            "min_post": (0.0 <= self.min_post < 0.5, "from 0 to below 0.5"),
-            "posterior_scale": (0.0 < self.posterior_scale <= 1.0, "above 0, at most 1"),
-            "max_count": (0.0 <= self.max_count < math.inf, "at least 0"),
-            "max_remembered_frames": (0.0 <= self.max_remembered_frames < math.inf, "at least 0"),
-        }
-        for name, (is_good, expected) in ranges.items():
-            if not is_good:
-                option = name.replace("_", "-")
-                raise SpeechError(f"--{option}: expected {expected}, found {getattr(self, name):g}")
+    max_remembered_frames: float = option(1000.0, least=0.0)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> IvectorExtractionConfig:
@@ -72,6 +57,4 @@ class IvectorExtractionConfig:
         Raises:
             SpeechError: it cannot be read, or an option is unknown or out of range.
         """
-        from nnet3_speech.options import read_options  # not for the help of tools
-
         return read_options(cls, path)

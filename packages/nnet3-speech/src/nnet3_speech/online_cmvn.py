@@ -6,14 +6,17 @@ below the sums of squares and a 0.
 
 from __future__ import annotations
 
+import re
+
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors.files import Reader, Writer, parse_integer
+from nnet3_descriptors.files import Reader, Writer
 
 from nnet3_speech.arithmetic import check_finite, computing
 from nnet3_speech.arrays import feature_matrix
 from nnet3_speech.errors import SpeechError
+from nnet3_speech.options import option, require
 
 Statistics = npt.NDArray[np.float64]
 Frames = npt.NDArray[np.float32]
@@ -40,7 +43,7 @@ class OnlineCmvnOptions:
             without means, or `skip_dims` is no list.
     """
 
-    cmn_window: int = 600
+    cmn_window: int = option(600, least=1)
     speaker_frames: int = 600
     global_frames: int = 200
     norm_means: bool = True
@@ -48,30 +51,19 @@ class OnlineCmvnOptions:
     skip_dims: str = ""
 
     def __attrs_post_init__(self) -> None:
-        if not 0 <= self.global_frames <= self.speaker_frames <= self.cmn_window:
-            raise SpeechError(
-                "expected 0 <= --global-frames <= --speaker-frames <= --cmn-window, found "
-                f"{self.global_frames}, {self.speaker_frames}, {self.cmn_window}"
-            )
-        if not self.cmn_window:
-            raise SpeechError("--cmn-window: expected at least 1, found 0")
-        if self.norm_vars and not self.norm_means:
-            raise SpeechError("--norm-vars=true needs --norm-means=true")
-        _ = self.skipped
+        for name, larger in (("speaker_frames", "cmn_window"), ("global_frames", "speaker_frames")):
+            most = getattr(self, larger)
+            expected = f"0 to --{larger.replace('_', '-')}={most}"
+            require(self, name, 0 <= getattr(self, name) <= most, expected)
+        is_possible = self.norm_means or not self.norm_vars
+        require(self, "norm_vars", is_possible, "--norm-means=true with it")
+        is_list = re.fullmatch(r":*([0-9]{1,9}(:+|$))*", self.skip_dims) is not None
+        require(self, "skip_dims", is_list, "columns with colons between, such as 13:14")
 
     @property
     def skipped(self) -> list[int]:
         """The columns that stay as they are."""
-        try:
-            columns = [parse_integer(text) for text in self.skip_dims.split(":") if text]
-        except ValueError:
-            columns = [-1]
-        if any(column < 0 for column in columns):
-            raise SpeechError(
-                "--skip-dims: expected columns with colons between, such as 13:14, found "
-                f"{self.skip_dims[:60]!r}"
-            )
-        return columns
+        return [int(text) for text in self.skip_dims.split(":") if text]
 
 
 def _empty() -> Statistics:

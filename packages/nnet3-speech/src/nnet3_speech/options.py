@@ -1,20 +1,18 @@
 """Options of Kaldi's tools as frozen values, read from config files such as `mfcc.conf`.
 
 A class of options is a frozen attrs class. Its field `num_mel_bins` is the option
-`--num-mel-bins`; a name that is no Python name stands in the field's metadata, see `option`. Its
-default is Kaldi's.
+`--num-mel-bins`, its default is Kaldi's. `option` gives a field its range, and a name that is no
+Python name. What options have to do with each other a class checks with `require`.
 """
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import attrs
-from nnet3_descriptors.files import parse_integer, parse_real
-from nnet3_descriptors.indexes import is_int32
-from nnet3_descriptors.similar_names import hint
 
 from nnet3_speech.errors import SpeechError
 
@@ -23,11 +21,58 @@ Options = TypeVar("Options", bound=attrs.AttrsInstance)
 _NAME = "nnet3_speech.option"
 _TRUE = ("true", "t", "1", "")
 _FALSE = ("false", "f", "0")
+_LARGEST = 1e9
+_BOUNDS = {
+    "least": (operator.ge, "{:g} or more"),
+    "above": (operator.gt, "more than {:g}"),
+    "most": (operator.le, "at most {:g}"),
+    "below": (operator.lt, "below {:g}"),
+}
 
 
-def option(name: str, default: Any) -> Any:
-    """A field whose option has another name: `option("endpoint.silence-phones", "")`."""
-    return attrs.field(default=default, metadata={_NAME: name})
+def option(default: Any, *, name: str = "", choices: tuple[str, ...] = (), **bounds: float) -> Any:
+    """A field with a range, or with another name than its option.
+
+    Args:
+        default: The default. Where it is a float, values have to be finite and no larger than 1e9,
+            also without bounds.
+        name: The option, if that is no Python name, such as "endpoint.silence-phones".
+        choices: The texts that it may be.
+        bounds: Of a number: `least` or `above`, and `most` or `below`.
+    """
+    held = [(_BOUNDS[kind][0], bound) for kind, bound in bounds.items()]
+    expected = ", ".join(_BOUNDS[kind][1].format(bound) for kind, bound in bounds.items())
+    if bounds.keys() == {"least", "most"}:
+        expected = f"{bounds['least']:g} to {bounds['most']:g}"
+
+    def check(options: object, field: attrs.Attribute[Any], value: Any) -> None:
+        if isinstance(default, float):
+            is_finite = abs(value) <= _LARGEST
+            require(options, field.name, is_finite, f"a finite number up to {_LARGEST:g}")
+        if choices:
+            require(options, field.name, value in choices, " or ".join(choices))
+        is_inside = all(holds(value, bound) for holds, bound in held)
+        require(options, field.name, is_inside, expected)
+
+    return attrs.field(default=default, validator=check, metadata={_NAME: name} if name else {})
+
+
+def require(options: object, name: str, holds: bool, expected: str) -> None:
+    """Checks the value of a field.
+
+    Args:
+        options: The options.
+        name: The field.
+        holds: Whether the value is good.
+        expected: What is expected, for the message.
+
+    Raises:
+        SpeechError: it is not good.
+    """
+    if not holds:
+        value = getattr(options, name)
+        text = str(value).lower() if isinstance(value, bool) else str(value)[:60]
+        raise SpeechError(f"--{name.replace('_', '-')}={text}: expected {expected}")
 
 
 def read_lines(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -84,6 +129,8 @@ def options_of(
     Raises:
         SpeechError: an option is unknown, or its text is no value of its type or out of range.
     """
+    from nnet3_descriptors.similar_names import hint  # not for the help of tools
+
     fields = {
         field.metadata.get(_NAME, field.name.replace("_", "-")): field
         for field in attrs.fields(attrs.resolve_types(cls))
@@ -102,6 +149,9 @@ def options_of(
 
 
 def _value(kind: type | None, text: str, where: str) -> Any:
+    from nnet3_descriptors.files import parse_integer, parse_real
+    from nnet3_descriptors.indexes import is_int32
+
     if kind is bool:
         if text in _TRUE + _FALSE:
             return text in _TRUE

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import attrs
 
-from nnet3_speech.errors import SpeechError
+from nnet3_speech.options import option, require
 
-_MOST_DELTAS = 1000
-_MOST_ENERGY = 1e9
+_MOST_DELTAS = 999
 
 
 @attrs.frozen
@@ -22,8 +21,8 @@ class CmvnOptions:
     norm_vars: bool = False
 
     def __attrs_post_init__(self) -> None:
-        if self.norm_vars and not self.norm_means:
-            raise SpeechError("--norm-vars=true: expected --norm-means=true with it")
+        is_possible = self.norm_means or not self.norm_vars
+        require(self, "norm_vars", is_possible, "--norm-means=true with it")
 
 
 @attrs.frozen
@@ -41,20 +40,19 @@ class SlidingCmvnOptions:
         SpeechError: there is no such window.
     """
 
-    cmn_window: int = 600
+    cmn_window: int = option(600, least=1)
     min_cmn_window: int = 100
     max_warnings: int = 5
     norm_vars: bool = False
     center: bool = False
 
     def __attrs_post_init__(self) -> None:
-        if self.cmn_window <= 0:
-            raise SpeechError(f"--cmn-window={self.cmn_window}: expected 1 or more")
-        if self.center and not 0 < self.min_cmn_window <= self.cmn_window:
-            raise SpeechError(
-                f"--min-cmn-window={self.min_cmn_window}: expected 1 to "
-                f"--cmn-window={self.cmn_window} with --center=true"
-            )
+        require(
+            self,
+            "min_cmn_window",
+            not self.center or 0 < self.min_cmn_window <= self.cmn_window,
+            f"1 to --cmn-window={self.cmn_window} with --center=true",
+        )
 
 
 @attrs.frozen
@@ -70,17 +68,9 @@ class DeltaOptions:
         SpeechError: a value is out of range.
     """
 
-    delta_order: int = 2
-    delta_window: int = 2
+    delta_order: int = option(2, least=0, most=_MOST_DELTAS)
+    delta_window: int = option(2, least=1, most=_MOST_DELTAS)
     truncate: int = 0
-
-    def __attrs_post_init__(self) -> None:
-        for name, least in (("delta_order", 0), ("delta_window", 1)):
-            value = getattr(self, name)
-            if not least <= value < _MOST_DELTAS:
-                raise SpeechError(
-                    f"--{name.replace('_', '-')}={value}: expected {least} to {_MOST_DELTAS - 1}"
-                )
 
 
 @attrs.frozen
@@ -97,31 +87,7 @@ class VadOptions:
         SpeechError: a value is out of range.
     """
 
-    vad_energy_threshold: float = 5.0
-    vad_energy_mean_scale: float = 0.5
-    vad_frames_context: int = 0
-    vad_proportion_threshold: float = 0.6
-
-    def __attrs_post_init__(self) -> None:
-        for name, holds, expected in (
-            (
-                "vad_energy_threshold",
-                abs(self.vad_energy_threshold) <= _MOST_ENERGY,
-                f"a number up to {_MOST_ENERGY:g}",
-            ),
-            (
-                "vad_energy_mean_scale",
-                0 <= self.vad_energy_mean_scale <= _MOST_ENERGY,
-                f"0 to {_MOST_ENERGY:g}",
-            ),
-            ("vad_frames_context", self.vad_frames_context >= 0, "0 or more"),
-            (
-                "vad_proportion_threshold",
-                0 < self.vad_proportion_threshold < 1,
-                "a number between 0 and 1",
-            ),
-        ):
-            if not holds:
-                raise SpeechError(
-                    f"--{name.replace('_', '-')}={getattr(self, name)}: expected {expected}"
-                )
+    vad_energy_threshold: float = option(5.0)
+    vad_energy_mean_scale: float = option(0.5, least=0.0)
+    vad_frames_context: int = option(0, least=0)
+    vad_proportion_threshold: float = option(0.6, above=0.0, below=1.0)

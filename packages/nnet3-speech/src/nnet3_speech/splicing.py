@@ -8,6 +8,7 @@ import numpy.typing as npt
 from nnet3_descriptors.files import PathOrFile, read_matrix
 
 from nnet3_speech.errors import SpeechError
+from nnet3_speech.options import option
 
 Frames = npt.NDArray[np.float32]
 
@@ -24,13 +25,8 @@ class SpliceOptions:
         SpeechError: a number is negative.
     """
 
-    left_context: int = 4
-    right_context: int = 4
-
-    def __attrs_post_init__(self) -> None:
-        for name, value in attrs.asdict(self).items():
-            if value < 0:
-                raise SpeechError(f"--{name.replace('_', '-')}: expected at least 0, found {value}")
+    left_context: int = option(4, least=0)
+    right_context: int = option(4, least=0)
 
 
 @attrs.frozen(eq=False)
