@@ -303,17 +303,23 @@ def test_full_disk() -> None:
     assert "/dev/full" in done.stderr
 
 
-@pytest.mark.parametrize("jobs", ["--jobs=0", "--jobs=1"])
-def test_other_outputs(jobs: str, tmp_path: Path, features: dict[str, np.ndarray]) -> None:
+@pytest.mark.parametrize(
+    ("tool", "options"),
+    [("compute", ["--jobs=1"]), ("compute", []), ("compute_batch", []), ("compute_looped", [])],
+)
+def test_other_outputs(
+    tool: str, options: list[str], tmp_path: Path, features: dict[str, np.ndarray]
+) -> None:
     """Values of another node are written, as they are or as log-probabilities."""
     write_archive(tmp_path / "features.ark", features)
     model = nnet3.load(MODEL)
     arguments = MODEL, f"ark:{tmp_path / 'features.ark'}", f"ark:{tmp_path / 'output.ark'}"
-    done = compute(jobs, "--output=tdnn1.affine", "--scores=log-softmax", *arguments)
+    options = [*options, "--output=tdnn1.affine", "--scores=log-softmax"]
+    done = run_tool(f"compute.nnet3_{tool}", *options, *arguments)
 
     assert done.returncode == 0, done.stderr
-    options = {"output": "tdnn1.affine", "scores": "log-softmax"}
-    expected = {key: model.compute(frames, **options) for key, frames in features.items()}
+    chosen = {"output": "tdnn1.affine", "scores": "log-softmax"}
+    expected = {key: model.compute(frames, **chosen) for key, frames in features.items()}
     assert_same_archive(read_archive(tmp_path / "output.ark"), expected)
 
 

@@ -14,7 +14,7 @@ from subprocess import CompletedProcess
 import numpy as np
 import pytest
 from nnet3_descriptors import parse_config, write_nnet
-from nnet3_tables import MatrixWriter, read_table
+from nnet3_tables import MatrixWriter, read_matrices, read_table
 from nnet3_tools.compute import shards
 from nnet3_tools.progress import Progress
 from nnet3_training import ExampleInput, ExampleOutput, TrainingExample, write_examples
@@ -93,11 +93,11 @@ output-node name=output input=affine
 
 @pytest.mark.any_versions
 def test_xvectors() -> None:
-    """The same holds for x-vectors."""
+    """The same holds for x-vectors, of another node, too."""
     write_nnet(parse_config(XVECTOR, rng=np.random.default_rng(1)), "pool.raw")
     for jobs in ("0", "1", "2"):
         done = run_tool("compute.nnet3_xvector_compute", f"--jobs={jobs}", "--min-chunk-size=5",
-                    "pool.raw", "ark:feats.ark", f"ark:{jobs}.ark")  # fmt: skip
+                    "--output=pool", "pool.raw", "ark:feats.ark", f"ark:{jobs}.ark")  # fmt: skip
         assert f"Done {NUM_UTTERANCES - 1} utterances, failed for 1" in done.stderr
 
     assert Path("1.ark").read_bytes() == Path("2.ark").read_bytes()
@@ -157,8 +157,8 @@ def test_a_process_that_is_killed() -> None:
 
             progress = Progress("nnet3-compute")
             shards.compute_in_shards(
-                "final.raw",
-                "ark:feats.ark",
+                (os.path.abspath("final.raw"), 0, "output"),
+                read_matrices("ark:feats.ark"),
                 functools.partial(MatrixWriter, f"ark:{name}.ark"),
                 ivectors,
                 functools.partial(shards.outputs_of, options={}),

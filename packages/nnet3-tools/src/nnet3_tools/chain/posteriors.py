@@ -81,14 +81,10 @@ def nnet3_chain_compute_post(
     run: UtteranceRun,
     *,
     den_fst: str,
-    ivectors: str,
-    utt2spk: str,
-    online_ivectors: str,
-    acoustic_scale: float | None,
     leaky_hmm_coefficient: float,
     transform_mat: str,
     memory: int,
-    **chunk: int | None,
+    **computing: Any,
 ) -> int:
     """Write the posteriors of pdfs by the denominator DEN-FST for each utterance.
 
@@ -104,16 +100,7 @@ def nnet3_chain_compute_post(
         found.append(_Posteriors(fst, model.output_dim, options.leaky_hmm_coefficient, transform))
         return found[0]
 
-    status = compute_chunks(
-        run,
-        ivectors,
-        utt2spk,
-        online_ivectors,
-        nnet3.ScoreOptions(**run.of_folder({"acoustic_scale": acoustic_scale})),
-        nnet3.ChunkOptions(**run.of_folder(chunk)),
-        nnet3.BatchOptions(memory=memory),
-        posteriors,
-    )
+    status = compute_chunks(run, computing, nnet3.BatchOptions(memory=memory), posteriors)
     if found[0].num_frames:
         average = found[0].log_prob / found[0].num_frames
         log(

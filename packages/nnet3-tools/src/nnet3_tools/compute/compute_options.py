@@ -52,6 +52,14 @@ ACOUSTIC_SCALE = click.option(
 )
 
 SCORE_OPTIONS = (
+    click.option(
+        "--scores",
+        type=click.Choice(["raw", "log-softmax"]),
+        default="raw",
+        show_default=True,
+        help="What the values become before priors and scale: log-softmax makes log-probabilities "
+        "of the scores of chain models.",
+    ),
     ACOUSTIC_SCALE,
     boolean_option("--apply-exp", help="Write the exponential of the output."),
     boolean_option("--use-priors", help="Subtract the logarithm of the priors in a .mdl file."),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 import attrs
-import click
 import nnet3
 import nnet3_tables
 
@@ -24,7 +23,7 @@ from nnet3_tools.kaldi_command import run_tool
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from nnet3 import BatchOptions, ChunkOptions, Model, ScoreOptions, Work
+    from nnet3 import BatchOptions, Model, Work
     from nnet3_tables import FloatArray
 
 NAME = "nnet3-compute"
@@ -37,48 +36,11 @@ EXAMPLES = """\
   nnet3-compute --use-priors final.mdl 'ark:copy-feats scp:feats.scp ark:- |' ark:loglikes.ark"""
 
 
-OPTIONS = (
-    *CHUNK_OPTIONS,
-    click.option(
-        "--output",
-        "node",
-        default="output",
-        show_default=True,
-        metavar="NODE",
-        help="The node whose values are written: another output, such as output-xent, or any other "
-        "node, such as a bottleneck layer.",
-    ),
-    click.option(
-        "--scores",
-        type=click.Choice(["raw", "log-softmax"]),
-        default="raw",
-        show_default=True,
-        help="What the values become before priors and scale: log-softmax makes log-probabilities "
-        "of the scores of chain models.",
-    ),
-    MEMORY,
-    JOBS,
-    DASK,
-)
+OPTIONS = (*CHUNK_OPTIONS, MEMORY, JOBS, DASK)
 
 
 @utterance_tool(NAME, output="MATRIX-WSPECIFIER", examples=EXAMPLES, options=OPTIONS)
-def command(
-    run: UtteranceRun,
-    *,
-    ivectors: str,
-    utt2spk: str,
-    online_ivectors: str,
-    use_priors: bool,
-    acoustic_scale: float | None,
-    apply_exp: bool,
-    node: str,
-    scores: Literal["raw", "log-softmax"],
-    memory: int,
-    jobs: int,
-    dask: str | None,
-    **chunk: int | None,
-) -> int:
+def command(run: UtteranceRun, *, memory: int, jobs: int, dask: str | None, **options: Any) -> int:
     """Run a trained nnet3 network over features and write its output for each utterance.
 
     NNET-IN is a Kaldi model, .raw or .mdl; the features of each utterance are a matrix with a row
@@ -87,41 +49,28 @@ def command(
     computed. Edge frames are repeated where the network needs context, and batch-norm and dropout
     are in test mode. Equal chunks of several utterances are computed together.
     """
-    run = attrs.evolve(run, node=node)
-    given = {"use_priors": use_priors, "acoustic_scale": acoustic_scale, "apply_exp": apply_exp}
-    score_options = nnet3.ScoreOptions(scores=scores, **run.of_folder(given))
-    chunk_options = nnet3.ChunkOptions(**run.of_folder(chunk))
-    if jobs or dask:
-        tables = ivectors, online_ivectors, utt2spk
-        return compute_by_workers(run, tables, score_options, chunk_options, jobs, dask)
-    return compute_chunks(
-        run,
-        ivectors,
-        utt2spk,
-        online_ivectors,
-        score_options,
-        chunk_options,
-        nnet3.BatchOptions(memory=memory),
-    )
+    return compute_chunks(run, options, nnet3.BatchOptions(memory=memory), jobs=jobs, dask=dask)
 
 
-def compute_by_workers(
+def compute_chunks(
     run: UtteranceRun,
-    tables: tuple[str, str, str],
-    score_options: ScoreOptions,
-    chunk_options: ChunkOptions,
-    jobs: int,
-    dask: str | None,
+    options: dict[str, Any],
+    batches: BatchOptions,
+    make_change: Callable[[Model], Callable[[FloatArray], FloatArray]] | None = None,
+    *,
+    jobs: int = 0,
+    dask: str | None = None,
 ) -> int:
-    """Computes shards of the table in processes, and writes the outputs.
+    """Computes the chunks of all utterances, and writes the outputs.
 
     Args:
         run: The arguments and options that all tools share.
-        tables: I-vectors, online i-vectors, and speakers; "" for none.
-        score_options: How outputs become scores.
-        chunk_options: How utterances are cut.
-        jobs: Number of processes.
-        dask: The scheduler of a Dask cluster; None for processes of this machine.
+        options: The options for i-vectors, chunks and scores.
+        batches: How utterances share minibatches.
+        make_change: Gives what changes the outputs of an utterance before they are written; not
+            with processes.
+        jobs: Number of processes that compute shards of the table; 0 for none.
+        dask: The scheduler of a Dask cluster that does that, or None.
 
     Returns:
         The exit status.
@@ -130,65 +79,21 @@ def compute_by_workers(
         click.UsageError: options contradict each other.
         TableError: a table cannot be opened or written.
         RunError: i-vectors or priors are missing, or i-vectors are not wanted.
+        WorkerError: workers died at the same shard three times.
     """
-    from nnet3_tools.compute.shards import outputs_of
-
+    options = run.of_folder(options)
+    tables = [options.pop(name) for name in ("ivectors", "online_ivectors", "utt2spk")]
+    names = attrs.fields_dict(nnet3.ChunkOptions)
+    chunk_options = nnet3.ChunkOptions(
+        **{name: options.pop(name) for name in names if name in options}
+    )
+    score_options = nnet3.ScoreOptions(**options)
+    has_ivectors = any(tables[:2])
     check_ivector_options(tables[0], tables[1], chunk_options.online_ivector_period)
-    run.check_shards(filter(None, tables))
-    model = run.load_model()
-    check_model(run, model, has_ivectors=any(tables[:2]), use_priors=score_options.use_priors)
-    score_options.check(model.priors)
-    log_rounding(run, chunk_options, model)
-    options = {
-        name: getattr(each, name)
-        for each in (score_options, chunk_options)
-        for name in attrs.fields_dict(type(each))
-    } | {"output": run.node}
-    with IvectorSource.open(*tables) as source:
-        return run.write_by_workers(
-            model,
-            nnet3_tables.MatrixWriter,
-            functools.partial(outputs_of, options=options),
-            jobs,
-            dask,
-            ivectors=source.of,
-        )
-
-
-def compute_chunks(
-    run: UtteranceRun,
-    ivectors: str,
-    utt2spk: str,
-    online_ivectors: str,
-    score_options: ScoreOptions,
-    chunk_options: ChunkOptions,
-    batches: BatchOptions,
-    make_change: Callable[[Model], Callable[[FloatArray], FloatArray]] | None = None,
-) -> int:
-    """Computes the chunks of all utterances, and writes the outputs.
-
-    Args:
-        run: The arguments and options that all tools share.
-        ivectors: A table of i-vectors; "" for none.
-        utt2spk: A table of speakers; "" for none.
-        online_ivectors: A table of online i-vectors; "" for none.
-        score_options: How outputs become scores.
-        chunk_options: How utterances are cut.
-        batches: How utterances share minibatches.
-        make_change: Gives what changes the outputs of an utterance before they are written.
-
-    Returns:
-        The exit status.
-
-    Raises:
-        click.UsageError: the options for i-vectors contradict each other.
-        TableError: a table cannot be opened or written.
-        RunError: i-vectors or priors are missing, or i-vectors are not wanted.
-    """
-    check_ivector_options(ivectors, online_ivectors, chunk_options.online_ivector_period)
+    if jobs or dask:
+        run.check_shards(filter(None, tables))
     model = run.load_model()
     recordings = run.recordings(model)
-    has_ivectors = bool(ivectors or online_ivectors)
     if recordings is not None:
         has_ivectors = recordings.takes_ivectors(has_ivectors)
         chunk_options = attrs.evolve(chunk_options, online_ivector_period=recordings.ivector_period)
@@ -196,7 +101,20 @@ def compute_chunks(
     score_options.check(model.priors)
     log_rounding(run, chunk_options, model)
     change = None if make_change is None else make_change(model)
-    with IvectorSource.open(ivectors, online_ivectors, utt2spk) as source:
+    with IvectorSource.open(*tables) as source:
+        if jobs or dask:
+            from nnet3_tools.compute.shards import outputs_of
+
+            fields = attrs.asdict(chunk_options) | attrs.asdict(score_options)
+            return run.write_by_workers(
+                model,
+                nnet3_tables.MatrixWriter,
+                functools.partial(outputs_of, options=fields),
+                jobs,
+                dask,
+                ivectors=source.of,
+                recordings=recordings,
+            )
 
         def prepare(utterance: str, frames: FloatArray) -> Work:
             ivector, online = (recordings or source).of(utterance)
@@ -207,15 +125,13 @@ def compute_chunks(
                 return work
             return attrs.evolve(work, finish=lambda: change(work.finish()))
 
-        tables = filter(None, (ivectors, utt2spk, online_ivectors))
-        step = chunk_options.frame_subsampling_factor
         return run.write(
             model,
             nnet3_tables.MatrixWriter,
             prepare,
-            tables=tables,
+            tables=filter(None, tables),
             batches=batches,
-            step=step,
+            step=chunk_options.frame_subsampling_factor,
             recordings=recordings,
         )
 

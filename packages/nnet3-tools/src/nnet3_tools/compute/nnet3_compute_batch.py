@@ -64,18 +64,12 @@ OPTIONS = (
 def command(
     run: UtteranceRun,
     *,
-    ivectors: str,
-    utt2spk: str,
-    online_ivectors: str,
-    use_priors: bool,
-    acoustic_scale: float | None,
-    apply_exp: bool,
     minibatch_size: int,
     edge_minibatch_size: int,
     partial_minibatch_factor: float,
     ensure_exact_final_context: bool,
     memory: int,
-    **chunk: int | None,
+    **options: Any,
 ) -> int:
     """Run a trained nnet3 network over features, many chunks at a time.
 
@@ -83,14 +77,9 @@ def command(
     of Kaldi's nnet3-compute-batch, where the last chunk of an utterance has more context to the
     left, and the online i-vector of another frame.
     """
-    scores = {"use_priors": use_priors, "acoustic_scale": acoustic_scale, "apply_exp": apply_exp}
     return compute_chunks(
         run,
-        ivectors,
-        utt2spk,
-        online_ivectors,
-        nnet3.ScoreOptions(**run.of_folder(scores)),
-        nnet3.ChunkOptions(**run.of_folder(chunk)),
+        options,
         nnet3.BatchOptions(
             minibatch_size=minibatch_size,
             edge_minibatch_size=edge_minibatch_size,

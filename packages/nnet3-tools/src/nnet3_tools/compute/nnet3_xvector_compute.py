@@ -112,7 +112,13 @@ def command(
         compute = functools.partial(xvector_of, options=given)
         model = run.load_model()
         return run.write_by_workers(
-            model, nnet3_tables.VectorWriter, compute, jobs, dask, least_frames=least_frames
+            model,
+            nnet3_tables.VectorWriter,
+            compute,
+            jobs,
+            dask,
+            recordings=run.recordings(model),
+            least_frames=least_frames,
         )
     model = run.load_model(capacity=cache_capacity)
 
@@ -207,6 +213,7 @@ def batched(
         nnet3_tables.VectorWriter,
         prepare,
         batches=nnet3.BatchOptions(minibatch_size=batch_size, memory=memory),
+        recordings=run.recordings(model),
     )
     written = run.progress.done
     log(BATCHED, f"Read {num_read} utterances, wrote {written} xvectors.")

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 _MARKS = (b"RIFF", b"RIFX")
 
+Samples = tuple["FloatArray", float]
+"""Samples (n,) in the units of 16-bit integers, and their rate."""
+
+_Opened = Callable[[], AbstractContextManager[IO[bytes]]]
+
 
 def has_recordings(features: str) -> bool:
     """Whether a table is a script file whose first file that can be opened is a WAV file.
@@ -74,19 +79,33 @@ class Recordings:
         for key, opened in nnet3_tables.read_files(self._table):
             yield key, partial(self._features, opened)
 
-    def _features(self, opened: Callable[[], AbstractContextManager[IO[bytes]]]) -> FloatArray:
-        import nnet3_speech
+    def samples(self) -> Iterator[tuple[str, Callable[[], Samples]]]:
+        """The key of each recording, and a function that reads its samples."""
+        for key, opened in nnet3_tables.read_files(self._table):
+            yield key, partial(_samples, opened)
 
-        with opened() as file:
-            recording = nnet3_speech.read_wav(cast(BinaryIO, file))
-        if len(recording.samples) != 1:
-            raise nnet3_runtime_cuda.RunError(
-                f"expected a recording of one channel, found {len(recording.samples)}"
-            )
-        found = self._model.features((recording.samples[0], recording.rate))
+    def _features(self, opened: _Opened) -> FloatArray:
+        found = self._model.features(_samples(opened))
         self._ivectors = found.online_ivectors
         return found.features
 
     def of(self, utterance: str) -> tuple[FloatArray | None, FloatArray | None]:
         """The i-vectors of the recording whose features were computed last; see `IvectorSource`."""
         return None, self._ivectors
+
+
+def _samples(opened: _Opened) -> Samples:
+    """Reads a recording.
+
+    Raises:
+        RunError, SpeechError: it has several channels, or cannot be read.
+    """
+    import nnet3_speech
+
+    with opened() as file:
+        recording = nnet3_speech.read_wav(cast(BinaryIO, file))
+    if len(recording.samples) != 1:
+        raise nnet3_runtime_cuda.RunError(
+            f"expected a recording of one channel, found {len(recording.samples)}"
+        )
+    return recording.samples[0], recording.rate

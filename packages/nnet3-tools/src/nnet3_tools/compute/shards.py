@@ -9,23 +9,23 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import nnet3
 import nnet3_descriptors
-import nnet3_tables
 
 from nnet3_tools.compute.utterances import until_damaged, with_frames
 from nnet3_tools.kaldi_command import one_line
+from nnet3_tools.progress import LackingError
 
 if TYPE_CHECKING:
     from nnet3 import Model
     from nnet3_tables import FloatArray, TableWriter
     from nnet3_training.workers import Workers
 
+    from nnet3_tools.compute.recordings import Samples
     from nnet3_tools.progress import Progress
 
 MOST_UTTERANCES, MOST_FRAMES = 32, 20_000
@@ -33,6 +33,9 @@ MOST_UTTERANCES, MOST_FRAMES = 32, 20_000
 
 Ivectors = tuple["FloatArray | None", "FloatArray | None"]
 """The i-vector of an utterance and its online i-vectors."""
+
+Entry = tuple[str, Callable[[], "FloatArray | Samples"]]
+"""The key of an utterance, and a function that reads its features (frames, dim) or recording."""
 
 Compute = Callable[["Model", "FloatArray", Ivectors], "FloatArray"]
 """Computes the result of an utterance from a model, features (frames, dim) and i-vectors."""
@@ -57,24 +60,25 @@ class Shard:
     """A few utterances with all data that a worker needs to compute them.
 
     Attributes:
-        model: The file of the model.
-        version: Its modification time, by which a worker notices a changed file.
+        model: The path of the model; the newest time at which its files were modified, by which a
+            worker notices a changed file; and the node whose values are the outputs.
         compute: Computes an utterance; it can be sent to a process.
-        utterances: Keys, features (frames, dim), and i-vectors.
+        least_frames: Utterances with fewer frames are left out.
+        utterances: Keys, features (frames, dim) or recordings, and i-vectors.
     """
 
-    model: str
-    version: int
+    model: tuple[str, int, str]
     compute: Compute
-    utterances: list[tuple[str, FloatArray, Ivectors]] = attrs.field(repr=False)
+    least_frames: int
+    utterances: list[tuple[str, FloatArray | Samples, Ivectors]] = attrs.field(factory=list)
 
 
 @functools.lru_cache(maxsize=1)
-def _loaded(path: str, version: int) -> Model:
-    return nnet3.load(path)
+def _loaded(path: str, version: int, node: str) -> Model:
+    return nnet3.load(path, output=node)
 
 
-def compute_shard(shard: Shard) -> list[tuple[str, int, FloatArray | str]]:
+def compute_shard(shard: Shard) -> list[tuple[str, int, FloatArray | LackingError | str]]:
     """Computes the utterances of a shard.
 
     Returns:
@@ -83,21 +87,31 @@ def compute_shard(shard: Shard) -> list[tuple[str, int, FloatArray | str]]:
     Raises:
         ModelFileError: the model cannot be read.
     """
-    model = _loaded(shard.model, shard.version)
-    results: list[tuple[str, int, FloatArray | str]] = []
+    model = _loaded(*shard.model)
+    results: list[tuple[str, int, FloatArray | LackingError | str]] = []
     for key, frames, ivectors in shard.utterances:
-        result: FloatArray | str
+        result: FloatArray | LackingError | str
         try:
-            result = shard.compute(model, frames, ivectors)
+            if isinstance(frames, tuple):
+                found = model.features(frames)
+                frames, ivectors = found.features, (None, found.online_ivectors)
+            result = shard.compute(model, with_frames(frames, shard.least_frames), ivectors)
+        except LackingError as error:
+            result = error
         except nnet3_descriptors.Nnet3Error as error:
             result = one_line(error)
         results.append((key, len(frames), result))
     return results
 
 
+def _num_frames(frames: FloatArray | Samples) -> float:
+    """Number of frames; of a recording, as if there were 100 in a second."""
+    return 100 * len(frames[0]) / frames[1] if isinstance(frames, tuple) else len(frames)
+
+
 def compute_in_shards(
-    model: str,
-    features: str,
+    model: tuple[str, int, str],
+    table: Iterator[Entry],
     open_writer: Callable[[], TableWriter],
     ivectors: Callable[[str], Ivectors],
     compute: Compute,
@@ -111,8 +125,8 @@ def compute_in_shards(
     Failures of single utterances, and damage of the feature table, are reported and counted.
 
     Args:
-        model: The file of the model.
-        features: The table of features.
+        model: See `Shard`.
+        table: The utterances.
         open_writer: Opens the table to write.
         ivectors: Gives the i-vectors of an utterance.
         compute: Computes an utterance; it can be sent to a process.
@@ -123,34 +137,30 @@ def compute_in_shards(
     Raises:
         TableError: the features cannot be opened or the output cannot be written.
         WorkerError: workers died at the same shard three times.
-        OSError: the model does not exist.
     """
-    path = os.path.abspath(model)
-    version = os.stat(path).st_mtime_ns
-
-    table = nnet3_tables.read_matrices(features)
     # Reads before it writes: if the features are missing, no output is created.
     first = list(itertools.islice(table, 1))
 
     def shards() -> Iterator[Shard]:
-        held: list[tuple[str, FloatArray, Ivectors]] = []
+        new = functools.partial(Shard, model=model, compute=compute, least_frames=least_frames)
+        shard = new()
         for key, read in itertools.chain(first, until_damaged(table, progress)):
             try:
-                held.append((key, with_frames(read(), least_frames), ivectors(key)))
+                shard.utterances.append((key, read(), ivectors(key)))
             except nnet3_descriptors.Nnet3Error as error:
                 progress.fail(key, error)
                 continue
-            num_frames = sum(len(frames) for _, frames, _ in held)
-            if len(held) == MOST_UTTERANCES or num_frames >= MOST_FRAMES:
-                yield Shard(model=path, version=version, compute=compute, utterances=held)
-                held = []
-        if held:
-            yield Shard(model=path, version=version, compute=compute, utterances=held)
+            num_frames = sum(_num_frames(frames) for _, frames, _ in shard.utterances)
+            if len(shard.utterances) == MOST_UTTERANCES or num_frames >= MOST_FRAMES:
+                yield shard
+                shard = new()
+        if shard.utterances:
+            yield shard
 
     with open_writer() as writer:
         for results in workers.map(compute_shard, shards()):
             for key, num_frames, result in results:
-                if isinstance(result, str):
+                if isinstance(result, LackingError | str):
                     progress.fail(key, result)
                 else:
                     writer.write(key, result)

@@ -71,6 +71,16 @@ _THREADS = click.option(
 )
 
 
+_NODE = click.option(
+    "--output",
+    "node",
+    default="output",
+    show_default=True,
+    metavar="NODE",
+    help="The node whose values are written: another output, such as output-xent, or any other "
+    "node, such as a bottleneck layer.",
+)
+
 MEMORY = click.option(
     "--memory",
     default=512,
@@ -92,24 +102,24 @@ class UtteranceRun:
         model_in: The model: a file, "-", or "command |".
         features: The table of features.
         output: The table to write.
+        node: The node of the network whose values are the outputs.
         num_threads: Number of computing threads.
         use_gpu: "yes", "no", "optional" (a GPU if there is one) or "wait" (as "yes").
         progress: Receives the progress.
         profile: The file of --profile; "" for none.
         tracer: Receives what each command reads and writes; None without --profile.
-        node: The node of the network whose values are the outputs.
     """
 
     tool: str
     model_in: str
     features: str
     output: str
+    node: str
     num_threads: int
     use_gpu: str
     progress: Progress
     profile: str = ""
     tracer: Tracer | None = None
-    node: str = "output"
 
     def load_model(self, *, capacity: int = 64) -> Model:
         """Loads the model on the requested device.
@@ -244,8 +254,6 @@ class UtteranceRun:
                 "--jobs and --dask need a model in a file, which all workers read"
             )
         self.check_files(tables)
-        if has_recordings(self.features):
-            raise click.UsageError("--jobs and --dask need a table of features, found WAV files")
 
     def write_by_workers(
         self,
@@ -256,6 +264,7 @@ class UtteranceRun:
         dask: str | None,
         *,
         ivectors: Callable[[str], Ivectors] = lambda _: (None, None),
+        recordings: Recordings | None = None,
         least_frames: int = 1,
     ) -> int:
         """Has processes compute shards of the table, and writes the results; see `check_shards`.
@@ -267,6 +276,7 @@ class UtteranceRun:
             jobs: Number of processes.
             dask: The scheduler of a Dask cluster; None for processes of this machine.
             ivectors: Gives the i-vectors of an utterance.
+            recordings: What the table has instead of features, if it has.
             least_frames: Utterances with fewer frames are left out.
 
         Returns:
@@ -278,14 +288,18 @@ class UtteranceRun:
         """
         from nnet3_tools.compute.shards import compute_in_shards
 
+        files = [self.model_in] if model.folder is None else model.folder.files.values()
+        newest = max(os.stat(file).st_mtime_ns for file in files)
         total = num_utterances(self.features)
         with (
             self.progress.reporting(model, total),
             chosen_workers(max(jobs, 1), dask) as workers,
         ):
             compute_in_shards(
-                self.model_in,
-                self.features,
+                (os.path.abspath(self.model_in), newest, self.node),
+                nnet3_tables.read_matrices(self.features)
+                if recordings is None
+                else recordings.samples(),
                 lambda: writer(self.output),
                 ivectors,
                 compute,
@@ -322,6 +336,7 @@ def utterance_tool(
             model_in: str,
             features: str,
             output: str,
+            node: str,
             num_threads: int,
             use_gpu: str,
             print_args: bool,
@@ -337,6 +352,7 @@ def utterance_tool(
                         model_in=model_in,
                         features=features,
                         output=output,
+                        node=node,
                         num_threads=num_threads,
                         use_gpu=use_gpu,
                         progress=Progress(name),
@@ -353,7 +369,7 @@ def utterance_tool(
             click.argument("features", metavar="FEATURES-RSPECIFIER"),
             click.argument("output", metavar=output),
             *options,
-            *(_THREADS, gpu_option(), PROFILE, PRINT_ARGS),
+            *(_NODE, _THREADS, gpu_option(), PROFILE, PRINT_ARGS),
         )
         for parameter in reversed(parameters):
             command = parameter(command)

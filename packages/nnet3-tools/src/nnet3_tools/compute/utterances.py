@@ -11,7 +11,7 @@ import itertools
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import nnet3
 import nnet3_descriptors
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from nnet3_tools.compute.recordings import Recordings
 
     _Entry = tuple[str, Callable[[], FloatArray]]
+
+T = TypeVar("T")
 
 
 def compute_all(
@@ -165,7 +167,7 @@ def num_utterances(features: str) -> int | None:
         return sum(1 for line in script if line.strip())
 
 
-def until_damaged(table: Iterator[_Entry], progress: Progress) -> Iterator[_Entry]:
+def until_damaged(table: Iterator[T], progress: Progress) -> Iterator[T]:
     """The entries of a table; damage ends it and counts as one failure."""
     try:
         yield from table
