@@ -102,6 +102,7 @@ NOT_NEEDED = {
     "cupy",
     "importlib.metadata",
     "nnet3_compiler.looped",
+    "nnet3_computation.text.operands",
     "nnet3_computation.text.parser",
     "nnet3_computation.text.printer",
     "nnet3_descriptors.serialization",

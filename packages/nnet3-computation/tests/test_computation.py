@@ -12,7 +12,7 @@ from nnet3_computation import ComputationError, ComputationRequest, IoSpecificat
 from nnet3_computation.commands import command_table
 from nnet3_computation.commands.declaration import ALPHA_COLUMN, alpha_bits
 from nnet3_computation.computation import NnetComputation
-from nnet3_computation.computation.debug_info import DebugInfoOfRows, MatrixDebugInfo
+from nnet3_computation.computation.parts import DebugInfoOfRows, MatrixDebugInfo
 from nnet3_computation.computation.storage import StoredComputation
 from nnet3_descriptors import parse_config
 

@@ -18,12 +18,9 @@ from nnet3_computation import (
 )
 from nnet3_computation.commands import CompressMatrix, DecompressMatrix
 from nnet3_computation.memory import compressed_bytes
-from nnet3_computation.memory.blocks import Blocks, Packing
-from nnet3_computation.memory.gaps import Gaps
-from nnet3_computation.memory.live import holdings
-from nnet3_computation.memory.packing import pack
-from nnet3_computation.memory.search import search
-from nnet3_computation.memory.sweep import from_the_peak
+from nnet3_computation.memory.live import Blocks, Packing, holdings
+from nnet3_computation.memory.plan import pack, search
+from nnet3_computation.memory.sweep import Gaps, from_the_peak
 from nnet3_descriptors import Nnet
 from nnet3_optimizer import optimize
 from optimizer_networks import examples

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from nnet3_computation.computation import CommandSequence as CommandSequence
     from nnet3_computation.computation import ComputationBuilder as ComputationBuilder
     from nnet3_computation.computation import NnetComputation as NnetComputation
-    from nnet3_computation.computation.debug_info import MatrixDebugInfo as MatrixDebugInfo
+    from nnet3_computation.computation.parts import MatrixDebugInfo as MatrixDebugInfo
     from nnet3_computation.errors import CheckError as CheckError
     from nnet3_computation.errors import CommandError as CommandError
     from nnet3_computation.errors import ComputationError as ComputationError
@@ -61,9 +61,9 @@ if TYPE_CHECKING:
     from nnet3_computation.memory import peak_bytes as peak_bytes
     from nnet3_computation.memory import plan_memory as plan_memory
     from nnet3_computation.request import ComputationRequest as ComputationRequest
+    from nnet3_computation.request import IoFingerprint as IoFingerprint
     from nnet3_computation.request import IoSpecification as IoSpecification
-    from nnet3_computation.request_fingerprint import IoFingerprint as IoFingerprint
-    from nnet3_computation.request_fingerprint import RequestFingerprint as RequestFingerprint
+    from nnet3_computation.request import RequestFingerprint as RequestFingerprint
     from nnet3_computation.text import format_computation as format_computation
     from nnet3_computation.text import parse_computation as parse_computation
 else:

@@ -3,16 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import zip_longest
 from typing import Any, ClassVar, Self
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 from nnet3_descriptors import Nnet3Error, check_limit
-from nnet3_descriptors.indexes import INT32_MAX, LEAST_TIME, NO_TIME, IndexArray, N, T
-from nnet3_descriptors.values import Serialized, is_integer, shown
+from nnet3_descriptors.indexes import (
+    INT32_MAX,
+    LEAST_TIME,
+    NO_TIME,
+    IndexArray,
+    N,
+    T,
+    X,
+    as_indexes,
+    index_order,
+)
+from nnet3_descriptors.values import Serialized, frozen, is_integer, is_masked, shown
 
 from nnet3_computation.errors import RequestError
-from nnet3_computation.indexes import first_duplicate, read_only_indexes
+
+BoolArray = npt.NDArray[np.bool_]
+IdArray = npt.NDArray[np.int32]
+
+
+def read_only_indexes(values: npt.ArrayLike) -> IndexArray:
+    """Returns `values` as a read-only (N, 3) array of indexes that nobody else can write to.
+
+    Raises:
+        Nnet3Error: the shape is not (N, 3), a value is not a 32-bit integer, or values are masked.
+    """
+    if is_masked(values):
+        raise Nnet3Error("indexes must not be masked; filled() makes an array of them")
+    array = as_indexes(values)
+    # Whoever owns a read-only array can make it writeable again, so even such an array is copied.
+    return frozen(np.array(array, dtype=np.int32, order="C"))
+
+
+def first_duplicate(indexes: IndexArray) -> tuple[int, int, int] | None:
+    """Returns the first index (in the order of indexes) that occurs more than once, or None."""
+    if not _may_have_duplicates(indexes):
+        return None
+    ordered = indexes[index_order(indexes)]
+    repeated = np.flatnonzero((ordered[1:] == ordered[:-1]).all(axis=1))
+    if not len(repeated):
+        return None
+    n, t, x = ordered[repeated[0]].tolist()
+    return n, t, x
+
+
+def _may_have_duplicates(indexes: IndexArray) -> bool:
+    """Counts distinct indexes in a table of their bounding box, if that is small enough."""
+    if len(indexes) < 2:
+        return False
+    columns = [indexes[:, column].astype(np.int64) for column in (T, X, N)]
+    lowest = [int(column.min()) for column in columns]
+    sizes = [int(column.max()) - low + 1 for column, low in zip(columns, lowest, strict=True)]
+    if sizes[0] * sizes[1] * sizes[2] > 16 * len(indexes) + 1024:
+        return True
+    t, x, n = (column - low for column, low in zip(columns, lowest, strict=True))
+    seen = np.zeros(sizes[0] * sizes[1] * sizes[2], dtype=np.bool_)
+    seen[(t * sizes[1] + x) * sizes[2] + n] = True
+    return int(np.count_nonzero(seen)) < len(indexes)
 
 
 @attrs.frozen(kw_only=True, cache_hash=True, repr=False)
@@ -202,3 +256,118 @@ def _check_names(names: list[str]) -> None:
         if name in seen:
             raise RequestError(f"node '{name}' is listed more than once in the request")
         seen.add(name)
+
+
+@attrs.frozen(kw_only=True, slots=False)
+class IoFingerprint:
+    """The rows of one node that a request gives or wants.
+
+    `of` returns a fingerprint that computes its digest on first use. Most fingerprints are only
+    compared with another fingerprint of the same request; comparing the indexes is enough for that.
+
+    Attributes:
+        name: The name of the node.
+        rows: The number of rows.
+        has_deriv: As in the request.
+        indexes: The first 16 hexadecimal digits of the SHA-256 of the indexes: little-endian int32,
+            n, t, x of the first row, then of the second.
+    """
+
+    name: str
+    rows: int
+    has_deriv: bool
+    indexes: str
+
+    @classmethod
+    def of(cls, io: IoSpecification) -> Self:
+        """Returns the fingerprint of an input or output."""
+        fingerprint = cls.__new__(cls)
+        vars(fingerprint).update(
+            name=io.name, rows=len(io.indexes), has_deriv=io.has_deriv, _rows_of=io.indexes
+        )
+        return fingerprint
+
+    def __getattr__(self, name: str) -> Any:
+        """Computes the digest, the only field that may be missing."""
+        rows: IndexArray | None = vars(self).get("_rows_of")
+        if name != "indexes" or rows is None:
+            raise AttributeError(f"'{type(self).__name__}' has no attribute '{name}'")
+        import hashlib  # takes a while to import
+
+        data = rows.astype("<i4", copy=False).tobytes()
+        digest = vars(self)["indexes"] = hashlib.sha256(data).hexdigest()[:16]
+        return digest
+
+    def _has_rows_of(self, other: Self) -> bool:
+        """Compares the indexes themselves if both sides have them, else their digests."""
+        mine, theirs = vars(self).get("_rows_of"), vars(other).get("_rows_of")
+        if mine is None or theirs is None:
+            return self.indexes == other.indexes
+        return mine is theirs or np.array_equal(mine, theirs)
+
+    def difference(self, other: Self) -> str | None:
+        """Returns the first difference of another fingerprint, or None."""
+        for what, expected, found in (
+            ("name", self.name, other.name),
+            ("number of rows", self.rows, other.rows),
+            ("has_deriv", self.has_deriv, other.has_deriv),
+        ):
+            if expected != found:
+                return f"it was made with {what} {expected}, this request has {found}"
+        return None if self._has_rows_of(other) else "its rows have other indexes (n, t, x)"
+
+
+@attrs.frozen(kw_only=True)
+class RequestFingerprint:
+    """Digests of a request, which tell it from other requests.
+
+    Attributes:
+        inputs: The given rows.
+        outputs: The wanted rows.
+        need_model_derivative: As in the request.
+        store_component_stats: As in the request.
+    """
+
+    inputs: tuple[IoFingerprint, ...]
+    outputs: tuple[IoFingerprint, ...]
+    need_model_derivative: bool
+    store_component_stats: bool
+
+    @classmethod
+    def of(cls, request: ComputationRequest) -> Self:
+        """Returns the fingerprint of a request."""
+        return cls(
+            inputs=tuple(map(IoFingerprint.of, request.inputs)),
+            outputs=tuple(map(IoFingerprint.of, request.outputs)),
+            need_model_derivative=request.need_model_derivative,
+            store_component_stats=request.store_component_stats,
+        )
+
+    def difference(self, other: RequestFingerprint) -> str | None:
+        """Returns how another request differs from that of this fingerprint, or None."""
+        for kind, expected, found in (
+            ("input", self.inputs, other.inputs),
+            ("output", self.outputs, other.outputs),
+        ):
+            fault = _first_difference(kind, expected, found)
+            if fault is not None:
+                return fault
+        for flag in ("need_model_derivative", "store_component_stats"):
+            made, asked = getattr(self, flag), getattr(other, flag)
+            if made != asked:
+                return f"it was made with {flag} = {made}, this request has {asked}"
+        return None
+
+
+def _first_difference(
+    kind: str, expected: Iterable[IoFingerprint], found: Iterable[IoFingerprint]
+) -> str | None:
+    for one, other in zip_longest(expected, found):
+        if one is None:
+            return f"it was made without {kind} '{other.name}'"
+        if other is None:
+            return f"it was made with {kind} '{one.name}', which this request lacks"
+        fault = one.difference(other)
+        if fault is not None:
+            return f"{kind} '{one.name}': {fault}"
+    return None

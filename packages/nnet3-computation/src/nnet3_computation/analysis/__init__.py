@@ -2,32 +2,34 @@
 
 from nnet3_computation.analysis.accesses import (
     LIST_COLUMN,
+    MEMO_COLUMN,
     NEVER,
     READ,
     WRITE,
     AccessLists,
+    CommandKinds,
     Lifetimes,
+    PairLists,
     SubmatrixAccesses,
+    columns_of_kind,
     matrix_accesses,
+    memos,
     variable_accesses,
 )
-from nnet3_computation.analysis.analysis import Analysis, CommandAttributes, Findings, analyze
-from nnet3_computation.analysis.flow import Flow
-from nnet3_computation.analysis.kinds import MEMO_COLUMN, CommandKinds, columns_of_kind, memos
-from nnet3_computation.analysis.layout import Layout
-from nnet3_computation.analysis.pair_lists import PairLists
-from nnet3_computation.analysis.uses import Reads, Uses
-from nnet3_computation.analysis.variables import (
+from nnet3_computation.analysis.analysis import Analysis, CommandAttributes, Findings, Flow, analyze
+from nnet3_computation.analysis.layout import (
     COL_OFFSET,
     MATRIX,
     NUM_COLS,
     NUM_ROWS,
     OFFSETS,
     ROW_OFFSET,
+    Layout,
     Variables,
     contain,
     overlap,
 )
+from nnet3_computation.analysis.uses import Reads, Uses
 
 __all__ = [
     "COL_OFFSET",

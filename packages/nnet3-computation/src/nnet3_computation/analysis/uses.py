@@ -9,8 +9,14 @@ import numpy as np
 from nnet3_descriptors.indexes import distinct
 
 from nnet3_computation.analysis.accesses import WRITE, SubmatrixAccesses
-from nnet3_computation.analysis.layout import Layout
-from nnet3_computation.analysis.variables import COL_OFFSET, NUM_COLS, NUM_ROWS, ROW_OFFSET, overlap
+from nnet3_computation.analysis.layout import (
+    COL_OFFSET,
+    NUM_COLS,
+    NUM_ROWS,
+    ROW_OFFSET,
+    Layout,
+    overlap,
+)
 from nnet3_computation.arrays import Bools, Ids, expand_ranges, ordering, splits_of, where
 from nnet3_computation.commands import AllocMatrixZeroed, Table
 

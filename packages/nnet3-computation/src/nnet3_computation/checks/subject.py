@@ -11,12 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from nnet3_computation.analysis.analysis import Analysis
-from nnet3_computation.arrays.csr import Bools, Ids, every
+from nnet3_computation.arrays import Bools, Ids, every
 from nnet3_computation.commands import SCHEMA, Command, GotoLabel, NoOperationMarker
 from nnet3_computation.commands.declaration import Table
-from nnet3_computation.commands.operands import operand
+from nnet3_computation.commands.tables import operand
 from nnet3_computation.computation import NnetComputation
-from nnet3_computation.text.listing import describe_submatrix
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
@@ -118,6 +117,8 @@ class Subject:
 
     def describe(self, submatrix: int) -> str:
         """Returns a submatrix in the form "m3(0:9, 20:39)"."""
+        from nnet3_computation.text import describe_submatrix
+
         return describe_submatrix(self.computation, submatrix)
 
     def name(self, command: int) -> str:

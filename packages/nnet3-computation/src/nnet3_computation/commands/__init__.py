@@ -31,7 +31,6 @@ from nnet3_computation.commands.classes import (
     SwapMatrix,
     command_table,
 )
-from nnet3_computation.commands.compression import COMPRESSED_BITS, INT16, ONE_BIT, keeps_sign_only
 from nnet3_computation.commands.declaration import (
     ALPHA_COLUMN,
     FIRST_OPERAND_COLUMN,
@@ -46,9 +45,22 @@ from nnet3_computation.commands.declaration import (
     alpha_bits,
     alpha_value,
 )
-from nnet3_computation.commands.emission import Emission, IndexLists, RowLists, command_rows
-from nnet3_computation.commands.loops import hand_over_commands, is_in_segments, is_loop
-from nnet3_computation.commands.operands import columns, operand, operands_of
+from nnet3_computation.commands.tables import (
+    COMPRESSED_BITS,
+    INT16,
+    ONE_BIT,
+    Emission,
+    IndexLists,
+    RowLists,
+    columns,
+    command_rows,
+    hand_over_commands,
+    is_in_segments,
+    is_loop,
+    keeps_sign_only,
+    operand,
+    operands_of,
+)
 
 __all__ = [
     "ALPHA_COLUMN",

@@ -2,16 +2,16 @@
 
 from nnet3_computation.computation.builder import ComputationBuilder
 from nnet3_computation.computation.computation import CommandSequence, NnetComputation
-from nnet3_computation.computation.debug_info import (
+from nnet3_computation.computation.parts import (
     NO_DEBUG_INFO,
     NODE,
     DebugInfoOfRows,
     MatrixDebugInfo,
+    MemoryPlan,
     N,
     T,
     X,
 )
-from nnet3_computation.computation.memory_plan import MemoryPlan
 
 __all__ = [
     "NODE",

@@ -9,12 +9,11 @@ import attrs
 from nnet3_descriptors.components import PrecomputedIndexes
 from nnet3_descriptors.values import is_integer
 
-from nnet3_computation.arrays import IntArray
-from nnet3_computation.arrays.read_only import frozen_array, pair_table, same
+from nnet3_computation.arrays import IntArray, frozen_array, pair_table, same
 from nnet3_computation.commands import command_table
 from nnet3_computation.commands.declaration import Command
 from nnet3_computation.computation.computation import NnetComputation
-from nnet3_computation.computation.debug_info import NO_DEBUG_INFO, MatrixDebugInfo
+from nnet3_computation.computation.parts import NO_DEBUG_INFO, MatrixDebugInfo
 from nnet3_computation.computation.tables import naming
 from nnet3_computation.errors import ComputationError
 

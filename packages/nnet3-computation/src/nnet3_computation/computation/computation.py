@@ -10,8 +10,7 @@ import attrs
 import numpy as np
 from nnet3_descriptors.values import Serialized, shown
 
-from nnet3_computation.arrays import IntArray
-from nnet3_computation.arrays.read_only import same
+from nnet3_computation.arrays import IntArray, same
 from nnet3_computation.commands import SCHEMA, AcceptInput, NoOperationMarker, ProvideOutput
 from nnet3_computation.commands.declaration import (
     FIRST_OPERAND_COLUMN,
@@ -19,12 +18,11 @@ from nnet3_computation.commands.declaration import (
     Command,
     OperandKind,
 )
-from nnet3_computation.commands.loops import is_loop
-from nnet3_computation.computation import validation
+from nnet3_computation.commands.tables import is_loop
 from nnet3_computation.computation.storage import StoredComputation, restore, store
-from nnet3_computation.computation.tables import ComputationTables
+from nnet3_computation.computation.tables import ComputationTables, validate, whole_submatrices
 from nnet3_computation.errors import ComputationError, of_another_network
-from nnet3_computation.request_fingerprint import RequestFingerprint
+from nnet3_computation.request import RequestFingerprint
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
@@ -116,7 +114,7 @@ class NnetComputation(ComputationTables, Serialized):
     VERSION: ClassVar[int] = StoredComputation.VERSION
 
     def __attrs_post_init__(self) -> None:
-        validation.validate(self)
+        validate(self)
 
     @property
     def commands(self) -> CommandSequence:
@@ -158,7 +156,7 @@ class NnetComputation(ComputationTables, Serialized):
     @property
     def whole_submatrices(self) -> IntArray:
         """For each matrix a submatrix that covers it, the first one: (M,) int32; 0 if none does."""
-        covers = validation.whole_submatrices(self.submatrices, self.matrices)
+        covers = whole_submatrices(self.submatrices, self.matrices)
         found = np.zeros(len(self.matrices), np.int32)
         submatrix = np.flatnonzero(covers)[::-1]
         found[self.submatrices[submatrix, 0]] = submatrix

@@ -5,8 +5,9 @@ Only the layout is here; the container is that of all serialized values (nnet3_d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, Final
 
 import attrs
 import numpy as np
@@ -14,13 +15,26 @@ from nnet3_descriptors.components import PrecomputedIndexes
 from nnet3_descriptors.structure import Digests, NetworkFingerprint
 from nnet3_descriptors.values import Serialized
 
-from nnet3_computation.arrays import IntArray
-from nnet3_computation.arrays.read_only import concatenated, split_at
-from nnet3_computation.computation.debug_info import MatrixDebugInfo
-from nnet3_computation.computation.memory_plan import MemoryPlan
-from nnet3_computation.computation.upgrades import UPGRADES
+from nnet3_computation.arrays import IntArray, concatenated, split_at
+from nnet3_computation.computation.parts import MatrixDebugInfo, MemoryPlan
 from nnet3_computation.errors import ComputationError
-from nnet3_computation.request_fingerprint import RequestFingerprint
+from nnet3_computation.request import RequestFingerprint
+
+Content = dict[str, Any]
+
+
+def _from_1(content: Content) -> Content:
+    """Version 2 adds the fingerprints and the memory plan; version 1 has none of them."""
+    return {
+        **content,
+        "network_nodes": None,
+        "network_components": None,
+        "requests": [],
+        "memory_plan": None,
+    }
+
+
+UPGRADES: Final[Mapping[int, Callable[[Content], Content]]] = MappingProxyType({1: _from_1})
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -2,16 +2,175 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import attrs
 import numpy as np
 from nnet3_descriptors.values import is_integer
 
 from nnet3_computation.computation import MemoryPlan, NnetComputation
-from nnet3_computation.computation.memory_plan import NOWHERE
+from nnet3_computation.computation.parts import NOWHERE
 from nnet3_computation.errors import OptionError
-from nnet3_computation.memory.blocks import Blocks
-from nnet3_computation.memory.live import Bytes, holdings
-from nnet3_computation.memory.packing import pack
+from nnet3_computation.memory.live import Blocks, Bytes, Packing, holdings
+from nnet3_computation.memory.sweep import from_the_peak
+
+STEPS_PER_BLOCK = 24
+"""The most placements for each block in a search with one order of choices."""
+
+
+def search(blocks: Blocks, capacity: int) -> Packing | None:
+    """Returns a packing into `capacity` bytes; None if none was found."""
+    moments = _Moments(blocks)
+    for order in moments.orders():
+        found = _Search(moments, capacity, order).run()
+        if found is not None:
+            offsets = np.array(found, dtype=np.int64)
+            return Packing(offsets=offsets, size=int((offsets + blocks.sizes).max(initial=0)))
+    return None
+
+
+class _Moments:
+    """The times at which blocks are needed, reduced to moments with the most blocks.
+
+    At such a moment a block has just begun, and the next event is the end of one.
+
+    Attributes:
+        sizes: The size of each block.
+        of_block: For each block the moments at which it is needed.
+        load: For each moment the bytes that are needed.
+    """
+
+    def __init__(self, blocks: Blocks) -> None:
+        # At one command the ends come before the begins.
+        times = np.unique(np.concatenate([blocks.begin * 2 + 1, blocks.end * 2]))
+        is_begin = times % 2 == 1
+        moments = times[:-1][is_begin[:-1] & ~is_begin[1:]] // 2
+        first = np.searchsorted(moments, blocks.begin).tolist()
+        last = np.searchsorted(moments, blocks.end).tolist()
+        self.sizes: list[int] = blocks.sizes.tolist()
+        self.of_block: list[list[int]] = [[] for _ in self.sizes]
+        self.load = [0] * len(moments)
+        for block, begin, end in zip(blocks.block.tolist(), first, last, strict=True):
+            self.of_block[block] += range(begin, end)
+            for moment in range(begin, end):
+                self.load[moment] += self.sizes[block]
+
+    def orders(self) -> list[list[int]]:
+        """Returns orders in which blocks may be tried: by end, begin, load and area."""
+        sizes, moments, load = self.sizes, self.of_block, self.load
+        numbers = range(len(sizes))
+        return [
+            sorted(numbers, key=lambda b: (-moments[b][-1], -len(moments[b]))),
+            sorted(numbers, key=lambda b: (moments[b][0], -sizes[b])),
+            sorted(numbers, key=lambda b: (-max(load[m] for m in moments[b]), -len(moments[b]))),
+            sorted(numbers, key=lambda b: -len(moments[b]) * sizes[b]),
+        ]
+
+
+@attrs.define
+class _Level:
+    """A choice of the next block.
+
+    Attributes:
+        blocks: The blocks that are left.
+        choices: Those of them that have not been tried, with their places.
+        floor: For each moment the end of the blocks below.
+        placed: The block that is tried.
+    """
+
+    blocks: list[int]
+    choices: Iterator[tuple[int, int]]
+    floor: list[int]
+    placed: int | None = None
+
+
+class _Search:
+    """A search with one order of choices."""
+
+    def __init__(self, moments: _Moments, capacity: int, order: list[int]) -> None:
+        self._sizes = moments.sizes
+        self._moments = moments.of_block
+        self._load = list(moments.load)
+        self._floor = [0] * len(moments.load)
+        self._capacity = capacity
+        self._order = order
+        self._offsets = [0] * len(order)
+        self._steps = STEPS_PER_BLOCK * len(order)
+
+    def run(self) -> list[int] | None:
+        """Returns the offsets of the blocks, or None."""
+        levels = [_Level(self._order, self._choices(self._order, 0), list(self._floor))]
+        while levels and levels[-1].blocks:
+            level = levels[-1]
+            if level.placed is not None:  # what followed from it did not fit
+                self._take_back(level)
+            choice = next(level.choices, None)
+            if choice is None:
+                levels.pop()
+                continue
+            self._steps -= 1
+            if self._steps < 0:
+                return None
+            block, start = choice
+            self._place(level, block, start)
+            if self._fits(start):
+                left = [each for each in level.blocks if each != block]
+                levels.append(_Level(left, self._choices(left, start), list(self._floor)))
+        return self._offsets if levels else None
+
+    def _choices(self, blocks: list[int], lowest: int) -> Iterator[tuple[int, int]]:
+        """Returns the blocks that may come next, none below `lowest`, and their places."""
+        if not blocks:
+            return iter(())
+        floor, sizes = self._floor, self._sizes
+        starts = [max(lowest, *[floor[m] for m in self._moments[b]]) for b in blocks]
+        limit = min(map(sum, zip(starts, [sizes[b] for b in blocks], strict=True)))
+        # Another block fits below one that begins where that one could end.
+        return iter([each for each in zip(blocks, starts, strict=True) if each[1] < limit])
+
+    def _place(self, level: _Level, block: int, start: int) -> None:
+        size = self._sizes[block]
+        for moment in self._moments[block]:
+            self._floor[moment] = start + size
+            self._load[moment] -= size
+        self._offsets[block] = start
+        level.placed = block
+
+    def _take_back(self, level: _Level) -> None:
+        block = level.placed
+        assert block is not None
+        self._floor[:] = level.floor
+        for moment in self._moments[block]:
+            self._load[moment] += self._sizes[block]
+        level.placed = None
+
+    def _fits(self, start: int) -> bool:
+        """Returns whether the remaining blocks, none below `start`, have room at all times."""
+        capacity = self._capacity
+        # A search spends nearly all of its time in this loop.
+        for low, above in zip(self._floor, self._load, strict=True):
+            if above and (low if low > start else start) + above > capacity:
+                return False
+        return True
+
+
+GOOD_ENOUGH = 1.02
+"""A packing within this factor of the lower bound is not improved any further."""
+
+FEW_BLOCKS = 400
+"""The search, whose time is not linear in the number of blocks, runs up to this number."""
+
+
+def pack(blocks: Blocks) -> Packing:
+    """Finds an offset for every block such that blocks needed at one time do not overlap."""
+    if not len(blocks.sizes):
+        return Packing(offsets=blocks.sizes, size=0)
+    capacity = int(blocks.lower_bound * GOOD_ENOUGH)
+    packing = from_the_peak(blocks)
+    if packing.size <= capacity or len(blocks.sizes) > FEW_BLOCKS:
+        return packing
+    return search(blocks, capacity) or packing
+
 
 _MOST_ALIGNMENT = 2**30
 """The largest alignment; with a larger one the size of an arena could need more than 64 bits."""

@@ -8,13 +8,206 @@ the rest of the time goes into following them and looking for gaps.
 
 from __future__ import annotations
 
+import math
 from bisect import insort
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import pairwise
 
+import attrs
 import numpy as np
 
-from nnet3_computation.memory.blocks import Blocks, Packing
-from nnet3_computation.memory.gaps import Gaps, Stretch
-from nnet3_computation.memory.several_spans import SeveralSpans, several_spans
+from nnet3_computation.memory.live import Blocks, Ints, Packing
+
+Stretch = tuple[int, int]
+"""Begin and end, in bytes."""
+
+_NO_GAP = -1
+
+
+class Gaps:
+    """The free stretches of an arena, which grows only where nothing fits below its ceiling.
+
+    Most blocks are of few sizes. A stretch that is given back waits, under its size, for the next
+    block of that size. It is joined with its neighbours only when a block finds none of its size.
+
+    A block takes the upper end of the gap under the ceiling, and the lower end of other gaps. In a
+    chain, where each block is needed until the next one exists, blocks then lie at either end in
+    turn, and the free room stays in one piece.
+
+    Attributes:
+        kept: For each size the begins of the stretches that were given back. Append one to give it
+            back; take any.
+    """
+
+    def __init__(self, ceiling: int) -> None:
+        """Makes the arena free from the ceiling on."""
+        self.kept: defaultdict[int, list[int]] = defaultdict(list)
+        self._ceiling = ceiling
+        self._top = ceiling
+        """Everything above is free."""
+        self._stop_of: dict[int, int] = {}
+        """The gaps below: from their begin to their end."""
+        self._start_of: dict[int, int] = {}
+        """The same from end to begin, to find a neighbour without a search."""
+
+    def take(self, size: int) -> int:
+        """Takes a stretch, as tight as possible, and returns its begin."""
+        gap = self._tightest(size)
+        if gap == _NO_GAP:
+            self._join()
+            gap = self._tightest(size)
+        if gap == _NO_GAP:
+            return self._grow(size)
+        stop = self._stop_of[gap]
+        place = stop - size if stop == self._ceiling else gap
+        self._cut(gap, place, size)
+        return place
+
+    def take_clear(self, size: int, clear_of: Sequence[Stretch]) -> int:
+        """Takes a stretch, as tight as possible, that overlaps none of some others.
+
+        Args:
+            size: Its size.
+            clear_of: The others, by begin.
+        """
+        self._join()
+        best, tightest, place = _NO_GAP, math.inf, _first_clear(self._top, size, clear_of)
+        for start, stop in self._stop_of.items():
+            if size <= stop - start < tightest:
+                begin = _first_clear(start, size, clear_of)
+                if begin + size <= stop:
+                    best, tightest, place = start, stop - start, begin
+        if best == _NO_GAP:
+            self._cut_top(place, size)
+        else:
+            self._cut(best, place, size)
+        return place
+
+    def take_at(self, start: int, size: int) -> None:
+        """Takes the bytes start, ..., start + size - 1, which must be free."""
+        self._join()
+        for gap, stop in self._stop_of.items():
+            if gap <= start < stop:
+                self._cut(gap, start, size)
+                self._top = max(self._top, start + size)
+                return
+        self._cut_top(start, size)
+
+    def _tightest(self, size: int) -> int:
+        """Returns where the tightest gap begins that a stretch fits into."""
+        best, tightest = _NO_GAP, math.inf
+        for start, stop in self._stop_of.items():
+            if size <= stop - start < tightest:
+                best, tightest = start, stop - start
+        return best
+
+    def _grow(self, size: int) -> int:
+        """Takes a stretch from the top, or from a gap under it on."""
+        place = self._start_of.pop(self._top, self._top)
+        self._stop_of.pop(place, None)
+        self._top = place + size
+        return place
+
+    def _add(self, start: int, stop: int) -> None:
+        self._stop_of[start] = stop
+        self._start_of[stop] = start
+
+    def _cut(self, gap: int, start: int, size: int) -> None:
+        """Takes bytes out of a gap."""
+        stop = self._stop_of.pop(gap)
+        del self._start_of[stop]
+        if gap < start:
+            self._add(gap, start)
+        if start + size < stop:
+            self._add(start + size, stop)
+
+    def _cut_top(self, start: int, size: int) -> None:
+        """Takes bytes that lie above all gaps."""
+        if self._top < start:
+            self._add(self._start_of.pop(self._top, self._top), start)
+        self._top = start + size
+
+    def _join(self) -> None:
+        """Turns the stretches that were given back into gaps, joined with their neighbours."""
+        stop_of, start_of = self._stop_of, self._start_of
+        for size, kept in self.kept.items():
+            for start in kept:
+                stop = stop_of.pop(start + size, start + size)
+                start = start_of.pop(start, start)
+                stop_of[start] = stop
+                start_of[stop] = start
+        self.kept.clear()
+
+
+def _first_clear(start: int, size: int, clear_of: Sequence[Stretch]) -> int:
+    """Returns the first place from `start` on that overlaps none of these stretches."""
+    for begin, end in clear_of:
+        if begin < start + size and start < end:
+            start = end
+    return start
+
+
+@attrs.frozen
+class SeveralSpans:
+    """The spans in which a block is needed, and the places that it must avoid.
+
+    Attributes:
+        spans: Begin and end of each span, in order.
+        clear_of: The stretches in which it would overlap stacked blocks, by offset.
+        met: The other blocks with several spans that share some time with it.
+    """
+
+    spans: list[tuple[int, int]]
+    clear_of: list[Stretch]
+    met: list[int]
+
+    def after(self, time: int) -> list[tuple[int, int]]:
+        """Returns the spans that begin after a time."""
+        return [span for span in self.spans if span[0] > time]
+
+    def before(self, time: int) -> list[tuple[int, int]]:
+        """Returns the spans that end up to a time, going back: minus their ends and begins."""
+        return [(-end, -begin) for begin, end in reversed(self.spans) if end <= time]
+
+
+def several_spans(blocks: Blocks, stack: Ints, edges: Ints) -> dict[int, SeveralSpans]:
+    """Returns the spans of each block that has several, and the places that it must avoid.
+
+    Args:
+        blocks: The blocks.
+        stack: (S,) int64, spans of blocks that are stacked, from the bottom.
+        edges: (S + 1,) int64, the offsets between which they lie.
+    """
+    spans = blocks.spans_of_several
+    if not len(spans):
+        return {}
+    block, begin, end = blocks.block[spans], blocks.begin[spans], blocks.end[spans]
+    firsts = np.flatnonzero(np.diff(block, prepend=-1))
+    numbers = block[firsts].tolist()
+
+    meets = (begin[:, None] < blocks.end[stack]) & (end[:, None] > blocks.begin[stack])
+    is_met = np.zeros((len(numbers), len(stack) + 2), dtype=np.bool_)
+    is_met[:, 1:-1] = np.logical_or.reduceat(meets, firsts)
+    # A stretch begins or ends where the block overlaps one of two neighbours.
+    row, edge = np.nonzero(is_met[:, 1:] != is_met[:, :-1])
+    ends = edges[edge].tolist()
+    stretches = list(zip(ends[::2], ends[1::2], strict=True))
+    times = list(zip(begin.tolist(), end.tolist(), strict=True))
+    first_stretches = np.searchsorted(row[::2], np.arange(len(numbers) + 1)).tolist()
+    first_times = [*firsts.tolist(), len(times)]
+    result = {
+        number: SeveralSpans(times[slice(*at)], stretches[slice(*of)], [])
+        for number, at, of in zip(
+            numbers, pairwise(first_times), pairwise(first_stretches), strict=True
+        )
+    }
+    together = (begin[:, None] < end) & (end[:, None] > begin) & (block[:, None] != block)
+    span, other = np.nonzero(together)
+    for number, met in zip(block[span].tolist(), block[other].tolist(), strict=True):
+        result[number].met.append(met)
+    return result
+
 
 _UNPLACED = -1
 

@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING
 from nnet3_descriptors.lazy_exports import on_first_use
 
 if TYPE_CHECKING:
-    from nnet3_computation.text.listing import command_lines as command_lines
-    from nnet3_computation.text.listing import describe_submatrix as describe_submatrix
-    from nnet3_computation.text.listing import list_commands as list_commands
-    from nnet3_computation.text.listing import program_lines as program_lines
     from nnet3_computation.text.operands import SUBMATRIX as SUBMATRIX
+    from nnet3_computation.text.operands import describe_submatrix as describe_submatrix
     from nnet3_computation.text.operands import submatrix_text as submatrix_text
     from nnet3_computation.text.parser import parse_computation as parse_computation
+    from nnet3_computation.text.printer import command_lines as command_lines
     from nnet3_computation.text.printer import format_computation as format_computation
+    from nnet3_computation.text.printer import list_commands as list_commands
+    from nnet3_computation.text.printer import program_lines as program_lines
 else:
     __getattr__, __dir__ = on_first_use(__name__)

@@ -17,17 +17,19 @@ from nnet3_computation.arrays import IntArray
 from nnet3_computation.commands import command_table
 from nnet3_computation.commands.declaration import Command
 from nnet3_computation.computation import MemoryPlan, NnetComputation
-from nnet3_computation.computation.debug_info import NO_DEBUG_INFO, MatrixDebugInfo
+from nnet3_computation.computation.parts import NO_DEBUG_INFO, MatrixDebugInfo
 from nnet3_computation.errors import ComputationSyntaxError
-from nnet3_computation.request_fingerprint import RequestFingerprint
-from nnet3_computation.text.lists import (
+from nnet3_computation.request import RequestFingerprint
+from nnet3_computation.text.operands import (
     ITEM,
+    SUBMATRIX,
+    OperandReader,
+    SubmatrixNames,
     parse_length,
     parse_number,
     parse_numbers,
     parse_progression,
 )
-from nnet3_computation.text.operands import SUBMATRIX, OperandReader, SubmatrixNames
 
 _COMMENT = re.compile(r"(?:^|\s)//")
 FIRST_LINE = "nnet3 computation 2"

@@ -10,18 +10,25 @@ from nnet3_descriptors import Nnet
 from nnet3_descriptors.indexes import NO_TIME
 from nnet3_descriptors.serialization import to_json
 
-from nnet3_computation.arrays import IntArray
-from nnet3_computation.arrays.read_only import run_starts
+from nnet3_computation.arrays import IntArray, run_starts
 from nnet3_computation.commands import SCHEMA
 from nnet3_computation.commands.declaration import OPCODE_COLUMN, Command, OperandKind
 from nnet3_computation.computation import NnetComputation
-from nnet3_computation.computation.debug_info import MatrixDebugInfo
-from nnet3_computation.errors import of_another_network
-from nnet3_computation.text.lists import format_numbers, format_progression, runs
-from nnet3_computation.text.operands import ABSENT, OperandText, SubmatrixNames
+from nnet3_computation.computation.parts import MatrixDebugInfo
+from nnet3_computation.errors import ComputationError, of_another_network
+from nnet3_computation.text.operands import (
+    ABSENT,
+    OperandText,
+    SubmatrixNames,
+    format_numbers,
+    format_progression,
+    runs,
+)
 
 WIDTH = 100
 """Long lists are broken into lines of about this length."""
+NEIGHBOURS = 3
+"""How many commands a message shows before and after the command in question."""
 
 
 def format_computation(computation: NnetComputation, nnet: Nnet | None = None) -> str:
@@ -54,6 +61,38 @@ def operand_text(computation: NnetComputation, nnet: Nnet | None) -> OperandText
 def command_line(number: int, command: Command, names: OperandText) -> str:
     """Returns the line of a command."""
     return f"c{number}: {names.command(command)}"
+
+
+def command_lines(computation: NnetComputation, nnet: Nnet, positions: Iterable[int]) -> list[str]:
+    """Returns the commands at some positions, a line each, as `format_computation` prints them."""
+    try:
+        names = operand_text(computation, nnet)
+    except ComputationError:  # it names a node or component that the network lacks
+        names = operand_text(computation, None)
+    return [command_line(at, computation.commands[at], names) for at in positions]
+
+
+def list_commands(computation: NnetComputation, nnet: Nnet, command: int) -> str:
+    """Returns a command, marked, with the commands before and after it, a line each."""
+    last = min(command + NEIGHBOURS, len(computation.command_table) - 1)
+    shown = range(max(0, command - NEIGHBOURS), last + 1)
+    return "\n".join(
+        f"  {'>' if at == command else ' '} {line}"
+        for at, line in zip(shown, command_lines(computation, nnet, shown), strict=True)
+    )
+
+
+def program_lines(computation: NnetComputation) -> list[str]:
+    """Returns the sizes of the matrices and the commands, a line each, without a network's names.
+
+    `format_computation` gives names of nodes and components, and everything else, too.
+    """
+    names = operand_text(computation, None)
+    sizes = enumerate(computation.matrices.tolist())
+    return [
+        *(f"m{number} = {rows} x {cols}" for number, (rows, cols) in sizes if number),
+        *(command_line(at, command, names) for at, command in enumerate(computation.commands)),
+    ]
 
 
 def _lines(computation: NnetComputation, nnet: Nnet | None) -> Iterator[str]:
