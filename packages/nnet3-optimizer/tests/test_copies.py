@@ -4,7 +4,7 @@ import pytest
 from brief_computations import NNET, brief, computation, draft
 from nnet3_computation import peak_bytes
 from nnet3_optimizer import check_computation, verify_equivalent
-from nnet3_optimizer.passes.backward.gather_early import gather_early
+from nnet3_optimizer.passes.gather_early import gather_early
 from nnet3_optimizer.passes.renumber import renumber
 
 GATHERED = """

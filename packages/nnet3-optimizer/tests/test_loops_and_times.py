@@ -39,7 +39,7 @@ from nnet3_optimizer import (
     optimize,
     verify_equivalent,
 )
-from nnet3_optimizer.passes.backward.limit_derivative_times import limit_derivative_times
+from nnet3_optimizer.passes.limit_derivative_times import limit_derivative_times
 from optimizer_networks import examples
 from stand_ins import Machine, same_results
 

@@ -3,8 +3,8 @@
 import pytest
 from brief_computations import NNET, brief, computation, draft
 from nnet3_optimizer import check_computation, verify_equivalent
+from nnet3_optimizer.passes.order_rows_early import order_rows_early
 from nnet3_optimizer.passes.renumber import renumber
-from nnet3_optimizer.passes.rows.order_rows_early import order_rows_early
 
 TRAINING = """
     m3 = 4 x 8

@@ -6,23 +6,23 @@ import pytest
 from brief_computations import NNET, before_and_after, brief, computation, dedented, draft
 from nnet3_optimizer import EquivalenceError, check_computation, verify_equivalent
 from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.passes.backward.consolidate_model_update import consolidate_model_update
-from nnet3_optimizer.passes.backward.gather_early import gather_early
-from nnet3_optimizer.passes.backward.memory_compression import memory_compression
-from nnet3_optimizer.passes.backward.recompute_activations import recompute_activations
 from nnet3_optimizer.passes.consolidate_io import consolidate_io
-from nnet3_optimizer.passes.matrices.extend_matrices import extend_matrices
-from nnet3_optimizer.passes.matrices.initialize_undefined import initialize_undefined
-from nnet3_optimizer.passes.matrices.merge_variables import merge_variables
-from nnet3_optimizer.passes.matrices.move_sizing_commands import move_sizing_commands
-from nnet3_optimizer.passes.matrices.trim_matrices import trim_matrices
+from nnet3_optimizer.passes.consolidate_model_update import consolidate_model_update
+from nnet3_optimizer.passes.convert_addition import convert_addition
+from nnet3_optimizer.passes.extend_matrices import extend_matrices
+from nnet3_optimizer.passes.gather_early import gather_early
+from nnet3_optimizer.passes.initialize_undefined import initialize_undefined
+from nnet3_optimizer.passes.memory_compression import memory_compression
+from nnet3_optimizer.passes.merge_variables import merge_variables
+from nnet3_optimizer.passes.move_sizing_commands import move_sizing_commands
+from nnet3_optimizer.passes.optimize_row_ops import optimize_row_ops
+from nnet3_optimizer.passes.order_additions import order_additions
+from nnet3_optimizer.passes.order_rows_early import order_rows_early
+from nnet3_optimizer.passes.recompute_activations import recompute_activations
 from nnet3_optimizer.passes.remove_dead_commands import remove_dead_commands
 from nnet3_optimizer.passes.renumber import renumber
-from nnet3_optimizer.passes.rows.optimize_row_ops import optimize_row_ops
-from nnet3_optimizer.passes.rows.order_rows_early import order_rows_early
-from nnet3_optimizer.passes.rows.split_row_ops import split_row_ops
-from nnet3_optimizer.passes.sums.convert_addition import convert_addition
-from nnet3_optimizer.passes.sums.order_additions import order_additions
+from nnet3_optimizer.passes.split_row_ops import split_row_ops
+from nnet3_optimizer.passes.trim_matrices import trim_matrices
 
 Run = Callable[[Draft], Draft]
 

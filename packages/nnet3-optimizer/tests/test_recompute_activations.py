@@ -6,7 +6,7 @@ from nnet3_compiler import compile_computation
 from nnet3_computation import ComputationRequest, IoSpecification, peak_bytes
 from nnet3_descriptors import parse_config
 from nnet3_optimizer import check_computation, optimize, verify_equivalent
-from nnet3_optimizer.passes.backward.recompute_activations import recompute_activations
+from nnet3_optimizer.passes.recompute_activations import recompute_activations
 from nnet3_optimizer.passes.renumber import renumber
 
 

@@ -14,9 +14,9 @@ from nnet3_computation import (
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_optimizer import EquivalenceError, check_computation, verify_equivalent
 from nnet3_optimizer.draft import Draft
+from nnet3_optimizer.passes.convert_addition import convert_addition
 from nnet3_optimizer.passes.renumber import renumber
-from nnet3_optimizer.passes.sums.convert_addition import convert_addition
-from nnet3_optimizer.passes.sums.split_statistics import split_statistics
+from nnet3_optimizer.passes.split_statistics import split_statistics
 
 CONFIG = """
 input-node name=input dim=4

@@ -14,8 +14,7 @@ from nnet3_computation.commands import (
     ProvideOutput,
 )
 
-from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.editing import with_label_found
+from nnet3_optimizer.draft import Draft, with_label_found
 
 
 def consolidate_io(draft: Draft) -> Draft:

@@ -8,9 +8,7 @@ from nnet3_computation.analysis import Flow
 from nnet3_computation.arrays import Bools, ordering, splits_of, where
 from nnet3_computation.commands import Backprop, NoOperation, columns, is_loop
 
-from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.unused_matrices import SIZING, sizing_without_use
-from nnet3_optimizer.unused_memos import drop_unused_memos
+from nnet3_optimizer.draft import SIZING, Draft, drop_unused_memos, sizing_without_use
 
 
 def remove_dead_commands(draft: Draft) -> Draft:

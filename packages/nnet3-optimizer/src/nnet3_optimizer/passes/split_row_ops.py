@@ -18,9 +18,8 @@ from nnet3_computation.commands import (
     Table,
 )
 
-from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.editing import Edit
-from nnet3_optimizer.row_lists import commands_with_lists
+from nnet3_optimizer.draft import Draft, Edit
+from nnet3_optimizer.passes.optimize_row_ops import commands_with_lists
 
 WORTH_SPLITTING = 2
 """The most rows of a stretch for each row that a list names there, to split off the piece."""

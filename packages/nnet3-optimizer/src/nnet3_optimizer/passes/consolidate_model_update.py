@@ -34,8 +34,7 @@ from nnet3_computation.computation import MatrixDebugInfo
 from nnet3_descriptors.components import ComponentProperties as Property
 
 from nnet3_optimizer.debug_info import concatenated
-from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.editing import Edit
+from nnet3_optimizer.draft import Draft, Edit
 
 
 def consolidate_model_update(draft: Draft) -> Draft:

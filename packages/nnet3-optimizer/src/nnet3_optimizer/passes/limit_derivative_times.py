@@ -34,10 +34,7 @@ from nnet3_computation.commands import (
 from nnet3_computation.computation import T
 from nnet3_descriptors.components import ComponentProperties as Property
 
-from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.editing import Edit
-from nnet3_optimizer.unused_matrices import without_unused_matrices
-from nnet3_optimizer.unused_memos import drop_unused_memos
+from nnet3_optimizer.draft import Draft, Edit, drop_unused_memos, without_unused_matrices
 
 _ALL_TIMES = (-(2**31), 2**31 - 1)
 

@@ -35,8 +35,7 @@ from nnet3_computation.commands import (
 from nnet3_computation.memory import matrix_bytes
 from nnet3_descriptors.indexes import distinct
 
-from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.editing import Edit
+from nnet3_optimizer.draft import Draft, Edit
 
 _OUTPUT, _INPUT = (columns(MatrixCopy)[name] for name in ("output", "input"))
 _ONE = alpha_bits(1.0)

@@ -1,26 +1,119 @@
-"""Which candidates may be merged: the rules of `merge_variables`."""
+"""Pairs of submatrices that could become one, and the rules of `merge_variables` for them."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
-from nnet3_computation.analysis import NEVER, NUM_COLS, NUM_ROWS, WRITE, CommandKinds
+from nnet3_computation.analysis import NEVER, WRITE, CommandKinds
 from nnet3_computation.arrays import Bools, Csr, Ids, where
 from nnet3_computation.commands import (
+    ALPHA_COLUMN,
     FIRST_OPERAND_COLUMN,
     SCHEMA,
+    TABLE_WIDTH,
+    Backprop,
+    BackpropNoModelUpdate,
     Command,
     CompressMatrix,
     DecompressMatrix,
+    MatrixCopy,
     Propagate,
     StoreStats,
     SwapMatrix,
+    Table,
+    alpha_bits,
     columns,
 )
 from nnet3_descriptors.components import ComponentProperties as Property
 
 from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.passes.matrices.merge_variables.candidates import BACKWARD, Candidates
-from nnet3_optimizer.passes.matrices.merge_variables.placement import Placement
+from nnet3_optimizer.options import OptimizeOptions
+
+_ONE = alpha_bits(1.0)
+
+BACKWARD = (Backprop, BackpropNoModelUpdate)
+
+
+class Candidates(NamedTuple):
+    """Candidates by command: each field is (candidates,).
+
+    Attributes:
+        command: The command, ascending.
+        s1: The submatrix that it reads.
+        s2: The submatrix that it writes.
+        is_assignment: Whether it is a copy with scale 1.
+        left: Whether the matrix of s1 may be kept.
+        right: Whether the matrix of s2 may be kept.
+    """
+
+    command: Ids
+    s1: Ids
+    s2: Ids
+    is_assignment: Bools
+    left: Bools
+    right: Bools
+
+    def where(self, wanted: Bools | Ids) -> Candidates:
+        """The candidates for which `wanted` is True, or those at the positions `wanted`."""
+        return Candidates(
+            self.command[wanted],
+            self.s1[wanted],
+            self.s2[wanted],
+            self.is_assignment[wanted],
+            self.left[wanted],
+            self.right[wanted],
+        )
+
+
+def find_candidates(draft: Draft, options: OptimizeOptions) -> Candidates:
+    """Returns all candidates, legal or not."""
+    kinds = [MatrixCopy] * options.remove_assignments
+    in_place = (Propagate,) * options.propagate_in_place + BACKWARD * options.backprop_in_place
+    at = CommandKinds.of(*kinds, *in_place).positions(draft.opcodes)
+    opcode, rows = draft.opcodes.take(at), draft.table.take(at, axis=0)
+    is_copy = opcode == MatrixCopy.OPCODE
+    fits, runs = is_copy.copy(), where(~is_copy)
+    properties = draft.component_properties.take(rows[runs, FIRST_OPERAND_COLUMN])
+    fits[runs] = (properties & _IN_PLACE.take(opcode[runs])) != 0
+    backward = where(fits & (opcode != Propagate.OPCODE) & ~is_copy)
+    if len(backward):
+        fits[backward] = _values_lie_elsewhere(draft, rows.take(backward, axis=0))
+    at, opcode, rows, is_copy = at[fits], opcode[fits], rows[fits], is_copy[fits]
+    cells = rows.reshape(-1)
+    first_cell = np.arange(len(at)) * TABLE_WIDTH
+    return Candidates(
+        command=at,
+        s1=cells.take(first_cell + _S1.take(opcode)).astype(np.int64),
+        s2=cells.take(first_cell + _S2.take(opcode)).astype(np.int64),
+        is_assignment=is_copy & (rows[:, ALPHA_COLUMN] == _ONE),
+        left=np.full(len(at), options.allow_left_merge),
+        right=np.full(len(at), options.allow_right_merge),
+    )
+
+
+def _values_lie_elsewhere(draft: Draft, rows: Table) -> Bools:
+    """Returns which Backprop commands read no values in the memory of the derivatives."""
+    named = {name: rows[:, column].astype(np.int64) for name, column in columns(Backprop).items()}
+    apart = np.ones(len(rows), np.bool_)
+    for value in ("input_value", "output_value"):
+        for deriv in ("output_deriv", "input_deriv"):
+            apart &= ~draft.layout.overlap(named[value], named[deriv])
+    return apart
+
+
+_IN_PLACE, _S1, _S2 = np.zeros((3, len(SCHEMA.types)), dtype=np.int64)
+"""By opcode, the property that components of a candidate need, and the columns of s1 and s2."""
+
+_OPERANDS: tuple[tuple[type[Command], int, str, str], ...] = (
+    (MatrixCopy, 0, "input", "output"),
+    (Propagate, int(Property.PROPAGATE_IN_PLACE), "input", "output"),
+    *((each, int(Property.BACKPROP_IN_PLACE), "output_deriv", "input_deriv") for each in BACKWARD),
+)
+for _type, _property, _read, _written in _OPERANDS:
+    _IN_PLACE[_type.OPCODE] = _property
+    _S1[_type.OPCODE], _S2[_type.OPCODE] = (columns(_type)[name] for name in (_read, _written))
+
 
 _CONTIGUOUS_OPERANDS: tuple[tuple[Property, tuple[type[Command], ...], str], ...] = (
     (Property.INPUT_CONTIGUOUS, (Propagate,), "input"),
@@ -37,9 +130,9 @@ _CONTIGUOUS_OPERANDS: tuple[tuple[Property, tuple[type[Command], ...], str], ...
 _CONTIGUOUS = int(Property.INPUT_CONTIGUOUS | Property.OUTPUT_CONTIGUOUS)
 
 _NEEDED = np.zeros(SCHEMA.kind.shape, dtype=np.int32)
-for _property, _types, _name in _CONTIGUOUS_OPERANDS:
+for _needs, _types, _name in _CONTIGUOUS_OPERANDS:
     for _type in _types:
-        _NEEDED[_type.OPCODE, columns(_type)[_name]] = int(_property)
+        _NEEDED[_type.OPCODE, columns(_type)[_name]] = int(_needs)
 _RUNS = _NEEDED.any(axis=1)
 """By opcode and column the property of a component that needs contiguous rows there, or 0."""
 
@@ -117,36 +210,6 @@ def legal_by_time(draft: Draft, c: Candidates) -> tuple[Candidates, Bools]:
     if shared.any():
         legal |= shared & _stay_equal(draft, c, of_s1, of_s2)
     return c.where(legal), is_last[legal]
-
-
-def may_be_legal_later(
-    draft: Draft, c: Candidates, merges: Candidates, placed: Placement
-) -> Candidates:
-    """Returns the candidates that rules 5 and 6 may still allow once others are merged.
-
-    The two sides must still be in two matrices. Rule 6 forbids a candidate that reads all of a
-    matrix which is then used after C. This holds for most candidates that were put off: the matrix
-    that they read becomes part of another one, which lives longer.
-
-    Args:
-        draft: The draft.
-        c: Candidates that are legal now, but not merged.
-        merges: The candidates that are merged.
-        placed: The places of all matrices after these merges.
-    """
-    accesses, matrix_of = draft.analysis.submatrix_accesses, draft.layout.matrix_of
-    is_gone = np.zeros(len(draft.table), dtype=np.bool_)
-    is_gone[merges.command[merges.is_assignment]] = True
-    stays = where(~is_gone.take(accesses.command))
-    last_use = np.full(len(draft.matrices), NEVER, dtype=np.int64)
-    matrix = placed.root.take(matrix_of.take(accesses.submatrix.take(stays)))
-    # Of several assignments to one element the last one holds.
-    last_use[matrix] = accesses.command.take(stays)
-    becomes = placed.root.take(matrix_of.take(c.s1))
-    size = draft.submatrices[:, [NUM_ROWS, NUM_COLS]].take(c.s1, axis=0)
-    is_whole = (size == draft.matrices.take(becomes, axis=0)).all(axis=1)
-    may_be_legal = c.is_assignment | ~is_whole | (last_use.take(becomes) <= c.command)
-    return c.where(may_be_legal & (placed.root.take(matrix_of.take(c.s2)) != becomes))
 
 
 def _stay_equal(draft: Draft, c: Candidates, of_s1: Csr, of_s2: Csr) -> Bools:

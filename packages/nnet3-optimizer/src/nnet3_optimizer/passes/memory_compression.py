@@ -22,11 +22,11 @@ from nnet3_computation.commands import (
 )
 from nnet3_descriptors.values import remembered
 
-from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.editing import Edit
+from nnet3_optimizer.draft import Draft, Edit
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
+
 
 LOSSY_RANGE = 10.0
 """Level 2 keeps values between -10 and 10."""

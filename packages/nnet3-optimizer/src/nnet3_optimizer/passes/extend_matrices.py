@@ -22,11 +22,7 @@ from nnet3_computation.commands import (
 
 from nnet3_optimizer.debug_info import extended
 from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.passes.matrices.merge_variables.candidates import Candidates
-from nnet3_optimizer.passes.matrices.merge_variables.legality import (
-    contiguous_matrices,
-    legal_by_place,
-)
+from nnet3_optimizer.passes.merge_candidates import Candidates, contiguous_matrices, legal_by_place
 
 WORTH_EXTENDING = 0.8
 """The least part of the rows of the source that the command copies already."""

@@ -19,7 +19,7 @@ from nnet3_computation.commands import (
 )
 
 from nnet3_optimizer.draft import Draft
-from nnet3_optimizer.passes.matrices.merge_variables.legality import contiguous_matrices
+from nnet3_optimizer.passes.merge_candidates import contiguous_matrices
 
 _SUMS = CommandKinds.of(MatrixAdd, AddRows, AddRowsMulti, AddRowRanges)
 

@@ -1,1 +1,0 @@
-"""Passes for the backward part: derivatives, and the values that they need."""

@@ -1,1 +1,0 @@
-"""Passes on matrices: which exist, their rows, and their lifetimes."""

@@ -1,1 +1,0 @@
-"""Passes on commands that name rows: fewer and shorter lists of rows."""
