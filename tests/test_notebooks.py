@@ -39,6 +39,15 @@ def shown(notebook: nbformat.NotebookNode) -> list[str]:
     ]
 
 
+def pictures(notebook: nbformat.NotebookNode) -> list[str]:
+    """The drawings and tables of the code cells, as elements of a page."""
+    kinds = "image/svg+xml", "text/html"
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    return [
+        output.data[kind] for output in outputs for kind in kinds if kind in output.get("data", ())
+    ]
+
+
 def numbers(texts: list[str]) -> list[float]:
     """All numbers in texts."""
     return [float(number.replace(",", "")) for text in texts for number in NUMBER.findall(text)]
@@ -53,8 +62,10 @@ def test_notebooks(name: str, run: Any, tmp_path: Path) -> None:
     path = tmp_path / "notebooks" / name
     shutil.copy(FOLDER / name, path)
 
-    now, stored = shown(run.executed(path)), shown(nbformat.read(path, as_version=4))
+    executed, kept = run.executed(path), nbformat.read(path, as_version=4)
+    now, stored = shown(executed), shown(kept)
 
+    assert pictures(executed) == pictures(kept), "examples/notebooks/run.py stores them anew"
     assert [NUMBER.sub("0", text) for text in now] == [NUMBER.sub("0", text) for text in stored]
     # Four epochs of training end at about 94 %; rounding decides.
     assert numbers(now) == pytest.approx(numbers(stored), rel=0.05, abs=0.11)

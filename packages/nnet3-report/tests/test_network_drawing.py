@@ -176,6 +176,34 @@ def test_what_notebooks_show(nnet: Nnet) -> None:
     assert "context: 1 frames before, 0 behind" in page
 
 
+def luminance(colour: np.ndarray) -> float:
+    """The relative luminance of a colour, as in WCAG.
+
+    Args:
+        colour: (3,), red, green and blue from 0 to 1.
+    """
+    linear = np.where(colour <= 0.04045, colour / 12.92, ((colour + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+@pytest.mark.parametrize(("ink", "back"), [("1f2328", "ffffff"), ("e6edf3", "0d1117")])
+def test_colours_on_light_and_dark_pages(nnet: Nnet, ink: str, back: str) -> None:
+    """Labels have a contrast of at least 4.5 to the page; no colour stands for both kinds."""
+    picture = nnet._repr_svg_()
+    [*mixed] = re.findall(r"color-mix\(in srgb, #(\w{6}) (\d+)%, currentColor\)", picture)
+
+    def rgb(text: str) -> np.ndarray:
+        return np.array([*bytes.fromhex(text)]) / 255
+
+    assert len(mixed) == picture.count("#") == 3
+    for colour, share in mixed:
+        part = int(share) / 100
+        dark, light = sorted(
+            luminance(each) for each in (part * rgb(colour) + (1 - part) * rgb(ink), rgb(back))
+        )
+        assert (light + 0.05) / (dark + 0.05) > 4.5
+
+
 def test_tables_hold_text() -> None:
     """Text in a table is escaped; numbers have commas."""
     table = html_table(["a"], [["<b>"], [1234]])

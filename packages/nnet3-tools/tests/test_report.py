@@ -65,6 +65,27 @@ def request() -> ComputationRequest:
     )
 
 
+def test_many_components() -> None:
+    """The table of many components is folded by layer; nothing is lost."""
+    lines, source = ["input-node name=input dim=4"], "input"
+    for number in range(21):
+        for part, kind in (("affine", "input-dim=4 output-dim=4"), ("relu", "dim=4")):
+            name = f"layer{number}.{part}"
+            type_name = "AffineComponent" if part == "affine" else "RectifiedLinearComponent"
+            lines.append(f"component name={name} type={type_name} {kind}")
+            lines.append(f"component-node name={name} component={name} input={source}")
+            source = name
+    nnet = parse_config("\n".join([*lines, f"output-node name=output input={source}"]))
+
+    page = report_page("many", nnet)
+
+    summaries = re.findall(r"<details><summary>(.*?)</summary>", page)
+    assert len(summaries) == 21
+    assert summaries[3] == "<b>layer3</b>: Affine → RectifiedLinear; 4 → 4; 20 parameters"
+    names = re.findall(r"<tr><td>(layer[^<]+)</td>", page)
+    assert names == list(nnet.component_names)
+
+
 @given(st.integers(1, 6), st.integers(8, 20), st.integers(8, 20), st.integers(0, 99))
 def test_rank(rank: int, rows: int, cols: int, seed: int) -> None:
     """The rank is that of the singular values."""

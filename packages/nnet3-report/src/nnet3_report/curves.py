@@ -20,8 +20,20 @@ Array = npt.NDArray[np.float64]
 KINDS = ("last", "earlier", "third", "fourth")
 """The classes of curves, from the last one back; with more curves they come again."""
 
-STYLE = """
-.nnet3-curves { display: block; width: 100%; color-scheme: light dark;
+COLOURS = """
+svg[class^="nnet3-"] { --blue: var(--nnet3-accent, color-mix(in srgb, #2778c4 70%, currentColor));
+  --orange: var(--nnet3-recurrent, color-mix(in srgb, #c2571a 70%, currentColor));
+  --green: color-mix(in srgb, #2e8b57 70%, currentColor); color-scheme: light dark; }
+svg:root[class^="nnet3-"] { background: Canvas; }
+"""
+"""The colours of drawings. Text has that of the page around, and they are mixed with it: so they
+stand out from a dark page, too, whatever makes it dark. A drawing in a file of its own has the
+colours that the reader's system prefers, and brings its background."""
+
+STYLE = (
+    COLOURS
+    + """
+.nnet3-curves { display: block; width: 100%;
   font-family: system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; }
 .nnet3-curves text { fill: currentColor; font-size: 13px; }
 .nnet3-curves .tick, .nnet3-curves .axis { fill-opacity: .7; font-size: 11px; }
@@ -30,14 +42,15 @@ STYLE = """
 .nnet3-curves .grid { stroke: currentColor; stroke-opacity: .2; }
 .nnet3-curves .curve { fill: none; stroke-width: 2; }
 .nnet3-curves path.earlier { stroke: currentColor; stroke-opacity: .55; }
-.nnet3-curves path.last { stroke: var(--nnet3-accent, #2778c4); }
-.nnet3-curves path.third { stroke: var(--nnet3-recurrent, #c2571a); }
-.nnet3-curves path.fourth { stroke: #2e8b57; }
+.nnet3-curves path.last { stroke: var(--blue); }
+.nnet3-curves path.third { stroke: var(--orange); }
+.nnet3-curves path.fourth { stroke: var(--green); }
 .nnet3-curves text.earlier { fill-opacity: .7; }
-.nnet3-curves text.last { fill: var(--nnet3-accent, #2778c4); }
-.nnet3-curves text.third { fill: var(--nnet3-recurrent, #c2571a); }
-.nnet3-curves text.fourth { fill: #2e8b57; }
+.nnet3-curves text.last { fill: var(--blue); }
+.nnet3-curves text.third { fill: var(--orange); }
+.nnet3-curves text.fourth { fill: var(--green); }
 """
+)
 
 
 def _short(number: float) -> str:

@@ -13,6 +13,7 @@ from html import escape
 
 import attrs
 
+from nnet3_report.curves import COLOURS
 from nnet3_report.layers import Layer, Read
 
 BOX_WIDTH, BOX_HEIGHT, GAP = 420, 44, 34
@@ -22,28 +23,31 @@ LANE = 22
 """The distance between neighbouring arcs."""
 MARGIN = 16
 
-STYLE = """
-.nnet3-network { display: block; color-scheme: light dark;
+STYLE = (
+    COLOURS
+    + """
+.nnet3-network { display: block;
   font-family: system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; }
 .nnet3-network text { fill: currentColor; font-size: 13px; }
 .nnet3-network rect { fill: currentColor; fill-opacity: .05; stroke: currentColor;
   stroke-opacity: .25; }
 .nnet3-network .input rect, .nnet3-network .output rect {
-  fill: var(--nnet3-accent, #2778c4); fill-opacity: .15; stroke: var(--nnet3-accent, #2778c4);
+  fill: var(--blue); fill-opacity: .15; stroke: var(--blue);
   stroke-opacity: 1; }
 .nnet3-network .more rect { fill: none; stroke-dasharray: 5 4; stroke-opacity: .5; }
 .nnet3-network .name { font-weight: 600; }
 .nnet3-network .parts, .nnet3-network .parameters, .nnet3-network .dims { fill-opacity: .7;
   font-size: 12px; }
 .nnet3-network .dims, .nnet3-network .parameters, .nnet3-network .before { text-anchor: end; }
-.nnet3-network .label { fill: var(--nnet3-accent, #2778c4); font-size: 12px; }
+.nnet3-network .label { fill: var(--blue); font-size: 12px; }
 .nnet3-network .edge { fill: none; stroke: currentColor; stroke-opacity: .55; stroke-width: 1.5; }
 .nnet3-network .tip { fill: currentColor; fill-opacity: .6; }
-.nnet3-network .tip.recurrent { fill: var(--nnet3-recurrent, #c2571a); fill-opacity: 1; }
-.nnet3-network .edge.recurrent { stroke: var(--nnet3-recurrent, #c2571a); stroke-opacity: 1; }
+.nnet3-network .tip.recurrent { fill: var(--orange); fill-opacity: 1; }
+.nnet3-network .edge.recurrent { stroke: var(--orange); stroke-opacity: 1; }
 .nnet3-network .optional { stroke-dasharray: 5 4; }
 """
-"""Text has the colour of the page around, light or dark; only this drawing uses these names."""
+)
+"""Only this drawing uses these names."""
 
 
 @attrs.frozen(kw_only=True)

@@ -12,6 +12,7 @@ from nnet3_descriptors import Nnet
 from nnet3_descriptors.indexes import NO_TIME, T
 from nnet3_graph import ComputationGraph
 
+from nnet3_report.curves import COLOURS
 from nnet3_report.layers import Layer
 
 WIDTH, NUMBERS = 1000, 60
@@ -23,15 +24,18 @@ ROW, TOP = 17, 24
 
 Frames = npt.NDArray[np.int64]
 
-STYLE = """
+STYLE = (
+    COLOURS
+    + """
 .nnet3-frames { display: block; max-width: 100%; height: auto; }
 .nnet3-frames text { fill: currentColor; font: 12px system-ui, "Segoe UI", Helvetica, sans-serif; }
 .nnet3-frames .name, .nnet3-frames .count { text-anchor: end; }
 .nnet3-frames .tick { text-anchor: middle; fill-opacity: .7; }
 .nnet3-frames rect { fill: currentColor; fill-opacity: .5; }
-.nnet3-frames .asked rect { fill: var(--nnet3-accent, #2778c4); fill-opacity: 1; }
+.nnet3-frames .asked rect { fill: var(--blue); fill-opacity: 1; }
 .nnet3-frames line { stroke: currentColor; stroke-opacity: .15; }
 """
+)
 
 
 def frames_svg(nnet: Nnet, graph: ComputationGraph, layers: Sequence[Layer]) -> str:

@@ -15,7 +15,7 @@ from nnet3_graph import build_computation_graph
 from nnet3_report.context import context_of
 from nnet3_report.layers import Layer, layers_of
 from nnet3_report.memory_curve import memory_svg
-from nnet3_report.pages.component_facts import component_facts
+from nnet3_report.pages.component_facts import ComponentFacts, component_facts
 from nnet3_report.pages.frames_picture import frames_svg
 from nnet3_report.pages.program_facts import program_facts
 from nnet3_report.pages.rendering import rendered
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 MOST_LINES = 3000
 """The most lines of a program on the page."""
+
+MOST_ROWS = 40
+"""The most rows of the table of components before it is folded by layer."""
 
 MOST_STEPS = 500
 """The most rows of the table of steps."""
@@ -81,6 +84,7 @@ def report_page(
         drawing=network_svg(layers),
         key=_key(layers),
         facts=facts,
+        groups=_by_layer(facts),
         most_parameters=max((each.num_parameters for each in facts), default=0) or 1,
         shows_nodes=any(each.nodes for each in facts),
         shows_frames=any(each.frames for each in facts),
@@ -98,6 +102,15 @@ def report_page(
         most_lines=MOST_LINES,
         most_steps=MOST_STEPS,
     )
+
+
+def _by_layer(facts: Sequence[ComponentFacts]) -> dict[str, list[ComponentFacts]]:
+    """The components by the part of their names before the first point, if there are many."""
+    groups: dict[str, list[ComponentFacts]] = {}
+    if len(facts) > MOST_ROWS:
+        for each in facts:
+            groups.setdefault(each.name.partition(".")[0], []).append(each)
+    return groups
 
 
 def _graph_facts(
@@ -129,6 +142,7 @@ def _key(layers: Sequence[Layer]) -> dict[str, str | bool]:
         "has_optional": any(read.is_optional for _, read in reads),
         "has_offsets": any(read.offset for _, read in reads),
         "frame": label(r"at t = -?\d+"),
+        "sum": label("added"),
         "factor": label(r"times \S+"),
         "descriptor": label(r".*\(.*"),
     }
