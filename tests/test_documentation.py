@@ -141,7 +141,7 @@ def for_components() -> dict[str, object]:
         "nnet3_descriptors.components.declaration.fields",
         "nnet3_descriptors.components.declaration.properties",
         "nnet3_descriptors.components.declaration.registry",
-        "nnet3_descriptors.components.index_rules.precomputed",
+        "nnet3_descriptors.components.index_rules.windows",
     )
     names: dict[str, object] = {"Property": ComponentProperties}
     for module in modules:

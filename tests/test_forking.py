@@ -13,7 +13,7 @@ SCRIPT = """
 import json, os, signal, sys, threading, time, warnings
 import numpy as np
 from nnet3_descriptors import Nnet3Error, parse_config
-from nnet3_descriptors.forking import gate
+from nnet3_descriptors import forking
 from nnet3 import Model
 
 warnings.simplefilter("ignore")  # Python itself warns of forks with threads
@@ -37,7 +37,7 @@ def compute():
         number += 1
 
 def hang():
-    with gate.GATE.unforked():
+    with forking.GATE.unforked():
         is_over.wait()
 
 def result():
@@ -46,7 +46,7 @@ def result():
     except Nnet3Error as error:
         return 2 if "forked while other threads computed" in str(error) else 3
 
-gate.PATIENCE = 0.1 if is_stuck else 60.0
+forking.PATIENCE = 0.1 if is_stuck else 60.0
 workers = [threading.Thread(target=hang if is_stuck else compute) for _ in range(2)]
 for worker in workers:
     worker.start()

@@ -28,7 +28,7 @@ from nnet3_descriptors.components import (
     TimeOffsetPrecomputedIndexes,
 )
 from nnet3_descriptors.components.index_rules import Windows
-from nnet3_descriptors.components.index_rules.time_grid import TimeGrid, sequences
+from nnet3_descriptors.components.index_rules.time_offsets import TimeGrid, sequences
 from nnet3_descriptors.errors import LimitError, NetworkError, Nnet3Error
 from nnet3_descriptors.indexes import (
     INT32_MAX,

@@ -4,7 +4,7 @@ import gc
 import weakref
 
 import attrs
-from nnet3_descriptors.values.remembering import remembered
+from nnet3_descriptors.values import remembered
 
 
 @attrs.frozen

@@ -44,17 +44,17 @@ if TYPE_CHECKING:
     from nnet3_descriptors.model_files.network import read_nnet as read_nnet
     from nnet3_descriptors.model_files.network import write_acoustic_model as write_acoustic_model
     from nnet3_descriptors.model_files.network import write_nnet as write_nnet
+    from nnet3_descriptors.network_structure import INPUT_SUFFIX as INPUT_SUFFIX
+    from nnet3_descriptors.network_structure import ComponentInputNode as ComponentInputNode
+    from nnet3_descriptors.network_structure import ComponentNode as ComponentNode
+    from nnet3_descriptors.network_structure import DimRangeNode as DimRangeNode
+    from nnet3_descriptors.network_structure import InputNode as InputNode
+    from nnet3_descriptors.network_structure import Node as Node
+    from nnet3_descriptors.network_structure import OutputNode as OutputNode
     from nnet3_descriptors.nnet import Nnet as Nnet
-    from nnet3_descriptors.nodes import INPUT_SUFFIX as INPUT_SUFFIX
-    from nnet3_descriptors.nodes import ComponentInputNode as ComponentInputNode
-    from nnet3_descriptors.nodes import ComponentNode as ComponentNode
-    from nnet3_descriptors.nodes import DimRangeNode as DimRangeNode
-    from nnet3_descriptors.nodes import InputNode as InputNode
-    from nnet3_descriptors.nodes import Node as Node
-    from nnet3_descriptors.nodes import OutputNode as OutputNode
-    from nnet3_descriptors.parameters import set_test_mode as set_test_mode
-    from nnet3_descriptors.parameters import unvectorize as unvectorize
-    from nnet3_descriptors.parameters import vectorize as vectorize
-    from nnet3_descriptors.printing.config_lines import node_config_lines as node_config_lines
+    from nnet3_descriptors.nnet import set_test_mode as set_test_mode
+    from nnet3_descriptors.nnet import unvectorize as unvectorize
+    from nnet3_descriptors.nnet import vectorize as vectorize
+    from nnet3_descriptors.printing import node_config_lines as node_config_lines
 else:
     __getattr__, __dir__ = on_first_use(__name__)

@@ -29,8 +29,7 @@ from nnet3_descriptors.descriptors.grammar import parse_expression
 from nnet3_descriptors.descriptors.normalize import normalize
 from nnet3_descriptors.errors import ConfigError, ModelFileError, NetworkError
 from nnet3_descriptors.limits import current_limits, use_limits
-from nnet3_descriptors.nnet import Nnet
-from nnet3_descriptors.nodes import (
+from nnet3_descriptors.network_structure import (
     INPUT_SUFFIX,
     ComponentInputNode,
     ComponentNode,
@@ -39,6 +38,7 @@ from nnet3_descriptors.nodes import (
     Node,
     OutputNode,
 )
+from nnet3_descriptors.nnet import Nnet
 from nnet3_descriptors.similar_names import hint
 from nnet3_descriptors.text import is_valid_name
 

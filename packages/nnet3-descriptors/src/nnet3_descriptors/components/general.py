@@ -27,9 +27,9 @@ from nnet3_descriptors.components.declaration.info import item, items, mean_stdd
 from nnet3_descriptors.components.declaration.initial import normal
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 from nnet3_descriptors.components.declaration.registry import component
-from nnet3_descriptors.components.index_rules.no_input import NoInputRules
-from nnet3_descriptors.components.index_rules.precomputed import (
+from nnet3_descriptors.components.index_rules.windows import (
     NO_ROWS,
+    NoInputRules,
     RowArray,
     find_rows,
     no_such_row,
@@ -38,7 +38,7 @@ from nnet3_descriptors.components.index_rules.precomputed import (
     times,
     wrong_count,
 )
-from nnet3_descriptors.indexes.arrays import IndexArray, N, X
+from nnet3_descriptors.indexes import IndexArray, N, X
 
 
 @precomputed

@@ -11,17 +11,19 @@ from nnet3_descriptors.descriptors.base import (
     SumDescriptor,
 )
 from nnet3_descriptors.descriptors.descriptor import Descriptor
-from nnet3_descriptors.descriptors.forwarding import (
+from nnet3_descriptors.descriptors.forms import (
+    Failover,
+    IfDefined,
     Node,
     Offset,
     ReplaceIndex,
     Round,
     Scale,
+    Sum,
     Switch,
+    leaves_of,
 )
-from nnet3_descriptors.descriptors.leaves import leaves_of
 from nnet3_descriptors.descriptors.normalize import parse_descriptor
-from nnet3_descriptors.descriptors.sums import Failover, IfDefined, Sum
 
 __all__ = [
     "CindexSet",

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnet3_descriptors.errors import NetworkError
-from nnet3_descriptors.indexes.arrays import AnyIndexes, IndexArray, as_rows
-from nnet3_descriptors.indexes.integers import require_int32
+from nnet3_descriptors.indexes import AnyIndexes, IndexArray, as_rows, require_int32
 from nnet3_descriptors.limits import check_limit
 from nnet3_descriptors.text import format_float
 

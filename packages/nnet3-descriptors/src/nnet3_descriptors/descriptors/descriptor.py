@@ -17,7 +17,7 @@ from nnet3_descriptors.descriptors.base import (
     dependencies_of,
     numbered,
 )
-from nnet3_descriptors.indexes.arrays import AnyIndexes
+from nnet3_descriptors.indexes import AnyIndexes
 
 
 @attrs.frozen

@@ -22,16 +22,18 @@ import numpy as np
 
 from nnet3_descriptors.descriptors.base import Const, ForwardingDescriptor, SumDescriptor, to_single
 from nnet3_descriptors.descriptors.descriptor import Descriptor
-from nnet3_descriptors.descriptors.forwarding import (
+from nnet3_descriptors.descriptors.forms import (
+    Failover,
+    IfDefined,
     Node,
     Offset,
     ReplaceIndex,
     Round,
     Scale,
+    Sum,
     Switch,
 )
 from nnet3_descriptors.descriptors.grammar import MAX_NESTING, Expression, parse_expression
-from nnet3_descriptors.descriptors.sums import Failover, IfDefined, Sum
 from nnet3_descriptors.errors import DescriptorSyntaxError, NetworkError
 
 _FREE_LEAVES: Final = 10_000

@@ -25,9 +25,14 @@ from nnet3_descriptors.descriptors.normalize import shifted
 from nnet3_descriptors.editing.combine import CollapseOptions, combine
 from nnet3_descriptors.editing.structure import remove_orphans
 from nnet3_descriptors.errors import NetworkError
-from nnet3_descriptors.indexes.arrays import make_indexes
+from nnet3_descriptors.indexes import make_indexes
+from nnet3_descriptors.network_structure import (
+    INPUT_SUFFIX,
+    ComponentInputNode,
+    ComponentNode,
+    Node,
+)
 from nnet3_descriptors.nnet import Nnet
-from nnet3_descriptors.nodes import INPUT_SUFFIX, ComponentInputNode, ComponentNode, Node
 
 
 def collapse_model(nnet: Nnet, options: CollapseOptions | None = None) -> Nnet:

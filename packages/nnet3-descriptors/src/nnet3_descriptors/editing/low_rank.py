@@ -18,8 +18,13 @@ from nnet3_descriptors.descriptors import Node as NodeReference
 from nnet3_descriptors.editing.selection import named_components
 from nnet3_descriptors.editing.structure import remove_orphans, renamed_references
 from nnet3_descriptors.errors import NetworkError
+from nnet3_descriptors.network_structure import (
+    INPUT_SUFFIX,
+    ComponentInputNode,
+    ComponentNode,
+    Node,
+)
 from nnet3_descriptors.nnet import Nnet
-from nnet3_descriptors.nodes import INPUT_SUFFIX, ComponentInputNode, ComponentNode, Node
 
 _LOGGER = logging.getLogger(__name__)
 

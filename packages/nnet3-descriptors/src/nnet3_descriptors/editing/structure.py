@@ -8,8 +8,7 @@ import attrs
 from nnet3_descriptors.descriptors import Node as NodeReference
 from nnet3_descriptors.editing.selection import matches, warn_of_none
 from nnet3_descriptors.errors import NetworkError
-from nnet3_descriptors.nnet import Nnet
-from nnet3_descriptors.nodes import (
+from nnet3_descriptors.network_structure import (
     INPUT_SUFFIX,
     ComponentInputNode,
     ComponentNode,
@@ -18,6 +17,7 @@ from nnet3_descriptors.nodes import (
     Node,
     OutputNode,
 )
+from nnet3_descriptors.nnet import Nnet
 
 _LOGGER = logging.getLogger(__name__)
 

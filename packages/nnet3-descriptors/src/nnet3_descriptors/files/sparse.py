@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from nnet3_descriptors.files.binary_reader import BinaryReader
 from nnet3_descriptors.files.reader import Reader
 from nnet3_descriptors.files.writer import Writer
-from nnet3_descriptors.indexes.integers import is_int32
+from nnet3_descriptors.indexes import is_int32
 from nnet3_descriptors.limits import check_limit
 from nnet3_descriptors.text import parse_integer
 

@@ -15,7 +15,7 @@ from nnet3_descriptors.files.reader import (
     find,
     shown,
 )
-from nnet3_descriptors.indexes.integers import INT32_MAX, INT32_MIN, is_int32
+from nnet3_descriptors.indexes import INT32_MAX, INT32_MIN, is_int32
 from nnet3_descriptors.text import parse_integer, parse_real
 
 _PIECE: Final = 1 << 16

@@ -29,6 +29,6 @@ from nnet3_descriptors.serialization.container import (
     from_container,
     to_container,
 )
-from nnet3_descriptors.serialization.json_line import from_json, to_json
+from nnet3_descriptors.serialization.converter import from_json, to_json
 
 __all__ = ["METADATA_KEY", "Upgrade", "from_container", "from_json", "to_container", "to_json"]

@@ -10,15 +10,17 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from nnet3_descriptors.components.declaration.closed_form import AtOffsets, ClosedForm
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
 from nnet3_descriptors.components.declaration.fields import FieldSpec, boolean, field_specs, real
 from nnet3_descriptors.components.declaration.info import InfoEntry, items
 from nnet3_descriptors.components.declaration.kinds import Kind
-from nnet3_descriptors.components.declaration.properties import ComponentProperties
+from nnet3_descriptors.components.declaration.properties import (
+    AtOffsets,
+    ClosedForm,
+    ComponentProperties,
+)
 from nnet3_descriptors.errors import ConfigError, NetworkError
-from nnet3_descriptors.indexes.arrays import IndexArray
-from nnet3_descriptors.indexes.integers import INT32_MAX
+from nnet3_descriptors.indexes import INT32_MAX, IndexArray
 from nnet3_descriptors.limits import check_limit
 
 _C = TypeVar("_C", bound="type[Component]")

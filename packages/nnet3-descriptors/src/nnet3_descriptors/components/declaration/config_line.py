@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 
 from nnet3_descriptors.errors import ConfigError
-from nnet3_descriptors.indexes.integers import INT32_MAX, INT32_MIN, is_int32
+from nnet3_descriptors.indexes import INT32_MAX, INT32_MIN, is_int32
 from nnet3_descriptors.similar_names import hint, most_similar
 from nnet3_descriptors.text import parse_integer, parse_real
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from nnet3_descriptors.components.declaration.config_line import ConfigLine
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.frozen_arrays import is_frozen, real_numbers, single_precision
-from nnet3_descriptors.indexes.integers import is_int32
+from nnet3_descriptors.indexes import is_int32
 
 if TYPE_CHECKING:
     from nnet3_descriptors.files.reader import Reader

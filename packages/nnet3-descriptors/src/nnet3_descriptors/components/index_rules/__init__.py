@@ -1,14 +1,16 @@
 """The input rows on which an output row depends: rules that component types share."""
 
-from nnet3_descriptors.components.declaration.closed_form import (
+from nnet3_descriptors.components.declaration.properties import (
     AnyWithin,
     AtOffsets,
     ClosedForm,
     has_closed_form,
 )
-from nnet3_descriptors.components.index_rules.no_input import NoInputRules
-from nnet3_descriptors.components.index_rules.precomputed import (
+from nnet3_descriptors.components.index_rules.time_offsets import TimeGrid, TimeOffsetRules
+from nnet3_descriptors.components.index_rules.windows import (
+    NoInputRules,
     RowArray,
+    Windows,
     find_rows,
     no_such_range,
     no_such_row,
@@ -18,9 +20,6 @@ from nnet3_descriptors.components.index_rules.precomputed import (
     time_ranges,
     wrong_count,
 )
-from nnet3_descriptors.components.index_rules.time_grid import TimeGrid
-from nnet3_descriptors.components.index_rules.time_offsets import TimeOffsetRules
-from nnet3_descriptors.components.index_rules.windows import Windows
 
 __all__ = [
     "AnyWithin",

@@ -10,8 +10,8 @@ from nnet3_descriptors.components.declaration.base import Component, Precomputed
 from nnet3_descriptors.components.declaration.fields import boolean, flag, integer, real
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 from nnet3_descriptors.components.declaration.registry import component
-from nnet3_descriptors.components.index_rules.no_input import NoInputRules
-from nnet3_descriptors.components.index_rules.precomputed import (
+from nnet3_descriptors.components.index_rules.windows import (
+    NoInputRules,
     RowArray,
     no_such_row,
     precomputed,
@@ -19,8 +19,7 @@ from nnet3_descriptors.components.index_rules.precomputed import (
     times,
     wrong_count,
 )
-from nnet3_descriptors.indexes import INT32_MAX
-from nnet3_descriptors.indexes.arrays import IndexArray, N, T, index_keys
+from nnet3_descriptors.indexes import INT32_MAX, IndexArray, N, T, index_keys
 
 
 @component

@@ -20,10 +20,8 @@ from nnet3_descriptors.components.declaration.fields import (
 from nnet3_descriptors.components.declaration.info import number
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 from nnet3_descriptors.components.declaration.registry import component
-from nnet3_descriptors.components.index_rules.time_grid import TimeGrid
-from nnet3_descriptors.components.index_rules.time_offsets import TimeOffsetRules
-from nnet3_descriptors.indexes.arrays import IndexArray
-from nnet3_descriptors.indexes.integers import INT32_MAX
+from nnet3_descriptors.components.index_rules.time_offsets import TimeGrid, TimeOffsetRules
+from nnet3_descriptors.indexes import INT32_MAX, IndexArray
 from nnet3_descriptors.limits import check_limit
 
 _SHOWN_HEADS = 5

@@ -13,11 +13,11 @@ from nnet3_descriptors.components.declaration.base import (
     PrecomputedIndexes,
     component_family,
 )
-from nnet3_descriptors.components.declaration.closed_form import AnyWithin, ClosedForm
 from nnet3_descriptors.components.declaration.fields import boolean, integer, real
+from nnet3_descriptors.components.declaration.properties import AnyWithin, ClosedForm
 from nnet3_descriptors.components.declaration.properties import ComponentProperties as Property
 from nnet3_descriptors.components.declaration.registry import component
-from nnet3_descriptors.components.index_rules.precomputed import (
+from nnet3_descriptors.components.index_rules.windows import (
     NO_RANGES,
     NO_ROWS,
     RowArray,
@@ -30,7 +30,7 @@ from nnet3_descriptors.components.index_rules.precomputed import (
     times,
     wrong_count,
 )
-from nnet3_descriptors.indexes.arrays import IndexArray, T, rows_around
+from nnet3_descriptors.indexes import IndexArray, T, rows_around
 from nnet3_descriptors.limits import check_limit
 
 

@@ -1,12 +1,50 @@
-"""Values that can be written as bytes and files, and read again."""
+"""Frozen values: their arrays, bytes and files, and results that are computed once for each."""
 
+from __future__ import annotations
+
+import functools
+import importlib
 import os
+import weakref
 from collections.abc import Callable, Mapping
+from numbers import Integral
 from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from nnet3_descriptors.files.atomic_write import write_atomically
 from nnet3_descriptors.files.opening import read_file
+from nnet3_descriptors.frozen_arrays import array_of as array_of
+from nnet3_descriptors.frozen_arrays import frozen as frozen
+from nnet3_descriptors.frozen_arrays import has_masks as has_masks
+from nnet3_descriptors.frozen_arrays import is_frozen as is_frozen
+from nnet3_descriptors.frozen_arrays import is_masked as is_masked
+from nnet3_descriptors.frozen_arrays import read_only as read_only
+
+
+def is_integer(value: object) -> bool:
+    """Whether a value is an integer of Python or NumPy, and no bool."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+def remembered(make: Callable[[A], R]) -> Callable[[A], R]:
+    """Decorates a function of one frozen object, so that it runs once for each object."""
+    known: dict[int, tuple[weakref.ref[Any], R]] = {}
+
+    @functools.wraps(make)
+    def look_up(argument: A) -> R:
+        key = id(argument)
+        entry = known.get(key)
+        if entry is not None and entry[0]() is argument:
+            return entry[1]
+        result = make(argument)
+        known[key] = (weakref.ref(argument, lambda _: known.pop(key, None)), result)
+        return result
+
+    return look_up
 
 
 class Serialized:
@@ -63,3 +101,22 @@ class Serialized:
             SerializationError: It holds no such value; see `from_bytes`.
         """
         return cls.from_bytes(read_file(path))
+
+
+def shown(picture: str, value: object) -> str | None:
+    """Returns a value as a part of a page, or None where nnet3-report is not installed.
+
+    A notebook shows the text of a value whose `_repr_html_` returns None.
+
+    Args:
+        picture: The name of a function of nnet3_report.
+        value: Its argument.
+    """
+    try:
+        report = importlib.import_module("nnet3_report")
+    except ModuleNotFoundError as error:
+        if error.name != "nnet3_report":
+            raise
+        return None
+    drawn: str = getattr(report, picture)(value)
+    return drawn

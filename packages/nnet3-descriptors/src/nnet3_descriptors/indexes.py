@@ -8,20 +8,27 @@ as (N, 3) int32 arrays with columns n, t, x. A *cindex* is an index at a node; c
 Indexes are ordered by t, then x, then n; cindexes by node, then by index.
 """
 
+from __future__ import annotations
+
 import math
 from typing import Any, Final
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 
 from nnet3_descriptors.errors import NetworkError, Nnet3Error
-from nnet3_descriptors.indexes.integers import INT32_MAX, INT32_MIN
 from nnet3_descriptors.limits import check_limit
 
 IndexArray = npt.NDArray[np.int32]
 """Indexes (n, t, x): (rows, 3) int32."""
 AnyIndexes = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 """Indexes, possibly with values beyond 32 bits, for which no rows exist."""
+
+INT32_MIN: Final = -(2**31)
+"""The smallest int32."""
+INT32_MAX: Final = 2**31 - 1
+"""The largest int32."""
 
 N: Final = 0
 """The column of n, the sequence."""
@@ -200,3 +207,20 @@ def distinct(values: npt.NDArray[np.integer[Any]]) -> npt.NDArray[Any]:
     is_new = np.ones(len(ordered), dtype=np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=is_new[1:])
     return ordered[is_new]
+
+
+def is_int32(value: object) -> bool:
+    """Tells whether a value is an integer (and no bool) that fits in 32 bits."""
+    return type(value) is int and INT32_MIN <= value <= INT32_MAX
+
+
+def check_int32(_: object, attribute: attrs.Attribute[int], value: int) -> None:
+    """Validates a field of an attrs class; see `require_int32`."""
+    require_int32(f"'{attribute.name}'", value)
+
+
+def require_int32(what: str, value: object) -> None:
+    """Raises a NetworkError that begins with `what` unless the value is a 32-bit integer."""
+    if not is_int32(value):
+        wanted = "fit in 32 bits" if type(value) is int else "be an integer"
+        raise NetworkError(f"{what} must {wanted} (got {value!r})")
