@@ -170,6 +170,7 @@ HELPFUL = {
     "nnet3_speech.feature_options",
     "nnet3_speech.options",
     "nnet3_speech.ivector_options",
+    "nnet3_speech.options",
     "nnet3_speech.processing_options",
     "nnet3_tables",
     "nnet3_training",

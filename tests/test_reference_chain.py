@@ -31,11 +31,11 @@ from nnet3_training import (
     read_fst,
     write_chain_supervision,
 )
-from nnet3_training.chain.example_files import example_bytes, read_chain_example
+from nnet3_training.chain.examples import example_bytes, read_chain_example
 from nnet3_training.chain.fsts.files import vector_bytes
 from nnet3_training.chain.supervision import state_times
 from nnet3_training.egs import CRandom
-from nnet3_training.egs.archive import entries_of
+from nnet3_training.egs.files import entries_of
 from nnet3_training.recipes import RecipeOptions, train_recipe
 from reference_cases import CHAIN_REFERENCE, assert_close
 

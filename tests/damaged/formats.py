@@ -81,9 +81,9 @@ from nnet3_training.chain.graphs import (
     supervision_of,
 )
 from nnet3_training.chain.graphs import read_alignment as read_phone_alignment
-from nnet3_training.checkpoint import _UNKNOWN, Checkpoint, _digest, _with_digest
 from nnet3_training.egs import read_alignment, read_posterior
 from nnet3_training.hmm import initial_transition_model, read_hmm_topology
+from nnet3_training.options import _UNKNOWN, Checkpoint, _digest, _with_digest
 from nnet3_training.recipes import RecipeOptions, TrainingRun, train_recipe
 
 from damaged import speech_formats  # noqa: F401  (registers its formats)

@@ -27,7 +27,7 @@ from nnet3_training import (
     write_chain_supervision,
     write_fst,
 )
-from nnet3_training.chain.example_files import example_bytes
+from nnet3_training.chain.examples import example_bytes
 from nnet3_training.chain.fsts.files import compact_bytes, properties, vector_bytes
 
 RNG = np.random.default_rng(0)

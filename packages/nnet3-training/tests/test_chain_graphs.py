@@ -17,11 +17,9 @@ from nnet3_descriptors.files import TextReader
 from nnet3_descriptors.model_files import HmmState, HmmTopology
 from nnet3_speech.hmm import ContextDependency, Leaf, Transitions
 from nnet3_training import ChainSupervision, ExampleError, Fst
-from nnet3_training.chain.fsts.graph import Arc, Graph
-from nnet3_training.chain.fsts.joining import joined
-from nnet3_training.chain.fsts.local_epsilons import without_local_epsilons
+from nnet3_training.chain.fsts.fst import Arc, Graph
 from nnet3_training.chain.fsts.machines import Machine
-from nnet3_training.chain.fsts.pushing import pushed
+from nnet3_training.chain.fsts.minimization import joined, pushed, without_local_epsilons
 from nnet3_training.chain.graphs import (
     Normalization,
     PhoneLattice,
@@ -34,7 +32,7 @@ from nnet3_training.chain.graphs import (
     read_phone_lattice,
     supervision_of,
 )
-from nnet3_training.chain.graphs.context import in_context
+from nnet3_training.chain.graphs.transition_graph import in_context
 from nnet3_training.hmm import initial_transition_model
 
 LONGEST = 4

@@ -25,7 +25,7 @@ from nnet3_training import (
     TrainingError,
     TrainingExample,
 )
-from nnet3_training.checkpoint import _UNKNOWN, Checkpoint
+from nnet3_training.options import _UNKNOWN, Checkpoint
 
 COMPONENTS = {
     "NoOpComponent dim=6": (6, 6),

@@ -51,7 +51,7 @@ from nnet3_training.egs import (
     with_output_name,
     with_weight,
 )
-from nnet3_training.egs.elements import read_stored_matrix
+from nnet3_training.egs.files import read_stored_matrix
 
 RNG = np.random.default_rng(0)
 

@@ -46,7 +46,7 @@ from nnet3_training.recipes import (
     schedule,
     train_recipe,
 )
-from nnet3_training.recipes.objectives import utterance_name
+from nnet3_training.recipes.archives import utterance_name
 from nnet3_training.recipes.records import diverged_jobs, read_record
 from nnet3_training.workers import DaskWorkers, InProcess, Processes, Workers
 

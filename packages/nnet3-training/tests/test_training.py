@@ -24,8 +24,7 @@ from nnet3_training import (
     TrainerOptions,
     TrainingExample,
 )
-from nnet3_training.evaluation import Evaluator, accuracy
-from nnet3_training.latest_computers import MOST_COMPUTERS
+from nnet3_training.evaluation import MOST_COMPUTERS, Evaluator, accuracy
 from nnet3_training.objectives import linear, quadratic
 from nnet3_training.parameter_update import limit_change, record_orthonormal_step
 

@@ -2,15 +2,16 @@
 
 The modules::
 
-    examples.py, egs/                  training examples, and Kaldi's files of them
+    egs/                               training examples, and Kaldi's files of them
+    merging.py                         minibatches of examples
     objectives.py                      objectives, which training maximises
     parameter_update.py                the change of the parameters
     trainer.py, callbacks.py           minibatch after minibatch, and callbacks between them
-    checkpoint.py                      saving a run, and continuing it
+    options.py                         options; checkpoints, from which a run continues
     evaluation.py                      objectives and accuracies without a step
     chain/                             'chain' models: supervision, examples, LF-MMI
     hmm/                               transition models made and estimated
-    recipes/                           whole runs, from scratch or fine-tuning; combination
+    recipes/                           whole runs, from scratch or fine-tuned; combination
     workers/                           workers: this process, other processes, or a cluster
 """
 
@@ -29,26 +30,29 @@ if TYPE_CHECKING:
     from nnet3_training.callbacks import DropoutSchedule as DropoutSchedule
     from nnet3_training.callbacks import LearningRateSchedule as LearningRateSchedule
     from nnet3_training.chain.denominator import DenominatorGraph as DenominatorGraph
-    from nnet3_training.chain.example_files import read_chain_examples as read_chain_examples
-    from nnet3_training.chain.example_files import write_chain_examples as write_chain_examples
+    from nnet3_training.chain.examples import read_chain_examples as read_chain_examples
+    from nnet3_training.chain.examples import write_chain_examples as write_chain_examples
     from nnet3_training.chain.fsts.files import read_fst as read_fst
     from nnet3_training.chain.fsts.files import write_fst as write_fst
     from nnet3_training.chain.fsts.fst import Fst as Fst
     from nnet3_training.chain.objective import ChainObjective as ChainObjective
     from nnet3_training.chain.objective import ChainResult as ChainResult
+    from nnet3_training.chain.objective import ChainTraining as ChainTraining
+    from nnet3_training.chain.objective import compute_chain_prob as compute_chain_prob
     from nnet3_training.chain.options import ChainOptions as ChainOptions
     from nnet3_training.chain.supervision import ChainSupervision as ChainSupervision
-    from nnet3_training.chain.supervision_files import (
+    from nnet3_training.chain.supervision import (
         read_chain_supervision as read_chain_supervision,
     )
-    from nnet3_training.chain.supervision_files import (
+    from nnet3_training.chain.supervision import (
         write_chain_supervision as write_chain_supervision,
     )
-    from nnet3_training.chain.training import ChainTraining as ChainTraining
-    from nnet3_training.chain.training import compute_chain_prob as compute_chain_prob
-    from nnet3_training.component_stats import saturated_units as saturated_units
-    from nnet3_training.component_stats import zero_component_stats as zero_component_stats
     from nnet3_training.egs.chunks import SplitOptions as SplitOptions
+    from nnet3_training.egs.examples import DenseTargets as DenseTargets
+    from nnet3_training.egs.examples import ExampleInput as ExampleInput
+    from nnet3_training.egs.examples import ExampleOutput as ExampleOutput
+    from nnet3_training.egs.examples import SparsePosteriors as SparsePosteriors
+    from nnet3_training.egs.examples import TrainingExample as TrainingExample
     from nnet3_training.egs.files import read_examples as read_examples
     from nnet3_training.egs.files import write_examples as write_examples
     from nnet3_training.egs.making import Utterance as Utterance
@@ -61,11 +65,8 @@ if TYPE_CHECKING:
     from nnet3_training.evaluation import Evaluation as Evaluation
     from nnet3_training.evaluation import Evaluator as Evaluator
     from nnet3_training.evaluation import in_test_mode as in_test_mode
-    from nnet3_training.examples import DenseTargets as DenseTargets
-    from nnet3_training.examples import ExampleInput as ExampleInput
-    from nnet3_training.examples import ExampleOutput as ExampleOutput
-    from nnet3_training.examples import SparsePosteriors as SparsePosteriors
-    from nnet3_training.examples import TrainingExample as TrainingExample
+    from nnet3_training.evaluation import saturated_units as saturated_units
+    from nnet3_training.evaluation import zero_component_stats as zero_component_stats
     from nnet3_training.merging import ExampleMerger as ExampleMerger
     from nnet3_training.merging import MinibatchRules as MinibatchRules
     from nnet3_training.merging import merge_examples as merge_examples

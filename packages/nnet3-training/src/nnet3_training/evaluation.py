@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3 import CachingCompiler
+from nnet3_computation import ComputationRequest, NnetComputation
 from nnet3_descriptors import Nnet
-from nnet3_descriptors.components import BatchNormComponent
+from nnet3_descriptors.components import (
+    BatchNormComponent,
+    Component,
+    CompositeComponent,
+    RectifiedLinearComponent,
+    SigmoidComponent,
+    TanhComponent,
+)
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cuda.platform import Platform
 
-from nnet3_training.examples import DenseTargets, SparsePosteriors, TrainingExample
-from nnet3_training.latest_computers import MOST_COMPUTERS, LatestComputers
+from nnet3_training.egs.examples import DenseTargets, SparsePosteriors, TrainingExample
 from nnet3_training.objectives import (
     GivenObjective,
     Objective,
@@ -24,6 +32,131 @@ from nnet3_training.objectives import (
     prepared,
     takes_device_arrays,
 )
+
+if TYPE_CHECKING:
+    from nnet3_runtime_cuda import Tracer
+
+
+_STATISTICS = (
+    "count",
+    "value_avg",
+    "deriv_avg",
+    "oderiv_count",
+    "oderiv_rms",
+    "num_dims_self_repaired",
+    "num_dims_processed",
+    "self_repair_prob",
+    "self_repair_total",
+    "stats_mean",
+    "stats_var",
+    "num_clipped",
+    "num_self_repaired",
+    "num_backpropped",
+    "num_zeroed",
+    "count_zeroing_boundaries",
+    "stats_count",
+    "entropy_stats",
+    "posterior_stats",
+)
+"""The fields of components that are statistics."""
+
+
+def zero_component_stats(nnet: Nnet) -> Nnet:
+    """The network with the statistics of its components set to zero.
+
+    Batch-norm in test mode keeps its statistics, since it computes with them.
+    """
+    return nnet.with_components(
+        {
+            name: _zeroed(component)
+            for name, component in zip(nnet.component_names, nnet.components, strict=True)
+        }
+    )
+
+
+def _zeroed(component: Component) -> Component:
+    if isinstance(component, CompositeComponent):
+        return component.replace(components=tuple(map(_zeroed, component.components)))
+    if isinstance(component, BatchNormComponent) and component.test_mode:
+        return component  # in test mode it computes with its statistics
+    names = {spec.name for spec in component.FIELDS}
+    changes: dict[str, Any] = {}
+    for name in _STATISTICS:
+        if name in names:
+            value = getattr(component, name)
+            is_array = isinstance(value, np.ndarray)
+            changes[name] = np.zeros_like(value) if is_array else type(value)(0)
+    return component.replace(**changes) if changes else component
+
+
+_LEAST: dict[type[Component], float] = {
+    RectifiedLinearComponent: 0.001,
+    SigmoidComponent: 0.05,
+    TanhComponent: 0.2,
+}
+"""The average derivative below which a unit is saturated: Kaldi's thresholds of self-repair for
+sigmoid and tanh; for a rectifier, the part of frames in which it is positive."""
+
+
+def saturated_units(component: Component) -> tuple[int, int] | None:
+    """Counts the units of a nonlinearity: those that are saturated or dead, and all.
+
+    None if the component is not a nonlinearity that can saturate, or has no statistics.
+    """
+    least = _LEAST.get(type(component))
+    if least is None or not getattr(component, "count", 0.0):
+        return None
+    averages = component.deriv_avg  # type: ignore[attr-defined]  # all three have them
+    return (int((averages < least).sum()), averages.size) if averages.size else None
+
+
+def saturation(nnet: Nnet) -> dict[str, float]:
+    """For each component that can saturate, the share of its units that are saturated."""
+    found = zip(nnet.component_names, map(saturated_units, nnet.components), strict=True)
+    return {name: units[0] / units[1] for name, units in found if units is not None}
+
+
+MOST_COMPUTERS = 8
+"""The number of computers that stay by default."""
+
+
+class LatestComputers:
+    """Computers for the latest requests; each has its own memory, so only a few stay."""
+
+    def __init__(self, device_nnet: DeviceNnet, most: int, trace: Tracer | None = None) -> None:
+        """Begins without computers.
+
+        Args:
+            device_nnet: The network.
+            most: The number of computers that stay.
+            trace: See `NnetComputer`.
+        """
+        self._device_nnet, self._most, self._trace = device_nnet, most, trace
+        # The latest is last. An OrderedDict would break if Ctrl-C came while it compares requests.
+        self._computers: dict[ComputationRequest, NnetComputer] = {}
+
+    @property
+    def requests(self) -> tuple[ComputationRequest, ...]:
+        """The requests whose computers there are; the latest is last."""
+        return tuple(self._computers)
+
+    def of(
+        self, request: ComputationRequest, compile: Callable[[ComputationRequest], NnetComputation]
+    ) -> NnetComputer:
+        """The computer for a request; `compile` makes the computation if there is none."""
+        computer = self._computers.pop(request, None)
+        if computer is None:
+            computation = compile(request)
+            if len(self._computers) >= self._most:
+                del self._computers[next(iter(self._computers))]
+            computer = NnetComputer(self._device_nnet, computation, trace=self._trace)
+        self._computers[request] = computer
+        return computer
+
+    def clear(self) -> None:
+        """Forgets all computers."""
+        self._computers.clear()
+
 
 Array = npt.NDArray[Any]
 

@@ -12,15 +12,15 @@ from nnet3_descriptors.indexes import IndexArray, N, T
 
 from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.egs.changes import with_compression
-from nnet3_training.errors import ExampleError
-from nnet3_training.example_arrays import FloatArray
-from nnet3_training.examples import (
+from nnet3_training.egs.examples import (
     DenseTargets,
     ExampleInput,
     ExampleOutput,
+    FloatArray,
     SparsePosteriors,
     TrainingExample,
 )
+from nnet3_training.errors import ExampleError
 
 Io = TypeVar("Io", ExampleInput, ExampleOutput)
 

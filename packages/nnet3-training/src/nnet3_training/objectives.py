@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors import Nnet
 
-from nnet3_training.errors import ExampleError
-from nnet3_training.examples import (
+from nnet3_training.egs.examples import (
     DenseTargets,
     ExampleOutput,
     SparsePosteriors,
     TrainingExample,
 )
+from nnet3_training.errors import ExampleError
 
 Array = npt.NDArray[Any]
 

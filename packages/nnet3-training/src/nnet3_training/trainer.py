@@ -18,11 +18,8 @@ from nnet3_runtime_cuda import DeviceNnet, NnetComputer, TrainingError
 from nnet3_runtime_cuda.cuda.platform import Platform
 from nnet3_runtime_cuda.device import PostponedSignals
 
-from nnet3_training.checkpoint import Checkpoint, Progress
-from nnet3_training.component_stats import zero_component_stats
-from nnet3_training.evaluation import Evaluation, Evaluator
-from nnet3_training.examples import TrainingExample
-from nnet3_training.latest_computers import LatestComputers
+from nnet3_training.egs.examples import TrainingExample
+from nnet3_training.evaluation import Evaluation, Evaluator, LatestComputers, zero_component_stats
 from nnet3_training.objectives import (
     GivenObjective,
     Objective,
@@ -32,7 +29,7 @@ from nnet3_training.objectives import (
     prepared,
     takes_device_arrays,
 )
-from nnet3_training.options import TrainerOptions
+from nnet3_training.options import Checkpoint, Progress, TrainerOptions
 from nnet3_training.parameter_update import (
     LimitedChange,
     OrthonormalConstraints,

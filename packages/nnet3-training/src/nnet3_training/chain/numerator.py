@@ -10,10 +10,10 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_training.chain.array_modules import modules_of
+from nnet3_training.chain.denominator import modules_of
 from nnet3_training.chain.supervision import ChainSupervision, check_labels, state_times
+from nnet3_training.egs.examples import SparsePosteriors
 from nnet3_training.errors import ExampleError
-from nnet3_training.examples import SparsePosteriors
 
 Array = npt.NDArray[Any]
 _Integers = npt.NDArray[np.int64]

@@ -12,11 +12,10 @@ from nnet3_speech.hmm import Transitions
 
 from nnet3_training.chain.graphs import Normalization, SupervisionSplitter, unconstrained
 from nnet3_training.chain.supervision import ChainSupervision
-from nnet3_training.egs.c_random import Random
-from nnet3_training.egs.chunks import SplitOptions, UtteranceChunk, UtteranceSplitter
+from nnet3_training.egs.chunks import Random, SplitOptions, UtteranceChunk, UtteranceSplitter
+from nnet3_training.egs.examples import ExampleInput, ExampleOutput, TrainingExample
 from nnet3_training.egs.making import Features, frames_of
 from nnet3_training.errors import ExampleError
-from nnet3_training.examples import ExampleInput, ExampleOutput, TrainingExample
 
 Array = npt.NDArray[np.float32]
 

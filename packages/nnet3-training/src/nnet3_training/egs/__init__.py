@@ -1,68 +1,45 @@
 """Examples as Kaldi's tools know them ("egs"): files of them, changes, and how they are made.
 
-elements.py, files.py, archive.py    reading and writing
-changes.py                           moving, cutting, renaming, weighting, compressing
-chunks.py, making.py, labels.py      making examples from features and labels of frames
-c_random.py                          Kaldi's random numbers, and random order
-images.py                            images, changed at random
+examples.py            examples as values
+files.py               reading and writing
+changes.py             moving, cutting, renaming, weighting, compressing; images
+chunks.py, making.py   making examples from features and labels of frames; random numbers
 """
 
-from nnet3_training.egs.c_random import CRandom, Random, shuffled
-from nnet3_training.egs.changes import (
-    excised,
-    input_context,
-    shifted,
-    with_compression,
-    with_context,
-    with_frame,
-    with_output_name,
-    with_weight,
-)
-from nnet3_training.egs.chunks import SplitOptions, UtteranceChunk, UtteranceSplitter
-from nnet3_training.egs.elements import read_stored_matrix
-from nnet3_training.egs.files import example_bytes, is_output_name, read_example
-from nnet3_training.egs.images import ImageAugmentation
-from nnet3_training.egs.labels import Posterior, read_alignment, read_posterior
-from nnet3_training.egs.making import (
-    SpeakerChunk,
-    Utterance,
-    example_of_matrices,
-    get_examples,
-    has_input_rows,
-    make_examples,
-    parse_ranges,
-    posteriors,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "CRandom",
-    "ImageAugmentation",
-    "Posterior",
-    "Random",
-    "SpeakerChunk",
-    "SplitOptions",
-    "Utterance",
-    "UtteranceChunk",
-    "UtteranceSplitter",
-    "example_bytes",
-    "example_of_matrices",
-    "excised",
-    "get_examples",
-    "has_input_rows",
-    "input_context",
-    "is_output_name",
-    "make_examples",
-    "parse_ranges",
-    "posteriors",
-    "read_alignment",
-    "read_example",
-    "read_posterior",
-    "read_stored_matrix",
-    "shifted",
-    "shuffled",
-    "with_compression",
-    "with_context",
-    "with_frame",
-    "with_output_name",
-    "with_weight",
-]
+from nnet3_descriptors.lazy_exports import on_first_use
+
+if TYPE_CHECKING:
+    from nnet3_training.egs.changes import ImageAugmentation as ImageAugmentation
+    from nnet3_training.egs.changes import excised as excised
+    from nnet3_training.egs.changes import input_context as input_context
+    from nnet3_training.egs.changes import shifted as shifted
+    from nnet3_training.egs.changes import with_compression as with_compression
+    from nnet3_training.egs.changes import with_context as with_context
+    from nnet3_training.egs.changes import with_frame as with_frame
+    from nnet3_training.egs.changes import with_output_name as with_output_name
+    from nnet3_training.egs.changes import with_weight as with_weight
+    from nnet3_training.egs.chunks import CRandom as CRandom
+    from nnet3_training.egs.chunks import Random as Random
+    from nnet3_training.egs.chunks import SplitOptions as SplitOptions
+    from nnet3_training.egs.chunks import UtteranceChunk as UtteranceChunk
+    from nnet3_training.egs.chunks import UtteranceSplitter as UtteranceSplitter
+    from nnet3_training.egs.chunks import shuffled as shuffled
+    from nnet3_training.egs.files import example_bytes as example_bytes
+    from nnet3_training.egs.files import is_output_name as is_output_name
+    from nnet3_training.egs.files import read_example as read_example
+    from nnet3_training.egs.files import read_stored_matrix as read_stored_matrix
+    from nnet3_training.egs.making import Posterior as Posterior
+    from nnet3_training.egs.making import SpeakerChunk as SpeakerChunk
+    from nnet3_training.egs.making import Utterance as Utterance
+    from nnet3_training.egs.making import example_of_matrices as example_of_matrices
+    from nnet3_training.egs.making import get_examples as get_examples
+    from nnet3_training.egs.making import has_input_rows as has_input_rows
+    from nnet3_training.egs.making import make_examples as make_examples
+    from nnet3_training.egs.making import parse_ranges as parse_ranges
+    from nnet3_training.egs.making import posteriors as posteriors
+    from nnet3_training.egs.making import read_alignment as read_alignment
+    from nnet3_training.egs.making import read_posterior as read_posterior
+else:
+    __getattr__, __dir__ = on_first_use(__name__)

@@ -1,25 +1,17 @@
-"""Transition models made and estimated; nnet3_speech.hmm reads them, and the trees.
+"""Transition models made and estimated; nnet3_speech.hmm reads them, and the trees."""
 
-initial_transitions.py     a transition model made from a tree and a topology
-transition_training.py     its probabilities, estimated from alignments
-"""
+from typing import TYPE_CHECKING
 
-from nnet3_training.hmm.initial_transitions import (
-    check_topology,
-    initial_transition_model,
-    read_hmm_topology,
-)
-from nnet3_training.hmm.transition_training import (
-    TrainedTransitions,
-    TransitionTraining,
-    train_transitions,
-)
+from nnet3_descriptors.lazy_exports import on_first_use
 
-__all__ = [
-    "TrainedTransitions",
-    "TransitionTraining",
-    "check_topology",
-    "initial_transition_model",
-    "read_hmm_topology",
-    "train_transitions",
-]
+if TYPE_CHECKING:
+    from nnet3_training.hmm.transition_models import TrainedTransitions as TrainedTransitions
+    from nnet3_training.hmm.transition_models import TransitionTraining as TransitionTraining
+    from nnet3_training.hmm.transition_models import check_topology as check_topology
+    from nnet3_training.hmm.transition_models import (
+        initial_transition_model as initial_transition_model,
+    )
+    from nnet3_training.hmm.transition_models import read_hmm_topology as read_hmm_topology
+    from nnet3_training.hmm.transition_models import train_transitions as train_transitions
+else:
+    __getattr__, __dir__ = on_first_use(__name__)

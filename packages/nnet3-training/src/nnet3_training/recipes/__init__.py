@@ -1,12 +1,11 @@
 """Whole runs of training, from scratch or from a trained network, and the combination of networks.
 
-iterations.py          options of a run, and the iterations that follow from them
-objectives.py          the objective of a run, and its ways to make and read examples
-example_archives.py    the examples of a run
-run_tasks.py           the tasks of a run, for workers
-records.py             the files of a run besides networks; which jobs diverged
-training_run.py        a run, in a folder
-combination.py         the average of the last models
+iterations.py      options of a run, and the iterations that follow from them
+archives.py        the objective of a run, and its examples
+run_tasks.py       the tasks of a run, for workers
+records.py         the files of a run besides networks; which jobs diverged
+training_run.py    a run, in a folder
+combination.py     the average of the last models
 """
 
 from typing import TYPE_CHECKING
@@ -14,6 +13,8 @@ from typing import TYPE_CHECKING
 from nnet3_descriptors.lazy_exports import on_first_use
 
 if TYPE_CHECKING:
+    from nnet3_training.recipes.archives import RunObjective as RunObjective
+    from nnet3_training.recipes.archives import TrainingData as TrainingData
     from nnet3_training.recipes.combination import Combination as Combination
     from nnet3_training.recipes.combination import Combined as Combined
     from nnet3_training.recipes.combination import combine as combine
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from nnet3_training.recipes.iterations import RecipeOptions as RecipeOptions
     from nnet3_training.recipes.iterations import fine_tuning_options as fine_tuning_options
     from nnet3_training.recipes.iterations import schedule as schedule
-    from nnet3_training.recipes.objectives import RunObjective as RunObjective
-    from nnet3_training.recipes.objectives import TrainingData as TrainingData
     from nnet3_training.recipes.records import ArchivesRecord as ArchivesRecord
     from nnet3_training.recipes.records import Diagnostics as Diagnostics
     from nnet3_training.recipes.records import Figure as Figure

@@ -10,10 +10,9 @@ from nnet3_descriptors import Nnet
 from nnet3_descriptors.components import BatchNormComponent
 from nnet3_descriptors.editing import weighted_sum
 
-from nnet3_training.component_stats import zero_component_stats
+from nnet3_training.egs.examples import TrainingExample
 from nnet3_training.errors import ExampleError
-from nnet3_training.evaluation import Evaluator, in_test_mode
-from nnet3_training.examples import TrainingExample
+from nnet3_training.evaluation import Evaluator, in_test_mode, zero_component_stats
 from nnet3_training.objectives import ObjectiveFunction
 
 

@@ -25,18 +25,17 @@ from nnet3_descriptors import (
 from nnet3_descriptors.editing import set_dropout_proportion, set_learning_rate_factor
 from nnet3_runtime_cuda import TrainingError
 
-from nnet3_training.chain.example_changes import shifted
-from nnet3_training.egs.c_random import shuffled
+from nnet3_training.chain.examples import shifted
+from nnet3_training.egs.chunks import shuffled
+from nnet3_training.egs.examples import TrainingExample
 from nnet3_training.errors import RecipeError
 from nnet3_training.evaluation import Evaluator, in_test_mode
-from nnet3_training.examples import TrainingExample
 from nnet3_training.merging import ExampleMerger, MinibatchRules
 from nnet3_training.objectives import ObjectiveSum
 from nnet3_training.options import TrainerOptions
+from nnet3_training.recipes.archives import RunObjective, archive_path
 from nnet3_training.recipes.combination import Combination, combine
-from nnet3_training.recipes.example_archives import archive_path
 from nnet3_training.recipes.iterations import Iteration, RecipeOptions
-from nnet3_training.recipes.objectives import RunObjective
 from nnet3_training.recipes.records import (
     Diagnostics,
     Figure,

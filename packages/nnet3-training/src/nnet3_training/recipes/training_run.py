@@ -29,17 +29,17 @@ from nnet3_runtime_cuda import TrainingError
 
 from nnet3_training.chain.fsts.files import read_fst, vector_bytes, write_fst
 from nnet3_training.chain.fsts.fst import Fst
-from nnet3_training.chain.training import ChainTraining
-from nnet3_training.component_stats import saturation
+from nnet3_training.chain.objective import ChainTraining
 from nnet3_training.errors import RecipeError
-from nnet3_training.recipes.example_archives import make_archives
-from nnet3_training.recipes.iterations import Iteration, RecipeOptions, first_combined, schedule
-from nnet3_training.recipes.objectives import (
+from nnet3_training.evaluation import saturation
+from nnet3_training.recipes.archives import (
     ChainRunObjective,
     FrameObjective,
     RunObjective,
     TrainingData,
+    make_archives,
 )
+from nnet3_training.recipes.iterations import Iteration, RecipeOptions, first_combined, schedule
 from nnet3_training.recipes.records import (
     ArchivesRecord,
     Diagnostics,

@@ -1,12 +1,13 @@
-"""Workers: this process, other processes, or a Dask cluster. Their results are the same.
+"""Workers: this process, other processes, or a Dask cluster. Their results are the same."""
 
-workers.py         the common interface
-processes.py       processes of this machine; a new one replaces one that dies
-dask_workers.py    the workers of a Dask cluster
-"""
+from typing import TYPE_CHECKING
 
-from nnet3_training.workers.dask_workers import DaskWorkers
-from nnet3_training.workers.processes import Processes
-from nnet3_training.workers.workers import InProcess, Workers
+from nnet3_descriptors.lazy_exports import on_first_use
 
-__all__ = ["DaskWorkers", "InProcess", "Processes", "Workers"]
+if TYPE_CHECKING:
+    from nnet3_training.workers.workers import DaskWorkers as DaskWorkers
+    from nnet3_training.workers.workers import InProcess as InProcess
+    from nnet3_training.workers.workers import Processes as Processes
+    from nnet3_training.workers.workers import Workers as Workers
+else:
+    __getattr__, __dir__ = on_first_use(__name__)

@@ -1,15 +1,9 @@
 """Finite-state transducers as arrays, and OpenFst's files.
 
-fst.py                 the value
+fst.py                 the value, an acceptor that is being built, concatenation, order of states
 files.py               reading and writing, binary and text
-operations.py          concatenation, order of states
-graph.py               an acceptor that is being built
 machines.py            operations of OpenFst
-local_epsilons.py      removal of epsilons that adds no arcs
-joining.py             equal states joined
-pushing.py             weights of all states with the same sum
+minimization.py        local epsilons removed, weights pushed, equal states joined
 """
 
-from nnet3_training.chain.fsts.graph import Graph
-
-__all__ = ["Graph"]
+from nnet3_training.chain.fsts.fst import Graph as Graph

@@ -35,7 +35,7 @@ from nnet3_descriptors.files import (
 )
 
 from nnet3_training.chain.fsts.fst import Fst
-from nnet3_training.egs.archive import check_readable
+from nnet3_training.egs.files import check_readable
 from nnet3_training.errors import ExampleError
 
 _MAGIC: Final = 2125659606

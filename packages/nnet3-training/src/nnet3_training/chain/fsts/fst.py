@@ -1,16 +1,19 @@
-"""Weighted finite-state transducers, as arrays: states, and the arcs between them."""
+"""Weighted finite-state transducers: arrays of states and arcs, and acceptors under construction."""
 
 from __future__ import annotations
 
-from typing import Any, Self
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.values import frozen
 
+from nnet3_training.egs.examples import array_of
 from nnet3_training.errors import ExampleError
-from nnet3_training.example_arrays import array_of
 
 EPSILON = 0
 """The label of an arc that reads nothing."""
@@ -190,3 +193,232 @@ class Fst:
             costs=cost,
             destinations=destination,
         )
+
+
+class Arc(NamedTuple):
+    """An arc of an FST.
+
+    Attributes:
+        label: The label that it reads; 0 for nothing.
+        cost: Its cost.
+        destination: The state that it leads to.
+        output: The label that it writes, in a transducer; 0 for nothing, and in an acceptor.
+    """
+
+    label: int
+    cost: float
+    destination: int
+    output: int = 0
+
+
+@attrs.define(eq=False)
+class Graph:
+    """An FST with tropical weights; state 0 is the start.
+
+    Attributes:
+        arcs: For each state, the arcs that leave it.
+        finals: For each state, the cost of ending there; infinite where no path ends.
+    """
+
+    arcs: list[list[Arc]] = attrs.field(factory=list)
+    finals: list[float] = attrs.field(factory=list)
+
+    @property
+    def num_states(self) -> int:
+        """Number of states."""
+        return len(self.arcs)
+
+    @property
+    def num_arcs(self) -> int:
+        """Number of arcs of all states."""
+        return sum(map(len, self.arcs))
+
+    def add_state(self, final: float = math.inf) -> int:
+        """Adds a state; returns its number."""
+        self.arcs.append([])
+        self.finals.append(final)
+        return len(self.arcs) - 1
+
+    def kept(self, states: Sequence[int]) -> Graph:
+        """The graph of some states, numbered in this order, the start first, and their arcs."""
+        number = {state: new for new, state in enumerate(states)}
+        return Graph(
+            [
+                [arc._replace(destination=number[arc.destination])
+                 for arc in self.arcs[state] if arc.destination in number]
+                for state in states
+            ],
+            [self.finals[state] for state in states],
+        )  # fmt: skip
+
+    def trimmed(self) -> Graph:
+        """The graph without states that are on no path from start to end; may be empty."""
+        if not self.arcs:
+            return Graph()
+        forwards = _reached([0], [[arc.destination for arc in arcs] for arcs in self.arcs])
+        backwards: list[list[int]] = [[] for _ in self.arcs]
+        for state, arcs in enumerate(self.arcs):
+            for arc in arcs:
+                backwards[arc.destination].append(state)
+        ends = [state for state, cost in enumerate(self.finals) if math.isfinite(cost)]
+        useful = forwards & _reached(ends, backwards)
+        return self.kept(sorted(useful)) if 0 in useful else Graph()
+
+    @classmethod
+    def of(cls, fst: Fst) -> Self:
+        """The graph of an FST; the start and state 0 swap their numbers."""
+        order = list(range(fst.num_states))
+        if fst.num_states:
+            order[0], order[fst.start] = fst.start, 0
+        splits = fst.splits.tolist()
+        columns = zip(
+            fst.labels.tolist(),
+            fst.costs.tolist(),
+            [order[state] for state in fst.destinations.tolist()],
+            [0] * fst.num_arcs if fst.is_acceptor else fst.output_labels.tolist(),
+            strict=True,
+        )
+        arcs = [Arc(*each) for each in columns]
+        finals = fst.final_costs.tolist()
+        return cls(
+            [arcs[splits[state] : splits[state + 1]] for state in order],
+            [finals[state] for state in order],
+        )
+
+    def fst(self) -> Fst:
+        """The FST as arrays."""
+        if not self.arcs:
+            return Fst.empty()
+        arcs = [arc for each in self.arcs for arc in each]
+        splits = [0]
+        for each in self.arcs:
+            splits.append(splits[-1] + len(each))
+        labels, outputs = [arc.label for arc in arcs], [arc.output for arc in arcs]
+        return Fst(
+            start=0,
+            final_costs=self.finals,
+            splits=splits,
+            labels=labels,
+            output_labels=outputs if any(outputs) else labels,
+            costs=[arc.cost for arc in arcs],
+            destinations=[arc.destination for arc in arcs],
+        )
+
+
+def _reached(states: Sequence[int], following: Sequence[Sequence[int]]) -> set[int]:
+    """The states that can be reached from `states`, including these."""
+    seen, left = set(states), list(states)
+    while left:
+        for state in following[left.pop()]:
+            if state not in seen:
+                seen.add(state)
+                left.append(state)
+    return seen
+
+
+def concatenated(parts: Sequence[Fst]) -> Fst:
+    """An acceptor of a path through each part, one after the other, without epsilons.
+
+    The final cost of a part is added to the arcs that leave the start of the next part.
+
+    Args:
+        parts: At least one; none empty, and no arc leads back to a start state.
+
+    Raises:
+        ExampleError: a part is empty, or an arc leads to its start.
+    """
+    for part in parts:
+        if part.num_states == 0:
+            raise ExampleError("an FST without states cannot be concatenated")
+        if len(parts) > 1 and bool((part.destinations == part.start).any()):
+            raise ExampleError("an arc leads to the start of an FST that is to be concatenated")
+    first = np.cumsum([0] + [part.num_states for part in parts])
+    rows: list[tuple[npt.NDArray[np.generic], ...]] = []
+    for number, part in enumerate(parts):
+        is_last = number == len(parts) - 1
+        rows.append(
+            (
+                part.sources + first[number],
+                part.labels,
+                part.costs,
+                part.destinations + first[number],
+            )
+        )
+        if not is_last:
+            following = parts[number + 1]
+            begin, end = following.splits[following.start : following.start + 2]
+            for state in np.flatnonzero(np.isfinite(part.final_costs)):
+                rows.append(
+                    (
+                        np.full(end - begin, state + first[number]),
+                        following.labels[begin:end],
+                        following.costs[begin:end] + part.final_costs[state],
+                        following.destinations[begin:end] + first[number + 1],
+                    )
+                )
+    # Backwards: the order of a state's arcs in Kaldi's supervisions after epsilon removal.
+    sources, labels, costs, destinations = (
+        np.concatenate(column)[::-1] for column in zip(*rows, strict=True)
+    )
+    finals = np.full(first[-1], np.inf, dtype=np.float32)
+    finals[first[-2] :] = parts[-1].final_costs
+    return reachable(
+        Fst.from_arcs(
+            start=parts[0].start,
+            final_costs=finals,
+            sources=sources,
+            labels=labels,
+            costs=costs,
+            destinations=destinations,
+        )
+    )
+
+
+def renumbered(fst: Fst, order: npt.ArrayLike) -> Fst:
+    """The FST with the states in this order, without the other states and their arcs.
+
+    Args:
+        fst: The FST.
+        order: The states that stay, the start among them, each once.
+    """
+    kept = np.asarray(order, dtype=np.int64)
+    number = np.full(fst.num_states, -1, dtype=np.int64)
+    number[kept] = np.arange(len(kept))
+    sources, destinations = number[fst.sources], number[fst.destinations]
+    stays = (sources >= 0) & (destinations >= 0)
+    return Fst.from_arcs(
+        start=int(number[fst.start]),
+        final_costs=fst.final_costs[kept],
+        sources=sources[stays],
+        labels=fst.labels[stays],
+        output_labels=fst.output_labels[stays],
+        costs=fst.costs[stays],
+        destinations=destinations[stays],
+    )
+
+
+def breadth_first_order(fst: Fst) -> list[int]:
+    """The states that can be reached, nearest to the start first."""
+    if fst.num_states == 0:
+        return []
+    splits, destinations = fst.splits.tolist(), fst.destinations.tolist()
+    order, seen = [fst.start], {fst.start}
+    queue = deque(order)
+    while queue:
+        state = queue.popleft()
+        for each in destinations[splits[state] : splits[state + 1]]:
+            if each not in seen:
+                seen.add(each)
+                order.append(each)
+                queue.append(each)
+    return order
+
+
+def breadth_first(fst: Fst) -> Fst:
+    """The FST with the states that can be reached, nearest to the start first."""
+    return renumbered(fst, breadth_first_order(fst))
+
+
+def reachable(fst: Fst) -> Fst:
+    """The FST without the states that cannot be reached; the others keep their order."""
+    return renumbered(fst, sorted(breadth_first_order(fst)))

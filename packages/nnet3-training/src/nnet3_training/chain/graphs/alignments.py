@@ -3,6 +3,9 @@
 An alignment says when each phone begins and ends; a lattice says it for several alternatives.
 Tolerances allow a phone to begin a few frames earlier or end a few frames later, so a supervision
 accepts many sequences of pdfs.
+
+In Kaldi's tables phones are a line of text: `phone phone ...`, or with durations
+`phone duration ; phone duration ...`. In binary they are a count and as many integers, or pairs.
 """
 
 from __future__ import annotations
@@ -12,16 +15,59 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 import numpy as np
+from nnet3_descriptors.files import BinaryReader, Reader, parse_integer
 from nnet3_speech.hmm import ContextDependency, Transitions
 
-from nnet3_training.chain.fsts.graph import Arc, Graph
+from nnet3_training.chain.fsts.fst import Arc, Graph, breadth_first
 from nnet3_training.chain.fsts.machines import Machine
-from nnet3_training.chain.fsts.operations import breadth_first
-from nnet3_training.chain.graphs.context import in_context
 from nnet3_training.chain.graphs.phone_lattices import PhoneLattice
-from nnet3_training.chain.graphs.transition_graph import transition_graph
+from nnet3_training.chain.graphs.transition_graph import in_context, transition_graph
 from nnet3_training.chain.supervision import ChainSupervision
 from nnet3_training.errors import ExampleError
+
+_MAX_PHONES = 1 << 20
+
+
+def read_phones(reader: Reader) -> list[int]:
+    """Reads the phones of an utterance.
+
+    Raises:
+        ModelFileError: the file holds something else there.
+    """
+    phones: list[int] = reader.table_integers().tolist()
+    return phones
+
+
+def read_alignment(reader: Reader) -> list[tuple[int, int]]:
+    """Reads phones and durations of an utterance, as ali-to-phones --write-lengths makes them.
+
+    Raises:
+        ModelFileError: the file holds something else there.
+    """
+    if isinstance(reader, BinaryReader):
+        count = reader.count("phones", maximum=_MAX_PHONES)
+        return [(reader.integer(), reader.integer()) for _ in range(count)]
+    start = reader.position
+    pairs = []
+    for part in reader.line().split(";"):
+        words = part.split()
+        if len(words) != 2:
+            reader.fail(
+                "these are no pairs", at=start, expected="phone duration ; phone duration ...",
+                found=repr(part.strip()[:48]),
+            )  # fmt: skip
+        phone, duration = _integers(reader, words, start)
+        pairs.append((phone, duration))
+    return pairs
+
+
+def _integers(reader: Reader, words: list[str], start: int) -> list[int]:
+    try:
+        return [parse_integer(word) for word in words]
+    except ValueError:
+        text = " ".join(words)[:48]
+        reader.fail("these are no integers", at=start, expected="integers", found=repr(text))
+
 
 _MOST_FRAMES = 1 << 18
 """The frames of 43 minutes. A supervision takes time and memory for each, and a damaged duration

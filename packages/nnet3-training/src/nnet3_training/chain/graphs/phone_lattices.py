@@ -19,8 +19,7 @@ import attrs
 from nnet3_descriptors.files import BinaryReader, Reader, parse_integer, parse_real
 
 from nnet3_training.chain.fsts.files import VECTOR, binary_reader, read_header, text_lines
-from nnet3_training.chain.fsts.fst import EPSILON
-from nnet3_training.chain.fsts.graph import Arc, Graph
+from nnet3_training.chain.fsts.fst import EPSILON, Arc, Graph
 from nnet3_training.errors import ExampleError
 
 _COSTS: Final = {

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Sequence
 import attrs
 import numpy as np
 
-from nnet3_training.chain.fsts.fst import Fst
-from nnet3_training.chain.fsts.graph import Arc, Graph
+from nnet3_training.chain.fsts.fst import Arc, Fst, Graph
 from nnet3_training.errors import ExampleError
 
 _BOUNDARY = 0

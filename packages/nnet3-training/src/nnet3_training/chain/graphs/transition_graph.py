@@ -1,22 +1,113 @@
-"""From phones in context to transitions: each phone becomes the states of its HMM.
+"""From phones to phones in context, to transitions, and to the denominator FST.
 
-Self-loops come after the other transitions: a transition leads to a state of the graph, which has
-the self-loop of the HMM state that the transition leaves.
+First each arc reads a window of phones instead of a phone; then each phone in context becomes the
+states of its HMM. Self-loops come after the other transitions: a transition leads to a state of the
+graph, which has the self-loop of the HMM state that the transition leaves.
+
+The denominator is a tree, a transition model and a phone language model as one acceptor. As in
+Povey et al., "Purely sequence-trained neural networks for ASR based on lattice-free MMI"
+(Interspeech 2016), section 2.3, costs are pushed, then states are joined from both sides.
 """
 
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 from collections import deque
 
+import attrs
+import numpy as np
 from nnet3_speech import HmmError
 from nnet3_speech.hmm import ContextDependency, Transitions, topology_of
 
-from nnet3_training.chain.fsts.fst import EPSILON
-from nnet3_training.chain.fsts.graph import Arc, Graph
-from nnet3_training.chain.fsts.local_epsilons import without_local_epsilons
-from nnet3_training.chain.graphs.context import PhonesInContext, Window
+from nnet3_training.chain.denominator import DenominatorGraph
+from nnet3_training.chain.fsts.fst import EPSILON, Arc, Fst, Graph, renumbered
+from nnet3_training.chain.fsts.machines import Machine
+from nnet3_training.chain.fsts.minimization import joined, pushed, without_local_epsilons
+from nnet3_training.errors import ExampleError
+
+_NONE = 0
+"""The phone of a window where there is none, before the first and behind the last."""
+_END = -1
+"""The symbol after the last phone while windows are filled."""
+
+Window = tuple[int, ...]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class PhonesInContext:
+    """An acceptor of phones in context.
+
+    Attributes:
+        graph: Its labels are 1 + the number of a window; 0 where the first windows are filled.
+        windows: The windows of phones.
+    """
+
+    graph: Graph
+    windows: list[Window]
+
+
+def in_context(phones: Graph, tree: ContextDependency) -> PhonesInContext:
+    """Replaces each phone of an acceptor by the window of phones that the tree asks for.
+
+    A state of the result is a state of the acceptor with the last phones on the way to it.
+    """
+    width, center, right = tree.context_width, tree.central_position, tree.right_context
+    source = _with_ends(phones) if right else phones
+    result = Graph()
+    windows: list[Window] = []
+    labels: dict[Window, int] = {}
+    states: dict[tuple[Window, int], int] = {}
+    queue: deque[tuple[Window, int]] = deque()
+
+    def state(history: Window, phone_state: int) -> int:
+        pair = history, phone_state
+        if pair not in states:
+            may_end = not right or history[center] == _END
+            final = source.finals[phone_state] if may_end else math.inf
+            states[pair] = result.add_state(final)
+            queue.append(pair)
+        return states[pair]
+
+    def label(window: Window) -> int:
+        if window[center] == _NONE:
+            return EPSILON
+        if window not in labels:
+            windows.append(window)
+            labels[window] = len(windows)
+        return labels[window]
+
+    if phones.num_states:
+        state((_NONE,) * (width - 1), 0)
+    while queue:
+        history, phone_state = pair = queue.popleft()
+        for arc in source.arcs[phone_state]:
+            if arc.label == EPSILON:
+                destination = state(history, arc.destination)
+                result.arcs[states[pair]].append(Arc(EPSILON, arc.cost, destination))
+                continue
+            if arc.label == _END and history[center] == _END:
+                continue  # the window of the last phone is full
+            if arc.label != _END and history and history[-1] == _END:
+                continue
+            full = (*history, arc.label)
+            destination = state(full[1:], arc.destination)
+            window = tuple(_NONE if phone == _END else phone for phone in full)
+            result.arcs[states[pair]].append(Arc(label(window), arc.cost, destination))
+    return PhonesInContext(graph=result, windows=windows)
+
+
+def _with_ends(phones: Graph) -> Graph:
+    """The graph with one state after all final states; a loop there reads any number of ends."""
+    result = Graph([list(arcs) for arcs in phones.arcs], list(phones.finals))
+    last = result.add_state(0.0)
+    result.arcs[last].append(Arc(_END, 0.0, last))
+    for state, cost in enumerate(phones.finals):
+        if math.isfinite(cost):
+            result.arcs[state].append(Arc(_END, cost, last))
+    return result
+
 
 _NO_PDF = -1
 _LARGEST = 1.001
@@ -238,3 +329,103 @@ def _entered_from_one(graph: Graph, owner: list[int]) -> Graph:
                 result.arcs[added[pair]].append(Arc(EPSILON, 0.0, arc.destination))
             result.arcs[state][position] = arc._replace(destination=added[pair])
     return result
+
+
+_LOGGER = logging.getLogger(__name__)
+
+_DELTA = 1.0 / 1024.0
+"""OpenFst's tolerance of costs."""
+_ROUNDED = 10.0 * _DELTA
+"""Costs are rounded to multiples of it when states are compared."""
+_PUSHED = 0.01 * _DELTA
+_PASSES = 3
+
+
+def make_denominator_fst(phone_lm: Fst, tree: ContextDependency, transitions: Transitions) -> Fst:
+    """The acceptor of all phone sequences as sequences of pdfs, with their probabilities.
+
+    Args:
+        phone_lm: An acceptor of phones, such as `estimate_phone_lm` makes.
+        tree: The tree.
+        transitions: The transition model.
+
+    Returns:
+        An acceptor without epsilons, whose labels are 1 + the number of a pdf. The weights of each
+        state sum to about the same, and states with many arcs come first.
+
+    Raises:
+        ExampleError: the phone language model is not an acceptor, or has no path.
+        HmmError: a phone has no topology, or the tree no pdf for it.
+    """
+    if not phone_lm.is_acceptor:
+        raise ExampleError("the phone language model must be an acceptor: labels of an arc differ")
+    _log("phone-LM FST is", phone_lm.num_states, phone_lm.num_arcs)
+    phones = in_context(Graph.of(phone_lm), tree)
+    _log("context-dependent LM FST is", phones.graph.num_states, phones.graph.num_arcs)
+    graph = transition_graph(phones, tree, transitions, probabilities=True)
+    graph = with_pdfs(graph, transitions)
+    _log("transition-id FST is", graph.num_states, graph.num_arcs)
+    graph = without_local_epsilons(graph)
+    if not graph.num_states:
+        raise ExampleError("the phone language model has no path")
+    fst = Machine.of(graph.fst()).without_epsilons().fst()
+    _log("transition-id FST after removing epsilons is", fst.num_states, fst.num_arcs)
+    for number in range(1, _PASSES + 1):
+        fst = _reversed(joined(pushed(_reversed(fst), _PUSHED), _ROUNDED))
+        what = "transition-id FST after reversed minimization is"
+        _log(what, fst.num_states, fst.num_arcs, f" (pass {number})")
+        fst = joined(pushed(fst, _PUSHED), _ROUNDED)
+        what = "transition-id FST after regular minimization is"
+        _log(what, fst.num_states, fst.num_arcs, f" (pass {number})")
+    fst = Machine.of(fst).without_epsilons().fst()
+    _log(
+        "transition-id FST after removing any epsilons introduced by reversal is",
+        *(fst.num_states, fst.num_arcs),
+    )
+    return _busiest_first(pushed(fst, _PUSHED))
+
+
+def _log(what: str, states: int, arcs: int, when: str = "") -> None:
+    _LOGGER.info("Number of states and arcs in %s %d and %d%s", what, states, arcs, when)
+
+
+def _reversed(fst: Fst) -> Fst:
+    return Machine.of(fst).reversed().fst()
+
+
+def _busiest_first(fst: Fst) -> Fst:
+    """The FST with the states that have the most entering and leaving arcs first."""
+    states = fst.num_states
+    counts = np.bincount(fst.sources, minlength=states)
+    counts += np.bincount(fst.destinations, minlength=states)
+    return renumbered(fst, np.argsort(-counts, kind="stable"))
+
+
+def make_normalization_fst(den_fst: Fst, num_pdfs: int) -> Fst:
+    """The denominator with initial probabilities at its start, and every state final at no cost.
+
+    Composed with the correct paths for a part of an utterance, it gives them weights.
+
+    Args:
+        den_fst: The denominator FST.
+        num_pdfs: Number of pdfs.
+
+    Returns:
+        An acceptor without epsilons; the arcs of a state are sorted.
+
+    Raises:
+        ExampleError: it is not a denominator FST, or a state has no initial probability.
+    """
+    initial = DenominatorGraph(den_fst, num_pdfs).initial_probs
+    if not (initial > 0.0).all():
+        state = int(np.flatnonzero(~(initial > 0.0))[0])
+        raise ExampleError(f"state {state} of the denominator FST has no initial probability")
+    graph = Fst.from_arcs(
+        start=den_fst.num_states,
+        final_costs=np.append(np.zeros(den_fst.num_states), np.inf),
+        sources=np.concatenate([den_fst.sources, np.full(den_fst.num_states, den_fst.num_states)]),
+        labels=np.concatenate([den_fst.labels, np.zeros(den_fst.num_states, dtype=np.int32)]),
+        costs=np.concatenate([den_fst.costs, -np.log(initial)]),
+        destinations=np.concatenate([den_fst.destinations, np.arange(den_fst.num_states)]),
+    )
+    return Machine.of(graph).without_epsilons().sorted().fst()

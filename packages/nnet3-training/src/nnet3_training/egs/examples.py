@@ -11,10 +11,140 @@ import numpy.typing as npt
 from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors.files import CompressedMatrix, SparseMatrix
 from nnet3_descriptors.indexes import IndexArray, N, T, is_int32
+from nnet3_descriptors.values import frozen, has_masks, read_only
 
-from nnet3_training import example_arrays as arrays_of
 from nnet3_training.errors import ExampleError
-from nnet3_training.example_arrays import FloatArray, Integers
+
+FloatArray = npt.NDArray[np.float32]
+Integers = npt.NDArray[np.int64]
+
+
+def array_of(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
+    """The values as an array.
+
+    Raises:
+        ExampleError: they are none; or an array, or one of its rows, is masked.
+    """
+    if has_masks(values):
+        raise ExampleError(f"expected {what}, found a masked array; filled() makes one of it")
+    try:
+        return np.asarray(values)
+    except (OverflowError, TypeError, ValueError) as error:  # such as rows of different lengths
+        raise ExampleError(f"expected {what}: {error}") from error
+
+
+def reals(values: npt.ArrayLike, what: str, num_axes: int) -> FloatArray:
+    """The values as a read-only float32 array; NaN and infinity stay what they are.
+
+    Raises:
+        ExampleError: they are not real numbers, have another number of axes, or become infinite
+            in single precision.
+    """
+    array = array_of(values, what)
+    is_real = array.dtype.kind in "fiu" or not array.size  # an empty tuple is an array of floats
+    if array.ndim != num_axes or not is_real:
+        raise ExampleError(f"expected {what}, found shape {array.shape} of {array.dtype}")
+    with np.errstate(over="ignore"):
+        single = np.ascontiguousarray(array, dtype=np.float32)
+    if array.dtype.kind == "f" and array.dtype.itemsize > single.dtype.itemsize:
+        too_large = np.isinf(single) & np.isfinite(array)
+        if too_large.any():
+            raise ExampleError(
+                f"expected {what}: {array[too_large][0]} is too large for single precision"
+            )
+    return read_only(single)
+
+
+def matrix_of(values: npt.ArrayLike) -> FloatArray:
+    """The values as a read-only float32 matrix.
+
+    Raises:
+        ExampleError: they are not a matrix of numbers, or too large for single precision.
+    """
+    return reals(values, "a matrix (rows, columns)", 2)
+
+
+def whole_numbers(
+    values: npt.ArrayLike, what: str, dtype: type[np.integer[Any]]
+) -> npt.NDArray[Any]:
+    """The values as an array of integers.
+
+    Raises:
+        ExampleError: they are something else.
+    """
+    array = array_of(values, what)
+    if array.dtype == dtype:  # nothing to check; arrays from files have this type
+        return array
+    if array.size and array.dtype.kind not in "iu":  # an empty list is an array of floats
+        raise ExampleError(f"expected {what}, integers, found {array.dtype}")
+    limits = np.iinfo(dtype)
+    if array.size and not limits.min <= int(array.min()) <= int(array.max()) <= limits.max:
+        raise ExampleError(
+            f"expected {what}, integers of {limits.bits} bits, found {array.min()} to {array.max()}"
+        )
+    return array.astype(dtype, copy=False)
+
+
+def indexes_of(values: npt.ArrayLike) -> IndexArray:
+    """The values as read-only (rows, 3) int32.
+
+    Raises:
+        ExampleError: they are something else.
+    """
+    array = whole_numbers(values, "indexes (rows, 3)", np.int32)
+    if array.ndim != 2 or array.shape[1] != 3:
+        raise ExampleError(f"expected indexes (rows, 3), found the shape {array.shape}")
+    return read_only(array)
+
+
+def integers_of(values: npt.ArrayLike) -> Integers:
+    """The values as read-only (entries,) int64.
+
+    Raises:
+        ExampleError: they are something else.
+    """
+    array = whole_numbers(values, "splits and classes", np.int64)
+    if array.ndim != 1:
+        raise ExampleError(f"expected splits and classes (entries,), found shape {array.shape}")
+    return read_only(array)
+
+
+def labels_of(values: npt.ArrayLike) -> Integers:
+    """The values as (rows,) integers.
+
+    Raises:
+        ExampleError: they are something else.
+    """
+    array = array_of(values, "labels (frames,)")
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ExampleError(
+            f"expected labels (frames,), integers, found shape {array.shape} of {array.dtype}"
+        )
+    return whole_numbers(array, "labels (frames,)", np.int64)
+
+
+def joined(name: str, arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """The rows of all arrays.
+
+    Raises:
+        ExampleError: there are none, or their columns differ.
+    """
+    if not arrays:
+        raise ExampleError(f"'{name}': expected at least one sequence, found none")
+    shapes = {array.shape[1:] for array in arrays}
+    if len(shapes) > 1:
+        raise ExampleError(f"'{name}': sequences differ in their dimension: {sorted(shapes)}")
+    return frozen(np.concatenate(arrays))
+
+
+def weights_of(values: npt.ArrayLike) -> FloatArray:
+    """The values as read-only (entries,) float32.
+
+    Raises:
+        ExampleError: they are something else, or too large for single precision.
+    """
+    return reals(values, "weights (entries,)", 1)
+
 
 Io = TypeVar("Io")
 
@@ -26,7 +156,7 @@ def _brief(array: npt.NDArray[Any] | CompressedMatrix | SparsePosteriors) -> str
 
 
 def _full_or_compressed(values: npt.ArrayLike | CompressedMatrix) -> FloatArray | CompressedMatrix:
-    return values if isinstance(values, CompressedMatrix) else arrays_of.matrix(values)
+    return values if isinstance(values, CompressedMatrix) else matrix_of(values)
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -76,9 +206,9 @@ class SparsePosteriors:
     """
 
     dim: int = attrs.field()
-    splits: Integers = attrs.field(converter=arrays_of.integers, repr=_brief)
-    classes: Integers = attrs.field(converter=arrays_of.integers, repr=_brief)
-    weights: FloatArray = attrs.field(converter=arrays_of.weights, repr=_brief)
+    splits: Integers = attrs.field(converter=integers_of, repr=_brief)
+    classes: Integers = attrs.field(converter=integers_of, repr=_brief)
+    weights: FloatArray = attrs.field(converter=weights_of, repr=_brief)
 
     @dim.validator
     def _check_dim(self, _: object, dim: object) -> None:
@@ -122,7 +252,7 @@ class SparsePosteriors:
         Raises:
             ExampleError: the labels are not (rows,) integers below dim.
         """
-        array = arrays_of.labels(labels)
+        array = labels_of(labels)
         known = array >= 0
         return cls(
             dim=dim,
@@ -157,7 +287,7 @@ def values_of(matrix: StoredMatrix) -> FloatArray:
 def _stored(values: npt.ArrayLike | StoredMatrix) -> StoredMatrix:
     if isinstance(values, CompressedMatrix | SparsePosteriors):
         return values
-    return arrays_of.matrix(values)
+    return matrix_of(values)
 
 
 def _sequence_indexes(lengths: Iterable[int], t_start: int, t_step: int) -> IndexArray:
@@ -175,7 +305,7 @@ def _sequence_indexes(lengths: Iterable[int], t_start: int, t_step: int) -> Inde
         part[:, N] = n
         part[:, T] = t_start + t_step * np.arange(length)
         parts.append(part)
-    return arrays_of.indexes(np.concatenate(parts))
+    return indexes_of(np.concatenate(parts))
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -192,7 +322,7 @@ class ExampleInput:
     """
 
     name: str
-    indexes: IndexArray = attrs.field(converter=arrays_of.indexes, repr=_brief)
+    indexes: IndexArray = attrs.field(converter=indexes_of, repr=_brief)
     matrix: StoredMatrix = attrs.field(alias="values", converter=_stored, repr=_brief)
 
     def __attrs_post_init__(self) -> None:
@@ -214,8 +344,8 @@ class ExampleInput:
         Raises:
             ExampleError: there are no sequences, or they are not matrices of the same dimension.
         """
-        arrays = [arrays_of.matrix(sequence) for sequence in sequences]
-        values = arrays_of.joined(name, arrays)
+        arrays = [matrix_of(sequence) for sequence in sequences]
+        values = joined(name, arrays)
         indexes = _sequence_indexes(map(len, arrays), t_start, t_step)
         return cls(name=name, indexes=indexes, values=values)
 
@@ -236,7 +366,7 @@ class ExampleOutput:
     """
 
     name: str
-    indexes: IndexArray = attrs.field(converter=arrays_of.indexes, repr=_brief)
+    indexes: IndexArray = attrs.field(converter=indexes_of, repr=_brief)
     supervision: Any
 
     def __attrs_post_init__(self) -> None:
@@ -285,8 +415,8 @@ class ExampleOutput:
         Raises:
             ExampleError: there are no sequences, or they are not matrices of the same dimension.
         """
-        arrays = [arrays_of.matrix(sequence) for sequence in sequences]
-        supervision = DenseTargets(values=arrays_of.joined(name, arrays))
+        arrays = [matrix_of(sequence) for sequence in sequences]
+        supervision = DenseTargets(values=joined(name, arrays))
         indexes = _sequence_indexes(map(len, arrays), t_start, t_step)
         return cls(name=name, indexes=indexes, supervision=supervision)
 
@@ -305,8 +435,8 @@ class ExampleOutput:
         Raises:
             ExampleError: there are no sequences, or the labels are not integers below dim.
         """
-        labels = [arrays_of.labels(sequence) for sequence in sequences]
-        supervision = SparsePosteriors.from_labels(arrays_of.joined(name, labels), dim)
+        labels = [labels_of(sequence) for sequence in sequences]
+        supervision = SparsePosteriors.from_labels(joined(name, labels), dim)
         indexes = _sequence_indexes(map(len, labels), t_start, t_step)
         return cls(name=name, indexes=indexes, supervision=supervision)
 

@@ -1,4 +1,4 @@
-"""Reading and writing the examples of 'chain' models, as Kaldi's nnet3-chain-get-egs makes them.
+"""Examples of 'chain' models: Kaldi's archives of them, as nnet3-chain-get-egs makes them; changes.
 
 An archive has for each example a key, a blank, and (in binary, behind the bytes 0 and "B")
 
@@ -11,33 +11,31 @@ Older examples have `<DW>` and the weights of frames as bytes, or no weights.
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors.files import (
-    BinaryReader,
-    Reader,
-    new_writer,
-    write_atomically,
-)
+from nnet3_descriptors.files import BinaryReader, Reader, new_writer, write_atomically
 from nnet3_descriptors.indexes import IndexArray, N, T
 
-from nnet3_training.chain.supervision import ChainSupervision
-from nnet3_training.chain.supervision_files import read_supervision, write_supervision
-from nnet3_training.egs.archive import ExampleSource, entries_of, key_bytes
-from nnet3_training.egs.elements import (
+from nnet3_training.chain.supervision import ChainSupervision, read_supervision, write_supervision
+from nnet3_training.egs.changes import IVECTOR, OUTPUT, moved, named, with_output
+from nnet3_training.egs.examples import ExampleInput, ExampleOutput, TrainingExample
+from nnet3_training.egs.files import (
+    ExampleSource,
+    entries_of,
     expect_example,
+    key_bytes,
     read_indexes,
     read_stored_matrix,
     write_indexes,
     write_stored_matrix,
 )
 from nnet3_training.errors import ExampleError
-from nnet3_training.examples import ExampleInput, ExampleOutput, TrainingExample
 
 _MAX_IOS: Final = 1 << 16
 
@@ -207,3 +205,88 @@ def example_bytes(example: TrainingExample, *, binary: bool = True) -> bytes:
         writer.newline()
     writer.token("</Nnet3ChainEg>")
     return writer.data
+
+
+NOT_COMPUTED = "__"
+"""The beginning of names of inputs that no network reads."""
+
+LWF_POSTERIORS = f"{NOT_COMPUTED}LWF-posteriors"
+"""The input of an example with posteriors of another model (learning without forgetting)."""
+
+
+def frame_step(output: ExampleOutput) -> int:
+    """The distance in time of the frames of an output: Kaldi's frame subsampling factor.
+
+    Raises:
+        ExampleError: the output has one frame only.
+    """
+    times = output.indexes[:, T]
+    later = times[times != times[0]]
+    if not later.size:
+        raise ExampleError(f"output '{output.name}' has only one frame: its step is unknown")
+    return int(later[0] - times[0])
+
+
+def shifted(example: TrainingExample, frames: int, *, step: int | None = None) -> TrainingExample:
+    """The example with inputs moved by some frames, i-vectors excepted.
+
+    Outputs move by the nearest multiple of their step, so that the network is also trained on input
+    frames between two output frames.
+
+    Args:
+        example: An example of any kind.
+        frames: The number of frames.
+        step: The distance in time of the frames of its outputs; None to take it from the indexes.
+
+    Raises:
+        ExampleError: an output has one frame only, and no step is given; or a t is not a 32-bit
+            number any more.
+    """
+    if not frames:
+        return example
+    inputs = [
+        io if io.name == IVECTOR else attrs.evolve(io, indexes=moved(io.indexes, frames))
+        for io in example.inputs
+    ]
+    outputs = []
+    for io in example.outputs:
+        each = frame_step(io) if step is None else step
+        distance = each * math.floor(0.5 + frames / each)
+        outputs.append(attrs.evolve(io, indexes=moved(io.indexes, distance)))
+    return attrs.evolve(example, inputs=inputs, outputs=outputs)
+
+
+def with_posteriors(
+    example: TrainingExample, posteriors: npt.NDArray[np.float32]
+) -> TrainingExample:
+    """The example with posteriors of another model as a further input, as Kaldi's LWF reads them.
+
+    Args:
+        example: The example.
+        posteriors: (rows, pdfs), for each row of its output. Their times are 0, 3, 6, ..., as in
+            Kaldi, whatever the step of the output.
+    """
+    added = ExampleInput.from_sequences(LWF_POSTERIORS, [posteriors], t_step=3)
+    return attrs.evolve(example, inputs=[*example.inputs, added])
+
+
+def with_weight(example: TrainingExample, factor: float) -> TrainingExample:
+    """The example with the weight of "output" multiplied.
+
+    Raises:
+        ExampleError: it has no such output.
+    """
+    return _with_output(
+        example,
+        lambda io: attrs.evolve(
+            io, supervision=attrs.evolve(io.supervision, weight=io.supervision.weight * factor)
+        ),
+    )
+
+
+def _with_output(
+    example: TrainingExample, change: Callable[[ExampleOutput], ExampleOutput]
+) -> TrainingExample:
+    if not isinstance(named(example, example.outputs, OUTPUT).supervision, ChainSupervision):
+        raise ExampleError(f"example '{example.key}': 'output' has no ChainSupervision")
+    return with_output(example, change)
