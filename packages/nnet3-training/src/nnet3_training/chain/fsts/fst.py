@@ -1,4 +1,4 @@
-"""Weighted finite-state transducers: arrays of states and arcs, and acceptors under construction."""
+"""Weighted finite-state transducers: arrays of states and arcs, and acceptors being built."""
 
 from __future__ import annotations
 
