@@ -42,8 +42,8 @@ from nnet3_runtime_cuda.kernels.elementwise.masks import (
     SpecAugmentTimeMaskKernel,
 )
 from nnet3_runtime_reference import Draws, Formula, ReferenceComputer, commands, formula_of
-from nnet3_runtime_reference.formulas import Call, composite
-from nnet3_runtime_reference.formulas.rowwise.normalize import Normalize
+from nnet3_runtime_reference.formulas import Call, sequences
+from nnet3_runtime_reference.formulas.nonlinear import Normalize
 from other_requests import results_of_other_requests
 from small_thresholds import thresholds
 
@@ -399,7 +399,7 @@ def ill_conditioned(
         try:
             with (
                 mock.patch.object(commands, "formula_of", rounding.formula_of),
-                mock.patch.object(composite, "formula_of", rounding.formula_of),
+                mock.patch.object(sequences, "formula_of", rounding.formula_of),
             ):
                 others += [run_definition(case, computation, masks) for _ in range(changes)]
         except OverflowError:

@@ -16,7 +16,7 @@ from judged_cases import Case
 from nnet3_computation import NnetComputation
 from nnet3_computation.computation import T
 from nnet3_runtime_reference import state
-from nnet3_runtime_reference.matrices import Matrices
+from nnet3_runtime_reference.state import Matrices
 
 Range = tuple[float, float]
 

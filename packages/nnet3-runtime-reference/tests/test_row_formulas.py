@@ -14,7 +14,7 @@ from formula_calls import (
     assert_input_derivative,
     simple,
 )
-from nnet3_runtime_reference.formulas.rowwise.nonlinear import sigmoid
+from nnet3_runtime_reference.formulas.nonlinear import sigmoid
 
 ROWS = 6
 

@@ -1,4 +1,8 @@
-"""What a network is made of: its nodes and their names, its dimensions, and what has to fit."""
+"""What a network is made of: its nodes and their names, its dimensions, and what has to fit.
+
+A component node is preceded by its own component-input node, which holds the descriptor; config
+lines show the two as one.
+"""
 
 from __future__ import annotations
 

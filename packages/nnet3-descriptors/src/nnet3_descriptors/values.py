@@ -31,7 +31,11 @@ R = TypeVar("R")
 
 
 def remembered(make: Callable[[A], R]) -> Callable[[A], R]:
-    """Decorates a function of one frozen object, so that it runs once for each object."""
+    """Decorates a function of one frozen object, so that it runs once for each object.
+
+    Networks are told apart by identity: a comparison by content would read all parameters. The
+    result must not refer to the object: it would keep the object, and itself, alive.
+    """
     known: dict[int, tuple[weakref.ref[Any], R]] = {}
 
     @functools.wraps(make)

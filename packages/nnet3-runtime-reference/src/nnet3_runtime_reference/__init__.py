@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from nnet3_runtime_reference.computer import ReferenceComputer as ReferenceComputer
     from nnet3_runtime_reference.draws import Draws as Draws
     from nnet3_runtime_reference.draws import GivenMasks as GivenMasks
-    from nnet3_runtime_reference.errors import RunError as RunError
-    from nnet3_runtime_reference.errors import (
+    from nnet3_runtime_reference.draws import RunError as RunError
+    from nnet3_runtime_reference.draws import (
         UnsupportedComponentError as UnsupportedComponentError,
     )
     from nnet3_runtime_reference.formulas import Call as Call

@@ -21,8 +21,7 @@ from nnet3_descriptors.values import array_of
 from numpy.typing import ArrayLike, DTypeLike
 
 from nnet3_runtime_reference.commands import execute
-from nnet3_runtime_reference.draws import Array, Draws
-from nnet3_runtime_reference.errors import RunError
+from nnet3_runtime_reference.draws import Array, Draws, RunError
 from nnet3_runtime_reference.formulas import formula_of
 from nnet3_runtime_reference.state import State
 

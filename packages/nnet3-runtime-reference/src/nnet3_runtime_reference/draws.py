@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from nnet3_descriptors import Nnet3Error
 from numpy.typing import NDArray
-
-from nnet3_runtime_reference.errors import RunError
 
 Array = NDArray[np.floating[Any]]
 
@@ -102,3 +101,11 @@ class GivenMasks(Draws):
                 f"component '{component}': a mask has shape {np.shape(found)}, expected {shape}"
             )
         return np.asarray(found)
+
+
+class RunError(Nnet3Error):
+    """Something given to a computation does not fit it."""
+
+
+class UnsupportedComponentError(Nnet3Error):
+    """A network holds a component type that has no formula here."""

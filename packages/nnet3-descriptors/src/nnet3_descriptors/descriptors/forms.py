@@ -1,4 +1,10 @@
-"""The forms of descriptors: leaves, forwarding and sums."""
+"""The forms of descriptors: leaves, forwarding and sums.
+
+A forwarding descriptor maps every requested index to one cindex, with a scale. It never changes n.
+A sum descriptor is a tree of Sum, Failover and IfDefined whose leaves are forwarding descriptors
+and constants; see `base`. The constructors take their fields by position, in the order of the
+written form.
+"""
 
 from __future__ import annotations
 

@@ -10,8 +10,7 @@ import numpy as np
 from nnet3_descriptors import Component, ComponentProperties
 from nnet3_descriptors.extensions import load_extensions
 
-from nnet3_runtime_reference.draws import Array, Draws, MakeMask
-from nnet3_runtime_reference.errors import UnsupportedComponentError
+from nnet3_runtime_reference.draws import Array, Draws, MakeMask, UnsupportedComponentError
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -1,4 +1,10 @@
-"""The promises of components: properties, and the context of components in closed form."""
+"""The promises of components: properties, and the context of components in closed form.
+
+For a graph of many frames, the builder asks index rules about every row. If a row reads rows of the
+same n and x, at times that depend only on its own t, the class can declare the offsets once, in
+closed form. Large requests then cost no more than small ones. Closed form and index rules must give
+the same answers.
+"""
 
 from __future__ import annotations
 

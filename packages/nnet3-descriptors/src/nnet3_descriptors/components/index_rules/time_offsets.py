@@ -1,4 +1,8 @@
-"""Rules of components that read at offsets in time, for every frame or on a grid."""
+"""Rules of components that read at offsets in time, for every frame or on a grid.
+
+Rows of a grid are ordered by t and, for each t, by sequence: the distinct (n, x) in ascending
+order. Rows of the grid that are missing in the given indexes become padding, with t = NO_TIME.
+"""
 
 from __future__ import annotations
 

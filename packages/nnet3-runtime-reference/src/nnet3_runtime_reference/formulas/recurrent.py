@@ -19,7 +19,7 @@ from nnet3_descriptors.components import (
 
 from nnet3_runtime_reference.draws import Array
 from nnet3_runtime_reference.formulas.formula import Call, Formula, formula
-from nnet3_runtime_reference.formulas.rowwise.nonlinear import sigmoid
+from nnet3_runtime_reference.formulas.nonlinear import sigmoid
 
 _REPAIR_PROBABILITY = 0.5  # GRUs: part of the minibatches; the strength is divided by it
 
