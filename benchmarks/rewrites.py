@@ -35,8 +35,8 @@ from networks import BENCHMARKS
 from nnet3 import CachingCompiler
 from nnet3_computation import NnetComputation
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from nnet3_runtime_cuda.cpu.products import panel_trial
-from nnet3_runtime_cuda.cpu.switches import PANELS, TILES, Switch
+from nnet3_runtime_cuda.cpu import products
+from nnet3_runtime_cuda.cpu.products import PANELS, TILES, Switch
 from nnet3_runtime_cuda.lowering import lower
 from nnet3_runtime_cuda.lowering.bind.pending_zeros import PendingZeros
 from nnet3_runtime_cuda.lowering.plan import make
@@ -62,12 +62,12 @@ def replaced(owner: object, name: str, value: object) -> Iterator[None]:
 @contextmanager
 def switched_off(switch: Switch) -> Iterator[None]:
     """Makes programs with a switch at "0", within the context."""
-    panel_trial.are_faster.cache_clear()
+    products.panels_are_faster.cache_clear()
     try:
         with chosen(switch, "0"):
             yield
     finally:
-        panel_trial.are_faster.cache_clear()
+        products.panels_are_faster.cache_clear()
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from networks import BENCHMARKS
 from nnet3 import CachingCompiler
 from nnet3_computation import NnetComputation
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from nnet3_runtime_cuda.cpu.switches import TILES
+from nnet3_runtime_cuda.cpu.products import TILES
 from workload import Workload, chosen, flat
 
 HEADS = "network", "sums", "output, inference", "output, training", "gradient"

@@ -28,8 +28,7 @@ from nnet3_computation import NnetComputation
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.arrays.settings import running
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
-from nnet3_runtime_cuda.cpu.threads.blas_threads import LIMIT
-from nnet3_runtime_cuda.cpu.threads.workers import Workers
+from nnet3_runtime_cuda.cpu.threads import LIMIT, Workers
 from nnet3_runtime_cuda.operations.scratch import Scratch
 from workload import FIRST_STEPS, Call, Workload, flat, least
 

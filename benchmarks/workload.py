@@ -14,7 +14,7 @@ from networks import BENCHMARKS
 from nnet3_computation import ComputationRequest
 from nnet3_descriptors import Component, Nnet, parse_config, set_test_mode
 from nnet3_descriptors.components import BatchNormComponent
-from nnet3_runtime_cuda.cpu.switches import Switch
+from nnet3_runtime_cuda.cpu.products import Switch
 
 FIRST_STEPS = 10
 """The number of first steps, each of which updates the natural gradient; they are not timed."""

@@ -26,8 +26,7 @@ import threadpoolctl
 from emulated_device import HostPlatform
 from judged_cases import case_of_seed
 from judging import BF16, FP32, FP64, Device, judge
-from nnet3_runtime_cuda.cpu import bf16
-from nnet3_runtime_cuda.cpu.products import blas
+from nnet3_runtime_cuda.cpu import bf16, products
 
 PROGRESS_EVERY = 1000
 
@@ -102,7 +101,7 @@ def main() -> int:
     if arguments.precision == BF16 and bf16.missing():
         print(f"bf16 needs {bf16.missing()}: nothing is judged")
         return 0
-    print(f"products: {blas.library_name()}; {threadpoolctl.threadpool_info()}")
+    print(f"products: {products.library_name()}; {threadpoolctl.threadpool_info()}")
     print(f"{arguments.count} networks from seed {arguments.first_seed} on", flush=True)
     kinds: Counter[str] = Counter()
     disagreements, skipped, seconds = [], [], 0.0

@@ -10,8 +10,8 @@ from unittest import mock
 
 from nnet3_compiler.assembly import backward
 from nnet3_runtime_cuda.cpu import bf16, recorder, tape
-from nnet3_runtime_cuda.cpu.switches import PANELS
-from nnet3_runtime_cuda.kernels.convolution import time_height_convolution
+from nnet3_runtime_cuda.cpu.products import PANELS
+from nnet3_runtime_cuda.kernels import convolution
 from nnet3_runtime_cuda.kernels.tiles import tile_blocking, tiled_convolution, tiled_product
 from nnet3_runtime_cuda.lowering import kernel_capabilities
 from nnet3_runtime_cuda.lowering.bind import rows
@@ -40,11 +40,11 @@ def thresholds(seed: int) -> Iterator[None]:
     rng = Random(seed)
     settings: list[tuple[Any, str, object]] = [
         (recorder, "FEWEST_SHARED", rng.choice([1, 1, 1 << 12])),
-        (bf16, "FEWEST_ROWS", 1),
+        (bf16, "FEWEST_BF16_ROWS", 1),
     ]
     in_panels = bool(rng.randrange(2))
     if PANELS.chosen() is None:
-        settings.append((tape, "are_faster", lambda: in_panels))
+        settings.append((tape, "panels_are_faster", lambda: in_panels))
     if rng.randrange(4):
         most = rng.choice([1, 4, 48])
         settings += [
@@ -72,10 +72,10 @@ def thresholds(seed: int) -> Iterator[None]:
     if rng.randrange(2):
         settings += [
             (tiled_product, "FEWEST_COLUMNS", 1),
-            (tiled_product, "FEWEST_ROWS", 1),
+            (tiled_product, "FEWEST_FIXED_ROWS", 1),
             (tiled_product, "MANY_ROWS", rng.choice([1, 10])),
-            (time_height_convolution, "FEWEST_FILTERS", 1),
-            (time_height_convolution, "FEWEST_ROWS", 1),
+            (convolution, "FEWEST_FILTERS", 1),
+            (convolution, "FEWEST_HEIGHTS", 1),
             (tile_blocking, "PART_COLUMNS", rng.choice([3, 768])),
             (tile_blocking, "CHANGING_PART_COLUMNS", rng.choice([3, 384])),
             (tile_blocking, "BLOCK_ROWS", rng.choice([8, 288])),
@@ -85,8 +85,8 @@ def thresholds(seed: int) -> Iterator[None]:
         settings += [
             (recorder, "BLOCK_ELEMENTS", rng.choice([16, 64])),
             (recorder, "SUM_ELEMENTS", rng.choice([16, 64])),
-            (time_height_convolution, "PATCH_BYTES", 256),
-            (time_height_convolution, "FORWARD_PATCH_BYTES", 256),
+            (convolution, "PATCH_BYTES", 256),
+            (convolution, "FORWARD_PATCH_BYTES", 256),
             (rows, "MAX_BLOCKS", rng.choice([0, 24])),
             (tape, "FEWEST_COLUMNS", rng.choice([1, 64])),
         ]

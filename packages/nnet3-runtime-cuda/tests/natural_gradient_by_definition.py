@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from nnet3_runtime_cuda.operations.natural_gradient import NaturalGradientOptions
+from nnet3_runtime_cuda.operations.gradients import NaturalGradientOptions
 
 SMALLEST = 1.0e-10
 """epsilon, the least eigenvalue of F."""

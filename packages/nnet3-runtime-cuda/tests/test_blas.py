@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_runtime_cuda import RunError
-from nnet3_runtime_cuda.cpu.products import blas, panel_trial
-from nnet3_runtime_cuda.cpu.products.blas import Library, bound_gemm, gemm
-from nnet3_runtime_cuda.cpu.switches import BLAS
+from nnet3_runtime_cuda.cpu import products
+from nnet3_runtime_cuda.cpu.products import BLAS, Library, bound_gemm, gemm
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
 
 SIZES = st.integers(1, 9)
@@ -82,7 +81,7 @@ def test_other_operands_are_not_for_blas(operand: np.ndarray) -> None:
 
 def forget_choices() -> None:
     """Makes the next product choose its library anew."""
-    for choice in (blas.library, blas._bf16, panel_trial.are_faster):
+    for choice in (products.library, products._bf16, products.panels_are_faster):
         choice.cache_clear()
 
 
@@ -91,7 +90,7 @@ def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """The library that computes products, if it is installed."""
     monkeypatch.setenv(BLAS.variable, request.param)
     forget_choices()
-    if blas.library_name() != request.param:
+    if products.library_name() != request.param:
         forget_choices()
         pytest.skip(f"{request.param} is not installed")
     yield request.param
@@ -110,9 +109,9 @@ def test_installed_libraries_of_mkl_are_found(
     (lib / "libmkl_rt.so.2").touch()  # from Python 3.12 on, missing files are not listed
 
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    assert list(blas._mkl_paths()) == []
+    assert list(products._mkl_paths()) == []
     monkeypatch.setattr(sys, "path", [str(lib)])
-    assert list(blas._mkl_paths()) == [(lib / "libmkl_rt.so.2").resolve()]
+    assert list(products._mkl_paths()) == [(lib / "libmkl_rt.so.2").resolve()]
 
 
 @pytest.mark.parametrize("beta", [0.0, 1.0, 0.5])
@@ -124,28 +123,30 @@ def test_libraries(library: str, beta: float) -> None:
 
     gemm(a, b, out, alpha=2.0, beta=beta)
 
-    assert blas.library_name() == library
-    assert blas.is_mkl() == (library == "mkl")
+    assert products.library_name() == library
+    assert products.is_mkl() == (library == "mkl")
     np.testing.assert_allclose(out, expected, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("quicker", [blas.OPENBLAS, blas.MKL])
+@pytest.mark.parametrize("quicker", [products.OPENBLAS, products.MKL])
 def test_the_faster_library_is_chosen(quicker: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """If there are two libraries, both are timed, and the faster one computes all products."""
-    found = {name: Library(name, print, print) for name in (blas.OPENBLAS, blas.MKL)}
+    found = {name: Library(name, print, print) for name in (products.OPENBLAS, products.MKL)}
     monkeypatch.delenv(BLAS.variable, raising=False)
-    monkeypatch.setattr(blas, "_found", lambda: found)
-    monkeypatch.setattr(blas, "_trial_by_openblas", lambda rows: (blas.OPENBLAS, rows))
-    monkeypatch.setattr(blas, "_trial_by_mkl", lambda mkl, rows: (mkl.name, rows))
+    monkeypatch.setattr(products, "_found", lambda: found)
+    monkeypatch.setattr(products, "_trial_by_openblas", lambda rows: (products.OPENBLAS, rows))
+    monkeypatch.setattr(products, "_trial_by_mkl", lambda mkl, rows: (mkl.name, rows))
     asked = []
-    monkeypatch.setattr(blas, "fastest", lambda ways: asked.append(ways) or quicker)
+    monkeypatch.setattr(products, "fastest", lambda ways: asked.append(ways) or quicker)
     forget_choices()
 
-    chosen = blas.library_name()
+    chosen = products.library_name()
 
     forget_choices()
     assert chosen == quicker
-    assert asked == [{name: [(name, rows) for rows in blas.TRIAL_ROWS] for name in found}]
+    assert asked == [
+        {name: [(name, rows) for rows in products.LIBRARY_TRIAL_ROWS] for name in found}
+    ]
 
 
 def test_another_library_cannot_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +156,7 @@ def test_another_library_cannot_be_chosen(monkeypatch: pytest.MonkeyPatch) -> No
 
     message = "NNET3_BLAS: expected 'openblas', 'mkl' or 'numpy', found 'atlas'"
     with pytest.raises(RunError, match=message):
-        blas.library_name()
+        products.library_name()
     forget_choices()
 
 

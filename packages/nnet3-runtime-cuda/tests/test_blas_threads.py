@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from nnet3_runtime_cuda.cpu.threads.blas_threads import ThreadLimit
+from nnet3_runtime_cuda.cpu.threads import ThreadLimit
 from threadpoolctl import threadpool_info, threadpool_limits
 
 

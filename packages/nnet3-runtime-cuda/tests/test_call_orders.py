@@ -18,7 +18,7 @@ from nnet3_compiler.looped import extended_requests
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_descriptors.editing import set_learning_rate
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, RunError
-from nnet3_runtime_cuda.kernels.elementwise.nonlinear import TanhKernel
+from nnet3_runtime_cuda.kernels.nonlinear import TanhKernel
 
 # ---- streams ----
 

@@ -22,7 +22,7 @@ from nnet3_descriptors.editing import set_learning_rate
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceError, DeviceNnet, NnetComputer, RunError
 from nnet3_runtime_cuda.errors import TrainingError
-from nnet3_runtime_cuda.kernels.elementwise.nonlinear import TanhKernel
+from nnet3_runtime_cuda.kernels.nonlinear import TanhKernel
 
 TIMES = range(4)
 ROWS = 2 * len(TIMES)

@@ -68,7 +68,7 @@ def test_uniform_numbers() -> None:
 
 def test_panels_are_not_for_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products are the device's own, even where the processor prefers small ones."""
-    monkeypatch.setattr(cpu_tape, "are_faster", lambda: True)
+    monkeypatch.setattr(cpu_tape, "panels_are_faster", lambda: True)
     tape = DeviceMachine(DryRun()).tape()
     assert not any(tape.gains_by_panels(rows) for rows in (1, 8, 64, 256))
 

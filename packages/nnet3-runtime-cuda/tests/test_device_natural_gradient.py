@@ -9,8 +9,8 @@ from nnet3_runtime_cuda.cpu.natural_gradient.estimate import OnlineNaturalGradie
 from nnet3_runtime_cuda.cuda.machine import DeviceMachine
 from nnet3_runtime_cuda.cuda.record.device_tape import DeviceTape
 from nnet3_runtime_cuda.errors import DeviceError
-from nnet3_runtime_cuda.operations.gradients import AffineGradient
-from nnet3_runtime_cuda.operations.natural_gradient import (
+from nnet3_runtime_cuda.operations.gradients import (
+    AffineGradient,
     AffinePreconditioner,
     FisherEstimate,
     NaturalGradientOptions,

@@ -9,7 +9,7 @@ from nnet3_compiler import compile_computation
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from nnet3_runtime_cuda.device.exact_zeros import with_exact_zeros
+from nnet3_runtime_cuda.device.state import with_exact_zeros
 
 LAYERS = {
     "tdnn": "TdnnComponent input-dim=64 output-dim=64 time-offsets=-1,0 use-bias=false",

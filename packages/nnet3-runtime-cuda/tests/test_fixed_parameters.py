@@ -5,8 +5,8 @@ import pytest
 from computations import request, single
 from nnet3_compiler import compile_computation
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from nnet3_runtime_cuda.cpu.products import panel_trial
-from nnet3_runtime_cuda.cpu.switches import PANELS
+from nnet3_runtime_cuda.cpu import products
+from nnet3_runtime_cuda.cpu.products import PANELS
 from nnet3_runtime_cuda.cpu.tape import TRANSPOSED_ROWS
 
 CONVOLUTION = (
@@ -31,7 +31,7 @@ def test_values_are_the_same(
 ) -> None:
     """A network with fixed parameters gives the outputs of a trainable one."""
     monkeypatch.setenv(PANELS.variable, in_panels)
-    panel_trial.are_faster.cache_clear()
+    products.panels_are_faster.cache_clear()
     nnet = single(component, dim=8)
     computation = compile_computation(
         nnet, request(range(frames + 1), range(frames), sequences=1, training=False)
@@ -44,4 +44,4 @@ def test_values_are_the_same(
     )
 
     np.testing.assert_allclose(fixed, trainable, rtol=0, atol=1e-5)
-    panel_trial.are_faster.cache_clear()
+    products.panels_are_faster.cache_clear()

@@ -46,8 +46,8 @@ from nnet3_descriptors.components import PnormComponent
 from nnet3_runtime_cuda.kernels import kernel_class
 
 component = PnormComponent(input_dim=4, output_dim=2)
-assert "nnet3_runtime_cuda.kernels.columns" not in sys.modules
-print(kernel_class(component).__name__, "nnet3_runtime_cuda.kernels.recurrent" in sys.modules)
+assert "nnet3_runtime_cuda.kernels.fixed_maps" not in sys.modules
+print(kernel_class(component).__name__, "nnet3_runtime_cuda.kernels.lstm" in sys.modules)
 """
 
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_runtime_cuda.cpu import recorder
+from nnet3_runtime_cuda.cpu import lanes, recorder
+from nnet3_runtime_cuda.cpu.lanes import Lanes, Op, Round
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
-from nnet3_runtime_cuda.cpu.threads import lanes
-from nnet3_runtime_cuda.cpu.threads.lanes import Lanes, Op, Round
-from nnet3_runtime_cuda.cpu.threads.workers import Workers
+from nnet3_runtime_cuda.cpu.threads import Workers
 
 ROWS, COLUMNS = 6, 8
 Pair = tuple[np.ndarray, np.ndarray]

@@ -7,11 +7,12 @@ from nnet3_runtime_cuda.cpu.natural_gradient import affine
 from nnet3_runtime_cuda.cpu.natural_gradient.affine import precondition_rows_of
 from nnet3_runtime_cuda.cpu.natural_gradient.estimate import OnlineNaturalGradient
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
-from nnet3_runtime_cuda.operations.gradients import AffineGradient, TimeSplice
-from nnet3_runtime_cuda.operations.natural_gradient import (
+from nnet3_runtime_cuda.operations.gradients import (
+    AffineGradient,
     AffinePreconditioner,
     FisherEstimate,
     NaturalGradientOptions,
+    TimeSplice,
     _spread_rows,
 )
 

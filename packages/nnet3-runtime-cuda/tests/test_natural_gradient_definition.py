@@ -9,7 +9,7 @@ import pytest
 from natural_gradient_by_definition import NaturalGradientByDefinition
 from nnet3_runtime_cuda.cpu.natural_gradient.estimate import OnlineNaturalGradient
 from nnet3_runtime_cuda.cpu.natural_gradient.row_matrices import ColumnBlocks
-from nnet3_runtime_cuda.operations.natural_gradient import FisherEstimate, NaturalGradientOptions
+from nnet3_runtime_cuda.operations.gradients import FisherEstimate, NaturalGradientOptions
 
 MINIBATCHES = 25
 TOLERANCE = {np.float64: 1e-7, np.float32: 2e-3}

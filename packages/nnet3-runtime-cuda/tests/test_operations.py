@@ -14,7 +14,7 @@ import sum_cases  # noqa: F401
 from nnet3_runtime_cuda.cpu import recorder
 from nnet3_runtime_cuda.cpu.recorder import Recorder
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
-from nnet3_runtime_cuda.cpu.threads.workers import Workers
+from nnet3_runtime_cuda.cpu.threads import Workers
 from operation_cases import CASES, Result, Trial
 from operation_places import SEED, TRIALS, Draw
 

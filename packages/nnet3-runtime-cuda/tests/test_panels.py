@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_runtime_cuda.cpu.products import panel_trial
-from nnet3_runtime_cuda.cpu.switches import PANELS
+from nnet3_runtime_cuda.cpu import products
+from nnet3_runtime_cuda.cpu.products import PANELS
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.operations import panels
 from nnet3_runtime_cuda.operations.panels import MOST_INNER, WIDTH, Panels
@@ -117,19 +117,19 @@ def test_heights(rows: int, most: int) -> None:
 def test_the_environment_decides(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the variable says whether to use panels, nothing is timed."""
     monkeypatch.setenv(PANELS.variable, value)
-    monkeypatch.delattr(panel_trial, "fastest")
-    panel_trial.are_faster.cache_clear()
+    monkeypatch.delattr(products, "fastest")
+    products.panels_are_faster.cache_clear()
 
-    decided = panel_trial.are_faster()
+    decided = products.panels_are_faster()
 
-    panel_trial.are_faster.cache_clear()
+    products.panels_are_faster.cache_clear()
     assert decided == (value == "1")
 
 
 def test_one_of_two_ways_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the variable, the faster method is used, whichever it is."""
     monkeypatch.delenv(PANELS.variable, raising=False)
-    panel_trial.are_faster.cache_clear()
+    products.panels_are_faster.cache_clear()
 
-    assert panel_trial.are_faster() in (False, True)
-    panel_trial.are_faster.cache_clear()
+    assert products.panels_are_faster() in (False, True)
+    products.panels_are_faster.cache_clear()

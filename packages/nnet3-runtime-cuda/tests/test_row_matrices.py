@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from nnet3_runtime_cuda.cpu.natural_gradient import thin_products
 from nnet3_runtime_cuda.cpu.natural_gradient.row_matrices import (
     ColumnBlocks,
     RowMatrix,
     SplicedRows,
     spread_times_rows,
 )
-from nnet3_runtime_cuda.cpu.products import thin_products
 from nnet3_runtime_cuda.operations.gradients import TimeSplice
 
 ROWS, OFFSETS, WIDTH, HEIGHT = 20, (1, 0, 3), 5, 4

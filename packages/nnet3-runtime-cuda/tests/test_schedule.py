@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_runtime_cuda.cpu.natural_gradient.estimate import OnlineNaturalGradient
 from nnet3_runtime_cuda.cuda.record.estimate_schedule import ALWAYS, Clock, Schedule
-from nnet3_runtime_cuda.operations.natural_gradient import FisherEstimate, NaturalGradientOptions
+from nnet3_runtime_cuda.operations.gradients import FisherEstimate, NaturalGradientOptions
 
 PERIODS = (1, 4, 3)
 

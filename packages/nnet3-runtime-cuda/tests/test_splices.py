@@ -302,7 +302,7 @@ def results(nnet: Nnet, request: ComputationRequest, *, natural: bool) -> list[n
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Allows tiles for small products."""
-    for name in ("FEWEST_COLUMNS", "FEWEST_ROWS", "MANY_ROWS"):
+    for name in ("FEWEST_COLUMNS", "FEWEST_FIXED_ROWS", "FEWEST_CHANGING_ROWS"):
         monkeypatch.setattr(tiled_product, name, 1)
 
 

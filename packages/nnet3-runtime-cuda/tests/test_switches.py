@@ -6,8 +6,8 @@ import pytest
 from computations import single
 from nnet3 import Model
 from nnet3_runtime_cuda import DeviceNnet, RunError
-from nnet3_runtime_cuda.cpu import switches
-from nnet3_runtime_cuda.cpu.switches import BLAS, PANELS, TILES, Switch
+from nnet3_runtime_cuda.cpu import products
+from nnet3_runtime_cuda.cpu.products import BLAS, PANELS, TILES, Switch
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
 
 SWITCHES = (BLAS, PANELS, TILES)
@@ -51,7 +51,7 @@ def test_all_are_described() -> None:
     """The README names every variable, with its values."""
     readme = (Path(__file__).parents[1] / "README.md").read_text()
 
-    assert {each for each in vars(switches).values() if isinstance(each, Switch)} == set(SWITCHES)
+    assert {each for each in vars(products).values() if isinstance(each, Switch)} == set(SWITCHES)
     for switch in SWITCHES:
         values = ", ".join(f"`{value}`" for value in switch.values)
         assert f"| `{switch.variable}` | {values} |" in readme

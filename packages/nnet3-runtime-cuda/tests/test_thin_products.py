@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_runtime_cuda.cpu.products.thin_products import FEWEST_TERMS, MOST_COLUMNS, ThinProduct
+from nnet3_runtime_cuda.cpu.natural_gradient.thin_products import (
+    FEWEST_TERMS,
+    MOST_COLUMNS,
+    ThinProduct,
+)
 from nnet3_runtime_cuda.operations.panels import MOST_WORK
 
 

@@ -5,7 +5,7 @@ import pytest
 from computations import single
 from nnet3_runtime_cuda import DeviceNnet
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
-from nnet3_runtime_cuda.cpu.threads.workers import Workers
+from nnet3_runtime_cuda.cpu.threads import Workers
 from nnet3_runtime_cuda.kernels.tiles.tile_blocking import Columns, Part
 from nnet3_runtime_cuda.kernels.tiles.tile_factors import TileFactors
 from nnet3_runtime_cuda.operations.panels import MOST_INNER, WIDTH, Panels

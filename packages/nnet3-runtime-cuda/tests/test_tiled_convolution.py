@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from nnet3_descriptors.components import TimeOffsetPrecomputedIndexes
 from nnet3_runtime_cuda import DeviceNnet
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
-from nnet3_runtime_cuda.cpu.threads.workers import Workers
-from nnet3_runtime_cuda.kernels import Backpropagation, Propagation
-from nnet3_runtime_cuda.kernels.convolution import time_height_convolution
+from nnet3_runtime_cuda.cpu.threads import Workers
+from nnet3_runtime_cuda.kernels import Backpropagation, Propagation, convolution
 from nnet3_runtime_cuda.kernels.tiles.height_tiles import HeightTiles
 from nnet3_runtime_cuda.kernels.tiles.time_tiles import TimeTiles
 
@@ -86,7 +85,7 @@ class Convolution:
         y, dy = (values(self.rows, FILTERS_OUT * self.height_out) for _ in range(2))
         kernel = device.kernel(0)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(time_height_convolution, "FEWEST_ROWS", 1)
+            patch.setattr(convolution, "FEWEST_HEIGHTS", 1)
             kernel.propagate(Propagation(tape=tape, x=x, y=y, indexes=self.indexes))
             tape.begin_command()
             kernel.backprop(

@@ -11,7 +11,7 @@ from nnet3_compiler import compile_computation
 from nnet3_descriptors.components import TimeOffsetPrecomputedIndexes
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
-from nnet3_runtime_cuda.cpu.threads.workers import Workers
+from nnet3_runtime_cuda.cpu.threads import Workers
 from nnet3_runtime_cuda.kernels import Backpropagation, Propagation
 from nnet3_runtime_cuda.kernels.tiles import tile_blocking, tiled_product
 from nnet3_runtime_cuda.kernels.tiles.tiled_product import TiledProduct
@@ -90,8 +90,8 @@ class Layer:
 def always_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Uses tiles for small products, too, in several parts and blocks."""
     for module, name, value in (
-        (tiled_product, "FEWEST_ROWS", 1),
-        (tiled_product, "MANY_ROWS", 1),
+        (tiled_product, "FEWEST_FIXED_ROWS", 1),
+        (tiled_product, "FEWEST_CHANGING_ROWS", 1),
         (tiled_product, "FEWEST_COLUMNS", 1),
         (tile_blocking, "PART_COLUMNS", 3),
         (tile_blocking, "CHANGING_PART_COLUMNS", 3),

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from nnet3_runtime_cuda.cpu.products.timing import MOST_ROUNDS, REPEATS, fastest
+from nnet3_runtime_cuda.cpu.products import MOST_ROUNDS, REPEATS, fastest
 
 
 class Clock:

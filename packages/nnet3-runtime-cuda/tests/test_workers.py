@@ -16,12 +16,11 @@ from nnet3 import CachingCompiler
 from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda.cpu import threads as workers_module
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
-from nnet3_runtime_cuda.cpu.threads import workers as workers_module
-from nnet3_runtime_cuda.cpu.threads.workers import Workers
+from nnet3_runtime_cuda.cpu.threads import Workers
 from nnet3_runtime_cuda.errors import DeviceError
-from nnet3_runtime_cuda.operations.scratch import Scratch
-from nnet3_runtime_cuda.slices import even_parts, parts_of_at_most
+from nnet3_runtime_cuda.operations.scratch import Scratch, even_parts, parts_of_at_most
 
 FRAMES = 900
 

@@ -16,8 +16,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))  # for processes, which import by name
 
 import worker_tasks
-from nnet3_runtime_cuda.cpu import choices
-from nnet3_runtime_cuda.cpu.products import panel_trial
+from nnet3_runtime_cuda.cpu import choices, products
 from nnet3_training import WorkerError
 from nnet3_training.workers import DaskWorkers, InProcess, Processes, Workers
 
@@ -143,7 +142,7 @@ def test_processes_end_with_the_one_that_asks(how: signal.Signals, tmp_path: Pat
 @pytest.mark.parametrize("in_panels", [False, True])
 def test_processes_compute_in_one_way(in_panels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a trial has found in this process holds in all of them."""
-    monkeypatch.setattr(panel_trial, "are_faster", lambda: in_panels)
+    monkeypatch.setattr(products, "panels_are_faster", lambda: in_panels)
     with Processes(2) as processes:
         found = list(processes.map(worker_tasks.chosen, range(4)))
 

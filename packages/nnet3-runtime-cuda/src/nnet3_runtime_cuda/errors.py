@@ -1,6 +1,8 @@
-"""The errors of this package; all derive from Nnet3Error (a ValueError)."""
+"""The errors of this package, all from Nnet3Error (a ValueError); the limit of threads."""
 
 from __future__ import annotations
+
+from numbers import Integral
 
 from nnet3_descriptors import Nnet3Error
 
@@ -27,3 +29,16 @@ class DeviceMemoryError(DeviceError):
 
 class TrainingError(Nnet3Error):
     """A setting of training is not valid, or training has diverged."""
+
+
+MOST_THREADS = 256
+"""The most threads: with many more, the data for each pair of threads would fill the memory."""
+
+
+def check_number_of_threads(value: object, error: type[Nnet3Error]) -> None:
+    """Raises an error of this type unless a value is an integer from 1 to 256, or None."""
+    if value is not None and not (isinstance(value, Integral) and 1 <= int(value) <= MOST_THREADS):
+        raise error(
+            f"the number of threads must be an integer from 1 to {MOST_THREADS}, or None "
+            f"(got {value!r})"
+        )

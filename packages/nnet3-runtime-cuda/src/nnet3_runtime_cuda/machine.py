@@ -1,19 +1,113 @@
-"""The protocol of a machine that runs programs, for lowering, computers and networks."""
+"""A machine, the programs that it runs, and the state that it can go back to.
+
+A program is a computation as calls bound to memory, in segments between inputs and outputs.
+`Machine` is the protocol of a machine for lowering, computers and networks.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar, Protocol
+from collections.abc import Callable, Iterable, Sequence, Sized
+from typing import Any, ClassVar, Protocol
 
+import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_computation.computation import NnetComputation
 
-from nnet3_runtime_cuda.operations import Array, Tape
-from nnet3_runtime_cuda.operations.estimate_state import EstimateState
-from nnet3_runtime_cuda.operations.natural_gradient import FisherEstimate
-from nnet3_runtime_cuda.program import Program
+from nnet3_runtime_cuda.arrays.checks import on_host
+from nnet3_runtime_cuda.operations import Array, Call, Tape
+from nnet3_runtime_cuda.operations.gradients import EstimateState, FisherEstimate
+
+
+@attrs.frozen(kw_only=True)
+class Port:
+    """A matrix that the user gives or takes.
+
+    Attributes:
+        node: Name of the node.
+        view: The matrix in the arena.
+    """
+
+    node: str
+    view: Array
+
+
+@attrs.frozen(kw_only=True)
+class Segment:
+    """A stretch of a program: takes inputs, runs calls, gives outputs.
+
+    Attributes:
+        inputs: The matrices that the user must give before the segment runs.
+        calls: The calls to run.
+        outputs: The matrices that the user can take after the segment has run.
+    """
+
+    inputs: tuple[Port, ...]
+    calls: tuple[Call, ...]
+    outputs: tuple[Port, ...]
+
+
+class Transfer:
+    """Copies values in and out of a program on the processor; devices have their own."""
+
+    def taken(self, value: Any) -> Any:
+        """The caller's value as an array with shape and dtype, of NumPy or on the device.
+
+        Raises:
+            RunError: The value is not an array, or lies on another device than the program.
+        """
+        return on_host(value)
+
+    def put(self, array: Any, view: Array) -> None:
+        """Sets a matrix of the program to a result of `taken`."""
+        np.copyto(view, array)
+
+    def get(self, view: Array, *, on_device: bool) -> Any:
+        """A copy of a matrix of the program.
+
+        Args:
+            view: The matrix.
+            on_device: Whether the copy stays on the device, if the program is on one.
+        """
+        return np.array(view)
+
+
+@attrs.frozen(kw_only=True)
+class Program:
+    """A computation that is ready to run.
+
+    Attributes:
+        forward: The forward segments: one, unless the computation is looped.
+        backward: The backward segment, if there is one.
+        loop_to: For a looped computation, the segment that follows the last one; else None.
+        replaced: Numbers of the components whose gradient overwrites the gradient's array, and is
+            not added.
+        memory_bytes: Size of the arena, the scratch memory, and memory that outlasts commands.
+        transfer: Moves values in and out.
+    """
+
+    forward: tuple[Segment, ...]
+    backward: Segment | None
+    loop_to: int | None
+    replaced: frozenset[int]
+    memory_bytes: int
+    transfer: Transfer = attrs.field(factory=Transfer)
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """All segments: the forward ones, then the backward one, if there is one."""
+        return self.forward if self.backward is None else (*self.forward, self.backward)
+
+    @property
+    def calls(self) -> list[Call]:
+        """The calls of all segments, in order."""
+        return [call for segment in self.segments for call in segment.calls]
+
+    @property
+    def num_calls(self) -> int:
+        """Number of recorded calls of all segments."""
+        return sum(len(call) if isinstance(call, Sized) else 1 for call in self.calls)
 
 
 class Threads(Protocol):
@@ -96,3 +190,52 @@ class Machine(Protocol):
     @abstractmethod
     def push(self, arrays: Iterable[Array]) -> None:
         """Copies contiguous arrays into the memory that they stand for."""
+
+
+Restore = Callable[[], object]
+"""Goes back to the state that was kept; a second call does no harm."""
+
+
+def keep_attributes(objects: Iterable[object]) -> Restore:
+    """Keeps the attributes of objects, for those that are set anew instead of being changed."""
+    kept = [(vars(each), vars(each).copy()) for each in objects]
+
+    def restore() -> None:
+        for attributes, before in kept:
+            attributes.update(before)
+
+    return restore
+
+
+class KeptArrays:
+    """Copies of arrays of a machine."""
+
+    def __init__(self) -> None:
+        """Begins without arrays."""
+        self._count = 0
+        self._copies: list[tuple[Restore, Restore]] = []
+
+    def keep(self, machine: Machine, arrays: Sequence[Array]) -> Restore:
+        """Keeps the contents of arrays, in place of the contents that were kept before.
+
+        Args:
+            machine: The machine of the arrays. It may own this object, which does not refer to it:
+                memory is freed without garbage collection.
+            arrays: Those of the call before, and perhaps further ones behind them.
+        """
+        new = arrays[self._count :]
+        if new:
+            there, back = (machine.tape(is_alone=True) for _ in range(2))
+            for array in new:
+                copy = machine.zeros(array.shape, array.dtype)
+                there.copy(array, copy)
+                back.copy(copy, array)
+            self._copies.append((machine.finish(there), machine.finish(back)))
+            self._count = len(arrays)
+        for copy_there, _ in self._copies:
+            copy_there()
+        return self._restore
+
+    def _restore(self) -> None:
+        for _, copy_back in self._copies:
+            copy_back()

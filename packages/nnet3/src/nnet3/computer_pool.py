@@ -14,7 +14,7 @@ from nnet3_computation.memory import peak_bytes
 from nnet3_descriptors.forking import GATE
 from nnet3_runtime_cuda import NnetComputer
 from nnet3_runtime_cuda.arrays import FloatArray
-from nnet3_runtime_cuda.cpu.threads import LIMIT
+from nnet3_runtime_cuda.cpu import LIMIT
 from nnet3_runtime_cuda.device import DeviceNnet
 
 if TYPE_CHECKING:

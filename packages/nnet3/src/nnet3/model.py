@@ -21,7 +21,7 @@ from nnet3_descriptors.values import frozen
 from nnet3_graph import compute_context, fixed_frame
 from nnet3_runtime_cuda import RunError
 from nnet3_runtime_cuda.arrays import FloatArray, as_array, as_vector, check_float32
-from nnet3_runtime_cuda.cpu.threads import Task
+from nnet3_runtime_cuda.cpu import Task
 from nnet3_runtime_cuda.device import DeviceNnet, check_number_of_threads
 
 from nnet3.audio import AudioStream, features_of, is_recording, pipeline_of

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import attrs
 from nnet3_computation import ComputationRequest
 from nnet3_runtime_cuda.arrays import FloatArray
-from nnet3_runtime_cuda.cpu.threads import Task
+from nnet3_runtime_cuda.cpu import Task
 
 
 class RunKind(NamedTuple):

@@ -1,6 +1,7 @@
 """The processor as a machine: operations become calls of NumPy and of a BLAS library."""
 
-from nnet3_runtime_cuda.cpu.products.choices import choices
+from nnet3_runtime_cuda.cpu.products import choices
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
+from nnet3_runtime_cuda.cpu.threads import LIMIT, SharedTasks, Task
 
-__all__ = ["NumpyTape", "choices"]
+__all__ = ["LIMIT", "NumpyTape", "SharedTasks", "Task", "choices"]

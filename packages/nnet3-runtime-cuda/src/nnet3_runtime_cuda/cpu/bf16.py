@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from nnet3_runtime_cuda.cpu.machine import CpuMachine
-from nnet3_runtime_cuda.cpu.products.blas import bound_bf16_gemm, has_bf16
+from nnet3_runtime_cuda.cpu.products import bound_bf16_gemm, has_bf16
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
-from nnet3_runtime_cuda.cpu.threads.workers import Workers
+from nnet3_runtime_cuda.cpu.threads import Workers
 from nnet3_runtime_cuda.errors import DeviceError
 from nnet3_runtime_cuda.operations import Array
 
-FEWEST_ROWS = 16
+FEWEST_BF16_ROWS = 16
 """Products with fewer rows gain nothing."""
 
 _HALF = np.uint32(1 << 15)
@@ -84,7 +84,7 @@ class Bf16Tape(NumpyTape):
 
     def _product(self, a: Array, b: Array, out: Array, plus: Array | None) -> None:
         """Records out = a b, or out = plus + a b. Read-only factors are fixed parameters."""
-        if b.flags.writeable or len(a) < FEWEST_ROWS or not _has_float_rows(a):
+        if b.flags.writeable or len(a) < FEWEST_BF16_ROWS or not _has_float_rows(a):
             super()._product(a, b, out, plus)
             return
         rounded = self.scratch(*a.shape, dtype=np.uint16)

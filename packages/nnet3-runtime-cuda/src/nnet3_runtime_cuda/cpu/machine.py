@@ -12,12 +12,10 @@ from nnet3_computation.computation import NnetComputation
 from nnet3_runtime_cuda.arrays.settings import running
 from nnet3_runtime_cuda.cpu.natural_gradient.estimate import Estimates
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
-from nnet3_runtime_cuda.cpu.threads.workers import Workers
-from nnet3_runtime_cuda.machine import Machine
+from nnet3_runtime_cuda.cpu.threads import Workers
+from nnet3_runtime_cuda.machine import Machine, Program
 from nnet3_runtime_cuda.operations import Array, Tape
-from nnet3_runtime_cuda.operations.estimate_state import EstimateState
-from nnet3_runtime_cuda.operations.natural_gradient import FisherEstimate
-from nnet3_runtime_cuda.program import Program
+from nnet3_runtime_cuda.operations.gradients import EstimateState, FisherEstimate
 
 
 class CpuMachine(Machine):

@@ -12,11 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from nnet3_runtime_cuda.arrays.settings import running
-from nnet3_runtime_cuda.cpu.threads.lanes import Lanes, Op, Round
-from nnet3_runtime_cuda.cpu.threads.workers import Workers
+from nnet3_runtime_cuda.cpu.lanes import Lanes, Op, Round
+from nnet3_runtime_cuda.cpu.threads import Workers
 from nnet3_runtime_cuda.operations import Array, Call, Operand, Tape
-from nnet3_runtime_cuda.operations.scratch import Scratch
-from nnet3_runtime_cuda.slices import even_parts, part_of
+from nnet3_runtime_cuda.operations.scratch import Scratch, even_parts, part_of
 
 Recorded = Call | Op | Round
 _T = TypeVar("_T")

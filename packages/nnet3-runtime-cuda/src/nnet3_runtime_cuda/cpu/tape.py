@@ -20,18 +20,18 @@ import numpy.typing as npt
 from nnet3_runtime_cuda.cpu.natural_gradient.affine import record_affine
 from nnet3_runtime_cuda.cpu.natural_gradient.estimate import Estimates
 from nnet3_runtime_cuda.cpu.numpy_faults import avoided
-from nnet3_runtime_cuda.cpu.products.blas import bound_axpy, bound_gemm, is_mkl
-from nnet3_runtime_cuda.cpu.products.panel_trial import are_faster
+from nnet3_runtime_cuda.cpu.products import TILES, bound_axpy, bound_gemm, is_mkl, panels_are_faster
 from nnet3_runtime_cuda.cpu.recorder import Recorder
 from nnet3_runtime_cuda.cpu.sign_bits import record_pack_signs, record_unpack_signs
-from nnet3_runtime_cuda.cpu.switches import TILES
-from nnet3_runtime_cuda.cpu.threads.workers import Workers
+from nnet3_runtime_cuda.cpu.threads import Workers
 from nnet3_runtime_cuda.operations import Array, Operand
-from nnet3_runtime_cuda.operations.gradients import AffineGradient
-from nnet3_runtime_cuda.operations.natural_gradient import AffinePreconditioner, FisherEstimate
+from nnet3_runtime_cuda.operations.gradients import (
+    AffineGradient,
+    AffinePreconditioner,
+    FisherEstimate,
+)
 from nnet3_runtime_cuda.operations.panels import ROWS
-from nnet3_runtime_cuda.operations.scratch import Scratch
-from nnet3_runtime_cuda.slices import PRODUCT_WORK, part_of
+from nnet3_runtime_cuda.operations.scratch import PRODUCT_WORK, Scratch, part_of
 
 FEW_ROWS = 48
 """The largest number of rows of products that are computed transposed."""
@@ -45,7 +45,7 @@ TRANSPOSED_ROWS_MKL = range(4, 257)
 WIDE = 4
 """The ratio of width to height from which a product of one row is faster transposed."""
 
-FEWEST_ROWS = 8
+FEWEST_MKL_ROWS = 8
 """The smallest number of rows of MKL's products that are computed transposed."""
 
 FEWEST_ROWS_SHARED = 2
@@ -96,7 +96,7 @@ class NumpyTape(Recorder):
 
     def gains_by_panels(self, rows: int) -> bool:
         """Whether a product with `rows` rows is faster with its factor in panels."""
-        return not is_mkl() and self.dtype == np.float32 and rows in ROWS and are_faster()
+        return not is_mkl() and self.dtype == np.float32 and rows in ROWS and panels_are_faster()
 
     def gains_by_transposing(self, rows: int, parameters: Array) -> bool:
         """Whether products with `rows` rows are faster with (out, in) parameters transposed."""
@@ -257,7 +257,7 @@ class NumpyTape(Recorder):
         """
         if not is_mkl():
             return 1 < rows <= FEW_ROWS
-        return FEWEST_ROWS <= rows <= FEW_ROWS and b.strides[1] != b.itemsize
+        return FEWEST_MKL_ROWS <= rows <= FEW_ROWS and b.strides[1] != b.itemsize
 
     def small_products(self, a: Array, b: Array, out: Array) -> None:
         """out[i] = a[i] b[i] for stacks of matrices (broadcast), each too small for threads."""

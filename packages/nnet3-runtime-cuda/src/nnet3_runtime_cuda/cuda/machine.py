@@ -21,12 +21,9 @@ from nnet3_runtime_cuda.cuda.record.device_tape import DeviceTape
 from nnet3_runtime_cuda.cuda.record.estimates import Estimates
 from nnet3_runtime_cuda.cuda.record.unbound_segments import PendingSegment
 from nnet3_runtime_cuda.errors import DeviceError
-from nnet3_runtime_cuda.keeping import KeptArrays
-from nnet3_runtime_cuda.machine import Machine
+from nnet3_runtime_cuda.machine import KeptArrays, Machine, Program
 from nnet3_runtime_cuda.operations import Array, Call, Tape
-from nnet3_runtime_cuda.operations.estimate_state import EstimateState
-from nnet3_runtime_cuda.operations.natural_gradient import FisherEstimate
-from nnet3_runtime_cuda.program import Program
+from nnet3_runtime_cuda.operations.gradients import EstimateState, FisherEstimate
 
 
 class DeviceMachine(Machine):

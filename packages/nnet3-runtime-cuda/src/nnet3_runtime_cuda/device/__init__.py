@@ -10,18 +10,16 @@ if TYPE_CHECKING:
     )
     from nnet3_runtime_cuda.device.device_nnet import STEP_BLOCK as STEP_BLOCK
     from nnet3_runtime_cuda.device.device_nnet import DeviceNnet as DeviceNnet
-    from nnet3_runtime_cuda.device.device_nnet import (
-        check_number_of_threads as check_number_of_threads,
-    )
     from nnet3_runtime_cuda.device.device_nnet import learning_rates as learning_rates
     from nnet3_runtime_cuda.device.device_nnet import machine_for as machine_for
-    from nnet3_runtime_cuda.device.number_of_threads import MOST_THREADS as MOST_THREADS
-    from nnet3_runtime_cuda.device.random_state import GeneratorState as GeneratorState
-    from nnet3_runtime_cuda.device.random_state import RandomState as RandomState
-    from nnet3_runtime_cuda.device.signals import PostponedSignals as PostponedSignals
-    from nnet3_runtime_cuda.device.training_state import KernelState as KernelState
-    from nnet3_runtime_cuda.device.training_state import Savepoint as Savepoint
-    from nnet3_runtime_cuda.device.training_state import TrainingState as TrainingState
+    from nnet3_runtime_cuda.device.state import GeneratorState as GeneratorState
+    from nnet3_runtime_cuda.device.state import KernelState as KernelState
+    from nnet3_runtime_cuda.device.state import PostponedSignals as PostponedSignals
+    from nnet3_runtime_cuda.device.state import RandomState as RandomState
+    from nnet3_runtime_cuda.device.state import Savepoint as Savepoint
+    from nnet3_runtime_cuda.device.state import TrainingState as TrainingState
+    from nnet3_runtime_cuda.errors import MOST_THREADS as MOST_THREADS
+    from nnet3_runtime_cuda.errors import check_number_of_threads as check_number_of_threads
     from nnet3_runtime_cuda.machine import Machine as Machine
     from nnet3_runtime_cuda.machine import Threads as Threads
 else:

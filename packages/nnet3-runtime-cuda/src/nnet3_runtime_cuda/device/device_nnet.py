@@ -10,12 +10,11 @@ import threading
 import weakref
 from collections.abc import Callable, Collection
 from functools import cached_property, partial
-from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors import Nnet, Nnet3Error, SerializationError
+from nnet3_descriptors import Nnet, SerializationError
 from nnet3_descriptors.components import (
     BatchNormComponent,
     Component,
@@ -24,16 +23,21 @@ from nnet3_descriptors.components import (
 )
 
 from nnet3_runtime_cuda.cpu.machine import CpuMachine
-from nnet3_runtime_cuda.cpu.switches import check_switches
+from nnet3_runtime_cuda.cpu.products import check_switches
 from nnet3_runtime_cuda.cpu.threads import blas_threads
-from nnet3_runtime_cuda.device.exact_zeros import with_exact_zeros
-from nnet3_runtime_cuda.device.number_of_threads import MOST_THREADS
-from nnet3_runtime_cuda.device.random_state import Generators, RandomState
-from nnet3_runtime_cuda.device.signals import PostponedSignals
-from nnet3_runtime_cuda.device.training_state import Savepoint, TrainingState, resume, state_of
-from nnet3_runtime_cuda.errors import DeviceError, RunError, TrainingError
+from nnet3_runtime_cuda.device.state import (
+    Generators,
+    PostponedSignals,
+    RandomState,
+    Savepoint,
+    TrainingState,
+    resume,
+    state_of,
+    with_exact_zeros,
+)
+from nnet3_runtime_cuda.errors import DeviceError, RunError, TrainingError, check_number_of_threads
 from nnet3_runtime_cuda.kernels import ComponentStore, Kernel, kernel_class
-from nnet3_runtime_cuda.kernels.normalization.normalize import BatchNormKernel
+from nnet3_runtime_cuda.kernels.normalize import BatchNormKernel
 from nnet3_runtime_cuda.machine import Machine
 from nnet3_runtime_cuda.operations import Array, Tape
 
@@ -91,16 +95,7 @@ def machine_for(
 def _threads(wanted: int | None) -> int:
     """The number of threads that share the work of a program; see `machine_for`."""
     check_number_of_threads(wanted, DeviceError)
-    return min(blas_threads.count(), MOST_THREADS_UNASKED) if wanted is None else wanted
-
-
-def check_number_of_threads(value: object, error: type[Nnet3Error]) -> None:
-    """Raises an error of this type unless a value is an integer from 1 to 256, or None."""
-    if value is not None and not (isinstance(value, Integral) and 1 <= int(value) <= MOST_THREADS):
-        raise error(
-            f"the number of threads must be an integer from 1 to {MOST_THREADS}, or None "
-            f"(got {value!r})"
-        )
+    return min(blas_threads(), MOST_THREADS_UNASKED) if wanted is None else wanted
 
 
 class DeviceNnet:

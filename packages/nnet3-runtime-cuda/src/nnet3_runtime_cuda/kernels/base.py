@@ -12,11 +12,11 @@ import numpy.typing as npt
 from nnet3_descriptors.components import Component, PrecomputedIndexes
 
 from nnet3_runtime_cuda.operations import Array, Operations, Tape
-from nnet3_runtime_cuda.operations.gradients import TimeSplice
-from nnet3_runtime_cuda.operations.natural_gradient import (
+from nnet3_runtime_cuda.operations.gradients import (
     AffinePreconditioner,
     FisherEstimate,
     NaturalGradientOptions,
+    TimeSplice,
 )
 from nnet3_runtime_cuda.operations.panels import Panels
 

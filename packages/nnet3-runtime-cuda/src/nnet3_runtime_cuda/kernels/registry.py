@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nnet3_runtime_cuda.kernels.base import Kernel
 
 MODULES: Final = {
-    "affine.affine": (
+    "affine": (
         "AffineComponent",
         "BlockAffineComponent",
         "FixedAffineComponent",
@@ -28,38 +28,49 @@ MODULES: Final = {
         "NaturalGradientRepeatedAffineComponent",
         "RepeatedAffineComponent",
     ),
-    "affine.tdnn": ("TdnnComponent",),
-    "columns": (
-        "PermuteComponent",
-        "PnormComponent",
-        "SumBlockComponent",
-        "SumGroupComponent",
-    ),
     "composite": ("CompositeComponent",),
-    "convolution.pooling": (
-        "ConvolutionComponent",
-        "MaxpoolingComponent",
-    ),
-    "convolution.time_height_convolution": ("TimeHeightConvolutionComponent",),
-    "elementwise.fixed_maps": (
+    "convolution": ("TimeHeightConvolutionComponent",),
+    "fixed_maps": (
         "ClipGradientComponent",
         "ElementwiseProductComponent",
         "FixedBiasComponent",
         "FixedScaleComponent",
         "NoOpComponent",
+        "PermuteComponent",
+        "PnormComponent",
+        "SumBlockComponent",
+        "SumGroupComponent",
     ),
-    "elementwise.masks": (
+    "gru": (
+        "GruNonlinearityComponent",
+        "OutputGruNonlinearityComponent",
+    ),
+    "lstm": ("LstmNonlinearityComponent",),
+    "masks": (
         "DropoutComponent",
         "DropoutMaskComponent",
         "GeneralDropoutComponent",
         "SpecAugmentTimeMaskComponent",
     ),
-    "elementwise.nonlinear": (
+    "nonlinear": (
         "RectifiedLinearComponent",
         "SigmoidComponent",
         "TanhComponent",
     ),
-    "elementwise.per_element": (
+    "normalize": (
+        "BatchNormComponent",
+        "LogSoftmaxComponent",
+        "NormalizeComponent",
+        "SoftmaxComponent",
+    ),
+    "over_time": (
+        "BackpropTruncationComponent",
+        "DistributeComponent",
+        "RestrictedAttentionComponent",
+        "StatisticsExtractionComponent",
+        "StatisticsPoolingComponent",
+    ),
+    "per_element": (
         "ConstantComponent",
         "ConstantFunctionComponent",
         "NaturalGradientPerElementScaleComponent",
@@ -67,26 +78,11 @@ MODULES: Final = {
         "PerElementScaleComponent",
         "ScaleAndOffsetComponent",
     ),
-    "normalization.normalize": (
-        "BatchNormComponent",
-        "NormalizeComponent",
+    "pooling": (
+        "ConvolutionComponent",
+        "MaxpoolingComponent",
     ),
-    "normalization.softmax": (
-        "LogSoftmaxComponent",
-        "SoftmaxComponent",
-    ),
-    "over_time.attention": ("RestrictedAttentionComponent",),
-    "over_time.distribution": ("DistributeComponent",),
-    "over_time.statistics": (
-        "StatisticsExtractionComponent",
-        "StatisticsPoolingComponent",
-    ),
-    "over_time.truncation": ("BackpropTruncationComponent",),
-    "recurrent.gru": (
-        "GruNonlinearityComponent",
-        "OutputGruNonlinearityComponent",
-    ),
-    "recurrent.lstm": ("LstmNonlinearityComponent",),
+    "tdnn": ("TdnnComponent",),
 }
 """The component types of each module of this package."""
 

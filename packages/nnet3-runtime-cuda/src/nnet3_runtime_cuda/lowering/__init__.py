@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from nnet3_runtime_cuda.lowering.plan.plan import SplicedDerivative as SplicedDerivative
     from nnet3_runtime_cuda.lowering.plan.plan import SplicedInput as SplicedInput
     from nnet3_runtime_cuda.lowering.plan.plan import format_plan as format_plan
-    from nnet3_runtime_cuda.program import Port as Port
-    from nnet3_runtime_cuda.program import Program as Program
-    from nnet3_runtime_cuda.program import Segment as Segment
+    from nnet3_runtime_cuda.machine import Port as Port
+    from nnet3_runtime_cuda.machine import Program as Program
+    from nnet3_runtime_cuda.machine import Segment as Segment
 else:
     __getattr__, __dir__ = on_first_use(__name__)

@@ -16,7 +16,7 @@ from nnet3_runtime_cuda.lowering.kernel_capabilities import KernelCapabilities
 from nnet3_runtime_cuda.lowering.plan.capabilities import Capabilities
 from nnet3_runtime_cuda.lowering.plan.make import plan_with
 from nnet3_runtime_cuda.lowering.plan.plan import Plan
-from nnet3_runtime_cuda.program import Program
+from nnet3_runtime_cuda.machine import Program
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda.tracing.watch import Watch

@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
-from nnet3_runtime_cuda.operations.estimate_state import EstimateState
-from nnet3_runtime_cuda.operations.gradients import AffineGradient, Product, TimeSplice
-from nnet3_runtime_cuda.operations.natural_gradient import (
+from nnet3_runtime_cuda.operations.gradients import (
+    AffineGradient,
     AffinePreconditioner,
+    EstimateState,
     FisherEstimate,
     NaturalGradientOptions,
+    Product,
+    TimeSplice,
 )
 from nnet3_runtime_cuda.operations.panels import Panels
 from nnet3_runtime_cuda.operations.protocol import Array, Call, Operand, Operations, Tape

@@ -20,7 +20,7 @@ import attrs
 import numpy as np
 
 from nnet3_runtime_cuda.operations.protocol import Array, Operations
-from nnet3_runtime_cuda.slices import PRODUCT_WORK, part_of
+from nnet3_runtime_cuda.operations.scratch import PRODUCT_WORK, part_of
 
 WIDTH = 64
 """Columns of a panel: four vectors of AVX-512."""

@@ -22,8 +22,11 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_runtime_cuda.operations.gradients import AffineGradient
-from nnet3_runtime_cuda.operations.natural_gradient import AffinePreconditioner, FisherEstimate
+from nnet3_runtime_cuda.operations.gradients import (
+    AffineGradient,
+    AffinePreconditioner,
+    FisherEstimate,
+)
 
 Array = npt.NDArray[Any]
 """An array of NumPy; on a device, the shadow of an array."""

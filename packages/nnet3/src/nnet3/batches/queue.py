@@ -16,7 +16,7 @@ from functools import partial
 import attrs
 from nnet3_descriptors import Nnet3Error
 from nnet3_runtime_cuda.arrays import FloatArray
-from nnet3_runtime_cuda.cpu.threads import LIMIT, SharedTasks
+from nnet3_runtime_cuda.cpu import LIMIT, SharedTasks
 
 from nnet3.batches.forming import BatchOptions, Minibatch, MinibatchFormer
 from nnet3.batches.runs import Minibatches

@@ -20,12 +20,12 @@ from nnet3_runtime_cuda.cpu.natural_gradient.row_matrices import (
     SplicedRows,
     spread_times_rows,
 )
-from nnet3_runtime_cuda.cpu.products.blas import gemm
+from nnet3_runtime_cuda.cpu.products import gemm
 from nnet3_runtime_cuda.cpu.recorder import Recorder
 from nnet3_runtime_cuda.operations import Array
 from nnet3_runtime_cuda.operations.gradients import AffineGradient, TimeSplice
 from nnet3_runtime_cuda.operations.panels import ROWS
-from nnet3_runtime_cuda.slices import PRODUCT_WORK
+from nnet3_runtime_cuda.operations.scratch import PRODUCT_WORK
 
 PASSES = 40
 """The number of multiplications that take as long as writing a preconditioned element."""

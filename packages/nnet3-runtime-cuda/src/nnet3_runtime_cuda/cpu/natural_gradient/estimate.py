@@ -1,6 +1,6 @@
 """The online natural gradient on the processor: the estimates of Fisher matrices, and their use.
 
-`nnet3_runtime_cuda.operations.natural_gradient` describes the method and names its matrices.
+`nnet3_runtime_cuda.operations.gradients` describes the method and names its matrices.
 """
 
 from __future__ import annotations
@@ -12,11 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from nnet3_runtime_cuda.cpu.natural_gradient.row_matrices import ColumnBlocks, RowMatrix
-from nnet3_runtime_cuda.cpu.products.blas import gemm
-from nnet3_runtime_cuda.keeping import Restore, keep_attributes
+from nnet3_runtime_cuda.cpu.products import gemm
+from nnet3_runtime_cuda.machine import Restore, keep_attributes
 from nnet3_runtime_cuda.operations import Array
-from nnet3_runtime_cuda.operations.estimate_state import EstimateState, check_shape
-from nnet3_runtime_cuda.operations.natural_gradient import INITIAL_UPDATES, SMALLEST, FisherEstimate
+from nnet3_runtime_cuda.operations.gradients import (
+    INITIAL_UPDATES,
+    SMALLEST,
+    EstimateState,
+    FisherEstimate,
+    check_shape,
+)
 
 _Doubles = npt.NDArray[np.float64]
 

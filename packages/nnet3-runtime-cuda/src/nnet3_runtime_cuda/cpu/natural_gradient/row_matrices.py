@@ -14,8 +14,8 @@ from typing import Protocol
 
 import numpy as np
 
-from nnet3_runtime_cuda.cpu.products.blas import gemm
-from nnet3_runtime_cuda.cpu.products.thin_products import ThinProduct
+from nnet3_runtime_cuda.cpu.natural_gradient.thin_products import ThinProduct
+from nnet3_runtime_cuda.cpu.products import gemm
 from nnet3_runtime_cuda.operations import Array
 from nnet3_runtime_cuda.operations.gradients import TimeSplice
 

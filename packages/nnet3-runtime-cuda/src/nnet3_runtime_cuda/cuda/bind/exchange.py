@@ -11,8 +11,8 @@ from nnet3_runtime_cuda.arrays.checks import is_on_cuda, on_host
 from nnet3_runtime_cuda.cuda.memory.shadow_memory import ShadowMemory
 from nnet3_runtime_cuda.cuda.platform.platform import SharesArrays
 from nnet3_runtime_cuda.errors import RunError
+from nnet3_runtime_cuda.machine import Transfer
 from nnet3_runtime_cuda.operations import Array
-from nnet3_runtime_cuda.program import Transfer
 
 
 class Exchange(Transfer):

@@ -11,8 +11,11 @@ from nnet3_runtime_cuda.cuda.record.preconditioning import record_precondition, 
 from nnet3_runtime_cuda.cuda.record.recording_tape import RecordingTape
 from nnet3_runtime_cuda.cuda.record.unbound_segments import PendingSegment
 from nnet3_runtime_cuda.operations import Array, Call, Tape
-from nnet3_runtime_cuda.operations.gradients import AffineGradient
-from nnet3_runtime_cuda.operations.natural_gradient import AffinePreconditioner, FisherEstimate
+from nnet3_runtime_cuda.operations.gradients import (
+    AffineGradient,
+    AffinePreconditioner,
+    FisherEstimate,
+)
 
 
 class DeviceTape(RecordingTape):

@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_runtime_cuda.operations.natural_gradient import INITIAL_UPDATES
+from nnet3_runtime_cuda.operations.gradients import INITIAL_UPDATES
 
 ALWAYS = -1
 """The number for no decision: operations with it always run."""

@@ -12,8 +12,7 @@ from nnet3_runtime_cuda.cuda.memory.shadow_memory import ShadowMemory
 from nnet3_runtime_cuda.cuda.record.estimate_schedule import Clock
 from nnet3_runtime_cuda.cuda.source import fisher
 from nnet3_runtime_cuda.operations import Array
-from nnet3_runtime_cuda.operations.estimate_state import EstimateState, check_shape
-from nnet3_runtime_cuda.operations.natural_gradient import FisherEstimate
+from nnet3_runtime_cuda.operations.gradients import EstimateState, FisherEstimate, check_shape
 
 
 class Estimate:

@@ -11,8 +11,7 @@ from nnet3_runtime_cuda.cuda.record.preconditioning import (
 )
 from nnet3_runtime_cuda.cuda.record.recording_tape import RecordingTape
 from nnet3_runtime_cuda.operations import Array
-from nnet3_runtime_cuda.operations.gradients import AffineGradient
-from nnet3_runtime_cuda.operations.natural_gradient import AffinePreconditioner
+from nnet3_runtime_cuda.operations.gradients import AffineGradient, AffinePreconditioner
 
 
 def record_affine(

@@ -17,7 +17,7 @@ from nnet3_runtime_cuda.cuda.record.estimates import Estimate
 from nnet3_runtime_cuda.cuda.record.recording_tape import RecordingTape
 from nnet3_runtime_cuda.cuda.source import fisher
 from nnet3_runtime_cuda.operations import Array
-from nnet3_runtime_cuda.operations.natural_gradient import SMALLEST, FisherEstimate
+from nnet3_runtime_cuda.operations.gradients import SMALLEST, FisherEstimate
 
 
 class DeviceColumnBlocks:

@@ -19,7 +19,7 @@ from nnet3_runtime_cuda.cuda.recorded import recorded_operations as ops
 from nnet3_runtime_cuda.cuda.recorded.device_views import View
 from nnet3_runtime_cuda.cuda.source import library
 from nnet3_runtime_cuda.operations import Array, Operand, Tape
-from nnet3_runtime_cuda.operations.natural_gradient import FisherEstimate
+from nnet3_runtime_cuda.operations.gradients import FisherEstimate
 
 _T = TypeVar("_T")
 

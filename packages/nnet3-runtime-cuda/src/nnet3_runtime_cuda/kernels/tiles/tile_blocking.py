@@ -17,7 +17,7 @@ import attrs
 
 from nnet3_runtime_cuda.kernels.tiles.time_tiles import Run, TileBlock, TimeTiles
 from nnet3_runtime_cuda.operations import Array, Operations
-from nnet3_runtime_cuda.slices import even_parts, parts_of_at_most
+from nnet3_runtime_cuda.operations.scratch import even_parts, parts_of_at_most
 
 PART_COLUMNS = 768
 """The most columns of the wider side that are computed at a time."""

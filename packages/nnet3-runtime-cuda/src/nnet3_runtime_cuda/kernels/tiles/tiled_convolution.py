@@ -20,15 +20,14 @@ import attrs
 import numpy as np
 
 from nnet3_runtime_cuda.kernels.base import Backpropagation, ComponentStore, Propagation
-from nnet3_runtime_cuda.kernels.gradient.affine_gradient import add_affine_gradient
-from nnet3_runtime_cuda.kernels.parameter_products import record_factor_product
+from nnet3_runtime_cuda.kernels.parameters import add_affine_gradient, record_factor_product
 from nnet3_runtime_cuda.kernels.tiles.height_tiles import HeightTiles
 from nnet3_runtime_cuda.kernels.tiles.time_tiles import Run, TileBlock, TimeTiles
 from nnet3_runtime_cuda.kernels.tiles.untiled_heights import UntiledHeights
 from nnet3_runtime_cuda.kernels.tiles.untiled_rows import UntiledRows
 from nnet3_runtime_cuda.operations import Array, Operations
 from nnet3_runtime_cuda.operations.panels import ROWS, Panels
-from nnet3_runtime_cuda.slices import even_parts
+from nnet3_runtime_cuda.operations.scratch import even_parts
 
 BLOCK_ROWS = 96
 """Rows of the input, counted over all products over time, that a thread computes at a time."""

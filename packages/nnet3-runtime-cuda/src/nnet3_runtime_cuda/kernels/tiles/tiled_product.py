@@ -20,7 +20,7 @@ from typing import Self
 import numpy as np
 
 from nnet3_runtime_cuda.kernels.base import ComponentStore
-from nnet3_runtime_cuda.kernels.parameter_products import record_factor_product
+from nnet3_runtime_cuda.kernels.parameters import record_factor_product
 from nnet3_runtime_cuda.kernels.tiles.tile_blocking import Share, TileBlocking
 from nnet3_runtime_cuda.kernels.tiles.tile_factors import TileFactors
 from nnet3_runtime_cuda.kernels.tiles.time_tiles import TileBlock, TimeTiles
@@ -33,11 +33,11 @@ MOST_CHANGING_TAPS = 2
 FEWEST_COLUMNS = 64
 """Products with fewer columns of input or output are not computed by tiles."""
 
-FEWEST_ROWS = 100
+FEWEST_FIXED_ROWS = 100
 """Products with fewer rows are not computed by tiles: transformed parameters take up to twice the
 memory, and have to be read from it."""
 
-MANY_ROWS = 256
+FEWEST_CHANGING_ROWS = 256
 """The same where parameters can change: they are transformed for each product."""
 
 
@@ -103,7 +103,7 @@ class TiledProduct:
         fewest_columns = min(len(linear), linear.shape[1] // len(offsets))
         if not store.takes_tiles(tape) or fewest_columns < FEWEST_COLUMNS:
             return None
-        if rows < (FEWEST_ROWS if store.is_fixed else MANY_ROWS):
+        if rows < (FEWEST_FIXED_ROWS if store.is_fixed else FEWEST_CHANGING_ROWS):
             return None
         tiles = TimeTiles.at(offsets, rows, store.dtype, is_precise=is_precise)
         # Panels are fast for any number of rows, as blocks of so few rows lie in the cache.

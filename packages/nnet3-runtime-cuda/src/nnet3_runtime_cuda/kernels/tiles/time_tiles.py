@@ -17,7 +17,7 @@ from nnet3_runtime_cuda.kernels.tiles.minimal_filtering import (
     minimal_filtering,
 )
 from nnet3_runtime_cuda.operations import Array, Operations
-from nnet3_runtime_cuda.slices import parts_of_at_most
+from nnet3_runtime_cuda.operations.scratch import parts_of_at_most
 
 MOST_PRODUCTS = 0.75
 """The most products of the tiles, relative to the products of a row for each tap."""

@@ -8,10 +8,10 @@ import attrs
 import numpy as np
 from nnet3_descriptors.components import PrecomputedIndexes, TimeOffsetPrecomputedIndexes
 
+from nnet3_runtime_cuda.kernels.rows import rows_at_offsets
 from nnet3_runtime_cuda.kernels.tiles.time_tiles import TileBlock, Tiles
-from nnet3_runtime_cuda.kernels.time_offsets import rows_at_offsets
 from nnet3_runtime_cuda.operations import Array, Operations
-from nnet3_runtime_cuda.slices import parts_of_at_most
+from nnet3_runtime_cuda.operations.scratch import parts_of_at_most
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -30,9 +30,9 @@ from nnet3_runtime_cuda.lowering.bind.rows import record_scaled
 from nnet3_runtime_cuda.lowering.bind.step_products import StepProducts
 from nnet3_runtime_cuda.lowering.plan.plan import Plan, SplicedDerivative
 from nnet3_runtime_cuda.lowering.plan.splices import input_of
+from nnet3_runtime_cuda.machine import Port, Program, Segment
 from nnet3_runtime_cuda.operations import Array, Call, Tape
 from nnet3_runtime_cuda.operations.gradients import TimeSplice
-from nnet3_runtime_cuda.program import Port, Program, Segment
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda.tracing.watch import Watch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from nnet3_computation import commands as c
 
-from nnet3_runtime_cuda.kernels.row_range_sums import record_row_range_sums
+from nnet3_runtime_cuda.kernels.rows import record_row_range_sums
 from nnet3_runtime_cuda.lowering.bind.binding import Binding, Flags, binds
 from nnet3_runtime_cuda.lowering.bind.regular import Positions
 from nnet3_runtime_cuda.lowering.bind.rows import record_fill, record_move, record_scaled

@@ -8,10 +8,10 @@ import numpy as np
 from nnet3_descriptors.components import Component, LstmNonlinearityComponent
 
 from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation
-from nnet3_runtime_cuda.kernels.elementwise.nonlinear import sigmoid, tanh_derivative
+from nnet3_runtime_cuda.kernels.nonlinear import sigmoid, tanh_derivative
 from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.operations import Array, Operations
-from nnet3_runtime_cuda.operations.natural_gradient import NaturalGradientOptions
+from nnet3_runtime_cuda.operations.gradients import NaturalGradientOptions
 
 I_GATE, F_GATE, C_INPUT, O_GATE, CELL = range(5)
 """The five nonlinearities, in the order of statistics and self-repair settings."""

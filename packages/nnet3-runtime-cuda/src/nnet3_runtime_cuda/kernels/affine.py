@@ -20,20 +20,23 @@ from nnet3_descriptors.components import (
 )
 
 from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, as_blocks
-from nnet3_runtime_cuda.kernels.gradient.affine_gradient import (
+from nnet3_runtime_cuda.kernels.parameters import (
     add_affine_gradient,
     add_column_sum,
     record_affine_gradient,
-)
-from nnet3_runtime_cuda.kernels.parameter_products import (
     record_factor_product,
     record_product,
 )
 from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.kernels.tiles.tiled_product import TiledProduct
 from nnet3_runtime_cuda.operations import Array, Operations
-from nnet3_runtime_cuda.operations.gradients import AffineGradient, Product, TimeSplice
-from nnet3_runtime_cuda.operations.natural_gradient import NaturalGradientOptions, options_of_sides
+from nnet3_runtime_cuda.operations.gradients import (
+    AffineGradient,
+    NaturalGradientOptions,
+    Product,
+    TimeSplice,
+    options_of_sides,
+)
 
 
 @kernel_for(FixedAffineComponent)

@@ -8,8 +8,8 @@ import numpy as np
 from nnet3_descriptors.components import ConvolutionComponent, MaxpoolingComponent
 
 from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation
-from nnet3_runtime_cuda.kernels.columns import record_gather_columns
-from nnet3_runtime_cuda.kernels.gradient.affine_gradient import add_affine_gradient, add_column_sum
+from nnet3_runtime_cuda.kernels.fixed_maps import record_gather_columns
+from nnet3_runtime_cuda.kernels.parameters import add_affine_gradient, add_column_sum
 from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.operations import Array, Operations
 

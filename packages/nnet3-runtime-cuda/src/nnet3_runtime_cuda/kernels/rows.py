@@ -1,11 +1,27 @@
-"""Sums over ranges of rows, recorded in the way that needs the fewest passes."""
+"""Rows of matrices that kernels read: at offsets in time, in ranges, and totals of them."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from nnet3_descriptors.components import PrecomputedIndexes, TimeOffsetPrecomputedIndexes
 
 from nnet3_runtime_cuda.operations import Array, Operations
+
+
+def rows_at_offsets(x: Array, indexes: PrecomputedIndexes | None, num_rows: int) -> list[Array]:
+    """For each time offset the rows of x that the rows of the output need: views of x.
+
+    Args:
+        x: (rows in, columns), so ordered that such rows have a constant distance.
+        indexes: The precomputed indexes of the component.
+        num_rows: Number of rows of the output.
+    """
+    assert isinstance(indexes, TimeOffsetPrecomputedIndexes)
+    stride = indexes.row_stride
+    return [
+        x[start : start + stride * (num_rows - 1) + 1 : stride] for start in indexes.row_offsets
+    ]
 
 
 def record_row_range_sums(
@@ -63,3 +79,17 @@ def _record_regular(
         tape.add(windows[:, 0], windows[:, 1], out)
     else:
         tape.sum(windows, 1, out)
+
+
+def add_total(tape: Operations, values: Array, total: Array) -> None:
+    """Records total += sum of the values; values: (rows,), total: (1, 1) float64."""
+    part = tape.scratch(1, 1, dtype=np.float64)
+    tape.row_sum(values.reshape(1, -1), part)
+    tape.add(total, part, total)
+
+
+def add_count_above(tape: Operations, values: Array, limit: float, total: Array) -> None:
+    """Records total += number of values above a limit; values: (rows,), total: (1, 1) float64."""
+    above = tape.scratch(len(values), dtype=np.bool_)
+    tape.greater(values, limit, above)
+    add_total(tape, above, total)

@@ -20,11 +20,11 @@ from nnet3_runtime_cuda.kernels.base import (
     same_array,
     same_blocks,
 )
-from nnet3_runtime_cuda.kernels.elementwise.fixed_maps import FixedScaleKernel
-from nnet3_runtime_cuda.kernels.gradient.vector_gradient import record_vector_update
+from nnet3_runtime_cuda.kernels.fixed_maps import FixedScaleKernel
+from nnet3_runtime_cuda.kernels.parameters import record_vector_update
 from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.operations import Array, Operations
-from nnet3_runtime_cuda.operations.natural_gradient import FisherEstimate, NaturalGradientOptions
+from nnet3_runtime_cuda.operations.gradients import FisherEstimate, NaturalGradientOptions
 
 SMALLEST_SCALE = 1.0e-4
 """The least magnitude of scales in a ScaleAndOffsetComponent; smaller ones keep their sign only."""

@@ -7,7 +7,8 @@ NumPy.
 
 MKL (the `mkl` package, an optional extra) is faster on some processors, most of all where a matrix
 has few rows, and half as fast on others. If MKL is installed, the runtime times both libraries. If
-MKL is clearly faster, it computes all products, not only those that add.
+MKL is clearly faster, it computes all products, not only those that add. Products with factors in
+panels are timed, too. The environment can choose instead.
 """
 
 from __future__ import annotations
@@ -15,24 +16,167 @@ from __future__ import annotations
 import ctypes
 import fnmatch
 import functools
+import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import attrs
 import numpy as np
-import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
-from nnet3_runtime_cuda.cpu.products import panel_trial
-from nnet3_runtime_cuda.cpu.products.timing import fastest
-from nnet3_runtime_cuda.cpu.switches import BLAS
-from nnet3_runtime_cuda.operations.panels import ROWS
+from nnet3_runtime_cuda.errors import RunError
+from nnet3_runtime_cuda.operations import Array
+from nnet3_runtime_cuda.operations.panels import ROWS, Panels, stacks
 
-Array = npt.NDArray[Any]
+
+@attrs.frozen
+class Switch:
+    """An environment variable that chooses among a few values.
+
+    Attributes:
+        variable: Its name.
+        values: Its possible values.
+    """
+
+    variable: str
+    values: tuple[str, ...]
+
+    def chosen(self) -> str | None:
+        """The user's choice; None if the variable is not set, or empty.
+
+        Raises:
+            RunError: the variable has another value.
+        """
+        found = os.environ.get(self.variable, "")
+        if found and found not in self.values:
+            *others, last = (f"'{value}'" for value in self.values)
+            expected = f"{', '.join(others)} or {last}"
+            raise RunError(f"{self.variable}: expected {expected}, found '{found}'")
+        return found or None
+
+
+BLAS = Switch("NNET3_BLAS", ("openblas", "mkl", "numpy"))
+"""The library of matrix products. "numpy" does without `cblas_sgemm`. If the chosen library is
+missing, NumPy computes the products."""
+
+PANELS = Switch("NNET3_PANELS", ("1", "0"))
+"""Whether products of few rows use panels, whether or not they are faster."""
+
+TILES = Switch("NNET3_TILES", ("1", "0"))
+"""Whether convolutions use tiles, which save products; direct sums are slower and round less."""
+
 
 OPENBLAS, MKL, NUMPY = BLAS.values
 
-TRIAL_ROWS = (8, 64, 256)
+
+def check_switches() -> None:
+    """Raises a RunError if a variable has an unknown value.
+
+    Otherwise the error would come only where the variable is used, maybe in the middle of the work.
+    """
+    for switch in (BLAS, PANELS, TILES):
+        switch.chosen()
+
+
+REPEATS = 4
+"""The number of repeats whose least time counts, because first calls of a library are slow."""
+
+MOST_ROUNDS = 8
+"""The most rounds of repeats before the first way is chosen: another program can slow down all
+repeats of one way."""
+
+CLEARLY = 0.85
+"""Another way must take at most this share of the time of the first way."""
+
+
+def fastest(
+    ways: Mapping[str, Sequence[Callable[[], object]]],
+    clock: Callable[[], float] = time.perf_counter,
+) -> str:
+    """The name of the way that takes the least time: the first, unless another is clearly faster.
+
+    Args:
+        ways: By name the calls for some tasks, the same tasks for each way; they are timed in
+            turns. All tasks have the same weight, however long they take.
+        clock: Returns the time in seconds.
+
+    Returns:
+        A name; always the same if the first way is within 15 % of the fastest.
+    """
+    first = next(iter(ways))
+    times = {name: [float("inf")] * len(calls) for name, calls in ways.items()}
+    for _ in range(MOST_ROUNDS):
+        for _ in range(REPEATS):
+            for name, calls in ways.items():
+                _time(calls, times[name], clock)
+        shares = {name: _share(own, times[first]) for name, own in times.items()}
+        quickest = min(shares, key=lambda name: shares[name])
+        if shares[quickest] < CLEARLY:
+            return quickest
+    return first
+
+
+def _time(
+    calls: Sequence[Callable[[], object]], least: list[float], clock: Callable[[], float]
+) -> None:
+    """Runs each task once, and updates `least`, the least time of each task."""
+    for task, call in enumerate(calls):
+        start = clock()
+        call()
+        least[task] = min(least[task], clock() - start)
+
+
+def _share(own: Sequence[float], other: Sequence[float]) -> float:
+    """The mean over tasks of the time of one way relative to that of another."""
+    return sum(mine / theirs for mine, theirs in zip(own, other, strict=True)) / len(own)
+
+
+PANEL_TRIAL_ROWS = (8, 64)
+TRIAL_SHAPE = (512, 256)
+
+
+@functools.cache
+def panels_are_faster() -> bool:
+    """Whether NumPy's matrix library gains by panels on this machine; tried once, on one thread."""
+    wanted = PANELS.chosen()
+    if wanted is not None:
+        return wanted == "1"
+    ways = {
+        name: [panel_trial(rows, in_panels=name == "panels") for rows in PANEL_TRIAL_ROWS]
+        for name in ("whole", "panels")
+    }
+    with threadpool_limits(limits=1, user_api="blas"):
+        return fastest(ways) == "panels"
+
+
+def panel_trial(rows: int, *, in_panels: bool) -> Callable[[], object]:
+    """A product with fixed parameters by NumPy, for timing."""
+    x, parameters, out = trial_operands(rows)
+    if not in_panels:
+        return partial(np.matmul, x, parameters, out)
+    ((_, ((_, panels),)),) = Panels.of(parameters).groups
+    calls = [partial(np.matmul, *stack, order="C") for stack in stacks(x, panels, out)]
+
+    def run() -> None:
+        for call in calls:
+            call()
+
+    return run
+
+
+def trial_operands(rows: int) -> tuple[Array, Array, Array]:
+    """Factors and memory for the product: (rows, inner), (inner, columns), (rows, columns)."""
+    inner, columns = TRIAL_SHAPE
+    shapes = (rows, inner), TRIAL_SHAPE, (rows, columns)
+    x, parameters, out = (np.ones(shape, np.float32) for shape in shapes)
+    return x, parameters, out
+
+
+LIBRARY_TRIAL_ROWS = (8, 64, 256)
 """The numbers of rows of the products that are timed to choose a library."""
 
 _ROW_MAJOR, _NO_TRANS, _TRANS = 101, 111, 112
@@ -77,19 +221,19 @@ def library() -> Library | None:
     return found[
         fastest(
             {
-                OPENBLAS: [_trial_by_openblas(rows) for rows in TRIAL_ROWS],
-                MKL: [_trial_by_mkl(found[MKL], rows) for rows in TRIAL_ROWS],
+                OPENBLAS: [_trial_by_openblas(rows) for rows in LIBRARY_TRIAL_ROWS],
+                MKL: [_trial_by_mkl(found[MKL], rows) for rows in LIBRARY_TRIAL_ROWS],
             }
         )
     ]
 
 
 def _trial_by_openblas(rows: int) -> Callable[[], object]:
-    return panel_trial.trial(rows, in_panels=rows in ROWS and panel_trial.are_faster())
+    return panel_trial(rows, in_panels=rows in ROWS and panels_are_faster())
 
 
 def _trial_by_mkl(library: Library, rows: int) -> Callable[[], object]:
-    call = _bound(library.sgemm, *panel_trial.trial_operands(rows), 1.0, 0.0)
+    call = _bound(library.sgemm, *trial_operands(rows), 1.0, 0.0)
     assert call is not None, "rows are contiguous"
     return call
 
@@ -214,7 +358,7 @@ def bound_axpy(factor: float, x: Array, out: Array) -> Callable[[], None] | None
         return None
     if any(a.dtype != np.float32 or not a.flags.c_contiguous for a in (x, out)):
         return None
-    call = functools.partial(found.saxpy, out.size, factor, x.ctypes.data, 1, out.ctypes.data, 1)
+    call = partial(found.saxpy, out.size, factor, x.ctypes.data, 1, out.ctypes.data, 1)
     # The addresses are valid only while the arrays live.
     call.operands = (x, out)  # type: ignore[attr-defined]
     return call
@@ -267,7 +411,7 @@ def _bound(
     (rows, columns), inner = out.shape, a.shape[1]
     sizes = (_ROW_MAJOR, transpose_a, transpose_b, rows, columns, inner)
     operands = (alpha, a.ctypes.data, lda, b.ctypes.data, ldb, beta, out.ctypes.data, target[1])
-    call = functools.partial(function, *sizes, *operands)
+    call = partial(function, *sizes, *operands)
     # The addresses are valid only while the arrays live.
     call.operands = (a, b, out)  # type: ignore[attr-defined]
     return call
@@ -289,3 +433,13 @@ def gemm(a: Array, b: Array, out: Array, *, alpha: float = 1.0, beta: float = 0.
     else:
         out *= beta
         out += product
+
+
+def choices() -> dict[str, str]:
+    """The environment variables under which another process computes products in the same way.
+
+    Raises:
+        RunError: one of them has an unknown value here.
+    """
+    panels = "1" if panels_are_faster() else "0"
+    return {BLAS.variable: library_name(), PANELS.variable: panels}

@@ -11,14 +11,17 @@ from nnet3_descriptors.components import (
 )
 
 from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation
-from nnet3_runtime_cuda.kernels.gradient.affine_gradient import record_affine_gradient
-from nnet3_runtime_cuda.kernels.parameter_products import record_product
+from nnet3_runtime_cuda.kernels.parameters import record_affine_gradient, record_product
 from nnet3_runtime_cuda.kernels.registry import kernel_for
+from nnet3_runtime_cuda.kernels.rows import rows_at_offsets
 from nnet3_runtime_cuda.kernels.tiles.tiled_product import TiledProduct
-from nnet3_runtime_cuda.kernels.time_offsets import rows_at_offsets
 from nnet3_runtime_cuda.operations import Array, Operations
-from nnet3_runtime_cuda.operations.gradients import AffineGradient, Product, TimeSplice
-from nnet3_runtime_cuda.operations.natural_gradient import options_of_sides
+from nnet3_runtime_cuda.operations.gradients import (
+    AffineGradient,
+    Product,
+    TimeSplice,
+    options_of_sides,
+)
 
 MOST_EXTRA_ROWS = 1.25
 """The least relative difference between the rows of the input and the rows of a splice."""

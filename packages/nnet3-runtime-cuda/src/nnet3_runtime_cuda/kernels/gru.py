@@ -13,15 +13,16 @@ from nnet3_descriptors.components import (
 )
 
 from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation
-from nnet3_runtime_cuda.kernels.counts import add_total
-from nnet3_runtime_cuda.kernels.elementwise.nonlinear import tanh_derivative
-from nnet3_runtime_cuda.kernels.gradient.affine_gradient import add_affine_gradient
-from nnet3_runtime_cuda.kernels.gradient.vector_gradient import record_vector_update
-from nnet3_runtime_cuda.kernels.parameter_products import record_product
+from nnet3_runtime_cuda.kernels.nonlinear import tanh_derivative
+from nnet3_runtime_cuda.kernels.parameters import (
+    add_affine_gradient,
+    record_product,
+    record_vector_update,
+)
 from nnet3_runtime_cuda.kernels.registry import kernel_for
+from nnet3_runtime_cuda.kernels.rows import add_total
 from nnet3_runtime_cuda.operations import Array, Operations
-from nnet3_runtime_cuda.operations.gradients import AffineGradient
-from nnet3_runtime_cuda.operations.natural_gradient import NaturalGradientOptions
+from nnet3_runtime_cuda.operations.gradients import AffineGradient, NaturalGradientOptions
 
 
 class _GruKernel(Kernel):

@@ -7,17 +7,17 @@ import itertools
 from nnet3_descriptors.components import TimeHeightConvolutionComponent
 
 from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation
-from nnet3_runtime_cuda.kernels.gradient.affine_gradient import add_affine_gradient, add_column_sum
 from nnet3_runtime_cuda.kernels.height_patches import HeightPatches
+from nnet3_runtime_cuda.kernels.parameters import add_affine_gradient, add_column_sum
 from nnet3_runtime_cuda.kernels.registry import kernel_for
+from nnet3_runtime_cuda.kernels.rows import rows_at_offsets
 from nnet3_runtime_cuda.kernels.tiles.height_tiles import HeightTiles
 from nnet3_runtime_cuda.kernels.tiles.tiled_convolution import TiledConvolution
 from nnet3_runtime_cuda.kernels.tiles.time_tiles import TimeTiles
 from nnet3_runtime_cuda.kernels.tiles.untiled_heights import UntiledHeights
 from nnet3_runtime_cuda.kernels.tiles.untiled_rows import UntiledRows
-from nnet3_runtime_cuda.kernels.time_offsets import rows_at_offsets
 from nnet3_runtime_cuda.operations import Array, Operations
-from nnet3_runtime_cuda.operations.natural_gradient import NaturalGradientOptions
+from nnet3_runtime_cuda.operations.gradients import NaturalGradientOptions
 
 PATCH_BYTES = 1 << 20
 """The size of the patches that are made at a time, so that they stay in the cache."""
@@ -28,7 +28,7 @@ FORWARD_PATCH_BYTES = 1 << 21
 FEWEST_FILTERS = 16
 """Convolutions with fewer filters of input or output are not computed by tiles."""
 
-FEWEST_ROWS = 256
+FEWEST_HEIGHTS = 256
 """The fewest rows of heights for tiles, which also take transforms of the parameters."""
 
 
@@ -66,7 +66,7 @@ class TimeHeightConvolutionKernel(Kernel):
         heights = sorted({height for _, height in c.offsets})
         is_grid = c.offsets == tuple(itertools.product(c.time_offsets, heights))
         filters = min(c.num_filters_in, c.num_filters_out)
-        is_large = filters >= FEWEST_FILTERS and rows * c.height_out >= FEWEST_ROWS
+        is_large = filters >= FEWEST_FILTERS and rows * c.height_out >= FEWEST_HEIGHTS
         if not (self.store.takes_tiles(operands.tape) and is_grid and is_large):
             return None
         is_precise = isinstance(operands, Propagation) and self.store.forward_is_precise

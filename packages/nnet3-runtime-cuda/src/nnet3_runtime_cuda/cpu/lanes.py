@@ -20,8 +20,7 @@ from typing import Any
 import attrs
 import numpy.typing as npt
 
-from nnet3_runtime_cuda.cpu.threads.blas_threads import LIMIT
-from nnet3_runtime_cuda.cpu.threads.workers import Workers
+from nnet3_runtime_cuda.cpu.threads import LIMIT, Workers
 
 Array = npt.NDArray[Any]
 Call = Callable[[], object]

@@ -1,1 +1,0 @@
-"""Matrix products on the processor: choice of library and layout."""

@@ -1,1 +1,0 @@
-"""Affine and linear maps, also of rows spliced over time."""

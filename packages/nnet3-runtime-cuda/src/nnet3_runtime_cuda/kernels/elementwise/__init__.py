@@ -1,1 +1,0 @@
-"""Maps of each element, or of each column, alone."""

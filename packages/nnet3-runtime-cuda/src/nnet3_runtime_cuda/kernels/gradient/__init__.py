@@ -1,1 +1,0 @@
-"""Gradients of parameters, plain and natural."""

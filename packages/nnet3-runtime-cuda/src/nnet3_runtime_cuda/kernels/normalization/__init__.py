@@ -1,1 +1,0 @@
-"""Normalisation, and the softmax."""

@@ -1,1 +1,0 @@
-"""Components that use several frames: statistics, attention, distribution, truncation."""

@@ -1,1 +1,0 @@
-"""The nonlinearities of recurrent networks."""
