@@ -168,7 +168,6 @@ HELPFUL = {
     "nnet3_speech",
     "nnet3_speech.errors",
     "nnet3_speech.feature_options",
-    "nnet3_speech.options",
     "nnet3_speech.ivector_options",
     "nnet3_speech.options",
     "nnet3_speech.processing_options",

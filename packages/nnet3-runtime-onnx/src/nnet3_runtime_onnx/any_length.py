@@ -56,7 +56,7 @@ from nnet3_runtime_onnx.errors import ExportError
 from nnet3_runtime_onnx.export import check_form
 from nnet3_runtime_onnx.graph import OPSET, GraphBuilder, Tensor, concat, constant, repeated
 from nnet3_runtime_onnx.matrices import ZERO, Matrices, Region
-from nnet3_runtime_onnx.metadata import description
+from nnet3_runtime_onnx.ports import description
 
 FRAMES, OUTPUT_FRAMES = "frames", "output_frames"
 """The names of the axes of frames of the inputs and of an output."""

@@ -11,8 +11,7 @@ from nnet3_descriptors import Nnet
 
 from nnet3_runtime_onnx.errors import ExportError
 from nnet3_runtime_onnx.graph import OPSET, RUNTIMES, GraphBuilder
-from nnet3_runtime_onnx.metadata import description
-from nnet3_runtime_onnx.ports import Ports
+from nnet3_runtime_onnx.ports import Ports, description
 from nnet3_runtime_onnx.program import (
     Part,
     Parts,

@@ -1,13 +1,14 @@
-"""Ports: the inputs and outputs of a model, and the state that one call hands to the next."""
+"""Ports: the inputs, outputs and properties of a model, and its state from call to call."""
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 
 import numpy as np
 from nnet3_computation import AcceptInput, NnetComputation, ProvideOutput
-from nnet3_descriptors import Nnet
+from nnet3_descriptors import ComponentNode, Nnet, OutputNode
 
 from nnet3_runtime_onnx.errors import ExportError
 from nnet3_runtime_onnx.graph import GraphBuilder, Tensor, concat
@@ -129,3 +130,39 @@ def state_names(nnet: Nnet, computation: NnetComputation) -> list[str]:
             node = computation.matrix_debug_info[matrix].node
         names.append(f"m{matrix}" if node < 0 else f"{nnet.nodes[node].name}.m{matrix}")
     return names
+
+
+_MEANINGS = {
+    "LogSoftmaxComponent": "log-probabilities",
+    "SoftmaxComponent": "probabilities",
+}
+"""The kind of output of each component type; the output of other types is not normalized."""
+
+
+Sizes = Mapping[str, tuple[int | None, int]]
+"""(rows, columns) by node; None for any number of rows."""
+
+
+def description(nnet: Nnet, input_sizes: Sizes, output_sizes: Sizes) -> dict[str, str]:
+    """Returns the properties that follow from the network and the request."""
+    inputs = {name: {"rows": rows, "dim": dim} for name, (rows, dim) in input_sizes.items()}
+    outputs = {
+        name: {"rows": rows, "dim": dim, "values": _meaning(nnet, name)}
+        for name, (rows, dim) in output_sizes.items()
+    }
+    return {
+        "model_author": "nnet3-runtime-onnx",
+        "nnet3.inputs": json.dumps(inputs),
+        "nnet3.outputs": json.dumps(outputs),
+    }
+
+
+def _meaning(nnet: Nnet, name: str) -> str:
+    """Returns the kind of the values of an output, according to its last component."""
+    nodes = {node.name: node for node in nnet.nodes}
+    node = nodes[name]
+    if isinstance(node, OutputNode) and str(node.descriptor) in nodes:
+        node = nodes[str(node.descriptor)]
+    if isinstance(node, ComponentNode):
+        return _MEANINGS.get(nnet.component(node.component).type, "not normalized")
+    return "not normalized"

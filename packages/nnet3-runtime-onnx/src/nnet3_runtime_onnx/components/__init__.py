@@ -1,16 +1,6 @@
-"""Translations of components into standard operators, by family."""
+"""Translations of components into standard operators; importing the families registers them."""
 
-from nnet3_runtime_onnx.components import (
-    affine,
-    columns,
-    composite,
-    images,
-    masks,
-    per_element,
-    recurrent,
-    rows,
-    times,
-)
+from nnet3_runtime_onnx.components import rowwise, sequences
 from nnet3_runtime_onnx.components.declaration import (
     Call,
     translate,
@@ -19,17 +9,12 @@ from nnet3_runtime_onnx.components.declaration import (
     why_not,
 )
 
-FAMILIES = (
-    affine,
-    columns,
-    composite,
-    images,
-    masks,
-    per_element,
-    recurrent,
-    rows,
-    times,
-)
-"""The modules; importing them registers their translations."""
-
-__all__ = ["FAMILIES", "Call", "translate", "translated_types", "translates", "why_not"]
+__all__ = [
+    "Call",
+    "rowwise",
+    "sequences",
+    "translate",
+    "translated_types",
+    "translates",
+    "why_not",
+]

@@ -8,11 +8,10 @@ import numpy as np
 from nnet3_computation import ComputationError, NnetComputation
 from numpy.typing import NDArray
 
-from nnet3_runtime_onnx.graph import GraphBuilder, Tensor
-from nnet3_runtime_onnx.matrices.reading import Reader
-from nnet3_runtime_onnx.matrices.regions import COLUMN, ROW, SOURCE, ZERO, Region, Strip
+from nnet3_runtime_onnx.graph import GraphBuilder, Tensor, concat
+from nnet3_runtime_onnx.matrices.regions import COLUMN, ROW, SOURCE, ZERO, Reader, Region, Strip
 
-FEW = 4
+_MANY_ROWS = 4
 """A source has many rows if it has at least so many times the rows of a strip."""
 
 
@@ -194,7 +193,7 @@ class Matrices:
         if source <= ZERO or not strip.is_of_one_source:
             return False
         rows, there_are = len(strip.places), self._reader.computed_rows(int(source))
-        return FEW * rows <= there_are <= 2 * times * rows
+        return _MANY_ROWS * rows <= there_are <= 2 * times * rows
 
     def product(self, strip: Strip, factor: Tensor, offset: Tensor | None) -> Region:
         """Returns a strip times a constant matrix, as rows of the product of its whole source.
@@ -234,3 +233,47 @@ def _by_submatrix(
         for submatrix in np.unique(numbers).tolist()
         if submatrix >= 0
     ]
+
+
+_FEW_RANGES = 4
+"""Up to so many ranges are summed one by one."""
+
+
+def sums_of_ranges(matrices: Matrices, region: Region, ranges: NDArray[np.integer]) -> Region:
+    """Returns in row i the sum of the rows of a region from begin_i to before end_i.
+
+    Args:
+        matrices: Make tensors of regions.
+        region: The rows.
+        ranges: (rows, 2): begin_i, end_i; an empty range gives zeros.
+    """
+    lengths = ranges[:, 1] - ranges[:, 0]
+    if lengths.max(initial=0) <= 1:
+        return region.take(np.where(lengths == 1, ranges[:, 0], -1))
+    distinct, number = np.unique(ranges[lengths > 0], axis=0, return_inverse=True)
+    of_row = np.full(len(ranges), -1)
+    of_row[lengths > 0] = number.reshape(-1)
+    strips = (Region((strip,)) for strip in region.merged().strips)
+    sums = [matrices.region_of(_sums(matrices, strip, distinct)) for strip in strips]
+    return Region.side_by_side(sums).take(of_row)
+
+
+def _sums(matrices: Matrices, region: Region, ranges: NDArray[np.integer]) -> Tensor:
+    """Returns the sums of ranges, ascending and none of them empty, in the cheapest way."""
+    begins, ends = ranges.T
+    low, high = int(begins[0]), int(ends.max())
+    if len(ranges) <= _FEW_RANGES:
+        parts = [region.take(np.arange(begin, end)) for begin, end in ranges.tolist()]
+        terms = [matrices.tensor(part).reduce("ReduceSum", -2, keep=True) for part in parts]
+        return concat(terms, axis=-2)
+    rows = matrices.tensor(region.take(np.arange(low, high)))
+    length = int(ends[0] - begins[0])
+    if (begins == low + length * np.arange(len(ranges))).all() and (ends == begins + length).all():
+        blocks = rows.reshape(len(ranges), length, region.columns)
+        return blocks.reduce("ReduceSum", -2)
+    numbers = np.arange(low, high)
+    is_member = (begins[:, None] <= numbers) & (numbers < ends[:, None])
+    graph = rows.graph
+    name = graph.free_name("ranges")
+    members = graph.constant_of(name, is_member.astype(np.float32))
+    return Tensor(graph, members, is_member.shape, is_led=False) @ rows

@@ -1,8 +1,7 @@
 """The commands of a computation: those of one model, and the nodes for each command."""
 
 from nnet3_runtime_onnx.program.commands import Exchange, Translator, refusals
-from nnet3_runtime_onnx.program.parts import Part, Parts, State
-from nnet3_runtime_onnx.program.state import RowUse, with_rows_that_matter
+from nnet3_runtime_onnx.program.parts import Part, Parts, RowUse, State, with_rows_that_matter
 
 __all__ = [
     "Exchange",
