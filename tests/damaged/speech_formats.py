@@ -50,10 +50,10 @@ from nnet3_speech import (
     read_wav,
 )
 from nnet3_speech.decoding_graph import read_graph
+from nnet3_speech.frames import SplicedTransform, Splicer
 from nnet3_speech.gmm import pruned_posteriors
 from nnet3_speech.hmm import Transitions
 from nnet3_speech.options import read_options
-from nnet3_speech.splicing import SplicedTransform, Splicer
 from small_graph import BOUNDARIES, MODEL, WORDS, small_graph
 from wav_files import extension, wav
 

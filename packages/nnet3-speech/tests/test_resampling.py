@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nnet3_speech.resampling import Resampler
+from nnet3_speech.audio import Resampler
 
 
 def _definition(samples: np.ndarray, rate_in: int, rate_out: int) -> np.ndarray:

@@ -21,7 +21,7 @@ from nnet3_speech.decoding_graph import graph_type, read_graph
 from nnet3_speech.errors import SpeechError
 from nnet3_speech.folders import ModelFolder
 from nnet3_speech.hmm import Transitions, read_transitions, topology_of
-from nnet3_speech.symbols import read_symbols
+from nnet3_speech.phones import read_symbols
 
 if TYPE_CHECKING:
     import kaldi_decoder

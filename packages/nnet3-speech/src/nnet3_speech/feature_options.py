@@ -1,13 +1,18 @@
-"""Options of MFCC and filter-bank features: Kaldi's names and meanings."""
+"""Options of what stands before a network: features, normalisation, voice activity, i-vectors.
+
+Names, defaults and meanings are Kaldi's.
+"""
 
 from __future__ import annotations
 
 import math
+import os
+import re
 import struct
 
 import attrs
 
-from nnet3_speech.options import option, require
+from nnet3_speech.options import option, read_options, require
 
 _MOST_SAMPLES = 1 << 20
 """Of a frame, and between frames: a minute at 16 kHz."""
@@ -159,3 +164,197 @@ def _mel(frequency: float) -> float:
 
 def _hertz(mel: float) -> float:
     return 700.0 * math.expm1(mel / 1127.0)
+
+
+_MOST_DELTAS = 999
+
+
+@attrs.frozen
+class CmvnOptions:
+    """The options of `apply-cmvn`, as a recipe's `cmvn_opts` has them.
+
+    Raises:
+        SpeechError: variances are to be normalised without means.
+    """
+
+    norm_means: bool = True
+    norm_vars: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        is_possible = self.norm_means or not self.norm_vars
+        require(self, "norm_vars", is_possible, "--norm-means=true with it")
+
+
+@attrs.frozen
+class SlidingCmvnOptions:
+    """The options of `apply-cmvn-sliding`.
+
+    Attributes:
+        cmn_window: Frames of the window.
+        min_cmn_window: Frames of the window at the beginning, without `center`.
+        max_warnings: Warnings of an utterance about variances that are too small; -1: all.
+        norm_vars: Whether to normalise the variance too.
+        center: Whether the frame is in the middle of the window; else at its end.
+
+    Raises:
+        SpeechError: there is no such window.
+    """
+
+    cmn_window: int = option(600, least=1)
+    min_cmn_window: int = 100
+    max_warnings: int = 5
+    norm_vars: bool = False
+    center: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        require(
+            self,
+            "min_cmn_window",
+            not self.center or 0 < self.min_cmn_window <= self.cmn_window,
+            f"1 to --cmn-window={self.cmn_window} with --center=true",
+        )
+
+
+@attrs.frozen
+class DeltaOptions:
+    """The options of `add-deltas`.
+
+    Attributes:
+        delta_order: How often to differentiate.
+        delta_window: Frames on each side of which a difference is the slope.
+        truncate: If more than 0, only so many first columns are used.
+
+    Raises:
+        SpeechError: a value is out of range.
+    """
+
+    delta_order: int = option(2, least=0, most=_MOST_DELTAS)
+    delta_window: int = option(2, least=1, most=_MOST_DELTAS)
+    truncate: int = 0
+
+
+@attrs.frozen
+class VadOptions:
+    """The options of `compute-vad`, as `vad.conf` has them.
+
+    Attributes:
+        vad_energy_threshold: The constant part of the threshold.
+        vad_energy_mean_scale: The mean energy of the utterance, times this, is added to it.
+        vad_frames_context: Frames on each side of a frame that count for it.
+        vad_proportion_threshold: The part of these frames that has to be above the threshold.
+
+    Raises:
+        SpeechError: a value is out of range.
+    """
+
+    vad_energy_threshold: float = option(5.0)
+    vad_energy_mean_scale: float = option(0.5, least=0.0)
+    vad_frames_context: int = option(0, least=0)
+    vad_proportion_threshold: float = option(0.6, above=0.0, below=1.0)
+
+
+@attrs.frozen(kw_only=True)
+class IvectorExtractionConfig:
+    """The options of ivector-extract-online2, or of `ivector_extractor.conf`.
+
+    Attributes:
+        lda_matrix: Path of the transform of spliced features, as for the other paths.
+        global_cmvn_stats: Path of the statistics of many speakers.
+        cmvn_config: Path of the options of normalisation, `online_cmvn.conf`.
+        online_cmvn_iextractor: Whether the statistics, too, come from normalised features.
+        splice_config: Path of the options of splicing, `splice.conf`.
+        diag_ubm: Path of the Gaussians.
+        ivector_extractor: Path of the extractor.
+        ivector_period: Frames from an estimate to the next.
+        num_gselect: The most Gaussians that count for a frame.
+        min_post: Posteriors below this are left out.
+        posterior_scale: Multiplies the posteriors.
+        max_count: If it is above 0, and the sum of the posteriors is larger, the prior counts more.
+        use_most_recent_ivector: Read and without effect, as in ivector-extract-online2.
+        greedy_ivector_extractor: Whether an estimate takes all frames that have come.
+        max_remembered_frames: The most frames of an utterance that count for the speaker's next.
+
+    Raises:
+        SpeechError: a number is out of range.
+    """
+
+    lda_matrix: str = ""
+    global_cmvn_stats: str = ""
+    cmvn_config: str = ""
+    online_cmvn_iextractor: bool = False
+    splice_config: str = ""
+    diag_ubm: str = ""
+    ivector_extractor: str = ""
+    ivector_period: int = option(10, least=1)
+    num_gselect: int = option(5, least=1)
+    min_post: float = option(0.025, least=0.0, below=0.5)
+    posterior_scale: float = option(0.1, above=0.0, most=1.0)
+    max_count: float = option(0.0, least=0.0)
+    use_most_recent_ivector: bool = True
+    greedy_ivector_extractor: bool = False
+    max_remembered_frames: float = option(1000.0, least=0.0)
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> IvectorExtractionConfig:
+        """Reads `ivector_extractor.conf`.
+
+        Raises:
+            SpeechError: it cannot be read, or an option is unknown or out of range.
+        """
+        return read_options(cls, path)
+
+
+@attrs.frozen(kw_only=True)
+class SpliceOptions:
+    """Which neighbours stand beside a frame: the options of `splice.conf`.
+
+    Attributes:
+        left_context: Number of frames before it.
+        right_context: Number of frames after it.
+
+    Raises:
+        SpeechError: a number is negative.
+    """
+
+    left_context: int = option(4, least=0)
+    right_context: int = option(4, least=0)
+
+
+@attrs.frozen(kw_only=True)
+class OnlineCmvnOptions:
+    """The options of `online_cmvn.conf`, which are those of apply-cmvn-online.
+
+    Attributes:
+        cmn_window: A frame is normalised by itself and the frames before, this many together.
+        speaker_frames: Where these are fewer: the most frames of the speaker's statistics.
+        global_frames: Where these are still fewer: the most frames of the global statistics.
+        norm_means: Whether the mean becomes 0.
+        norm_vars: Whether the variance becomes 1; only with `norm_means`.
+        skip_dims: Columns that stay as they are, with colons between.
+
+    Raises:
+        SpeechError: the numbers of frames are not in falling order, variances are asked for
+            without means, or `skip_dims` is no list.
+    """
+
+    cmn_window: int = option(600, least=1)
+    speaker_frames: int = 600
+    global_frames: int = 200
+    norm_means: bool = True
+    norm_vars: bool = False
+    skip_dims: str = ""
+
+    def __attrs_post_init__(self) -> None:
+        for name, larger in (("speaker_frames", "cmn_window"), ("global_frames", "speaker_frames")):
+            most = getattr(self, larger)
+            expected = f"0 to --{larger.replace('_', '-')}={most}"
+            require(self, name, 0 <= getattr(self, name) <= most, expected)
+        is_possible = self.norm_means or not self.norm_vars
+        require(self, "norm_vars", is_possible, "--norm-means=true with it")
+        is_list = re.fullmatch(r":*([0-9]{1,9}(:+|$))*", self.skip_dims) is not None
+        require(self, "skip_dims", is_list, "columns with colons between, such as 13:14")
+
+    @property
+    def skipped(self) -> list[int]:
+        """The columns that stay as they are."""
+        return [int(text) for text in self.skip_dims.split(":") if text]

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nnet3_speech.audio import Resampler
 from nnet3_speech.errors import SpeechError
 from nnet3_speech.feature_options import FbankOptions, MfccOptions
-from nnet3_speech.resampling import Resampler
 
 _BLOCK = 1 << 16
 _LARGEST = 2.0**40

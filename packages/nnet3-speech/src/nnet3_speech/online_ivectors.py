@@ -19,17 +19,14 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.files import read_matrix
 
-from nnet3_speech.adaptation_state import AdaptationState, prior_scale
-from nnet3_speech.arithmetic import check_finite, computing
-from nnet3_speech.arrays import feature_matrix
-from nnet3_speech.conjugate_gradient import conjugate_gradient
+from nnet3_speech.arithmetic import check_finite, computing, conjugate_gradient, feature_matrix
+from nnet3_speech.cmvn import OnlineCmvn, OnlineCmvnState
 from nnet3_speech.errors import SpeechError
+from nnet3_speech.feature_options import IvectorExtractionConfig, OnlineCmvnOptions, SpliceOptions
+from nnet3_speech.frames import SplicedTransform, Splicer
 from nnet3_speech.gmm import DiagGmm, Posteriors, pruned_posteriors
-from nnet3_speech.ivector_extractor import IvectorExtractor
-from nnet3_speech.ivector_options import IvectorExtractionConfig
-from nnet3_speech.online_cmvn import OnlineCmvn, OnlineCmvnOptions, OnlineCmvnState
+from nnet3_speech.ivector_extractor import AdaptationState, IvectorExtractor, prior_scale
 from nnet3_speech.options import read_options
-from nnet3_speech.splicing import SplicedTransform, SpliceOptions, Splicer
 
 Frames = npt.NDArray[np.float32]
 Array = npt.NDArray[np.float64]

@@ -22,18 +22,29 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.files import read_file, read_matrix
 
-from nnet3_speech.adaptation_state import AdaptationState
-from nnet3_speech.cmvn import apply_cmvn, apply_sliding_cmvn, cmvn_stats
+from nnet3_speech.cmvn import (
+    OnlineCmvn,
+    OnlineCmvnState,
+    apply_cmvn,
+    apply_sliding_cmvn,
+    cmvn_stats,
+)
 from nnet3_speech.errors import SpeechError
-from nnet3_speech.feature_options import FbankOptions, MfccOptions
+from nnet3_speech.feature_options import (
+    CmvnOptions,
+    FbankOptions,
+    IvectorExtractionConfig,
+    MfccOptions,
+    OnlineCmvnOptions,
+    SlidingCmvnOptions,
+    VadOptions,
+)
 from nnet3_speech.features import FeatureExtractor, FeatureStream
 from nnet3_speech.folders import ModelFolder
-from nnet3_speech.ivector_options import IvectorExtractionConfig
-from nnet3_speech.online_cmvn import OnlineCmvn, OnlineCmvnOptions, OnlineCmvnState
+from nnet3_speech.frames import compute_vad
+from nnet3_speech.ivector_extractor import AdaptationState
 from nnet3_speech.online_ivectors import OnlineIvectorExtractor, OnlineIvectors
 from nnet3_speech.options import options_of, read_options
-from nnet3_speech.processing_options import CmvnOptions, SlidingCmvnOptions, VadOptions
-from nnet3_speech.vad import compute_vad
 
 _VOSK_MAX_COUNT = 100.0
 _XVECTOR_WINDOW = SlidingCmvnOptions(cmn_window=300, center=True)

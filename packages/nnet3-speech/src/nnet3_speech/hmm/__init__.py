@@ -1,25 +1,17 @@
 """Hidden Markov models of phones: the pdfs of a phone in its context, and its transitions.
 
-tree.py, tree_files.py     the tree: from phones in context to pdfs
-transitions.py             the transition model: numbers of transitions, their pdfs and costs
-labels.py                  the phones and states of pdfs
+tree.py            the tree: from phones in context to pdfs; its files
+transitions.py     the transition model: numbers of transitions, their pdfs, costs, phones, states
 """
 
-from nnet3_speech.hmm.labels import PdfLabels, PhoneState
-from nnet3_speech.hmm.transitions import Transitions, read_transitions, topology_of
-from nnet3_speech.hmm.tree import ContextDependency, Leaf, Split, Table
-from nnet3_speech.hmm.tree_files import read_tree, write_tree
-
-__all__ = [
-    "ContextDependency",
-    "Leaf",
-    "PdfLabels",
-    "PhoneState",
-    "Split",
-    "Table",
-    "Transitions",
-    "read_transitions",
-    "read_tree",
-    "topology_of",
-    "write_tree",
-]
+from nnet3_speech.hmm.transitions import PdfLabels as PdfLabels
+from nnet3_speech.hmm.transitions import PhoneState as PhoneState
+from nnet3_speech.hmm.transitions import Transitions as Transitions
+from nnet3_speech.hmm.transitions import read_transitions as read_transitions
+from nnet3_speech.hmm.transitions import topology_of as topology_of
+from nnet3_speech.hmm.tree import ContextDependency as ContextDependency
+from nnet3_speech.hmm.tree import Leaf as Leaf
+from nnet3_speech.hmm.tree import Split as Split
+from nnet3_speech.hmm.tree import Table as Table
+from nnet3_speech.hmm.tree import read_tree as read_tree
+from nnet3_speech.hmm.tree import write_tree as write_tree

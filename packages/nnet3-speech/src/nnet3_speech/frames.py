@@ -1,4 +1,4 @@
-"""Frames with their neighbours, and the transform that follows (LDA, `final.mat`)."""
+"""Frames with their neighbours: spliced and transformed, differences, voice activity."""
 
 from __future__ import annotations
 
@@ -7,26 +7,11 @@ import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.files import PathOrFile, read_matrix
 
+from nnet3_speech.arithmetic import feature_matrix
 from nnet3_speech.errors import SpeechError
-from nnet3_speech.options import option
+from nnet3_speech.feature_options import DeltaOptions, SpliceOptions, VadOptions
 
 Frames = npt.NDArray[np.float32]
-
-
-@attrs.frozen(kw_only=True)
-class SpliceOptions:
-    """Which neighbours stand beside a frame: the options of `splice.conf`.
-
-    Attributes:
-        left_context: Number of frames before it.
-        right_context: Number of frames after it.
-
-    Raises:
-        SpeechError: a number is negative.
-    """
-
-    left_context: int = option(4, least=0)
-    right_context: int = option(4, least=0)
 
 
 @attrs.frozen(eq=False)
@@ -139,3 +124,88 @@ class Splicer:
         ready = self._transform.apply(padded)
         self._kept = padded[len(ready) :].copy()
         return ready
+
+
+_DELTAS = DeltaOptions()
+
+
+def add_deltas(features: npt.ArrayLike, options: DeltaOptions = _DELTAS) -> npt.NDArray[np.float32]:
+    """Features with their first, second, ... differences behind them.
+
+    The first difference of frame t is the sum over j from -W to W of j x[t + j], divided by the sum
+    of j squared; the second one differentiates these with the same weights, and so on. Frames
+    outside of the utterance are its first and last frame.
+
+    Args:
+        features: (frames, dim).
+        options: Order and window.
+
+    Returns:
+        (frames, dim * (order + 1)) float32.
+
+    Raises:
+        SpeechError: see `arrays.feature_matrix`; or `truncate` is more than the columns.
+    """
+    values = feature_matrix(features)
+    if options.truncate > values.shape[1]:
+        raise SpeechError(
+            f"--truncate={options.truncate}: expected at most the {values.shape[1]} columns of the "
+            f"features"
+        )
+    if options.truncate > 0:
+        values = values[:, : options.truncate]
+    if not len(values):
+        return np.zeros((0, values.shape[1] * (options.delta_order + 1)), np.float32)
+    offsets = np.arange(-options.delta_window, options.delta_window + 1)
+    slope = offsets / (offsets**2).sum()
+    weights, parts = np.ones(1), [values]
+    for _ in range(options.delta_order):
+        weights = np.convolve(weights, slope)
+        parts.append(_filtered(values, weights))
+    return np.concatenate(parts, axis=1)
+
+
+def _filtered(
+    values: npt.NDArray[np.float32], weights: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float32]:
+    reach = len(weights) // 2
+    padded = np.pad(values, ((reach, reach), (0, 0)), mode="edge").astype(np.float64)
+    total = np.zeros(values.shape)
+    for first, weight in enumerate(weights):
+        total += weight * padded[first : first + len(values)]
+    return total.astype(np.float32)
+
+
+_VOICE = VadOptions()
+
+
+def compute_vad(features: npt.ArrayLike, options: VadOptions = _VOICE) -> npt.NDArray[np.bool_]:
+    """Which frames are voiced, so that `features[voiced]` has only these.
+
+    Args:
+        features: (frames, dim), with the log energy (or C0) in the first column, before any
+            normalisation.
+        options: Threshold and context.
+
+    Returns:
+        (frames,) bool.
+
+    Raises:
+        SpeechError: see `arrays.feature_matrix`.
+    """
+    energy = feature_matrix(features)[:, 0]
+    frames = len(energy)
+    if not frames:
+        return np.zeros(0, np.bool_)
+    # In single precision, as Kaldi, so that a frame at the very threshold is decided alike.
+    total = np.float32(energy.sum(dtype=np.float64))
+    threshold = np.float32(options.vad_energy_threshold) + np.float32(
+        options.vad_energy_mean_scale
+    ) * total / np.float32(frames)
+    above = np.concatenate([[0], np.cumsum(energy > threshold)])
+    place = np.arange(frames)
+    first = np.maximum(place - options.vad_frames_context, 0)
+    end = np.minimum(place + options.vad_frames_context + 1, frames)
+    needed = (end - first).astype(np.float32) * np.float32(options.vad_proportion_threshold)
+    voiced: npt.NDArray[np.bool_] = above[end] - above[first] >= needed
+    return voiced
