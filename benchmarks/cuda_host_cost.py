@@ -32,7 +32,7 @@ from networks import BENCHMARKS
 from nnet3 import CachingCompiler
 from nnet3_descriptors import parse_config, set_test_mode
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from nnet3_runtime_cuda.cuda.platform.cupy_platform import CupyPlatform
+from nnet3_runtime_cuda.cuda.cupy_platform import CupyPlatform
 
 FIRST_STEPS = 24
 """Natural gradient updates its estimates in each of the first ten steps."""

@@ -23,8 +23,8 @@ from pathlib import Path
 import attrs
 from cuda_launches import segments_of
 from networks import BENCHMARKS
-from nnet3_runtime_cuda.cuda.bind.binder import DeviceSegment, Module
-from nnet3_runtime_cuda.cuda.source.maps import Launch
+from nnet3_runtime_cuda.cuda.element_kernels import Launch
+from nnet3_runtime_cuda.cuda.launches import module_of
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 import nvrtc
@@ -99,8 +99,8 @@ def rows_of(
         raise SystemExit("expected the wheel nvidia-cuda-nvrtc, found none")
     segments, platform = segments_of(name, sequences, train=train)
     source = max(platform.sources, key=len)
-    lists = [s.bound.launches for s in segments if isinstance(s.bound, DeviceSegment)]
-    names = Module.of(lists).names
+    lists = [segment.launches for segment in segments]
+    _, names = module_of(lists)
     launches = [
         (names[call.text], call)
         for each in lists

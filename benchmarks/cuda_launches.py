@@ -32,14 +32,16 @@ from networks import BENCHMARKS
 from nnet3 import CachingCompiler
 from nnet3_descriptors import parse_config, set_test_mode
 from nnet3_runtime_cuda import DeviceNnet
-from nnet3_runtime_cuda.cuda.bind.binder import DeviceSegment
-from nnet3_runtime_cuda.cuda.fuse.fusion import Group, group_operations, side_by_side
-from nnet3_runtime_cuda.cuda.fuse.launch_list import LaunchList, launch_list, stores_of
-from nnet3_runtime_cuda.cuda.fuse.liveness import later_readers
-from nnet3_runtime_cuda.cuda.fuse.product_ends import with_epilogues
-from nnet3_runtime_cuda.cuda.record.unbound_segments import PendingSegment
-from nnet3_runtime_cuda.cuda.recorded.recorded_operations import Operation, Product, Special
-from nnet3_runtime_cuda.cuda.source.chain import key_of
+from nnet3_runtime_cuda.cuda.element_kernels import key_of
+from nnet3_runtime_cuda.cuda.fusion import (
+    Group,
+    group_operations,
+    later_readers,
+    side_by_side,
+    with_epilogues,
+)
+from nnet3_runtime_cuda.cuda.launches import DeviceSegment, LaunchList, launch_list
+from nnet3_runtime_cuda.cuda.recorded import Operation, Product, Special
 from nnet3_runtime_cuda.lowering import lower
 
 sys.path.append(str(Path(__file__).parents[1] / "packages/nnet3-runtime-cuda/tests"))
@@ -84,13 +86,13 @@ class Count:
         return f"{self.kernels} + {self.products}"
 
 
-def updates_of(segment: PendingSegment) -> set[int]:
+def updates_of(segment: DeviceSegment) -> set[int]:
     """The decisions that are positive when estimates are updated, but not started."""
-    decisions = segment.host.decisions
-    return set(range(decisions.length)) - decisions.starts
+    schedule = segment.host.schedule
+    return set(range(schedule.length)) - schedule.starts
 
 
-def operations_of(segment: PendingSegment) -> list[Operation]:
+def operations_of(segment: DeviceSegment) -> list[Operation]:
     """The launches of a minibatch that leaves the estimates alone."""
     return [operation for operation in segment.operations if operation.decision < 0]
 
@@ -142,7 +144,7 @@ def moved_by(group: Group, stores: Callable[[int], bool]) -> int:
     return moved
 
 
-def work_by_kind(segment: PendingSegment) -> dict[str, Work]:
+def work_by_kind(segment: DeviceSegment) -> dict[str, Work]:
     """The work of a minibatch that leaves the estimates alone, by kind of step."""
     operations = with_epilogues(operations_of(segment))
     readers = later_readers(operations, segment.scratch.contains)
@@ -150,10 +152,10 @@ def work_by_kind(segment: PendingSegment) -> dict[str, Work]:
     for beside in side_by_side(group_operations(operations)):
         first = beside[0].operations[0]
         flops = 2 * first.out.size * first.a.shape[1] if isinstance(first, Product) else 0
-        moved = sum(moved_by(group, stores_of(group, readers)) for group in beside)
+        moved = sum(moved_by(group, group.stores(readers)) for group in beside)
         specials = [op for group in beside for op in group.operations if isinstance(op, Special)]
-        blocks = sum(op.grid for op in specials) if specials else MULTIPROCESSORS
-        kind = first.name if isinstance(first, Special) else beside[0].kind.name.lower()
+        blocks = sum(op.kernel.grid for op in specials) if specials else MULTIPROCESSORS
+        kind = first.kernel.name if isinstance(first, Special) else beside[0].kind.name.lower()
         kind = "product" if isinstance(first, Product) else kind
         if first.guards or kind in SELDOM:
             work[f"{kind}, guarded"].add(0, 0, MULTIPROCESSORS)
@@ -162,7 +164,7 @@ def work_by_kind(segment: PendingSegment) -> dict[str, Work]:
     return work
 
 
-def floor(segment: PendingSegment) -> tuple[float, float]:
+def floor(segment: DeviceSegment) -> tuple[float, float]:
     """Milliseconds at the peaks: of the products' arithmetic, and of all bytes moved."""
     work = work_by_kind(segment).values()
     return (
@@ -171,7 +173,7 @@ def floor(segment: PendingSegment) -> tuple[float, float]:
     )
 
 
-def segments_of(name: str, sequences: int, *, train: bool) -> tuple[list[PendingSegment], DryRun]:
+def segments_of(name: str, sequences: int, *, train: bool) -> tuple[list[DeviceSegment], DryRun]:
     """The segments of a program: forward, and in training backward."""
     nnet = parse_config(BENCHMARKS[name].config(), rng=np.random.default_rng(0))
     nnet = nnet if train else set_test_mode(nnet)
@@ -179,7 +181,7 @@ def segments_of(name: str, sequences: int, *, train: bool) -> tuple[list[Pending
     platform = DryRun()
     network = DeviceNnet(nnet, device=platform, trainable=train, natural_gradient=train)
     program = lower(network, CachingCompiler(nnet).compile(request))
-    return [call for call in program.calls if isinstance(call, PendingSegment)], platform
+    return [call for call in program.calls if isinstance(call, DeviceSegment)], platform
 
 
 def rows_of(name: str, sequences: int) -> list[list[str]]:
@@ -190,11 +192,10 @@ def rows_of(name: str, sequences: int) -> list[list[str]]:
         names = ("forward", "backward") if train else ("inference",)
         distinct = sum(source.count("__global__") for source in platform.sources)
         for what, segment in zip(names, segments, strict=True):
-            assert isinstance(segment.bound, DeviceSegment)
             single = launch_list(segment.operations, lambda view: False, fuse=False)
             arithmetic, moving = floor(segment)
-            updating = Count.of(segment.bound.launches, updates_of(segment))
-            fused = Count.of(segment.bound.launches)
+            updating = Count.of(segment.launches, updates_of(segment))
+            fused = Count.of(segment.launches)
             rows.append(
                 [
                     f"{name} {what}",

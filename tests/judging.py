@@ -33,7 +33,7 @@ from nnet3_descriptors.components import (
 )
 from nnet3_optimizer import check_computation
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, check_plan, make_plan
-from nnet3_runtime_cuda.cuda.platform.platform import Platform
+from nnet3_runtime_cuda.cuda import Platform
 from nnet3_runtime_cuda.kernels import Kernel, Propagation, base
 from nnet3_runtime_cuda.kernels.masks import (
     DropoutKernel,

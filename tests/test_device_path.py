@@ -21,7 +21,7 @@ from nnet3_computation import NnetComputation
 from nnet3_descriptors import Nnet, read_nnet, set_test_mode, vectorize
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from nnet3_runtime_cuda.cuda.fuse import liveness
+from nnet3_runtime_cuda.cuda import fusion
 from reference_cases import (
     ReferenceCase,
     assert_close,
@@ -125,7 +125,7 @@ def test_values_without_needless_stores(
     case: ReferenceCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Leaving out stores of overwritten values changes no result, even for small matrices."""
-    monkeypatch.setattr(liveness, "SMALLEST_STORE", 1)
+    monkeypatch.setattr(fusion, "SMALLEST_STORE", 1)
     assert_close(results(case, HostPlatform()), results(case, "cpu"), TOLERANCE)
 
 

@@ -7,8 +7,8 @@ from computations import request, single
 from nnet3_compiler import CompilerOptions, compile_computation
 from nnet3_computation import NnetComputation, plan_memory
 from nnet3_optimizer import optimize
-from nnet3_runtime_cuda.cuda.memory.budget import check_fits, minibatch_size
-from nnet3_runtime_cuda.cuda.platform.platform import Properties
+from nnet3_runtime_cuda.cuda.memory import check_fits, minibatch_size
+from nnet3_runtime_cuda.cuda.platform import Properties
 from nnet3_runtime_cuda.errors import DeviceMemoryError
 
 

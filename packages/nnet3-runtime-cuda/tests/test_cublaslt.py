@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_runtime_cuda.cuda.platform import cublaslt
-from nnet3_runtime_cuda.cuda.platform.cublaslt import (
+from nnet3_runtime_cuda.cuda import cublaslt
+from nnet3_runtime_cuda.cuda.cublaslt import (
     CublasLt,
     CublasLtError,
     HeuristicResult,
     Precision,
 )
-from nnet3_runtime_cuda.cuda.platform.platform import Gemm, Matrix
+from nnet3_runtime_cuda.cuda.platform import Gemm, Matrix
 
 WORKSPACE = np.zeros(1024, dtype=np.uint8)
 """The size of the stand-in's workspace."""

@@ -12,10 +12,10 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
-from nnet3_runtime_cuda.cuda.platform import epilogue
-from nnet3_runtime_cuda.cuda.platform.cublaslt import Precision
-from nnet3_runtime_cuda.cuda.platform.cupy_platform import CupyPlatform
-from nnet3_runtime_cuda.cuda.platform.platform import ALIGNMENT, Gemm, Matrix, Platform
+from nnet3_runtime_cuda.cuda import cublaslt
+from nnet3_runtime_cuda.cuda.cublaslt import Precision
+from nnet3_runtime_cuda.cuda.cupy_platform import CupyPlatform
+from nnet3_runtime_cuda.cuda.platform import ALIGNMENT, Gemm, Matrix, Platform
 from nnet3_runtime_cuda.errors import DeviceError, DeviceMemoryError
 from strict_cupy import CompileException, CUDARuntimeError, QueuedLibrary, StrictCupy, on_device
 
@@ -33,7 +33,7 @@ def add_one(grid: tuple[int, int, int], block: tuple[int, int, int], addresses: 
 def finish_product(
     grid: tuple[int, int, int], block: tuple[int, int, int], addresses: list[int]
 ) -> None:
-    """The kernel of `epilogue.source` for a (4, 4) product with bias and ReLU."""
+    """The kernel of `cublaslt.ending_source` for a (4, 4) product with bias and ReLU."""
     out = floats(addresses[0], 16).reshape(4, 4)
     np.maximum(out + floats(addresses[1], 4), 0.0, out=out)
 
@@ -42,7 +42,7 @@ def kernels(source: str) -> Mapping[str, Callable[..., None]]:
     """The kernels of a source, which lists their names."""
     if "syntax error" in source:
         raise CompileException("kern.cu(1): error: expected a declaration")
-    known = {"add_one": add_one, epilogue.NAME: finish_product}
+    known = {"add_one": add_one, cublaslt.ENDING: finish_product}
     return {name: function for name, function in known.items() if name in source}
 
 

@@ -16,7 +16,7 @@ from nnet3_compiler import compile_computation
 from nnet3_descriptors import vectorize
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceMemoryError, DeviceNnet, NnetComputer, RunError
-from nnet3_runtime_cuda.cuda.platform.cupy_platform import CupyPlatform
+from nnet3_runtime_cuda.cuda.cupy_platform import CupyPlatform
 from strict_cupy import FakeArray, QueuedLibrary, StrictCupy, on_device
 
 TIMES = range(4)

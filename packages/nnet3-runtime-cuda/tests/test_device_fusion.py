@@ -5,11 +5,9 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from nnet3_runtime_cuda.cuda.fuse import liveness
-from nnet3_runtime_cuda.cuda.fuse.fusion import group_operations
-from nnet3_runtime_cuda.cuda.fuse.liveness import later_readers
-from nnet3_runtime_cuda.cuda.recorded.device_views import View
-from nnet3_runtime_cuda.cuda.recorded.recorded_operations import Map, Operation, Special
+from nnet3_runtime_cuda.cuda import fusion
+from nnet3_runtime_cuda.cuda.fusion import group_operations, later_readers
+from nnet3_runtime_cuda.cuda.recorded import HandWritten, Map, Operation, Special, View
 
 ROWS, COLUMNS = 64, 32
 
@@ -27,7 +25,7 @@ def add(a: View, b: View, out: View, **conditions: object) -> Map:
 
 def kernel(read: tuple[View, ...], written: tuple[View, ...]) -> Special:
     """A kernel written by hand."""
-    return Special(name="some", source="", read=read, written=written)
+    return Special(kernel=HandWritten("some", ""), read=read, written=written)
 
 
 def numbers(operations: list[Operation]) -> list[list[int]]:
@@ -66,7 +64,7 @@ def test_nothing_passes_what_may_touch_anything() -> None:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Considers small matrices, too."""
-    monkeypatch.setattr(liveness, "SMALLEST_STORE", 1)
+    monkeypatch.setattr(fusion, "SMALLEST_STORE", 1)
 
 
 def readers(operations: list[Operation]) -> list[list[int] | None]:

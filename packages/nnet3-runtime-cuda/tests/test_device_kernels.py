@@ -11,11 +11,11 @@ from emulated_device import DryRun, HostPlatform, compiler
 from nnet3_compiler import compile_computation
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cpu import tape as cpu_tape
-from nnet3_runtime_cuda.cuda.fuse.fusion import MOST_POINTERS
+from nnet3_runtime_cuda.cuda import memory
+from nnet3_runtime_cuda.cuda.fusion import MOST_POINTERS
 from nnet3_runtime_cuda.cuda.machine import DeviceMachine
-from nnet3_runtime_cuda.cuda.memory import shadow_memory
-from nnet3_runtime_cuda.cuda.record.device_tape import DeviceTape
-from nnet3_runtime_cuda.cuda.recorded.device_views import View
+from nnet3_runtime_cuda.cuda.natural_gradient import DeviceTape
+from nnet3_runtime_cuda.cuda.recorded import View
 from nnet3_runtime_cuda.errors import DeviceError
 from nnet3_runtime_cuda.operations import Operations
 
@@ -164,8 +164,8 @@ def test_too_many_elements_for_an_index_are_refused() -> None:
 
 def test_shadows_without_memory_can_be_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the system reserves no addresses, shadows can be printed but not computed with."""
-    monkeypatch.setattr(shadow_memory.sys, "platform", "elsewhere")
-    shadow = shadow_memory.reserved(64).view(np.float32).reshape(4, 4)[1:]
+    monkeypatch.setattr(memory.sys, "platform", "elsewhere")
+    shadow = memory.reserved(64).view(np.float32).reshape(4, 4)[1:]
     assert str(shadow.T) == repr(shadow.T) == "<(4, 3) float32 on a device>"
     with pytest.raises(TypeError, match="does not support ufuncs"):
         shadow + 1.0

@@ -7,7 +7,7 @@ import pytest
 from emulated_device import DryRun, HostPlatform, compiler
 from nnet3_runtime_cuda.cpu.natural_gradient.estimate import OnlineNaturalGradient
 from nnet3_runtime_cuda.cuda.machine import DeviceMachine
-from nnet3_runtime_cuda.cuda.record.device_tape import DeviceTape
+from nnet3_runtime_cuda.cuda.natural_gradient import DeviceTape
 from nnet3_runtime_cuda.errors import DeviceError
 from nnet3_runtime_cuda.operations.gradients import (
     AffineGradient,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from emulated_device import HostPlatform, compiler
-from nnet3_runtime_cuda.cuda.platform import epilogue
-from nnet3_runtime_cuda.cuda.platform.platform import Gemm, Matrix
+from nnet3_runtime_cuda.cuda import cublaslt
+from nnet3_runtime_cuda.cuda.platform import Gemm, Matrix
 
 
 @pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
@@ -36,9 +36,10 @@ def test_values(bias: bool, relu: bool, batch: int) -> None:
         batch=batch,
     )
     platform = HostPlatform()
-    kernel = platform.build(epilogue.source(gemm), [epilogue.NAME])[epilogue.NAME]
+    kernel = platform.build(cublaslt.ending_source(gemm), [cublaslt.ENDING])[cublaslt.ENDING]
     arguments = (gemm.out.address, gemm.bias)
 
-    platform.launch(kernel, epilogue.grid(gemm), (epilogue.THREADS, 1, 1), arguments)()
+    block = cublaslt.ENDING_THREADS, 1, 1
+    platform.launch(kernel, cublaslt.ending_grid(gemm), block, arguments)()
 
     np.testing.assert_array_equal(memory, expected)

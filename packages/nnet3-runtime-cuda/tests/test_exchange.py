@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nnet3_runtime_cuda.cuda.bind.exchange import Exchange
-from nnet3_runtime_cuda.cuda.memory.shadow_memory import ShadowMemory
-from nnet3_runtime_cuda.cuda.platform.cupy_platform import CupyPlatform
+from nnet3_runtime_cuda.cuda.cupy_platform import CupyPlatform
+from nnet3_runtime_cuda.cuda.machine import Exchange
+from nnet3_runtime_cuda.cuda.memory import ShadowMemory
 from nnet3_runtime_cuda.errors import RunError
 from strict_cupy import FakeArray, QueuedLibrary, StrictCupy, on_device
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nnet3_runtime_cuda.cuda.platform.cupy_platform import OPTIONS
-from nnet3_runtime_cuda.cuda.platform.devices import open_platform
-from nnet3_runtime_cuda.cuda.source.prelude import PRELUDE
+from nnet3_runtime_cuda.cuda.cupy_platform import OPTIONS
+from nnet3_runtime_cuda.cuda.devices import open_platform
+from nnet3_runtime_cuda.cuda.written_kernels import PRELUDE
 from nnet3_runtime_cuda.errors import DeviceError
 from strict_cupy import FakeArray, FakeDevice, FakeGraph, FakePool, FakeRuntime, FakeStream
 
@@ -153,7 +153,7 @@ def test_options_are_accepted(cupy: Any) -> None:
 def test_cublaslt_is_found(cupy: Any) -> None:
     """cuda-pathfinder finds the wheel's library, which has all functions that the package calls."""
     from cuda import pathfinder
-    from nnet3_runtime_cuda.cuda.platform.cublaslt import Library
+    from nnet3_runtime_cuda.cuda.cublaslt import Library
 
     try:
         loaded = pathfinder.load_nvidia_dynamic_lib("cublasLt")

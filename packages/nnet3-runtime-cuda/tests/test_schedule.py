@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_runtime_cuda.cpu.natural_gradient.estimate import OnlineNaturalGradient
-from nnet3_runtime_cuda.cuda.record.estimate_schedule import ALWAYS, Clock, Schedule
+from nnet3_runtime_cuda.cuda.host_steps import ALWAYS, Clock, Schedule
 from nnet3_runtime_cuda.operations.gradients import FisherEstimate, NaturalGradientOptions
 
 PERIODS = (1, 4, 3)
@@ -25,14 +25,14 @@ def test_decisions_are_those_of_the_processor(segments: list[list[int]], runs: l
         schedule = Schedule(clock)
         uses = [schedule.use(estimate, PERIODS[estimate]) for estimate in estimates]
         union = schedule.any_of([use.moves for use in uses])
-        bound.append((schedule.decisions(), estimates, uses, union))
+        bound.append((schedule, estimates, uses, union))
     slow = [
         OnlineNaturalGradient(FisherEstimate(NaturalGradientOptions(update_period=n)))
         for n in PERIODS
     ]
     for run in runs:
-        decisions, estimates, uses, union = bound[run % len(bound)]
-        flags = decisions.next()
+        schedule, estimates, uses, union = bound[run % len(bound)]
+        flags = schedule.next()
         moved = []
         for estimate, use in zip(estimates, uses, strict=True):
             natural = slow[estimate]
@@ -41,7 +41,7 @@ def test_decisions_are_those_of_the_processor(segments: list[list[int]], runs: l
             moved.append(natural.is_updating)
             natural._minibatches += 1
         assert flags[union] == any(moved)
-        assert decisions.starts == {use.begins for use in uses}
+        assert schedule.starts == {use.begins for use in uses}
 
 
 def test_what_depends_on_nothing_always_runs() -> None:
@@ -49,5 +49,5 @@ def test_what_depends_on_nothing_always_runs() -> None:
     schedule = Schedule(Clock())
     assert schedule.any_of([]) == ALWAYS
     assert schedule.any_of([7]) == 7
-    assert schedule.decisions().next().tolist() == []
-    assert schedule.decisions().next().dtype == np.bool_
+    assert schedule.next().tolist() == []
+    assert schedule.next().dtype == np.bool_

@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 import pytest
 from emulated_device import HostPlatform, compiler
-from nnet3_runtime_cuda.cuda.platform.platform import Gemm, Matrix
+from nnet3_runtime_cuda.cuda.platform import Gemm, Matrix
 from nnet3_runtime_cuda.errors import DeviceError
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")

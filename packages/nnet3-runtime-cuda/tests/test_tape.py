@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from nnet3_runtime_cuda.cpu.tape import FEWEST_COLUMNS, MOST_COUNTED, NumpyTape
-from nnet3_runtime_cuda.cuda.record.unbound_segments import RING, SMALL, DeviceScratch
-from nnet3_runtime_cuda.cuda.recorded.device_views import View
+from nnet3_runtime_cuda.cuda.memory import RING, SMALL, DeviceScratch
+from nnet3_runtime_cuda.cuda.recorded import View
 from nnet3_runtime_cuda.operations.scratch import Scratch
 
 VALUES = np.array([-np.inf, -1.0, -0.0, 0.0, 1e-30, 0.5, 1.0, 3.0, np.inf, np.nan], np.float32)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from nnet3_descriptors import Nnet, parse_config, vectorize
-from nnet3_runtime_cuda.cuda.platform.platform import Platform
+from nnet3_runtime_cuda.cuda import Platform
 from nnet3_training import (
     Callback,
     Checkpoints,

@@ -12,7 +12,7 @@ import pytest
 from nnet3_descriptors import Nnet, Nnet3Error, parse_config, set_test_mode, vectorize
 from nnet3_runtime_cuda import DeviceError, DeviceNnet, Tracer, TrainingError
 from nnet3_runtime_cuda.cpu import NumpyTape
-from nnet3_runtime_cuda.cuda.platform.platform import Platform
+from nnet3_runtime_cuda.cuda import Platform
 from nnet3_training import (
     DenseTargets,
     ExampleError,

@@ -19,7 +19,7 @@ from nnet3_runtime_cuda.errors import RunError
 from nnet3_runtime_cuda.lowering import Segment, lower
 
 if TYPE_CHECKING:
-    from nnet3_runtime_cuda.cuda.platform.platform import Platform
+    from nnet3_runtime_cuda.cuda.platform import Platform
     from nnet3_runtime_cuda.tracing import Tracer
 
 

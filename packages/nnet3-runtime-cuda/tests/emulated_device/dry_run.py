@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy.typing as npt
-from nnet3_runtime_cuda.cuda.platform.platform import (
+from nnet3_runtime_cuda.cuda.platform import (
     ALIGNMENT,
     Call,
     Gemm,

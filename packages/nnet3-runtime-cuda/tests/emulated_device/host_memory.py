@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_runtime_cuda import DeviceError, DeviceMemoryError
-from nnet3_runtime_cuda.cuda.platform.platform import ALIGNMENT
+from nnet3_runtime_cuda.cuda.platform import ALIGNMENT
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from nnet3_runtime_cuda import DeviceError
-from nnet3_runtime_cuda.cuda.platform.platform import Gemm, Matrix
+from nnet3_runtime_cuda.cuda.platform import Gemm, Matrix
 from nnet3_runtime_cuda.operations import Array
 
 from emulated_device.host_memory import BY_DEVICE, Bytes, HostMemory

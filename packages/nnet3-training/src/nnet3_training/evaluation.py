@@ -20,7 +20,7 @@ from nnet3_descriptors.components import (
     TanhComponent,
 )
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from nnet3_runtime_cuda.cuda.platform import Platform
+from nnet3_runtime_cuda.cuda import Platform
 
 from nnet3_training.egs.examples import DenseTargets, SparsePosteriors, TrainingExample
 from nnet3_training.objectives import (

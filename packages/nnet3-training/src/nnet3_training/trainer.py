@@ -15,7 +15,7 @@ from nnet3_descriptors.editing import set_dropout_proportion, set_learning_rate
 from nnet3_descriptors.structure import NetworkFingerprint
 from nnet3_descriptors.values import shown
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, TrainingError
-from nnet3_runtime_cuda.cuda.platform import Platform
+from nnet3_runtime_cuda.cuda import Platform
 from nnet3_runtime_cuda.device import PostponedSignals
 
 from nnet3_training.egs.examples import TrainingExample

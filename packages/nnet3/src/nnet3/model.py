@@ -43,7 +43,7 @@ from nnet3.utterance_work import Work
 
 if TYPE_CHECKING:
     from nnet3_descriptors.model_files import TransitionModel
-    from nnet3_runtime_cuda.cuda.platform import Platform
+    from nnet3_runtime_cuda.cuda import Platform
     from nnet3_runtime_cuda.tracing import Tracer
     from nnet3_speech import FeaturePipeline, Features, ModelFolder, Speaker
     from nnet3_speech.hmm import PdfLabels

@@ -4,3 +4,7 @@ A computation is lowered as for the processor, on memory that is reserved but ne
 recorded operations become CUDA C++ source and matrix products, bound to addresses on the device.
 Everything that only a device can do is behind the `Platform` protocol.
 """
+
+from nnet3_runtime_cuda.cuda.platform import Gemm, Matrix, Platform, Properties
+
+__all__ = ["Gemm", "Matrix", "Platform", "Properties"]

@@ -1,29 +1,89 @@
-"""A device as the place where programs run."""
+"""A device as the place where programs run, and the arrays that callers give it and take."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_computation.computation import NnetComputation
 
-from nnet3_runtime_cuda.cuda.bind.binder import Binder
-from nnet3_runtime_cuda.cuda.bind.exchange import Exchange
-from nnet3_runtime_cuda.cuda.fuse.launch_list import launch_list
-from nnet3_runtime_cuda.cuda.memory.program_memory import ProgramMemory
-from nnet3_runtime_cuda.cuda.memory.shadow_memory import ShadowMemory
-from nnet3_runtime_cuda.cuda.platform.platform import Platform
-from nnet3_runtime_cuda.cuda.record.device_tape import DeviceTape
-from nnet3_runtime_cuda.cuda.record.estimates import Estimates
-from nnet3_runtime_cuda.cuda.record.unbound_segments import PendingSegment
-from nnet3_runtime_cuda.errors import DeviceError
-from nnet3_runtime_cuda.machine import KeptArrays, Machine, Program
+from nnet3_runtime_cuda.arrays.checks import is_on_cuda, on_host
+from nnet3_runtime_cuda.cuda.cupy_platform import CupyPlatform
+from nnet3_runtime_cuda.cuda.launches import DeviceSegment, bind_segments
+from nnet3_runtime_cuda.cuda.memory import ProgramMemory, ShadowMemory
+from nnet3_runtime_cuda.cuda.natural_gradient import DeviceTape, Estimates
+from nnet3_runtime_cuda.cuda.platform import Platform
+from nnet3_runtime_cuda.errors import DeviceError, RunError
+from nnet3_runtime_cuda.machine import KeptArrays, Machine, Program, Transfer
 from nnet3_runtime_cuda.operations import Array, Call, Tape
 from nnet3_runtime_cuda.operations.gradients import EstimateState, FisherEstimate
+
+
+class Exchange(Transfer):
+    """Takes matrices from the caller and gives matrices back, on CuPy's current stream.
+
+    An array on the device stays there: it is copied once, to the memory that the program reads.
+    PyTorch tensors and other arrays with `__dlpack__` get the stream, and finish their own work
+    before the program reads them there.
+    """
+
+    def __init__(self, memory: ShadowMemory) -> None:
+        """For a program whose matrices are in that memory."""
+        self._memory = memory
+        self._platform = memory.platform
+        self._cuda = self._platform if isinstance(self._platform, CupyPlatform) else None
+        # The key is the identity of a shadow; a reference to the shadow keeps the identity unique.
+        self._addresses: dict[int, tuple[Array, int]] = {}
+
+    def taken(self, value: Any) -> Any:
+        """A CuPy array of the same memory, if the value lies on a CUDA device; else a NumPy array.
+
+        Raises:
+            RunError: it lies on another device, or cannot be passed on (a tensor that requires
+                gradients).
+        """
+        if self._cuda is None or isinstance(value, np.ndarray) or not is_on_cuda(value):
+            return on_host(value)
+        try:
+            array = self._cuda.adopt(value)
+        except BufferError as error:
+            raise RunError(f"an array cannot be taken over: {error}") from None
+        if array.device.id != self._cuda.ordinal:
+            raise RunError(
+                f"an array is on 'cuda:{array.device.id}', the network on "
+                f"'cuda:{self._cuda.ordinal}'"
+            )
+        return array
+
+    def put(self, array: Any, view: Array) -> None:
+        """Copies a matrix to the memory of the program, as contiguous float32."""
+        if not view.size:
+            return
+        if isinstance(array, np.ndarray):
+            contiguous = np.ascontiguousarray(array, dtype=np.float32)
+            self._platform.upload(self._address(view), contiguous)
+        else:
+            assert self._cuda is not None
+            self._cuda.copy_from(array, self._address(view))
+
+    def get(self, view: Array, *, on_device: bool) -> Any:
+        """A copy of contiguous float32 memory of the program: NumPy, or CuPy."""
+        if self._cuda is not None and on_device:
+            return self._cuda.copy_of(self._address(view) if view.size else 0, view.shape)
+        array: npt.NDArray[np.float32] = np.empty(view.shape, dtype=np.float32)
+        if array.size:
+            self._platform.download(self._address(view), array)
+        return array
+
+    def _address(self, view: Array) -> int:
+        known = self._addresses.get(id(view))
+        if known is None:
+            known = self._addresses[id(view)] = view, self._memory.address_of(view)
+        return known[1]
 
 
 class DeviceMachine(Machine):
@@ -65,8 +125,7 @@ class DeviceMachine(Machine):
                 fit.
         """
         assert isinstance(tape, DeviceTape)
-        pending = [call for call in program.calls if isinstance(call, PendingSegment)]
-        self._bind(tape, pending, computation)
+        self._bind(tape, program.calls, computation)
         bound = attrs.evolve(
             program,
             memory_bytes=tape.memory.nbytes,
@@ -78,9 +137,8 @@ class DeviceMachine(Machine):
     def finish(self, tape: Tape) -> Callable[[], object]:
         """A call that runs the recorded operations."""
         assert isinstance(tape, DeviceTape)
-        calls: tuple[Call, ...] = tape.take()
-        pending = [call for call in calls if isinstance(call, PendingSegment)]
-        self._bind(tape, pending)
+        calls = tape.take()
+        self._bind(tape, calls)
 
         def run() -> None:
             for call in calls:
@@ -90,16 +148,11 @@ class DeviceMachine(Machine):
         return run
 
     def _bind(
-        self,
-        tape: DeviceTape,
-        pending: list[PendingSegment],
-        computation: NnetComputation | None = None,
+        self, tape: DeviceTape, calls: Sequence[Call], computation: NnetComputation | None = None
     ) -> None:
         tape.device_scratch.place(tape.memory)
-        lists = [launch_list(segment.operations, segment.scratch.contains) for segment in pending]
-        binder = Binder(tape.memory, lists, computation)
-        for segment, launches in zip(pending, lists, strict=True):
-            segment.bound = binder.segment(launches, segment.host)
+        segments = [call for call in calls if isinstance(call, DeviceSegment)]
+        bind_segments(tape.memory, segments, computation)
         # The uploads must be done before any stream runs the program.
         self.memory.platform.synchronize()
 

@@ -42,7 +42,7 @@ from nnet3_runtime_cuda.machine import Machine
 from nnet3_runtime_cuda.operations import Array, Tape
 
 if TYPE_CHECKING:
-    from nnet3_runtime_cuda.cuda.platform.platform import Platform
+    from nnet3_runtime_cuda.cuda.platform import Platform
 
 STEP_BLOCK = 1 << 18
 """Number of parameters that are changed at a time; see `recorder.BLOCK_ELEMENTS`."""
@@ -72,8 +72,8 @@ def machine_for(
     if isinstance(device, str) and (device, precision) == ("cpu", "fp32"):
         return CpuMachine(_threads(threads))
     # Imported here: most programs need no device.
+    from nnet3_runtime_cuda.cuda.devices import as_precision, cuda_ordinal, open_platform
     from nnet3_runtime_cuda.cuda.machine import DeviceMachine
-    from nnet3_runtime_cuda.cuda.platform.devices import as_precision, cuda_ordinal, open_platform
 
     if not isinstance(device, str):
         if not hasattr(device, "allocate"):

@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 import numpy as np
 from nnet3_descriptors import Nnet
-from nnet3_runtime_cuda.cuda.platform import Platform
+from nnet3_runtime_cuda.cuda import Platform
 
 from nnet3_training.chain.denominator import (
     OUTPUT_LIMIT,

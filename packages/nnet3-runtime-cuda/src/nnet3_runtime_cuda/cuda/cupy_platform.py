@@ -7,7 +7,10 @@ the caller's work. Only `capture` uses another stream.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from ctypes import CDLL
 from functools import partial
 from typing import Any
@@ -16,17 +19,9 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_runtime_cuda.cuda.platform import epilogue
-from nnet3_runtime_cuda.cuda.platform.cublaslt import CublasLt, CublasLtError, Precision, Product
-from nnet3_runtime_cuda.cuda.platform.platform import Call, Gemm, Properties
-from nnet3_runtime_cuda.cuda.platform.replay import (
-    BoundProduct,
-    Replay,
-    Several,
-    Workspace,
-    captured,
-    captures_of,
-)
+from nnet3_runtime_cuda.cuda import cublaslt
+from nnet3_runtime_cuda.cuda.cublaslt import CublasLt, CublasLtError, Precision
+from nnet3_runtime_cuda.cuda.platform import Call, Gemm, Properties
 from nnet3_runtime_cuda.errors import DeviceError, DeviceMemoryError
 
 HOPPER = (9, 0)
@@ -244,22 +239,31 @@ class CupyPlatform:
                     raise
             # cuBLASLt cannot do the bias or rectification, or has no algorithm for them.
             plain = self._bound(attrs.evolve(product, bias=0, relu=False), shared)
-        return Several((plain, self._finish(product)))
+        kernel = self.build(cublaslt.ending_source(product), [cublaslt.ENDING])[cublaslt.ENDING]
+        block = cublaslt.ENDING_THREADS, 1, 1
+        arguments = product.out.address, product.bias
+        ending = self.launch(kernel, cublaslt.ending_grid(product), block, arguments)
 
-    def _bound(self, product: Gemm, workspace: Workspace) -> BoundProduct:
+        def run() -> None:
+            plain()
+            ending()
+
+        return run
+
+    def _bound(self, product: Gemm, workspace: Workspace) -> Call:
         bound = self._blas.bind(
             product,
             precision=self._precision,
             max_workspace_bytes=self._max_workspace,
             beta_at=self._constant(product.beta) if product.alpha_at else 0,
         )
-        return BoundProduct(self, bound, workspace)
+        workspace.reserve(bound.workspace_bytes)
 
-    def _finish(self, product: Gemm) -> Call:
-        """The call that adds the bias, and rectifies."""
-        kernel = self.build(epilogue.source(product), [epilogue.NAME])[epilogue.NAME]
-        arguments = (product.out.address, product.bias)
-        return self.launch(kernel, epilogue.grid(product), (epilogue.THREADS, 1, 1), arguments)
+        def run() -> None:
+            with self._current("running a matrix product"):
+                bound.run(workspace.address(), self._stream().ptr)
+
+        return run
 
     def _constant(self, value: float) -> int:
         """The address of a float32 with that value."""
@@ -269,11 +273,6 @@ class CupyPlatform:
             self.synchronize()
             self._constants[value] = address
         return self._constants[value]
-
-    def run_product(self, product: Product, workspace: Workspace) -> None:
-        """Queues a product."""
-        with self._current("running a matrix product"):
-            product.run(workspace.address(), self._stream().ptr)
 
     def capture(self, calls: Sequence[Call]) -> Call:
         """See Platform.
@@ -319,3 +318,104 @@ class _Current:
         self._device.__exit__()
         if kind is not None and issubclass(kind, self.errors):
             raise DeviceError(f"{self._about}: {error}") from None
+
+
+class Workspace:
+    """Memory that products use in turn, all of which run on one stream."""
+
+    def __init__(self, platform: CupyPlatform) -> None:
+        """Without memory, until a product that needs some runs."""
+        self._platform = platform
+        self._nbytes = 0
+        self._address = 0
+
+    def reserve(self, nbytes: int) -> None:
+        """Makes it large enough for a product, before any runs."""
+        assert not self._address or nbytes <= self._nbytes, "products are bound before they run"
+        self._nbytes = max(self._nbytes, nbytes)
+
+    def address(self) -> int:
+        """Its address; 0 if there is none."""
+        if self._nbytes and not self._address:
+            self._address = self._platform.allocate(self._nbytes)
+            weakref.finalize(self, self._platform.free, self._address).atexit = False
+        return self._address
+
+
+class Replay:
+    """Calls that become a graph when they run for the second time."""
+
+    def __init__(self, platform: CupyPlatform, calls: tuple[Call, ...]) -> None:
+        self._platform = platform
+        self._calls = calls
+        self._graph: Any = None
+        self._ran = False
+
+    def __call__(self) -> None:
+        """Makes the calls the first time, captures them the second time, then replays."""
+        if self._ran:
+            if self._graph is None:
+                self._graph = self._platform.graph(self._calls)
+            self._platform.replay(self._graph)
+            return
+        for call in self._calls:
+            call()
+        self._ran = True
+
+
+class Captures:
+    """Separates captures from waits for a whole device, because CUDA does not allow both at once.
+
+    While a stream of a device is captured, a wait for the device is an error, and spoils the
+    capture. So other threads wait for the end of the capture, and memory that the garbage collector
+    frees meanwhile is freed after it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._is_active = False
+        self._postponed: list[Callable[[], None]] = []
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """A capture, after those of other threads."""
+        with self._lock:
+            self._is_active = True
+            try:
+                yield
+            finally:
+                self._is_active = False
+                postponed, self._postponed = self._postponed, []
+                for action in postponed:
+                    action()
+
+    def between(self, action: Callable[[], None]) -> None:
+        """Runs a function that waits for the device, while nothing is captured."""
+        with self._lock:
+            if self._is_active:
+                self._postponed.append(action)
+            else:
+                action()
+
+
+_CAPTURES: dict[int, Captures] = {}
+
+
+def captures_of(ordinal: int) -> Captures:
+    """The captures of a device, common to all platforms on it."""
+    return _CAPTURES.setdefault(ordinal, Captures())
+
+
+def captured(stream: Any, calls: Sequence[Callable[[], object]]) -> Any:
+    """The graph of calls, which are made on a stream."""
+    with stream:
+        stream.begin_capture()
+        try:
+            for call in calls:
+                call()
+        except BaseException:
+            # Ends the capture; the error that broke it off is raised already.
+            with suppress(Exception):
+                stream.end_capture()
+            raise
+        return stream.end_capture()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import attrs
 import numpy.typing as npt
@@ -21,7 +21,6 @@ Call = Callable[[], object]
 
 ALIGNMENT = 256
 """Memory is allocated at multiples of this many bytes."""
-
 
 LARGEST_GRID, LARGEST_BLOCK = ((1 << 31) - 1, 65535, 65535), (1024, 1024, 64)
 """Blocks of a grid and threads of a block that CUDA allows; at most 1024 threads in all."""
@@ -203,27 +202,3 @@ class Platform(Protocol):
 
     def synchronize(self) -> None:
         """Returns when all calls made so far are done; raises DeviceError if one failed."""
-
-
-@runtime_checkable
-class SharesArrays(Protocol):
-    """The additional methods of a platform whose memory CuPy arrays can share.
-
-    Attributes:
-        ordinal: Number of the device.
-    """
-
-    ordinal: int
-
-    def adopt(self, value: Any) -> Any:
-        """An array of the memory of any array on a device; work on it may follow.
-
-        Raises:
-            BufferError: its owner does not give it.
-        """
-
-    def copy_from(self, array: Any, address: int) -> None:
-        """Copies an array on the device to memory, as contiguous float32."""
-
-    def copy_of(self, address: int, shape: tuple[int, ...]) -> Any:
-        """A new array on the device: a copy of contiguous float32 memory."""

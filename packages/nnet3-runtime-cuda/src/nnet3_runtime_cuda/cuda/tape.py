@@ -1,8 +1,7 @@
-"""A tape that keeps operations as data, on views of shadow memory."""
+"""The tape of a device: keeps operations as data, on views of shadow memory."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar, TypeVar
@@ -10,16 +9,24 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_runtime_cuda.cuda.memory.program_memory import ProgramMemory
-from nnet3_runtime_cuda.cuda.record.estimate_schedule import ALWAYS, Use
-from nnet3_runtime_cuda.cuda.record.estimates import Estimate, Estimates
-from nnet3_runtime_cuda.cuda.record.host_values import HostValues
-from nnet3_runtime_cuda.cuda.record.unbound_segments import DeviceScratch
-from nnet3_runtime_cuda.cuda.recorded import recorded_operations as ops
-from nnet3_runtime_cuda.cuda.recorded.device_views import View
-from nnet3_runtime_cuda.cuda.source import library
-from nnet3_runtime_cuda.operations import Array, Operand, Tape
-from nnet3_runtime_cuda.operations.gradients import FisherEstimate
+from nnet3_runtime_cuda.cuda import written_kernels
+from nnet3_runtime_cuda.cuda.host_steps import ALWAYS, Clock, HostSteps
+from nnet3_runtime_cuda.cuda.launches import DeviceSegment
+from nnet3_runtime_cuda.cuda.memory import DeviceScratch, ProgramMemory
+from nnet3_runtime_cuda.cuda.recorded import (
+    ColumnReduce,
+    Guards,
+    HandWritten,
+    Indexed,
+    Map,
+    Operation,
+    Product,
+    RowReduce,
+    Special,
+    View,
+)
+from nnet3_runtime_cuda.cuda.recorded import Operand as RecordedOperand
+from nnet3_runtime_cuda.operations import Array, Call, Operand, Tape
 
 _T = TypeVar("_T")
 
@@ -28,30 +35,44 @@ FEW_BLOCKS = 4
 
 
 class RecordingTape(Tape):
-    """Records the work of a device: element-wise operations, sums, products, gathers.
+    """Records operations on arrays in shadow memory, and hands them over by segments.
+
+    The natural gradient is recorded by `DeviceTape`.
 
     Attributes:
         memory: The memory of the arrays.
         device_scratch: Working memory of commands.
-        host_values: The work of the host before each run.
-        operations: The operations recorded since `take_operations`.
+        host_steps: The work of the host before each run of the segment.
+        operations: The operations of the segment so far.
     """
 
     cache_scale: ClassVar[int] = 64
     gains_by_tiles: ClassVar[bool] = False
 
-    def __init__(self, memory: ProgramMemory, estimates: Estimates) -> None:
-        """Starts a tape for arrays in that memory; `estimates` are those of the device."""
+    def __init__(
+        self,
+        memory: ProgramMemory,
+        finish: Callable[[Tape], Callable[[], object]],
+        clock: Clock,
+    ) -> None:
+        """Starts a tape.
+
+        Args:
+            memory: The memory of the arrays.
+            finish: Makes a call of the tape.
+            clock: Counts minibatches and random draws.
+        """
         self.dtype = np.dtype(np.float32)
         self.persistent_bytes = 0
         self.memory = memory
         self.device_scratch = DeviceScratch()
-        self.operations: list[ops.Operation] = []
-        self.host_values = HostValues(memory, estimates.clock)
-        self._estimates = estimates
-        self._pending: list[tuple[Estimate, int]] = []
+        self.operations: list[Operation] = []
+        self.host_steps = HostSteps(memory, clock)
+        self._clock = clock
+        self._finish = finish
+        self._run: Callable[[], object] | None = None
         self._ones = np.zeros(0, np.float32)
-        self._guards: ops.Guards = ()
+        self._guards: Guards = ()
         self._command = 0
         self._decision = ALWAYS
         self._places_of_signs: dict[int, tuple[Array, Array]] = {}
@@ -60,6 +81,25 @@ class RecordingTape(Tape):
     def threads(self) -> int:
         """One: threads of the processor do not matter."""
         return 1
+
+    # ---- segments ----
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was recorded since the last `take`."""
+        return not self.operations and not self.host_steps.is_used
+
+    def take(self) -> tuple[Call, ...]:
+        """The operations since the last `take`, as one call that will be bound."""
+        segment = DeviceSegment(tuple(self.operations), self.host_steps, self.device_scratch)
+        self.operations, self.host_steps = [], HostSteps(self.memory, self._clock)
+        return (segment,)
+
+    def run(self) -> None:
+        """Runs the recorded operations; the device may still be at work when this returns."""
+        if self._run is None:
+            self._run = self._finish(self)
+        self._run()
 
     # ---- what pays: what a processor gains by is left alone ----
 
@@ -139,15 +179,15 @@ class RecordingTape(Tape):
         self, fill: Callable[[Array], object], *shape: int, dtype: npt.DTypeLike | None = None
     ) -> Array:
         """An array that the host fills before the segment runs."""
-        return self.host_values.array(fill, shape, self.dtype if dtype is None else dtype)
+        return self.host_steps.array(fill, shape, self.dtype if dtype is None else dtype)
 
     def value(self, function: Callable[[], float]) -> Array:
         """(1,) float64: what the function returns before the segment runs."""
-        return self.host_values.value(function)
+        return self.host_steps.value(function)
 
     def note(self, function: Callable[[], object]) -> None:
         """Has the host call a function before the segment runs."""
-        self.host_values.note(function)
+        self.host_steps.note(function)
 
     def random_uniform(self, rng: np.random.Generator, out: Array) -> None:
         """out = numbers in [0, 1): element i of the stream of this operation and this run.
@@ -155,7 +195,7 @@ class RecordingTape(Tape):
         The generator only gives the key, once.
         """
         key = float(rng.integers(1 << 32))
-        run = self.value(self._estimates.clock.new_draws())
+        run = self.value(self._clock.new_draws())
         stream = len(self.operations)
         operands = (key, float(stream), self._operand(run, out.shape))
         self._map_onto("uniform", operands, out)
@@ -188,33 +228,18 @@ class RecordingTape(Tape):
         finally:
             self._decision = before
 
-    def _conditions(self) -> ops.Conditions:
-        return {"guards": self._guards, "command": self._command, "decision": self._decision}
-
-    # ---- natural gradient ----
-
-    def estimate(self, natural: FisherEstimate, dim: int) -> tuple[Estimate, Use]:
-        """The estimate in device memory for an estimate on the host, and this use of it."""
-        estimate = self._estimates.of(natural, dim)
-        if any(pending is estimate for pending, _ in self._pending):
-            self.flush_updates()
-        period = natural.options.update_period
-        return estimate, self.host_values.schedule.use(estimate.number, period)
-
-    def update_at_end(self, estimate: Estimate, moves: int) -> None:
-        """Has an estimate updated when the segment ends, or before it is used again.
-
-        Args:
-            estimate: The estimate.
-            moves: Number of the decision whether to update it.
-        """
-        self._pending.append((estimate, moves))
-
-    @abstractmethod
-    def flush_updates(self) -> None:
-        """Records the updates for the end of the segment."""
-
     # ---- recording ----
+
+    def _record(self, kind: type[Operation], **attributes: Any) -> None:
+        """Adds an operation; its attributes may not be those that all operations have."""
+        self.operations.append(
+            kind(
+                guards=self._guards,
+                command=self._command,
+                decision=self._decision,
+                **attributes,
+            )
+        )
 
     def _view(self, array: Array, shape: tuple[int, ...] | None = None) -> View:
         view = View.of(array, shape)
@@ -231,20 +256,12 @@ class RecordingTape(Tape):
     def _map(
         self,
         function: str,
-        operands: tuple[ops.Operand, ...],
-        out: ops.Target,
+        operands: tuple[RecordedOperand, ...],
+        out: View | Indexed,
         shape: tuple[int, ...],
     ) -> None:
         if 0 not in shape:
-            self.operations.append(
-                ops.Map(
-                    function=function,
-                    operands=operands,
-                    out=out,
-                    shape=shape,
-                    **self._conditions(),
-                )
-            )
+            self._record(Map, function=function, operands=operands, out=out, shape=shape)
 
     def apply(self, function: str, *operands: Operand, out: Array) -> None:
         """out = function of the operands (broadcast)."""
@@ -274,7 +291,7 @@ class RecordingTape(Tape):
         same = view.strides == target.strides and view.itemsize == target.itemsize
         return not (same and view.address == target.address) and view.overlaps(target)
 
-    def _map_onto(self, function: str, operands: tuple[ops.Operand, ...], out: Array) -> None:
+    def _map_onto(self, function: str, operands: tuple[RecordedOperand, ...], out: Array) -> None:
         view = self._view(out).squeezed()
         self._map(function, operands, view, view.shape)
 
@@ -337,16 +354,14 @@ class RecordingTape(Tape):
         alpha_at: Array | None = None,
     ) -> None:
         """out = alpha a b + addend; alpha may be an element of memory, (1,)."""
-        self.operations.append(
-            ops.Product(
-                a=self._view(self._for_product(a)),
-                b=self._view(self._for_product(b)),
-                out=self._view(out),
-                addend=None if addend is None else self._view(addend),
-                alpha=alpha,
-                alpha_at=None if alpha_at is None else self._view(alpha_at),
-                **self._conditions(),
-            )
+        self._record(
+            Product,
+            a=self._view(self._for_product(a)),
+            b=self._view(self._for_product(b)),
+            out=self._view(out),
+            addend=None if addend is None else self._view(addend),
+            alpha=alpha,
+            alpha_at=None if alpha_at is None else self._view(alpha_at),
         )
 
     def _for_product(self, a: Array) -> Array:
@@ -364,26 +379,14 @@ class RecordingTape(Tape):
             self.fill(0.0, out)
             return
         shape = operands[0].shape
-        target = self._view(out)
-        kept = [k for k, n in enumerate(shape[:-1]) if n != 1]
-        outer = tuple(shape[k] for k in kept)
-        views = tuple(self._view(a, shape) for a in operands)
-        self.operations.append(
-            ops.RowReduce(
-                function=function,
-                operands=tuple(
-                    View(
-                        v.address,
-                        (*outer, shape[-1]),
-                        (*(v.strides[k] for k in kept), v.strides[-1]),
-                        v.dtype,
-                    )
-                    for v in views
-                ),
-                out=target.squeezed(),
-                **self._conditions(),
-            )
-        )
+        target = self._view(out).squeezed()
+        kept = [k for k, n in enumerate(shape) if n != 1 or k == len(shape) - 1]
+        sizes = tuple(shape[k] for k in kept)
+        views = []
+        for view in [self._view(a, shape) for a in operands]:
+            strides = tuple(view.strides[k] for k in kept)
+            views.append(View(view.address, sizes, strides, view.dtype))
+        self._record(RowReduce, function=function, operands=tuple(views), out=target)
 
     def small_products(self, a: Array, b: Array, out: Array) -> None:
         """out[i] = a[i] b[i] for stacks of matrices (broadcast)."""
@@ -422,17 +425,11 @@ class RecordingTape(Tape):
         elif shape[0] == 1:
             self.apply("copy" if len(operands) == 1 else "multiply", *operands, out=out)
         elif shape[1] == 1:
-            self._row_reduce(
-                "sum" if len(operands) == 1 else "dot", tuple(a.T for a in operands), out
-            )
+            function = "sum" if len(operands) == 1 else "dot"
+            self._row_reduce(function, tuple(a.T for a in operands), out)
         else:
-            self.operations.append(
-                ops.ColumnReduce(
-                    operands=tuple(self._view(a) for a in operands),
-                    out=self._view(out).squeezed(),
-                    **self._conditions(),
-                )
-            )
+            views = tuple(self._view(a) for a in operands)
+            self._record(ColumnReduce, operands=views, out=self._view(out).squeezed())
 
     def sum(self, a: Array, axis: int, out: Array) -> None:
         """out = sum of a along an axis."""
@@ -441,14 +438,8 @@ class RecordingTape(Tape):
     def range_sum(self, source: Array, ranges: Array, out: Array) -> bool:
         """out[i] = sum of source[r] over begin <= r < end with (begin, end) = ranges[i]."""
         if out.size:
-            self.operations.append(
-                ops.RangeSum(
-                    source=self._view(source),
-                    ranges=self._view(ranges),
-                    out=self._view(out),
-                    **self._conditions(),
-                )
-            )
+            kernel = written_kernels.range_sum(View.of(source), View.of(ranges), View.of(out))
+            self.special(kernel, (source, ranges), (out,))
         return True
 
     # ---- gathering ----
@@ -470,25 +461,20 @@ class RecordingTape(Tape):
         if values.size:
             self._map("copy", (self._view(values),), self._indexed(out, rows, 0), values.shape)
 
-    def _indexed(self, array: Array, table: Array, axis: int) -> ops.Indexed:
-        return ops.Indexed(self._view(array), self._view(table), axis)
+    def _indexed(self, array: Array, table: Array, axis: int) -> Indexed:
+        return Indexed(self._view(array), self._view(table), axis)
 
     # ---- kernels of their own ----
 
     def special(
-        self, kernel: library.HandWritten, read: tuple[Array, ...], written: tuple[Array, ...]
+        self, kernel: HandWritten, read: tuple[Array, ...], written: tuple[Array, ...]
     ) -> None:
         """A kernel that is written by hand, with the arrays that it reads and writes."""
-        self.operations.append(
-            ops.Special(
-                name=kernel.name,
-                source=kernel.source,
-                grid=kernel.grid,
-                block=kernel.block,
-                read=tuple(self._view(a) for a in read),
-                written=tuple(self._view(a) for a in written),
-                **self._conditions(),
-            )
+        self._record(
+            Special,
+            kernel=kernel,
+            read=tuple(self._view(a) for a in read),
+            written=tuple(self._view(a) for a in written),
         )
 
     def pack_signs(self, a: Array, out: Array) -> None:
@@ -498,7 +484,7 @@ class RecordingTape(Tape):
         packed = out
         if View.of(a).overlaps(View.of(out)):
             packed = self.scratch(*out.shape, dtype=out.dtype)
-        self.special(library.pack_signs(View.of(a), View.of(packed)), (a,), (packed,))
+        self.special(written_kernels.pack_signs(View.of(a), View.of(packed)), (a,), (packed,))
         self.copy(packed, out)
 
     def unpack_signs(self, packed: Array, out: Array) -> None:

@@ -7,21 +7,156 @@ matrices a `Product`, and operations with a kernel written by hand a `Special`.
 
 from __future__ import annotations
 
-from typing import TypedDict
+import functools
+import math
 
 import attrs
+import numpy as np
 
-from nnet3_runtime_cuda.cuda.recorded.device_views import View
+from nnet3_runtime_cuda.operations import Array
+
+C_TYPES = {
+    "f4": "float",
+    "f8": "double",
+    "b1": "unsigned char",
+    "i1": "signed char",
+    "u1": "unsigned char",
+    "i2": "short",
+    "u2": "unsigned short",
+    "i4": "int",
+    "i8": "long long",
+}
+"""The C++ type of each element type."""
+
+
+@attrs.frozen(slots=True)
+class View:
+    """The elements at address + sum of index times stride of an array in shadow memory.
+
+    Attributes:
+        address: Address of the first element, in the shadow.
+        shape: Shape of the view.
+        strides: Strides in elements; 0 where an operand is broadcast.
+        dtype: The type as NumPy writes it without byte order, "f4".
+        span: Number of elements from the lowest to the highest address.
+        begin: The lowest address.
+        end: The address behind the highest element.
+    """
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    span: int = attrs.field(init=False, eq=False, repr=False)
+    begin: int = attrs.field(init=False, eq=False, repr=False)
+    end: int = attrs.field(init=False, eq=False, repr=False)
+
+    @span.default
+    def _find_span(self) -> int:
+        return 1 + sum((n - 1) * abs(s) for n, s in zip(self.shape, self.strides, strict=True))
+
+    @begin.default
+    def _find_begin(self) -> int:
+        below = sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True) if s < 0)
+        return self.address + below * self.itemsize
+
+    @end.default
+    def _find_end(self) -> int:
+        return self.begin + self.span * self.itemsize
+
+    @classmethod
+    def of(cls, array: Array, shape: tuple[int, ...] | None = None) -> View:
+        """The view of an array, broadcast to a shape if one is given."""
+        if shape is not None and array.shape != shape:
+            array = np.broadcast_to(array, shape)
+        size = array.itemsize
+        return cls(
+            array.__array_interface__["data"][0],
+            array.shape,
+            tuple(stride // size for stride in array.strides),
+            f"{array.dtype.kind}{size}",
+        )
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return int(self.dtype[1:])
+
+    @property
+    def c_type(self) -> str:
+        """The C++ type of an element."""
+        return C_TYPES[self.dtype]
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the view covers all elements from its first to its last."""
+        return self.span == math.prod(self.shape)
+
+    @property
+    def distinct_bytes(self) -> int:
+        """Bytes of memory that a reader of all elements reads."""
+        sizes = [n for n, s in zip(self.shape, self.strides, strict=True) if s]
+        return min(math.prod(sizes), self.span) * self.itemsize
+
+    def squeezed(self) -> View:
+        """The view without its dimensions of length one."""
+        kept = [k for k, n in enumerate(self.shape) if n != 1]
+        if len(kept) == len(self.shape):
+            return self
+        return View(
+            self.address,
+            tuple(self.shape[k] for k in kept),
+            tuple(self.strides[k] for k in kept),
+            self.dtype,
+        )
+
+    def overlaps(self, other: View) -> bool:
+        """Whether two views, neither of which is empty, share memory."""
+        if self.end <= other.begin or other.end <= self.begin:
+            return False
+        if self.address == other.address or (self.is_dense and other.is_dense):
+            return True
+        low = min(self.begin, other.begin)
+        return _overlap(
+            attrs.evolve(self, address=self.address - low),
+            attrs.evolve(other, address=other.address - low),
+        )
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _overlap(a: View, b: View) -> bool:
+    """Whether views of the same stretch of memory share elements; True if hard to tell."""
+    end = max(a.end, b.end)
+    memory = np.lib.stride_tricks.as_strided(_BYTE, shape=(end,), strides=(1,))
+    return bool(_may_meet(_array(memory, a), _array(memory, b)))
+
+
+_BYTE = np.zeros(1, dtype=np.uint8)
+
+
+def _array(memory: Array, view: View) -> Array:
+    size = view.itemsize
+    array: Array = np.lib.stride_tricks.as_strided(
+        memory[view.address :][:size],
+        shape=(*view.shape, size),
+        strides=(*(stride * size for stride in view.strides), 1),
+    )
+    return array
+
+
+def _may_meet(a: Array, b: Array) -> bool:
+    try:
+        return bool(np.shares_memory(a, b, max_work=10_000))  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
+
 
 Guards = tuple[View, ...]
-
-
-class Conditions(TypedDict):
-    """The attributes that operations have in common."""
-
-    guards: Guards
-    command: int
-    decision: int
 
 
 @attrs.frozen(slots=True)
@@ -80,6 +215,11 @@ class Operation:
         raise NotImplementedError
 
     @property
+    def conditions(self) -> tuple[Guards, int]:
+        """Guards and decision: what operations that share a kernel must have in common."""
+        return self.guards, self.decision
+
+    @property
     def is_opaque(self) -> bool:
         """Whether it may access any memory, because it finds its operands in a table."""
         return False
@@ -93,7 +233,7 @@ class Map(Operation):
     """out = function of the operands, element by element.
 
     Attributes:
-        function: A key of `FUNCTIONS` in `source.expressions`.
+        function: A key of `element_kernels.FUNCTIONS`, or "uniform".
         operands: Broadcast to the shape.
         out: The output. In the table of an `Indexed` output no entry occurs twice.
         shape: The shape of the iteration, without dimensions of length one.
@@ -108,6 +248,11 @@ class Map(Operation):
     def writes(self) -> tuple[View, ...]:
         """The output."""
         return views_of(self.out)[:1]
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether any operand, or the output, has a table."""
+        return any(isinstance(each, Indexed) for each in (*self.operands, self.out))
 
     def _reads(self) -> tuple[View, ...]:
         read = tuple(view for operand in self.operands for view in views_of(operand))
@@ -162,29 +307,6 @@ class ColumnReduce(Reduce):
 
 
 @attrs.frozen(slots=True, kw_only=True)
-class RangeSum(Operation):
-    """out[i, c] = sum of source[r, c] over begin <= r < end with (begin, end) = ranges[i].
-
-    Attributes:
-        source: (rows, columns).
-        ranges: (n, 2) integers.
-        out: (n, columns).
-    """
-
-    source: View
-    ranges: View
-    out: View
-
-    @property
-    def writes(self) -> tuple[View, ...]:
-        """The output."""
-        return (self.out,)
-
-    def _reads(self) -> tuple[View, ...]:
-        return self.source, self.ranges
-
-
-@attrs.frozen(slots=True, kw_only=True)
 class Product(Operation):
     """out = activation(alpha a b + beta addend + bias), of float32 matrices.
 
@@ -218,25 +340,36 @@ class Product(Operation):
         return self.a, self.b, *(view for view in others if view is not None)
 
 
-@attrs.frozen(slots=True, kw_only=True)
-class Special(Operation):
-    """A kernel that is written by hand.
+@attrs.frozen(slots=True)
+class HandWritten:
+    """A kernel written by hand, for operands of given shapes.
 
     Attributes:
-        name: Of the kernel, which `source` defines.
+        name: A short description, for messages.
         source: Text with one `extern "C" __global__` kernel; "@" stands for its name.
-        read: The arguments that are read, in order.
-        written: The arguments after them, which are written (and may be read).
         grid: Number of blocks.
         block: Threads of each.
     """
 
     name: str
     source: str
-    read: tuple[View, ...]
-    written: tuple[View, ...]
     grid: int = 1
     block: int = 256
+
+
+@attrs.frozen(slots=True, kw_only=True)
+class Special(Operation):
+    """The work of a kernel that is written by hand.
+
+    Attributes:
+        kernel: The kernel.
+        read: The arguments that are read, in order.
+        written: The arguments after them, which are written (and may be read).
+    """
+
+    kernel: HandWritten
+    read: tuple[View, ...]
+    written: tuple[View, ...]
 
     @property
     def writes(self) -> tuple[View, ...]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nnet3_runtime_cuda.cuda.source.chain import check_size
-from nnet3_runtime_cuda.cuda.source.library import THREADS, HandWritten
+from nnet3_runtime_cuda.cuda.element_kernels import THREADS, check_size
+from nnet3_runtime_cuda.cuda.recorded import HandWritten
 
 ADDRESSES = 11
 """Addresses of an estimate: gram, k, d, rho, square sum, mix, decay, work, roots, w, j."""

@@ -11,8 +11,8 @@ import os
 import re
 from typing import Any
 
-from nnet3_runtime_cuda.cuda.platform.cublaslt import Precision
-from nnet3_runtime_cuda.cuda.platform.cupy_platform import CupyPlatform
+from nnet3_runtime_cuda.cuda.cublaslt import Precision
+from nnet3_runtime_cuda.cuda.cupy_platform import CupyPlatform
 from nnet3_runtime_cuda.errors import DeviceError
 
 _NAME = re.compile(r"cuda(?::(?P<ordinal>\d+))?")

@@ -17,7 +17,7 @@ from ctypes import POINTER, byref, c_float, c_int, c_int32, c_int64, c_size_t, c
 from ctypes import c_void_p as pointer
 from typing import Any
 
-from nnet3_runtime_cuda.cuda.platform.platform import Gemm, Matrix
+from nnet3_runtime_cuda.cuda.platform import Gemm, Matrix
 from nnet3_runtime_cuda.errors import DeviceError
 
 
@@ -173,7 +173,7 @@ class Handle:
         self._library.call(name, self.value, int(attribute), byref(value), ctypes.sizeof(value))
 
 
-class Product:
+class BoundGemm:
     """A product that is bound to its operands, with an algorithm; it runs on any stream.
 
     Attributes:
@@ -245,7 +245,7 @@ class CublasLt:
         precision: Precision = Precision.FP32,
         max_workspace_bytes: int = 0,
         beta_at: int = 0,
-    ) -> Product:
+    ) -> BoundGemm:
         """Binds a product and chooses its algorithm, the same for products of the same form.
 
         Args:
@@ -269,7 +269,7 @@ class CublasLt:
         form = _form(gemm), precision, max_workspace_bytes
         if form not in self._choices:
             self._choices[form] = self._choose(handles, gemm, max_workspace_bytes)
-        return Product(self._library, handles, gemm, self._choices[form], beta_at)
+        return BoundGemm(self._library, handles, gemm, self._choices[form], beta_at)
 
     def _describe(self, gemm: Gemm, precision: Precision) -> Handle:
         description = self._library.create("MatmulDesc", COMPUTE_TYPE[precision], R_32F)
@@ -338,3 +338,42 @@ def _form(gemm: Gemm) -> tuple[object, ...]:
     in_place = gemm.addend is None or gemm.addend == gemm.out
     kind = bool(gemm.alpha_at), gemm.beta == 0.0, in_place, bool(gemm.bias), gemm.relu
     return sizes, kind, operands, _alignments(gemm)
+
+
+# ---- the end of a product that cuBLASLt cannot do ----
+
+ENDING = "add_bias_and_rectify"
+"""The name of the kernel in `ending_source`."""
+
+ENDING_THREADS = 256
+
+_ENDING = """
+extern "C" __global__ void {name}(float* out, const float* bias) {{
+  const long long element = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+  if (element >= {size}LL) return;
+  const long long column = element % {columns}LL, row = element / {columns}LL;
+  const long long place = row / {rows}LL * {batch_stride}LL + row % {rows}LL * {stride}LL + column;
+  float value = out[place] + {bias};
+  {rectify}
+  out[place] = value;
+}}
+"""
+
+
+def ending_source(gemm: Gemm) -> str:
+    """A kernel `ENDING(out, bias)` that adds the bias of a product, and rectifies if it says so."""
+    return _ENDING.format(
+        name=ENDING,
+        size=gemm.batch * gemm.rows * gemm.columns,
+        rows=gemm.rows,
+        columns=gemm.columns,
+        stride=gemm.out.stride,
+        batch_stride=gemm.out.batch_stride,
+        bias="bias[column]" if gemm.bias else "0.0f",
+        rectify="value = value > 0.0f ? value : 0.0f;" if gemm.relu else "",
+    )
+
+
+def ending_grid(gemm: Gemm) -> tuple[int, int, int]:
+    """The number of blocks of `ENDING_THREADS` that cover the result."""
+    return -(-gemm.batch * gemm.rows * gemm.columns // ENDING_THREADS), 1, 1

@@ -1,1 +1,0 @@
-"""Kernels and products bound to memory of a device."""

@@ -1,1 +1,0 @@
-"""Chooses operations that share a kernel, and results that need not be stored."""

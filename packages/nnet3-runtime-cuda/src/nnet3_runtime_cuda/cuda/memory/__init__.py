@@ -1,1 +1,0 @@
-"""Memory of a device: its shadow on the host, the memory of a program, and the budget."""

@@ -1,1 +1,0 @@
-"""The records of a tape for a device: operations as values, and their views of memory."""

@@ -1,1 +1,0 @@
-"""CUDA C++ source of kernels: made from groups of operations, or written by hand."""
