@@ -22,8 +22,8 @@ PUBLIC_NAMES = {
         ComputationBuilder ComputationRequest IoSpecification MemoryPlan NnetComputation
         check_runnable format_computation parse_computation peak_bytes plan_memory""",
     "nnet3_graph": """
-        BreadthFirstExamination ComputationGraph ComputationGraphBuilder
-        NotComputableError build_computation_graph compute_context""",
+        ComputationGraph ComputationGraphBuilder Examined NotComputableError
+        build_computation_graph compute_context""",
     "nnet3_compiler": """
         Compiler CompilerOptions compile_computation compile_looped""",
     "nnet3": """
@@ -76,7 +76,6 @@ CALLS = """
     nnet3_graph: ComputationGraphBuilder.prune(self)
     nnet3_graph: build_computation_graph(nnet, request)
     nnet3_graph: ComputationGraph.counts_by_node(self, nnet)
-    nnet3_graph: BreadthFirstExamination.run(self, max_hops=)
     nnet3_graph: compute_context(nnet)
     nnet3_compiler: Compiler(nnet, request)
     nnet3_compiler: Compiler.create_computation(self, options)

@@ -18,7 +18,6 @@ from nnet3_computation import (
 )
 from nnet3_descriptors import Nnet, read_model, read_nnet, set_test_mode
 from nnet3_graph import (
-    BreadthFirstExamination,
     ComputationGraphBuilder,
     build_computation_graph,
     compute_context,
@@ -61,7 +60,6 @@ def shown() -> dict[str, object]:
         "compilation": Compiler(nnet, request),
         "builder": ComputationBuilder(computation),
         "graph builder": ComputationGraphBuilder(nnet, request),
-        "examination": BreadthFirstExamination(nnet, request),
         "reference computer": ReferenceComputer(tested, computation),
         "ONNX computer": OnnxComputer(tested, computation),
         "device network": DeviceNnet(nnet),

@@ -7,6 +7,7 @@ margin must be larger than the chain of offsets of any network in the tests.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import attrs
@@ -244,6 +245,23 @@ def build_one_by_one(
         is_endless=not all(map(inner.contain, used)),
         goes_on=not all(map(inner.contain, have - supplied)),
     )
+
+
+def usable_counts(nnet: Nnet, request: ComputationRequest, graph: OneByOne) -> Counter[Cindex]:
+    """The usable count of each cindex that has one.
+
+    It is 1 for a requested cindex; for others the number of cindexes that might read it, can be
+    computed, and have themselves a count. Given and earlier cindexes read nothing.
+    """
+    counts = Counter(rows(request.outputs))
+    stack = [*counts]
+    while stack:
+        cindex = stack.pop()
+        if cindex in graph.computable - graph.given - graph.earlier:
+            reads = might_read(nnet, cindex)
+            stack.extend(reads - counts.keys())
+            counts.update(reads)
+    return counts
 
 
 def lacking_of_sum(part: SumDescriptor, index: Index, have: set[Cindex]) -> set[Cindex]:

@@ -12,7 +12,7 @@ from nnet3_descriptors.components import TdnnComponent
 from nnet3_descriptors.components.index_rules import AnyWithin, AtOffsets
 from nnet3_descriptors.indexes import as_indexes
 from nnet3_graph import ComputationGraphBuilder
-from nnet3_graph.nodes.component_rules import component_rule
+from nnet3_graph.nodes.rules import component_rule
 from nnet3_graph.rules import NEVER, All, Asked, ByTime, Optional, Shift
 
 NETWORK = """

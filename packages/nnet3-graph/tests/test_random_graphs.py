@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from graph_one_by_one import Bounds, blamed_one_by_one, build_one_by_one, might_read
+from graph_one_by_one import Bounds, blamed_one_by_one, build_one_by_one, might_read, usable_counts
 from graph_strategies import MARGIN, STEP, networks_and_requests, networks_and_two_requests
 from hypothesis import assume, event, given, settings
 from nnet3_computation import ComputationRequest, IoSpecification
@@ -17,7 +17,7 @@ from nnet3_graph import (
     UnboundedComputationError,
     build_computation_graph,
 )
-from nnet3_graph.sets import bit_layout, index_set
+from nnet3_graph.sets import bits, index_set
 
 random_networks = settings(max_examples=3 * settings.default.max_examples // 5)
 
@@ -50,7 +50,7 @@ def test_same_graph_as_one_by_one(few_rows_in_large_boxes, example):
     nnet, request = example
     with pytest.MonkeyPatch.context() as patch:
         if few_rows_in_large_boxes:
-            for module in (bit_layout, index_set):
+            for module in (bits, index_set):
                 patch.setattr(module, "is_table_worthwhile", lambda entries, rows: False)
         check_against_definition(nnet, request)
 
@@ -206,24 +206,38 @@ def test_what_was_examined(example):
     nnet, request = example
     expected = build_one_by_one(nnet, request, MARGIN, STEP)
     assume(not expected.goes_on)
-    builder = ComputationGraphBuilder(nnet, request)
+    examined = check_states(nnet, request, expected)
+    assert examined.info(0, as_indexes([[0, 10**6, 0]])).tolist() == [ComputableInfo.UNKNOWN]
+
+
+@random_networks
+@given(networks_and_two_requests())
+def test_what_was_examined_for_a_second_segment(example):
+    """The same for the second of two segments, which reads rows of the first."""
+    nnet, first, second = example
+    earlier = frozenset(named(nnet, build_or_skip(nnet, first).cindexes))
+    expected = build_one_by_one(nnet, second, MARGIN, STEP, earlier)
+    assume(not expected.goes_on)
+    check_states(nnet, second, expected, build_computation_graph(nnet, first))
+
+
+def check_states(nnet, request, expected, previous=None):
+    """Compares states and counts with the definition; returns what was examined."""
+    builder = ComputationGraphBuilder(nnet, request, previous)
     builder.compute()
     examined = builder.examined
     graph = examined.graph
+    before = named(nnet, previous.cindexes) if previous is not None else []
     cindexes = named(nnet, graph.cindexes)
-    reads = rows_of(graph.dependency_splits, graph.dependencies)
-    outputs = {node.name for node in nnet.output_nodes}
-    counts = [int(cindex[0] in outputs) for cindex in cindexes]
-    usable = examined.usable_counts.tolist()
-    for cindex, read, count in zip(cindexes, reads, usable, strict=True):
+    for cindex, read in zip(
+        cindexes, rows_of(graph.dependency_splits, graph.dependencies), strict=True
+    ):
         might = set() if cindex in expected.given else might_read(nnet, cindex)
-        assert {cindexes[each] for each in read} <= might
-        if count and cindex in expected.computable:
-            assert {cindexes[each] for each in read} == might
-            for each in read:
-                counts[each] += 1
-    assert counts == usable
-    states = examined.computable_info.tolist()
+        assert {(before + cindexes)[each] for each in read} <= might
+    counts = usable_counts(nnet, request, expected)
+    states, usable = examined.computable_info.tolist(), examined.usable_counts.tolist()
+    found = {cindex: count for cindex, count in zip(cindexes, usable, strict=True) if count}
+    assert found == {each: counts[each] for each in counts if each not in expected.earlier}
     for cindex, info, count in zip(cindexes, states, usable, strict=True):
         if cindex in expected.given:
             assert info == ComputableInfo.COMPUTABLE
@@ -232,7 +246,72 @@ def test_what_was_examined(example):
         else:
             assert (info == ComputableInfo.COMPUTABLE) == (cindex in expected.computable)
             assert info in (ComputableInfo.COMPUTABLE, ComputableInfo.NOT_COMPUTABLE)
-    assert examined.info(0, as_indexes([[0, 10**6, 0]])).tolist() == [ComputableInfo.UNKNOWN]
+    return examined
+
+
+SAME = """
+    input-node name=input dim=1
+    component name=same type=NoOpComponent dim=1
+"""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "states"),
+    [
+        pytest.param(
+            "component-node name=a component=same input=Sum(input, IfDefined(Offset(a, -1)))\n"
+            "output-node name=output input=a",
+            {
+                "a": [(-1, "NOT_COMPUTABLE", 1), (0, "COMPUTABLE", 1)],
+                "input": [(0, "COMPUTABLE", 1)],
+            },
+            id="a recurrence ends before the first frame",
+        ),
+        pytest.param(
+            "component-node name=a component=same input=Sum(input, ReplaceIndex(a, t, 0))\n"
+            "output-node name=output input=Failover(a, input)",
+            {"a": [(0, "NOT_COMPUTABLE", 1)], "output": [(0, "COMPUTABLE", 1)]},
+            id="rows that depend only on themselves cannot be computed",
+        ),
+        pytest.param(
+            "component-node name=a component=same input=Failover(a, Const(1.0, 1))\n"
+            "component-node name=b component=same input=Sum(a, Offset(input, 1))\n"
+            "output-node name=output input=Failover(b, input)",
+            {"a": [], "b": [(0, "NOT_COMPUTABLE", 1)], "output": [(0, "COMPUTABLE", 1)]},
+            id="what only a missing row would read is not looked at",
+        ),
+        pytest.param(
+            "component-node name=late component=same input=input\n"
+            "component-node name=lacking component=same input=Sum(late, Offset(input, 99))\n"
+            "component-node name=a component=same input=late\n"
+            "output-node name=output input=Sum(a, IfDefined(lacking))",
+            {"late": [(0, "COMPUTABLE", 1)], "lacking": [(0, "NOT_COMPUTABLE", 1)]},
+            id="a row counts once one reader can be computed",
+        ),
+    ],
+)
+def test_states(nodes, states):
+    """The states and usable counts of some nodes; the input is given at t = 0 alone."""
+    nnet = parse_config(SAME + nodes)
+    request = ComputationRequest(
+        inputs=[IoSpecification.from_range("input", 0, 1)],
+        outputs=[IoSpecification.from_range("output", 0, 1)],
+    )
+    builder = ComputationGraphBuilder(nnet, request)
+    builder.compute()
+
+    examined = builder.examined
+    rows = zip(
+        named(nnet, examined.graph.cindexes),
+        examined.computable_info.tolist(),
+        examined.usable_counts.tolist(),
+        strict=True,
+    )
+    found = {name: [] for name in states}
+    for (name, _, t, _), info, count in rows:
+        if name in states:
+            found[name].append((t, ComputableInfo(info).name, count))
+    assert found == states
 
 
 @random_networks

@@ -10,13 +10,12 @@ from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import parse_config
 from nnet3_descriptors.components import DistributeComponent
 from nnet3_descriptors.indexes import as_indexes
-from nnet3_graph import NotComputableError, build_computation_graph
-from nnet3_graph.blame import Blame
+from nnet3_graph import NotComputableError, build_computation_graph, explain
 from nnet3_graph.nodes import NodeRules, node_rules
-from nnet3_graph.nodes.cycles import find_cycles, reads_of_any_row
-from nnet3_graph.row_sets import demanded_rows
+from nnet3_graph.nodes.order import find_cycles, reads_of_any_row
+from nnet3_graph.reach import demanded_rows
 from nnet3_graph.rules import All, Asked, First, Optional, Shift
-from nnet3_graph.sets.bit_layout import BitLayout
+from nnet3_graph.sets.bits import BitLayout
 
 PATTERNS, TIMES, XS = 2, 9, 3
 
@@ -202,13 +201,13 @@ def test_long_blame_takes_few_rounds(descriptor, monkeypatch):
         inputs=[IoSpecification(name="input", indexes=as_indexes([(0, 0, 0), (1, 0, 0)]))],
         outputs=[IoSpecification(name="output", indexes=as_indexes([(0, 1, 0), (1, 100_000, 0)]))],
     )
-    calls, demand = [], Blame.demand
+    calls, demand = [], explain.demand_blamed
 
-    def counted(self, *arguments):
-        calls.append(self)
-        demand(self, *arguments)
+    def counted(*arguments):
+        calls.append(arguments)
+        demand(*arguments)
 
-    monkeypatch.setattr(Blame, "demand", counted)
+    monkeypatch.setattr(explain, "demand_blamed", counted)
     with pytest.raises(NotComputableError, match="depends on itself without end"):
         build_computation_graph(nnet, request)
     assert len(calls) < 30

@@ -2,17 +2,213 @@
 
 from __future__ import annotations
 
-from nnet3_computation import ComputationRequest
-from nnet3_descriptors import Nnet
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+import attrs
+import numpy as np
+from nnet3_computation import ComputationRequest, RequestError
+from nnet3_descriptors import (
+    ComponentInputNode,
+    ComponentNode,
+    DimRangeNode,
+    InputNode,
+    Nnet,
+    Node,
+    OutputNode,
+)
+from nnet3_descriptors.indexes import IndexArray
+from nnet3_descriptors.similar_names import hint
 
 from nnet3_graph.errors import UnboundedComputationError
-from nnet3_graph.examination import Examined, examine
-from nnet3_graph.explain import EXPLAINED_STEPS, explain
 from nnet3_graph.graph import ComputationGraph, make_graph
-from nnet3_graph.named_rows import NamedRows
-from nnet3_graph.reach import Reach
-from nnet3_graph.request_check import check_not_repeated, check_previous, check_request
-from nnet3_graph.sets.index_set import Grid
+from nnet3_graph.nodes.rules import NodeRules, node_rules
+from nnet3_graph.reach import MAX_STEPS, Earlier, Reach, find_reach
+from nnet3_graph.sets.bits import BitLayout, Bits
+from nnet3_graph.sets.index_set import Grid, Patterns, Ranks, find_patterns
+
+if TYPE_CHECKING:
+    from nnet3_graph.examination import Examined
+
+_KINDS: dict[type[Node], str] = {
+    InputNode: "an input node",
+    ComponentInputNode: "a component-input node",
+    ComponentNode: "a component node",
+    DimRangeNode: "a dim-range node",
+    OutputNode: "an output node",
+}
+
+
+def check_request(nnet: Nnet, request: ComputationRequest) -> None:
+    """Checks that the nodes which a request names can be given or asked for.
+
+    Raises:
+        RequestError: the network has no node of that name, or one of another kind.
+    """
+    for specification in request.inputs:
+        node = _find(nnet, specification.name, "input", (InputNode, ComponentNode))
+        if not isinstance(node, InputNode | ComponentNode):
+            raise RequestError(
+                f"input '{node.name}' is {_KINDS[type(node)]} of the network; only input nodes "
+                f"and component nodes can be given"
+            )
+    for specification in request.outputs:
+        node = _find(nnet, specification.name, "output", (OutputNode,))
+        if not isinstance(node, OutputNode):
+            raise RequestError(
+                f"output '{node.name}' is {_KINDS[type(node)]} of the network; only output nodes "
+                f"can be requested"
+            )
+
+
+def _find(nnet: Nnet, name: str, role: str, kinds: tuple[type[Node], ...]) -> Node:
+    """Returns the node of a name; the error lists the names that there are."""
+    if name in nnet.node_indexes:
+        return nnet.node(name)
+    first_kind = [node.name for node in nnet.nodes if isinstance(node, kinds[0])]
+    others = [node.name for node in nnet.nodes if isinstance(node, kinds)]
+    listed = ", ".join(f"'{known}'" for known in first_kind)
+    raise RequestError(
+        f"the network has no node '{name}' for the {role} of that name; "
+        f"its {role} nodes are {listed}{hint(name, others)}"
+    )
+
+
+def check_previous(nnet: Nnet, previous: ComputationGraph) -> None:
+    """Checks that the graph of the earlier segments is one of the same network.
+
+    Raises:
+        RequestError: it has other nodes.
+    """
+    for number, (theirs, ours) in enumerate(zip_longest(previous.nnet.nodes, nnet.nodes)):
+        if theirs != ours:
+            name = (ours or theirs).name
+            raise RequestError(
+                f"the graph of the earlier segments is of another network: it differs in node "
+                f"{number}, '{name}'"
+            )
+
+
+def check_not_repeated(nnet: Nnet, reach: Reach) -> None:
+    """Checks that a segment neither gives nor requests what an earlier one has.
+
+    Raises:
+        RequestError: it does.
+    """
+    for node, earlier in enumerate(reach.earlier):
+        if not earlier:
+            continue
+        for role, rows in (("given", reach.given[node]), ("requested", reach.outputs.get(node, 0))):
+            if rows & earlier:
+                _, t, _ = reach.layout.indexes(rows & earlier)[0].tolist()
+                raise repeated(nnet.node_names[node], role, t)
+
+
+def repeated(name: str, role: str, t: int) -> RequestError:
+    """Returns the error for rows of a node that an earlier segment has.
+
+    Args:
+        name: of the node.
+        role: "given" or "requested".
+        t: of one of the rows.
+    """
+    return RequestError(
+        f"rows of '{name}' that are {role} are in an earlier segment already, one of them at "
+        f"t = {t}"
+    )
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class NamedRows:
+    """The given and the requested rows, one sequence for each pattern.
+
+    Attributes:
+        nnet: the network.
+        patterns: the sequences and their patterns.
+        given: (rows, 3) indexes of the supplied rows, with the pattern as n, by node.
+        outputs: the same of the requested rows.
+        earlier: the rows of earlier segments, or None.
+    """
+
+    nnet: Nnet
+    patterns: Patterns
+    given: dict[int, IndexArray]
+    outputs: dict[int, IndexArray]
+    earlier: Earlier | None
+
+    @classmethod
+    def of(
+        cls, nnet: Nnet, request: ComputationRequest, previous: ComputationGraph | None
+    ) -> NamedRows:
+        """Finds the patterns of a request, and a sequence for each.
+
+        Args:
+            nnet: the network.
+            request: the rows given and wanted.
+            previous: the graph of the segments before, or None.
+        """
+        before = previous.grid.patterns if previous is not None else None
+        patterns = find_patterns([io.indexes for io in (*request.inputs, *request.outputs)], before)
+        given, outputs = (
+            {nnet.node_index(io.name): patterns.representative_rows(io.indexes) for io in ios}
+            for ios in (request.inputs, request.outputs)
+        )
+        return cls(
+            nnet=nnet,
+            patterns=patterns,
+            given=given,
+            outputs=outputs,
+            earlier=_earlier(previous, patterns) if previous is not None else None,
+        )
+
+    def reach(
+        self,
+        nodes: NodeRules | None = None,
+        *,
+        only_possible: bool = True,
+        max_steps: tuple[int, int] = MAX_STEPS,
+    ) -> Reach:
+        """Returns the rows that might be read for the outputs.
+
+        Args:
+            nodes: the rules to follow; None for those of the network.
+            only_possible: see `find_reach`, as for the next.
+            max_steps: the same.
+        """
+        return find_reach(
+            nodes or node_rules(self.nnet),
+            self.patterns.num_patterns,
+            self.given,
+            self.outputs,
+            self.earlier,
+            only_possible=only_possible,
+            max_steps=max_steps,
+        )
+
+
+def _earlier(previous: ComputationGraph, patterns: Patterns) -> Earlier:
+    """Returns the rows of the earlier segments, for the patterns of the new one."""
+    old = previous.grid
+    if patterns.num_patterns == old.patterns.num_patterns and np.array_equal(
+        patterns.sequences, old.patterns.sequences
+    ):
+        return Earlier(layout=old.layout, rows=previous.rows_so_far)
+    ranks = old.patterns.ranks(patterns.sequences[patterns.representatives])
+    sources = np.where(ranks >= 0, old.patterns.pattern_of[ranks], -1)
+    layout = attrs.evolve(old.layout, num_patterns=patterns.num_patterns)
+    return Earlier(
+        layout=layout,
+        rows=[_with_patterns(rows, old.layout, layout, sources) for rows in previous.rows_so_far],
+    )
+
+
+def _with_patterns(bits: Bits, old: BitLayout, new: BitLayout, sources: Ranks) -> Bits:
+    """Returns a set whose pattern i is the old pattern sources[i]; empty where that is -1."""
+    if not bits:
+        return 0
+    table = old.table(bits)[sources]
+    table[sources < 0] = False
+    return new.bits(table)
 
 
 class ComputationGraphBuilder:
@@ -84,6 +280,8 @@ class ComputationGraphBuilder:
         """
         named, reach = self._found
         if reach.missing_outputs:
+            from nnet3_graph.explain import EXPLAINED_STEPS, explain  # most requests need none
+
             everywhere = named.reach(only_possible=False, max_steps=EXPLAINED_STEPS)
             raise explain(self._nnet, named.patterns, everywhere)
         used = reach.used()
@@ -110,6 +308,8 @@ class ComputationGraphBuilder:
     def examined(self) -> Examined:
         """`ComputableInfo` and usable count of each cindex that the builder looked at."""
         if self._examined is None:
+            from nnet3_graph.examination import examine
+
             named, reach = self._found
             self._examined = examine(self._nnet, named.patterns, reach, self._previous)
         return self._examined

@@ -10,10 +10,10 @@ from typing import Final
 
 import numpy as np
 from nnet3_computation import RequestError
+from nnet3_computation.arrays import Bools
 from nnet3_descriptors import ComponentNode, NetworkError, Nnet
 from nnet3_descriptors.indexes import make_indexes
 
-from nnet3_graph.arrays import BoolArray
 from nnet3_graph.errors import ContextError, listed
 from nnet3_graph.nodes.rules import node_rules
 from nnet3_graph.reach import Reach, find_reach
@@ -87,7 +87,7 @@ def _check_nodes(nnet: Nnet) -> None:
         )
 
 
-def _edges(computable: BoolArray) -> tuple[int, int] | None:
+def _edges(computable: Bools) -> tuple[int, int] | None:
     """Returns how many outputs are missing before and after the first run of computable ones."""
     if not computable.any():
         return None
@@ -97,7 +97,7 @@ def _edges(computable: BoolArray) -> tuple[int, int] | None:
     return first, len(computable) - first - run
 
 
-def _computable(nnet: Nnet, window: int) -> BoolArray:
+def _computable(nnet: Nnet, window: int) -> Bools:
     """Returns which outputs can be computed from a window of frames.
 
     Returns:

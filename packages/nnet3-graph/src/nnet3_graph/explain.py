@@ -2,21 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Container, Iterator, Sequence
 
 import numpy as np
 from nnet3_descriptors import ComponentNode, InputNode, Nnet
 from nnet3_descriptors.indexes import IndexArray, N, T, X, index_order
 
-from nnet3_graph.blame import Blame, find_blame
 from nnet3_graph.context import compute_context
 from nnet3_graph.errors import ContextError, MissingFrames, NotComputableError, Row
+from nnet3_graph.nodes.order import find_cycles
 from nnet3_graph.nodes.rules import NodeRules
-from nnet3_graph.reach import Reach
-from nnet3_graph.rules import NEVER
-from nnet3_graph.sets.bit_layout import BitLayout, Bits
-from nnet3_graph.sets.index_set import Grid, IndexSet
-from nnet3_graph.sets.patterns import Patterns
+from nnet3_graph.reach import Reach, rows_reached
+from nnet3_graph.rules import NEVER, All, Leaf, Rule, Shift
+from nnet3_graph.sets.bits import BitLayout, Bits
+from nnet3_graph.sets.index_set import Grid, IndexSet, Patterns
+
+Blame = tuple[Leaf, ...]
+"""The leaves of a node's rule through which its missing rows lack others.
+
+Each has the rows that it keeps from being computed.
+"""
+
+
+def demand_blamed(blame: Blame, rows: Bits, layout: BitLayout, need: list[Bits]) -> None:
+    """Adds to `need` the rows that keep some missing rows from being computed, and maybe more.
+
+    Added rows that are not missing mean nothing.
+    """
+    for leaf, kept in blame:
+        some = rows & kept
+        if some:
+            leaf.demand(some, layout, need)
+
+
+def _shifts(blame: Blame) -> dict[Shift, Bits]:
+    """Returns the reads at constant distances, each with the rows that lack the row there."""
+    found: dict[Shift, Bits] = {}
+    for leaf, rows in blame:
+        if isinstance(leaf, Shift):
+            found[leaf] = found.get(leaf, 0) | rows
+    return found
+
+
+def find_blame(reach: Reach) -> tuple[list[Blame], list[Bits]]:
+    """Finds the rows that keep the missing outputs of a request from being computed.
+
+    Args:
+        reach: the rows that are part of the search.
+
+    Returns:
+        For each node the leaves to blame, and its rows that are to blame.
+    """
+    nodes = reach.nodes
+    box = reach.layout.box(reach.layout.hull)
+    missing = [need & box & ~have for need, have in zip(reach.need, reach.have, strict=True)]
+    blame: list[Blame] = [()] * len(missing)
+    cycles = []
+    for group, recurrent in zip(nodes.groups, nodes.recurrent, strict=True):
+        for node in group:
+            if missing[node]:
+                blame[node] = tuple(_lacking(nodes.rules[node], group, missing[node], reach))
+        shifts = {node: _shifts(blame[node]) for node in group if recurrent}
+        cycles.append(find_cycles(shifts, group) if recurrent else ())
+    readers = [functools.partial(demand_blamed, each) for each in blame]
+    found = rows_reached(nodes, readers, cycles, reach.layout, missing, reach.missing_outputs)
+    return blame, [rows & lost for rows, lost in zip(found, missing, strict=True)]
+
+
+def _lacking(rule: Rule, group: Container[int], rows: Bits, reach: Reach) -> Iterator[Leaf]:
+    """Yields the leaves that keep missing rows from being computed, with the rows that each keeps.
+
+    A row that lacks a row outside of its recurrence does not blame the recurrence as well: the
+    search would go round it, and report rows ever further away for the same gap.
+    """
+    parts = rule.parts if isinstance(rule, All) else (rule,)
+    inside = [part for part in parts if any(source in group for source in part.sources)]
+    outside = All(tuple(part for part in parts if part not in inside))
+    yield from outside.blame(rows, reach.layout, reach.have)
+    rows &= outside.available(rows, reach.layout, reach.have)
+    yield from All(tuple(inside)).blame(rows, reach.layout, reach.have)
+
 
 EXPLAINED_STEPS = (300, 20)
 """How far in t and x a recurrence is followed in search of missing inputs."""
@@ -105,7 +171,7 @@ def _chain(
     found = [0] * len(blamed)
     node, bit = start
     while True:
-        blame[node].demand(1 << bit, layout, found)
+        demand_blamed(blame[node], 1 << bit, layout, found)
         steps = [
             (source, (rows & -rows).bit_length() - 1)
             for source in sources[node]

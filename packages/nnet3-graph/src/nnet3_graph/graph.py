@@ -11,6 +11,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_computation import RequestError
+from nnet3_computation.arrays import Bools, IntArray
 from nnet3_descriptors import (
     ComponentInputNode,
     ComponentNode,
@@ -26,10 +27,9 @@ from nnet3_descriptors.descriptors import ForwardingDescriptor, IfDefined, Sum, 
 from nnet3_descriptors.indexes import AnyIndexes, IndexArray, distinct, moved_indexes
 from nnet3_descriptors.values import frozen, shown
 
-from nnet3_graph.arrays import BoolArray, IdArray
 from nnet3_graph.nodes.rules import node_rules
 from nnet3_graph.rules import NEVER, All, AnyOf, ByTime, Optional, Rule, Shift
-from nnet3_graph.sets.bit_layout import Bits
+from nnet3_graph.sets.bits import Bits
 from nnet3_graph.sets.index_set import Grid, IndexSet
 
 Splits = npt.NDArray[np.int64]
@@ -106,7 +106,7 @@ class ComputationGraph:
         return tuple(itertools.accumulate(counts, initial=self.first_cindex_id))
 
     @cached_property
-    def _all_ids(self) -> IdArray:
+    def _all_ids(self) -> IntArray:
         """The cindex ids of this segment, in order."""
         return frozen(np.arange(self.first_cindex_id, self._starts[-1], dtype=np.int32))
 
@@ -136,7 +136,7 @@ class ComputationGraph:
         return frozen(cindexes)
 
     @cached_property
-    def is_input(self) -> BoolArray:
+    def is_input(self) -> Bools:
         """(N,) whether the request supplies the cindex."""
         is_input = np.zeros(self.num_cindexes, dtype=np.bool_)
         for node in range(len(self.index_sets)):
@@ -147,7 +147,7 @@ class ComputationGraph:
         """Returns the rows of a node; the same object for nodes with the same rows."""
         return self.index_sets[node]
 
-    def is_given(self, node: int) -> BoolArray:
+    def is_given(self, node: int) -> Bools:
         """Returns, for each row of a node, whether the request supplies it."""
         index_set, given = self.index_sets[node], self.given_sets[node]
         if given is index_set:
@@ -171,7 +171,7 @@ class ComputationGraph:
         first = self.first_cindex_id
         return slice(self._starts[node] - first, self._starts[node + 1] - first)
 
-    def cindex_ids(self, node: int, indexes: AnyIndexes) -> IdArray:
+    def cindex_ids(self, node: int, indexes: AnyIndexes) -> IntArray:
         """Returns the cindex ids of rows of a node.
 
         Args:
@@ -195,7 +195,7 @@ class ComputationGraph:
             ids[missing] = self.previous.cindex_ids(node, indexes[missing])
         return ids
 
-    def find(self, cindexes: AnyIndexes) -> IdArray:
+    def find(self, cindexes: AnyIndexes) -> IntArray:
         """Returns the cindex ids of rows of any nodes.
 
         Args:
@@ -217,7 +217,7 @@ class ComputationGraph:
             ids[rows] = self.cindex_ids(node, cindexes[rows, 1:])
         return ids
 
-    def moved_ids(self, source: int, reader: int, t: int, x: int) -> IdArray:
+    def moved_ids(self, source: int, reader: int, t: int, x: int) -> IntArray:
         """Returns the cindex ids of a node's rows at those of another node, moved by (t, x).
 
         The result is `cindex_ids(source, indexes of reader + (0, t, x))`, found faster.
@@ -246,7 +246,7 @@ class ComputationGraph:
                 f"expected a node from 0 to {len(self.index_sets) - 1}, found {node}"
             )
 
-    def _as_ids(self, node: int, positions: IdArray) -> IdArray:
+    def _as_ids(self, node: int, positions: IntArray) -> IntArray:
         """Returns the ids for positions in the rows of a node; -1 stays -1."""
         start = self._starts[node]
         return positions + np.int32(start) * (positions >= 0) if start else positions.copy()
@@ -266,7 +266,7 @@ class ComputationGraph:
     # -- dependencies --------------------------------------------------------------------------
 
     @cached_property
-    def _all_dependencies(self) -> tuple[Splits, IdArray]:
+    def _all_dependencies(self) -> tuple[Splits, IntArray]:
         parts = [self.dependencies_of(node) for node in range(len(self.index_sets))]
         splits = np.zeros(self.num_cindexes + 1, dtype=np.int64)
         counts = [part_splits[1:] - part_splits[:-1] for part_splits, _ in parts]
@@ -280,11 +280,11 @@ class ComputationGraph:
         return self._all_dependencies[0]
 
     @property
-    def dependencies(self) -> IdArray:
+    def dependencies(self) -> IntArray:
         """(M,) int32, the cindex ids that each cindex reads; ascending and distinct for each."""
         return self._all_dependencies[1]
 
-    def dependencies_of(self, node: int) -> tuple[Splits, IdArray]:
+    def dependencies_of(self, node: int) -> tuple[Splits, IntArray]:
         """Returns the rows that the rows of a node read.
 
         Args:
@@ -310,7 +310,7 @@ class ComputationGraph:
                 splits, ids = self.component_inputs(node)
                 return _sorted_by_row(splits, ids)
 
-    def leaf_ids(self, node: int) -> tuple[IdArray, ...]:
+    def leaf_ids(self, node: int) -> tuple[IntArray, ...]:
         """Returns the rows that enter each part of a component-input or output node's descriptor.
 
         Args:
@@ -342,7 +342,7 @@ class ComputationGraph:
             parts.append(ids)
         return tuple(parts)
 
-    def _ids_of_leaf(self, node: int, leaf: ForwardingDescriptor) -> IdArray:
+    def _ids_of_leaf(self, node: int, leaf: ForwardingDescriptor) -> IntArray:
         """Returns, for each row of a node, the cindex that a leaf maps it to, or -1."""
         shift = leaf.shift()
         if shift is not None:
@@ -351,7 +351,7 @@ class ComputationGraph:
         rows = self.index_sets[node].indexes
         return self.find(leaf.dependencies(rows, self.nnet.node_indexes)[0])
 
-    def component_inputs(self, node: int) -> tuple[Splits, IdArray]:
+    def component_inputs(self, node: int) -> tuple[Splits, IntArray]:
         """Returns the rows of its component-input node that a component node reads.
 
         Args:
@@ -388,8 +388,8 @@ class ComputationGraph:
         check_limit("reads", count, what, RequestError)
 
     def _inputs_within(
-        self, windows: Windows, node: int, is_given: BoolArray | None
-    ) -> tuple[Splits, IdArray]:
+        self, windows: Windows, node: int, is_given: Bools | None
+    ) -> tuple[Splits, IntArray]:
         """The existing inputs of a component that reads windows; listed once their number is known.
 
         The length of a window makes no difference.
@@ -405,7 +405,7 @@ class ComputationGraph:
         places += np.arange(len(places))
         return splits, self._as_ids(node - 1, order.astype(np.int32)[places])
 
-    def _asked_inputs(self, node: int, is_given: BoolArray | None) -> tuple[Splits, IdArray]:
+    def _asked_inputs(self, node: int, is_given: Bools | None) -> tuple[Splits, IntArray]:
         """The inputs of a component whose index rules have to be asked."""
         definition = self.nnet.nodes[node]
         assert isinstance(definition, ComponentNode)
@@ -500,13 +500,13 @@ def _takes_what_is_there(part: SumDescriptor) -> bool:
     return True
 
 
-def _rectangle(ids: IdArray) -> tuple[Splits, IdArray]:
+def _rectangle(ids: IntArray) -> tuple[Splits, IntArray]:
     """Returns the CSR form of (rows, D) ids, none of them missing."""
     rows, count = ids.shape
     return np.arange(rows + 1, dtype=np.int64) * count, ids.reshape(-1)
 
 
-def _present(ids: IdArray) -> tuple[Splits, IdArray]:
+def _present(ids: IntArray) -> tuple[Splits, IntArray]:
     """Returns the CSR form of (rows, D) ids, where -1 stands for none."""
     there = ids >= 0
     if np.count_nonzero(there) == there.size:
@@ -516,7 +516,7 @@ def _present(ids: IdArray) -> tuple[Splits, IdArray]:
     return splits, ids[there]
 
 
-def _distinct_by_row(ids: IdArray) -> tuple[Splits, IdArray]:
+def _distinct_by_row(ids: IntArray) -> tuple[Splits, IntArray]:
     """Returns the CSR form of (rows, D) ids, sorted and without repetition in each row."""
     if ids.shape[1] <= 1:
         return _present(ids)
@@ -527,7 +527,7 @@ def _distinct_by_row(ids: IdArray) -> tuple[Splits, IdArray]:
     return _present(ids)
 
 
-def _sorted_by_row(splits: Splits, ids: IdArray) -> tuple[Splits, IdArray]:
+def _sorted_by_row(splits: Splits, ids: IntArray) -> tuple[Splits, IntArray]:
     """Sorts the ids of each row of a CSR form."""
     if len(ids) < 2 or (ids[1:] > ids[:-1]).all():
         return splits, ids

@@ -1,8 +1,14 @@
-"""From a network to the rules of its nodes, in the order in which the graph is built."""
+"""From a network to the rules of its nodes, in the order in which the graph is built.
+
+Most components compute each row from the same row of their input. The types that look along time
+have closed forms: these give the same answers as the index rules of their classes, without work for
+each row. The index rules of any other type are called with arrays of indexes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import attrs
 import numpy as np
@@ -17,6 +23,8 @@ from nnet3_descriptors import (
     OutputNode,
     check_limit,
 )
+from nnet3_descriptors.components import Component
+from nnet3_descriptors.components.index_rules import AnyWithin, AtOffsets, has_closed_form
 from nnet3_descriptors.descriptors import (
     Const,
     Descriptor,
@@ -30,13 +38,12 @@ from nnet3_descriptors.descriptors import Node as DescriptorNode
 from nnet3_descriptors.indexes import AnyIndexes
 from nnet3_descriptors.values import remembered
 
-from nnet3_graph.nodes.component_rules import component_rule
-from nnet3_graph.nodes.cycles import Cycle, find_cycles, reads_of_any_row
-from nnet3_graph.nodes.order import node_groups
+from nnet3_graph.nodes.order import Cycle, find_cycles, node_groups, reads_of_any_row
 from nnet3_graph.rules import (
     ALWAYS,
     NEVER,
     All,
+    AnyOf,
     Asked,
     ByTime,
     First,
@@ -46,7 +53,54 @@ from nnet3_graph.rules import (
     Rule,
     Shift,
 )
-from nnet3_graph.sets.bit_layout import BitLayout
+from nnet3_graph.sets.bits import BitLayout
+
+
+def component_rule(component: Component, source: int) -> Rule:
+    """Returns the rule of a component node.
+
+    Args:
+        component: the component.
+        source: the number of the component-input node.
+
+    Raises:
+        RequestError: the component's modulus is above the limit, or its closed form is for times
+            that do not divide it.
+    """
+    component_type: Any = type(component)
+    if not has_closed_form(component_type):
+        return Asked(source, component)
+    if component_type.closed_form is Component.closed_form:  # most components: the same row
+        return Shift(source, 0, 0)
+    modulus = component.modulus
+    what = f"{component.type}: the frames after which its reads are the same"
+    check_limit("modulus", modulus, what, RequestError)
+    form = component.closed_form()
+    if form is None:
+        return Asked(source, component)
+    if not form or modulus % len(form):
+        raise RequestError(
+            f"{component.type}: the closed form must have a divisor of the modulus {modulus} as "
+            f"its length, found {len(form)}"
+        )
+    rules = tuple(_rule(reads, source) for reads in form)
+    return rules[0] if len(rules) == 1 else ByTime(rules)
+
+
+def _rule(reads: AtOffsets | AnyWithin | None, source: int) -> Rule:
+    match reads:
+        case None:
+            return NEVER
+        case AnyWithin(offsets=window):
+            return AnyOf(source, window)
+        case AtOffsets(offsets=(), optional=()):
+            return ALWAYS
+        case AtOffsets(offsets=(offset,), optional=()):
+            return Shift(source, offset, 0)
+    shifts = ((offset, Shift(source, offset, 0)) for offset in reads.offsets)
+    return All(
+        tuple(Optional(shift) if each in reads.optional else shift for each, shift in shifts)
+    )
 
 
 @attrs.frozen(kw_only=True)

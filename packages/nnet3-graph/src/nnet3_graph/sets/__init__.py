@@ -6,8 +6,7 @@ bit_layout.py    a set as the bits of one integer
 index_set.py     the indexes of a node, shared by all nodes with the same indexes
 """
 
-from nnet3_graph.sets.bit_layout import BitLayout
-from nnet3_graph.sets.index_set import Grid, IndexSet
-from nnet3_graph.sets.patterns import Patterns
+from nnet3_graph.sets.bits import BitLayout
+from nnet3_graph.sets.index_set import Grid, IndexSet, Patterns
 
 __all__ = ["BitLayout", "Grid", "IndexSet", "Patterns"]

@@ -1,24 +1,35 @@
-"""The rows that the graph builder examined, and the result for each."""
+"""The state of every row that the search for a graph meets, and its usable count."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 
 import attrs
 import numpy as np
 import numpy.typing as npt
+from nnet3_computation.arrays import Bools, IntArray, expand_ranges
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.indexes import IndexArray
 
-from nnet3_graph.arrays import BoolArray, IdArray
-from nnet3_graph.examination.states import ComputableInfo
 from nnet3_graph.graph import ComputationGraph, make_graph
 from nnet3_graph.nodes.rules import NodeRules, node_rules
 from nnet3_graph.reach import Reach, make_layout
-from nnet3_graph.sets.bit_layout import BitLayout, Bits, change_layout
-from nnet3_graph.sets.hull import Hull, join
-from nnet3_graph.sets.index_set import Grid, IndexSet
-from nnet3_graph.sets.patterns import Patterns
+from nnet3_graph.sets.bits import BitLayout, Bits, Hull, change_layout, join
+from nnet3_graph.sets.index_set import Grid, IndexSet, Patterns
+
+
+class ComputableInfo(enum.IntEnum):
+    """The state of a cindex in the examination."""
+
+    UNKNOWN = 0
+    """The search has not met it, or does not know yet whether it can be computed."""
+    COMPUTABLE = 1
+    """It is given, or can be computed from the given rows."""
+    NOT_COMPUTABLE = 2
+    """It cannot be computed from the given rows."""
+    WILL_NOT_COMPUTE = 3
+    """No computable row would use it, so the search did not find out whether it can be computed."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -39,7 +50,7 @@ class Examined:
 
     graph: ComputationGraph
     computable_info: npt.NDArray[np.int8]
-    usable_counts: IdArray
+    usable_counts: IntArray
 
     def info(self, node: int, indexes: IndexArray) -> npt.NDArray[np.int8]:
         """Returns the `ComputableInfo` of rows of a node.
@@ -113,7 +124,7 @@ def _wider_layout(nodes: NodeRules, reach: Reach, asking: Sequence[Bits]) -> Bit
     return make_layout(hull, reach.layout.num_patterns, nodes)
 
 
-def _marked(graph: ComputationGraph, sets: Sequence[Bits]) -> BoolArray:
+def _marked(graph: ComputationGraph, sets: Sequence[Bits]) -> Bools:
     """Returns, for each cindex of a graph, whether it is in the set of its node."""
     marked = np.zeros(graph.num_cindexes, dtype=np.bool_)
     for node, index_set in enumerate(graph.index_sets):
@@ -124,26 +135,17 @@ def _marked(graph: ComputationGraph, sets: Sequence[Bits]) -> BoolArray:
     return marked
 
 
-def _usable_counts(graph: ComputationGraph, computable: BoolArray, is_output: BoolArray) -> IdArray:
+def _usable_counts(graph: ComputationGraph, computable: Bools, is_output: Bools) -> IntArray:
     """Returns the usable count of each cindex; see `Examined`."""
     usable = is_output.copy()
     counts = is_output.astype(np.int32)
     frontier = np.flatnonzero(is_output)
     while len(frontier):
         reading = frontier[computable[frontier]]
-        read = _dependencies_of_rows(graph, reading) - graph.first_cindex_id
+        starts, ends = graph.dependency_splits[reading], graph.dependency_splits[reading + 1]
+        read = graph.dependencies[expand_ranges(starts, ends - starts)] - graph.first_cindex_id
         read = read[read >= 0]
         counts += np.bincount(read, minlength=len(counts)).astype(np.int32)
         frontier = np.unique(read[~usable[read]])
         usable[frontier] = True
     return counts
-
-
-def _dependencies_of_rows(graph: ComputationGraph, rows: npt.NDArray[np.intp]) -> IdArray:
-    """Returns all that some cindexes might read, one after the other."""
-    starts = graph.dependency_splits[rows]
-    lengths = graph.dependency_splits[rows + 1] - starts
-    ends = np.cumsum(lengths)
-    offsets = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - lengths, lengths)
-    dependencies: IdArray = graph.dependencies[np.repeat(starts, lengths) + offsets]
-    return dependencies
