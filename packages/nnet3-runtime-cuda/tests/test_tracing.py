@@ -17,7 +17,7 @@ from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, Trace, Tracer, format_trace, trace_events
 from nnet3_runtime_cuda.lowering import lower
 from nnet3_runtime_cuda.tracing import CommandProfile, CommandRun, Fault, ProgramProfile
-from nnet3_runtime_cuda.tracing.watch import TimedCalls
+from nnet3_runtime_cuda.tracing.tracer import TimedCalls
 
 ROWS = 6
 

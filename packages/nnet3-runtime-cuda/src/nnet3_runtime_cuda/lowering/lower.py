@@ -19,7 +19,7 @@ from nnet3_runtime_cuda.lowering.plan.plan import Plan
 from nnet3_runtime_cuda.machine import Program
 
 if TYPE_CHECKING:
-    from nnet3_runtime_cuda.tracing.watch import Watch
+    from nnet3_runtime_cuda.tracing.tracer import Watch
 
 
 def lower(

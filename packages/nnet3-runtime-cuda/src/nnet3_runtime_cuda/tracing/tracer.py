@@ -1,19 +1,21 @@
-"""Tracer: gathers the runs of computers that are made with it."""
+"""Tracer: times the commands of the computers that have it, and reads the values they write."""
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-import attrs
 import numpy as np
-import numpy.typing as npt
-from nnet3_computation import NnetComputation
-from nnet3_descriptors import Nnet
+from nnet3_computation import NnetComputation, OperandKind
+from nnet3_computation.commands import Access, Command
+from nnet3_computation.computation import NODE, N, T, X
+from nnet3_computation.text import command_lines
+from nnet3_descriptors import ComponentInputNode, ComponentNode, Nnet
 
-from nnet3_runtime_cuda.tracing.subjects import Subjects
+from nnet3_runtime_cuda.arrays.checks import FloatArray
 from nnet3_runtime_cuda.tracing.trace import (
     CommandProfile,
     CommandRun,
@@ -21,34 +23,69 @@ from nnet3_runtime_cuda.tracing.trace import (
     ProgramProfile,
     Trace,
 )
-from nnet3_runtime_cuda.tracing.watch import Watch, Written
 
 MOST_RUNS = 200_000
 """The most single runs of commands in a trace: 1,200 utterances with 170 commands each."""
 
+_MATRICES = (OperandKind.SUBMATRIX, OperandKind.WHOLE_MATRIX)
+_FLOAT_BYTES = 4
 
-@attrs.frozen(eq=False)
+Call = Callable[[], object]
+
+
 class _Program:
-    """A traced computation and its sums, by the position of commands."""
+    """A traced computation, its number, and its sums by the position of commands.
 
-    nnet: Nnet
-    computation: NnetComputation
-    runs: npt.NDArray[np.int64]
-    seconds: npt.NDArray[np.float64]
-    largest: npt.NDArray[np.float64]
+    Attributes:
+        runs: (commands,) how often each has run.
+        seconds: (commands,) of all runs.
+        largest: (commands,) the largest magnitude written; NaN if its values were not read.
+    """
 
+    def __init__(self, nnet: Nnet, computation: NnetComputation, number: int) -> None:
+        self.subjects = Subjects(nnet, computation)
+        self.number = number
+        size = len(computation.command_table)
+        self.runs, self.seconds = np.zeros(size, np.int64), np.zeros(size)
+        self.largest = np.full(size, np.nan)
 
-@attrs.frozen
-class _FirstFault:
-    """The first value that is not finite, and the run that wrote it."""
+    def profile(self) -> ProgramProfile:
+        """The sums as a value."""
+        positions = np.flatnonzero(self.runs).tolist()
+        subjects = self.subjects.of(positions)
+        commands = []
+        for position, (kind, text, node, nbytes) in zip(positions, subjects, strict=True):
+            largest = float(self.largest[position])
+            commands.append(
+                CommandProfile(
+                    position=position,
+                    kind=kind,
+                    text=text,
+                    node=node,
+                    nbytes=nbytes,
+                    runs=int(self.runs[position]),
+                    seconds=float(self.seconds[position]),
+                    largest=None if math.isnan(largest) else largest,
+                )
+            )
+        return ProgramProfile(name=self.subjects.name(), commands=tuple(commands))
 
-    program: _Program
-    position: int
-    run: int
-    matrix: int
-    row: int
-    column: int
-    value: float
+    def fault(self, position: int, written: Written) -> Fault:
+        """The first value that is not finite among what the last run of a command wrote."""
+        [(_, text, node, _)] = self.subjects.of([position])
+        row, column, value = written.first_fault()
+        row += written.row
+        return Fault(
+            program=self.number,
+            position=position,
+            run=int(self.runs[position]),
+            node=node,
+            text=text,
+            row=row,
+            column=column,
+            index=self.subjects.index(written.matrix, row),
+            value=str(value),
+        )
 
 
 class Tracer:
@@ -73,7 +110,7 @@ class Tracer:
         self._numbers: dict[int, int] = {}
         self._runs: list[tuple[_Program, int, float, float, int]] = []
         self._num_runs = 0
-        self._fault: _FirstFault | None = None
+        self._fault: Fault | None = None
 
     def __repr__(self) -> str:
         """The number of programs and of runs of commands."""
@@ -81,21 +118,14 @@ class Tracer:
 
     def watch(self, nnet: Nnet, computation: NnetComputation) -> Watch:
         """Returns a watch on the binding of a computation and on its runs."""
-        size = len(computation.command_table)
         with self._lock:
             program = self._programs.get(computation)
             if program is None:
-                program = _Program(
-                    nnet,
-                    computation,
-                    np.zeros(size, np.int64),
-                    np.zeros(size),
-                    np.full(size, np.nan),
-                )
+                program = _Program(nnet, computation, len(self._programs))
                 self._programs[computation] = program
-        return Watch(_Hearing(self, program))
+        return Watch(functools.partial(self._add, program))
 
-    def _heard(
+    def _add(
         self,
         program: _Program,
         position: int,
@@ -114,10 +144,7 @@ class Tracer:
             if largest:
                 program.largest[position] = np.fmax(program.largest[position], max(largest))
             if bad and self._fault is None:
-                row, column, value = bad[0].first_fault()
-                run = int(program.runs[position])
-                row += bad[0].row
-                self._fault = _FirstFault(program, position, run, bad[0].matrix, row, column, value)
+                self._fault = program.fault(position, bad[0])
             self._num_runs += 1
             if len(self._runs) < self._most_runs:
                 thread = threading.get_ident()
@@ -129,9 +156,8 @@ class Tracer:
         with self._lock:
             programs = list(self._programs.values())
             runs, num_runs = list(self._runs), self._num_runs
-            first = self._fault
-            profiles = [_profile(program) for program in programs]
-        numbers = {id(program): number for number, program in enumerate(programs)}
+            fault = self._fault
+            profiles = [program.profile() for program in programs]
         places = [
             {command.position: place for place, command in enumerate(profile.commands)}
             for profile in profiles
@@ -140,8 +166,8 @@ class Tracer:
             programs=tuple(profiles),
             runs=tuple(
                 CommandRun(
-                    program=(number := numbers[id(program)]),
-                    command=places[number][position],
+                    program=program.number,
+                    command=places[program.number][position],
                     start=start,
                     seconds=seconds,
                     thread=thread,
@@ -149,55 +175,219 @@ class Tracer:
                 for program, position, start, seconds, thread in runs
             ),
             num_left_out=num_runs - len(runs),
-            fault=None if first is None else _fault(first, numbers[id(first.program)]),
+            fault=fault,
         )
 
 
-class _Hearing:
-    """Hands the runs of one computation to the tracer."""
+# ---- the calls of a command ----
 
-    def __init__(self, tracer: Tracer, program: _Program) -> None:
-        self._tracer, self._program = tracer, program
 
-    def heard(
-        self, position: int, start: float, end: float, written: Sequence[Written] | None
+class Written:
+    """Rows that a command wrote.
+
+    Attributes:
+        matrix: Number of the matrix.
+        row: The first row there.
+        values: The rows in memory, (rows, columns): a view.
+    """
+
+    __slots__ = ("matrix", "row", "values")
+
+    def __init__(self, matrix: int, row: int, values: FloatArray) -> None:
+        self.matrix, self.row, self.values = matrix, row, values
+
+    def largest(self) -> float:
+        """The largest magnitude; NaN if any value is."""
+        if not self.values.size:
+            return 0.0
+        return float(np.maximum(self.values.max(), -self.values.min()))
+
+    def largest_finite(self) -> float:
+        """The largest magnitude of finite values; 0 if there are none."""
+        finite = self.values[np.isfinite(self.values)]
+        return float(np.abs(finite).max(initial=0.0))
+
+    def first_fault(self) -> tuple[int, int, float]:
+        """Row and column within these rows of the first value that is not finite, and the value."""
+        row, column = np.argwhere(~np.isfinite(self.values))[0].tolist()
+        return row, column, float(self.values[row, column])
+
+
+Report = Callable[[int, float, float, Sequence[Written] | None], None]
+"""Takes a run of a command: the position of the command, the times at which it began and ended by
+`time.perf_counter`, and the rows that it wrote; None if they are incomplete."""
+
+
+class TimedCalls:
+    """The calls of one command, as one timed call."""
+
+    __slots__ = ("_position", "_report", "_written", "calls")
+
+    def __init__(
+        self,
+        calls: tuple[Call, ...],
+        position: int,
+        written: Sequence[Written] | None,
+        report: Report,
     ) -> None:
-        """See `Hears`."""
-        self._tracer._heard(self._program, position, start, end, written)
+        self.calls, self._position = calls, position
+        self._written, self._report = written, report
+
+    def __call__(self) -> None:
+        """Runs the calls, and reports the run; the time does not include the report."""
+        start = time.perf_counter()
+        for call in self.calls:
+            call()
+        self._report(self._position, start, time.perf_counter(), self._written)
+
+    def __len__(self) -> int:
+        return len(self.calls)
 
 
-def _profile(program: _Program) -> ProgramProfile:
-    subjects = Subjects(program.nnet, program.computation)
-    positions = np.flatnonzero(program.runs).tolist()
-    commands = []
-    for position, subject in zip(positions, subjects.of(positions), strict=True):
-        largest = float(program.largest[position])
-        commands.append(
-            CommandProfile(
-                position=position,
-                kind=subject.kind,
-                text=subject.text,
-                node=subject.node,
-                nbytes=subject.nbytes,
-                runs=int(program.runs[position]),
-                seconds=float(program.seconds[position]),
-                largest=None if math.isnan(largest) else largest,
+class Watch:
+    """Observes the binding of a computation: notes the rows written, and times the calls."""
+
+    def __init__(self, report: Report) -> None:
+        """Begins with the first command; `report` is called after each run of a command."""
+        self._report = report
+        self._written: list[Written] = []
+
+    def writes(self, matrix: int, row: int, values: FloatArray) -> None:
+        """Notes that the current command writes these rows of a matrix; values: a view of them."""
+        self._written.append(Written(matrix, row, values))
+
+    def command(
+        self, position: int, calls: tuple[Call, ...], *, is_complete: bool
+    ) -> tuple[Call, ...]:
+        """Returns timed calls in place of the current command's, and begins the next command.
+
+        Args:
+            position: Position of the command.
+            calls: Its calls; possibly none.
+            is_complete: Whether the noted rows are complete once the calls have run.
+        """
+        written, self._written = self._written, []
+        if not calls:
+            return ()
+        return (TimedCalls(calls, position, written if is_complete else None, self._report),)
+
+
+# ---- what commands are about ----
+
+
+class Subjects:
+    """Finds the node, bytes and text of each command of a computation."""
+
+    def __init__(self, nnet: Nnet, computation: NnetComputation) -> None:
+        """Reads which matrices belong to which nodes."""
+        self._nnet, self._computation = nnet, computation
+        names: dict[str, list[str]] = {}
+        for node in nnet.nodes:
+            if isinstance(node, ComponentNode):
+                names.setdefault(node.component, []).append(node.name)
+        self._nodes_by_component = [names.get(name, []) for name in nnet.component_names]
+
+    def of(self, positions: Sequence[int]) -> list[tuple[str, str, str, int]]:
+        """Kind, text, node and bytes of the commands at these positions; see `CommandProfile`."""
+        commands = self._computation.commands
+        lines = command_lines(self._computation, self._nnet, positions)
+        return [
+            (
+                type(command).__name__,
+                line.partition(": ")[2],
+                self._node(command),
+                self._nbytes(command),
             )
-        )
-    return ProgramProfile(name=subjects.name(), commands=tuple(commands))
+            for command, line in zip((commands[at] for at in positions), lines, strict=True)
+        ]
 
+    def index(self, matrix: int, row: int) -> tuple[int, int, int] | None:
+        """The (n, t, x) of a row of a matrix; None if not known."""
+        cindex = self._cindex(matrix, row)
+        return None if cindex is None else (cindex[N], cindex[T], cindex[X])
 
-def _fault(first: _FirstFault, number: int) -> Fault:
-    subjects = Subjects(first.program.nnet, first.program.computation)
-    [subject] = subjects.of([first.position])
-    return Fault(
-        program=number,
-        position=first.position,
-        run=first.run,
-        node=subject.node,
-        text=subject.text,
-        row=first.row,
-        column=first.column,
-        index=subjects.index(first.matrix, first.row),
-        value=str(first.value),
-    )
+    def name(self) -> str:
+        """Inputs and outputs of the computation, with their rows."""
+        given: list[str] = []
+        wanted: list[str] = []
+        for command in self._computation.commands:
+            kind = type(command).__name__
+            if kind in ("AcceptInput", "ProvideOutput"):
+                node, submatrix = (self._number(command, name) for name in ("node", "matrix"))
+                rows = int(self._computation.submatrices[submatrix, 2])
+                text = f"{self._nnet.nodes[node].name} {rows}"
+                (given if kind == "AcceptInput" else wanted).append(text)
+        return f"{', '.join(given) or 'nothing'} -> {', '.join(wanted) or 'nothing'}"
+
+    # ---- nodes ----
+
+    def _node(self, command: Command) -> str:
+        written = [self._node_of_row(*place) for place in self._places(command, Access.WRITE)]
+        for operand in command.OPERANDS:
+            number = self._number(command, operand.name)
+            if operand.kind == OperandKind.NODE:
+                return self._nnet.nodes[number].name
+            if operand.kind == OperandKind.COMPONENT:
+                names = self._nodes_by_component[number]
+                read = (self._node_of_row(*place) for place in self._places(command, Access.READ))
+                # If several nodes share the component, the matrix tells which node it is.
+                known = (name for name in (*written, *read) if name in names)
+                return names[0] if len(names) == 1 else next(known, " or ".join(names))
+        return next(iter(written), "")
+
+    def _node_of_row(self, submatrix: int, row: int) -> str:
+        matrix, row_offset = self._computation.submatrices[submatrix, :2].tolist()
+        cindex = self._cindex(matrix, row_offset + row)
+        if cindex is None:
+            return ""
+        nodes, number = self._nnet.nodes, cindex[NODE]
+        # The input of a component counts as the component's node, which follows it.
+        return nodes[number + isinstance(nodes[number], ComponentInputNode)].name
+
+    def _cindex(self, matrix: int, row: int) -> list[int] | None:
+        infos = self._computation.matrix_debug_info
+        if not infos or row >= infos[matrix].num_rows:
+            return None
+        cindex: list[int] = infos[matrix].cindexes_of(row, row + 1)[0].tolist()
+        return cindex
+
+    def _places(self, command: Command, access: Access) -> Iterator[tuple[int, int]]:
+        """Submatrix and row where each operand that a command reads or writes begins."""
+        for operand in command.OPERANDS:
+            number = self._number(command, operand.name)
+            if not operand.access & access:
+                continue
+            if operand.kind in _MATRICES and number:
+                yield number, 0
+            elif operand.kind == OperandKind.INDEXES_MULTI:
+                pairs = self._computation.indexes_multi[number]
+                present = pairs[pairs[:, 0] >= 0]
+                if len(present):
+                    submatrix, row = present[0].tolist()
+                    yield submatrix, row
+
+    # ---- bytes ----
+
+    def _nbytes(self, command: Command) -> int:
+        elements = 0
+        for operand in command.OPERANDS:
+            number = self._number(command, operand.name)
+            times = int(operand.access).bit_count()  # once to read, once to write
+            if operand.kind in _MATRICES:
+                elements += times * self._size(number)
+            elif operand.kind == OperandKind.INDEXES_MULTI:
+                pairs = self._computation.indexes_multi[number]
+                submatrices = pairs[pairs[:, 0] >= 0, 0]
+                elements += times * int(self._computation.submatrices[submatrices, 4].sum())
+            elif operand.kind == OperandKind.COMPONENT:
+                elements += self._nnet.components[number].num_parameters
+        return elements * _FLOAT_BYTES
+
+    def _size(self, submatrix: int) -> int:
+        _, _, rows, _, columns = self._computation.submatrices[submatrix].astype(np.int64).tolist()
+        return rows * columns if submatrix else 0
+
+    @staticmethod
+    def _number(command: Command, operand: str) -> int:
+        number: int = getattr(command, operand)
+        return number

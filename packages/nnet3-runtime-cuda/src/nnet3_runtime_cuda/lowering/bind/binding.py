@@ -35,7 +35,7 @@ from nnet3_runtime_cuda.operations import Array, Call, Tape
 from nnet3_runtime_cuda.operations.gradients import TimeSplice
 
 if TYPE_CHECKING:
-    from nnet3_runtime_cuda.tracing.watch import Watch
+    from nnet3_runtime_cuda.tracing.tracer import Watch
 
 Flags = npt.NDArray[np.bool_]
 _C = TypeVar("_C", bound=Command)
