@@ -6,15 +6,18 @@ model, nodes, and the difference of the outputs of ONNX Runtime and NnetComputer
 the line is for the round of a looped computation. With `--peer` it has the processor time of a run
 in ONNX Runtime on one thread, for 1 and 8 sequences, relative to that of PyTorch's export of the
 same network (`pip install torch`). This is the median of `--turns` pairs, every other one of which
-begins with the peer. Pin it to a core (`taskset -c 1`).
+begins with the peer. With `--int8` it has, for 1 and 8 sequences, the time of the model in 8 bits
+relative to that of the model itself, in the same way. Pin it to a core (`taskset -c 1`).
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 
 import numpy as np
+import onnx
 import onnxruntime
 from networks import BENCHMARKS
 from nnet3_compiler import (
@@ -28,7 +31,7 @@ from nnet3_computation import NnetComputation
 from nnet3_descriptors import Nnet
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import NnetComputer
-from nnet3_runtime_onnx import to_onnx
+from nnet3_runtime_onnx import quantized, to_onnx
 from peers.runners import missing, prepare
 from workload import Workload, flat
 
@@ -74,29 +77,36 @@ def row(name: str, *, stream: bool) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def exported(name: str, sequences: int) -> tuple[onnxruntime.InferenceSession, Workload]:
-    """The model of a network in ONNX Runtime, on one thread, and its workload."""
-    workload = Workload.make(name, "infer", sequences)
+def exported(name: str) -> onnx.ModelProto:
+    """The model of a network, for any number of sequences."""
     one = Workload.make(name, "infer", 1)
     computation = optimize(one.nnet, compile_computation(one.nnet, one.request))
-    model = to_onnx(one.nnet, computation, sequences="sequences")
+    return to_onnx(one.nnet, computation, sequences="sequences")
+
+
+def runner(model: onnx.ModelProto, workload: Workload) -> Callable[[], list[np.ndarray]]:
+    """Runs a model in ONNX Runtime, on one thread."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     data = model.SerializeToString()
     session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    return session, workload
+    return lambda: session.run(["output"], dict(workload.inputs))
 
 
-def peer_row(name: str, turns: int) -> str:
-    """The row of a network in the table of times relative to PyTorch's export."""
+def compared(name: str, turns: int, *, int8: bool) -> str:
+    """The row of a network in the table of times relative to another model of it."""
+    model = exported(name)
     cells = [name]
     for sequences in (1, 8):
-        session, workload = exported(name, sequences)
-        peer = prepare("ONNX Runtime", name, workload.nnet, workload.inputs, None)
-        runs = (lambda s=session, w=workload: s.run(["output"], dict(w.inputs))), peer
-        [ours], [theirs] = (run() for run in runs)
-        error = np.abs(ours.reshape(theirs.shape) - theirs).max() / np.abs(theirs).max()
-        if not error < 1e-3:
+        workload = Workload.make(name, "infer", sequences)
+        ours = runner(model, workload)
+        if int8:
+            runs = runner(quantized(model), workload), ours
+        else:
+            runs = ours, prepare("ONNX Runtime", name, workload.nnet, workload.inputs, None)
+        [found], [expected] = (run() for run in runs)
+        error = np.abs(found.reshape(expected.shape) - expected).max() / np.abs(expected).max()
+        if not int8 and not error < 1e-3:
             raise SystemExit(f"{name}: the two models differ by {error:.0e}")
         ratios = []
         for turn in range(turns):
@@ -113,9 +123,11 @@ def peer_row(name: str, turns: int) -> str:
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("networks", nargs="*", default=[*BENCHMARKS], help="all by default")
     parser.add_argument("--stream", action="store_true", help="rounds of looped computations")
     parser.add_argument("--peer", action="store_true", help="times beside PyTorch's export")
-    parser.add_argument("--turns", type=int, default=40, help="runs of each, with --peer")
+    parser.add_argument("--int8", action="store_true", help="times of models in 8 bits")
+    parser.add_argument("--turns", type=int, default=40, help="runs of each, with the last two")
     arguments = parser.parse_args()
     stream = arguments.stream
     if arguments.peer:
@@ -125,14 +137,15 @@ def main() -> None:
         import torch
 
         torch.set_num_threads(1)
+    if arguments.peer or arguments.int8:
         print("| network | n = 1 | n = 8 |\n|---|---|---|")
-        for name in BENCHMARKS:
-            print(peer_row(name, arguments.turns), flush=True)
+        for name in arguments.networks:
+            print(compared(name, arguments.turns, int8=arguments.int8), flush=True)
         return
     titles = ["network", "commands", "nodes", "MiB", "seconds", *([] if stream else ["error"])]
     print(f"| {' | '.join(titles)} |")
     print("|---" * len(titles) + "|")
-    for name in BENCHMARKS:
+    for name in arguments.networks:
         if not (stream and name == "xvector"):
             print(row(name, stream=stream), flush=True)
 
