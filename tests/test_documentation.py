@@ -156,6 +156,7 @@ GIVEN: dict[str, Callable[[], dict[str, object]]] = {
     "fine-tuning.md": for_fine_tuning,
     "limits.md": for_limits,
     "streams.md": for_streams,
+    "how-to/pronunciation.md": for_vosk,
     "how-to/speaker-verification.md": for_speakers,
     "how-to/vosk.md": for_vosk,
 }
