@@ -26,8 +26,7 @@ import attrs
 import numpy as np
 from compile_time import best_ms, network
 from networks import BENCHMARKS, Benchmark
-from nnet3_compiler import compile_computation
-from nnet3_compiler.assembly import backward
+from nnet3_compiler import backward, compile_computation
 from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_optimizer import check_computation, optimize

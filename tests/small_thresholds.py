@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 from unittest import mock
 
-from nnet3_compiler.assembly import backward
+from nnet3_compiler import backward
 from nnet3_runtime_cuda.cpu import bf16, recorder, tape
 from nnet3_runtime_cuda.cpu.products import PANELS
 from nnet3_runtime_cuda.kernels import convolution

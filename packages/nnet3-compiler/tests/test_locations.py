@@ -3,14 +3,15 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from nnet3_compiler.assembly.backward import (
+from nnet3_compiler.backward import (
     contiguous_lists,
     list_numbers,
+    most_runs,
     reversed_rows,
+    row_ranges,
     unique_lists,
 )
-from nnet3_compiler.assembly.gathered import most_runs, row_ranges
-from nnet3_compiler.assembly.locations import arranged
+from nnet3_compiler.locations import arranged
 
 rows = st.lists(st.integers(-1, 4), min_size=1, max_size=12).map(lambda x: np.array(x, np.int32))
 

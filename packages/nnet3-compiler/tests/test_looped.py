@@ -16,7 +16,7 @@ from nnet3_compiler import (
     with_ivector_period,
 )
 from nnet3_compiler.looped import extended_requests
-from nnet3_compiler.looped.matrix_use import MatrixUse, with_tight_lifetimes
+from nnet3_compiler.looped.closing import MatrixUse, with_tight_lifetimes
 from nnet3_computation import (
     ComputationRequest,
     IoSpecification,

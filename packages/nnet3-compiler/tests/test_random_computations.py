@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from direct_evaluation import Evaluation
 from hypothesis import HealthCheck, event, given, settings
-from nnet3_compiler import CompilerOptions, compile_computation, compile_segments
-from nnet3_compiler.assembly import backward
+from nnet3_compiler import CompilerOptions, backward, compile_computation, compile_segments
 from nnet3_compiler.shortcut import reduce_request
 from nnet3_computation import (
     ComputationRequest,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nnet3_compiler import CompilationError, Compiler, compile_computation
-from nnet3_compiler.steps.epochs import compute_epochs
+from nnet3_compiler.steps.network import compute_epochs
 from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import ComponentNode, DimRangeNode, Nnet, parse_config
 from nnet3_graph import build_computation_graph

@@ -1,9 +1,9 @@
 """Looped computations: endless input, chunk after chunk."""
 
-from nnet3_compiler.looped.chunk_requests import extended_requests
 from nnet3_compiler.looped.closing import close_loop
 from nnet3_compiler.looped.compilation import compile_looped
 from nnet3_compiler.looped.requests import (
+    extended_requests,
     looped_chunk_size,
     looped_requests,
     stream_network,

@@ -37,13 +37,12 @@ from nnet3_graph.nodes import node_rules
 from numpy.typing import NDArray
 
 from nnet3_compiler.errors import CompilationError
-from nnet3_compiler.looped.chunk_requests import extended_requests, shift_of
 from nnet3_compiler.looped.compilation import (
     MAX_NUM_SEGMENTS,
     numbers_of_segments,
     steadiness_of,
 )
-from nnet3_compiler.looped.requests import check_no_fixed_frame
+from nnet3_compiler.looped.requests import check_no_fixed_frame, extended_requests, shift_of
 
 STATE_SUFFIX: Final = ".state"
 """The suffix that makes the name of an output from the component node whose rows it hands on."""

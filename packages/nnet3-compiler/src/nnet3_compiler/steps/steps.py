@@ -1,38 +1,148 @@
-"""Steps: the rows that are computed together.
-
-A step is a matrix: rows of one node, all computed by one command or a few. The rows of a phase that
-belong to one node make a step, with these rules:
-
-(a) an input or output of the request is one step, its rows in the order of the request;
-(b) a step of a component node directly follows the step of its input, with the rows that the
-    component wants, in the order that it wants (`Component.reorder_indexes`);
-(c) a step of a dim-range node has the rows of a whole step of its source, so that it can be a
-    range of that matrix's columns. This adds cindexes that the graph does not have.
-
-Most steps are made all at once. Python loops run only over inputs, outputs, and the steps of
-components whose output rows read input rows at other positions.
-"""
+"""The steps of a computation, and steps in the making: in any order, then sorted and numbered."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from functools import cached_property
-from itertools import pairwise
 
 import attrs
 import numpy as np
-from nnet3_computation import ComputationRequest, IoSpecification
-from nnet3_computation.arrays import NONE, IntArray, expand_ranges, freeze, run_starts, where
-from nnet3_descriptors.components import ComponentProperties
-from nnet3_descriptors.indexes import distinct, index_order
+from nnet3_computation.arrays import NONE, IntArray, expand_ranges, where
 from numpy.typing import NDArray
 
-from nnet3_compiler.errors import CompilationError
-from nnet3_compiler.shortcut import Minibatch
-from nnet3_compiler.steps.graphs import Graphs
 from nnet3_compiler.steps.network import Network, NodeKind
-from nnet3_compiler.steps.phases import GIVEN, Phases
-from nnet3_compiler.steps.unordered_steps import Ids, UnorderedSteps
+
+Ids = IntArray | slice
+"""Cindex ids: an array, or a range of them."""
+
+COLUMNS = ("phase", "place", "node", "segment", "begin", "count", "block", "source", "is_given")
+"""The columns of a step: place orders the steps of a phase and node; begin and count are its
+rows in the pool; source is another of these steps; the others are as in `Steps`."""
+
+
+@attrs.define(eq=False)
+class UnorderedSteps:
+    """Steps whose rows are ranges of a pool of rows.
+
+    Attributes:
+        cindexes: (cindexes, 4) int32, all cindexes of the graphs.
+        pool: Cindex ids, as pieces; the first piece are all ids in order.
+        pool_size: Number of rows in the pool.
+        padding: Rows of the pool that the graphs lack: where they are, and their indexes.
+        pieces: The steps, as pieces of shape (steps, len(COLUMNS)).
+    """
+
+    cindexes: IntArray
+    pool: list[IntArray] = attrs.Factory(list)
+    pool_size: int = 0
+    padding: list[tuple[NDArray[np.int64], IntArray]] = attrs.Factory(list)
+    pieces: list[list[tuple[int, ...]] | NDArray[np.int64]] = attrs.Factory(list)
+
+    def __attrs_post_init__(self) -> None:
+        self.add_rows(np.arange(len(self.cindexes), dtype=np.int32))
+
+    def add_rows(self, ids: IntArray, indexes: IntArray | None = None) -> int:
+        """Adds rows to the pool; returns where they begin.
+
+        Args:
+            ids: (rows,) int32; -1 for rows that the graphs do not have.
+            indexes: (rows, 3) int32, needed if there are such rows.
+        """
+        begin = self.pool_size
+        self.pool.append(ids)
+        self.pool_size += len(ids)
+        if indexes is not None and len(absent := where(ids < 0)):
+            self.padding.append((absent + begin, indexes[absent]))
+        return begin
+
+    def add_step(
+        self,
+        phase: int,
+        place: int,
+        node: int,
+        segment: int,
+        ids: Ids,
+        *,
+        indexes: IntArray | None = None,
+        block: int = 1,
+        is_given: bool = False,
+    ) -> None:
+        """Adds one step; `indexes` are the indexes of its rows, needed if some ids are -1."""
+        if isinstance(ids, slice):
+            begin, count = ids.start, ids.stop - ids.start
+        else:
+            begin, count = self.add_rows(ids, indexes), len(ids)
+        if not self.pieces or not isinstance(self.pieces[-1], list):
+            self.pieces.append([])
+        row = (phase, place, node, segment, begin, count, block, NONE, int(is_given))
+        self.pieces[-1].append(row)  # type: ignore[union-attr]
+
+    def add_steps(self, **columns: NDArray[np.int64] | IntArray | int) -> None:
+        """Adds steps by their columns; except for `begin`, a number is the value of all of them."""
+        piece = np.empty((np.size(columns["begin"]), len(COLUMNS)), np.int64)
+        for number, name in enumerate(COLUMNS):
+            piece[:, number] = columns[name]
+        self.pieces.append(piece)
+
+    def table(self) -> dict[str, NDArray[np.int64]]:
+        """Returns all steps so far, by column."""
+        whole = np.concatenate([np.array(piece, np.int64) for piece in self.pieces])
+        self.pieces = [whole]
+        return dict(zip(COLUMNS, whole.T, strict=True))
+
+    def ids_at(self, places: NDArray[np.int64]) -> IntArray:
+        """Returns the cindex ids of rows of the pool."""
+        if len(self.pool) > 1:
+            self.pool = [np.concatenate(self.pool)]
+        return self.pool[0][places]
+
+    def indexes_at(self, places: NDArray[np.int64]) -> IntArray:
+        """Returns the indexes of rows of the pool: (rows, 3) int32."""
+        return self.cindexes_at(self.ids_at(places), places)[:, 1:]
+
+    def cindexes_at(self, ids: IntArray, places: NDArray[np.int64]) -> IntArray:
+        """Returns the cindexes of rows of the pool.
+
+        Args:
+            ids: (rows,) their cindex ids.
+            places: (rows,) where they are in the pool.
+
+        Returns:
+            (rows, 4) int32; for rows that the graphs lack the node is arbitrary.
+        """
+        cindexes = self.cindexes.take(ids, axis=0)
+        if self.padding:
+            stored = np.full(self.pool_size, NONE, np.int64)
+            padded = np.concatenate([piece[0] for piece in self.padding])
+            stored[padded] = np.arange(len(padded))
+            absent = where(stored[places] >= 0)
+            padding = np.concatenate([piece[1] for piece in self.padding])
+            cindexes[absent, 1:] = padding[stored[places[absent]]]
+        return cindexes
+
+    def ordered(self, network: Network) -> dict[str, NDArray[np.int64]]:
+        """Returns the steps in the order of phase, node and place; `source` is renumbered."""
+        table = self.table()
+        is_input = network.kind[table["node"]] == NodeKind.COMPONENT_INPUT
+        order = np.lexsort((table["place"], table["node"] + is_input, table["phase"]))
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        table = {name: column[order] for name, column in table.items()}
+        source = table["source"]
+        table["source"] = np.where(source >= 0, rank[source], NONE)
+        return table
+
+    def places_of_ids(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns the step of each cindex id and its row in it; -1 if it is in none."""
+        steps = self.table()
+        places = expand_ranges(steps["begin"], steps["count"])
+        step = np.repeat(np.arange(len(steps["count"])), steps["count"])
+        ids = self.ids_at(places)
+        present = ids >= 0
+        step_of_id = np.full(len(self.cindexes), NONE, np.int64)
+        row_of_id = np.full(len(self.cindexes), NONE, np.int64)
+        step_of_id[ids[present]] = step[present]
+        row_of_id[ids[present]] = (places - steps["begin"][step])[present]
+        return step_of_id, row_of_id
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -93,342 +203,3 @@ class Steps:
     def rows_of(self, step: int) -> slice:
         """Returns the rows of a step."""
         return slice(int(self.begin[step]), int(self.begin[step] + self.count[step]))
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class StepsBuilder:
-    """Makes the steps of a computation; see `build`.
-
-    Attributes:
-        network: The network.
-        graphs: The pruned graphs of the segments.
-        phases: The phases of their cindexes.
-        requests: The request of each segment (reduced to one sequence, if it was).
-        minibatch: The sequences that the rows stand for.
-        blocks: For each segment the order of rows of each input and output, by name.
-    """
-
-    network: Network
-    graphs: Graphs
-    phases: Phases
-    requests: Sequence[ComputationRequest]
-    minibatch: Minibatch
-    blocks: Sequence[Mapping[str, int]]
-
-    def build(self) -> Steps:
-        """Returns the steps, in order."""
-        unordered = UnorderedSteps(cindexes=self.graphs.cindexes)
-        components = where(self.network.kind == NodeKind.COMPONENT)
-        for segment, request in enumerate(self.requests):
-            for io in request.inputs:
-                self._add_io(unordered, io, segment, is_given=True)
-            for io in request.outputs:
-                self._add_io(unordered, io, segment, is_given=False)
-            is_plain = self._is_plain(components, segment)
-            self._add_plain_components(unordered, components[is_plain], segment)
-            is_rowwise = self._is_rowwise_recurrence(components, segment)
-            self._add_rowwise_recurrences(unordered, components[is_rowwise], segment)
-            for node in components[~is_plain & ~is_rowwise].tolist():
-                self._add_component(unordered, node, segment)
-        self._add_dim_ranges(unordered)
-        return self._numbered(unordered)
-
-    def _first_phase(self, segment: int, node: int) -> int:
-        """Returns the phase of the cindexes of a node that have level 0."""
-        return self.phases.number(segment, int(self.phases.epochs.of_node[node]))
-
-    # -- rule (a) ------------------------------------------------------------------------------
-
-    def _add_io(
-        self, unordered: UnorderedSteps, io: IoSpecification, segment: int, *, is_given: bool
-    ) -> None:
-        node = self.network.nnet.node_index(io.name)
-        unordered.add_step(
-            self.phases.number(segment, GIVEN) if is_given else self._first_phase(segment, node),
-            0,
-            node,
-            segment,
-            self.graphs.segments[segment].cindex_ids(node, io.indexes),
-            indexes=io.indexes,
-            block=self.blocks[segment].get(io.name, 1),
-            is_given=is_given,
-        )
-
-    # -- rule (b) ------------------------------------------------------------------------------
-
-    def _is_plain(self, nodes: NDArray[np.int64], segment: int) -> NDArray[np.bool_]:
-        """Tells which component nodes have steps of all their rows in order: (nodes,) bool."""
-        graph = self.graphs.segments[segment]
-        if graph.previous is not None:
-            return np.zeros(len(nodes), np.bool_)
-        reorders = self.network.properties[nodes] & int(ComponentProperties.REORDERS_INDEXES)
-        is_plain: NDArray[np.bool_] = (reorders == 0) & ~self.phases.epochs.is_recurrent[nodes]
-        some_given = np.zeros(len(self.network.kind), np.bool_)
-        for io in self.requests[segment].inputs:
-            some_given[self.network.nnet.node_index(io.name)] = True
-        return is_plain & ~some_given[nodes]
-
-    def _add_plain_components(
-        self, unordered: UnorderedSteps, nodes: NDArray[np.int64], segment: int
-    ) -> None:
-        """Adds the steps of components and of their inputs, all of them at once."""
-        starts = self.graphs.segments[segment].node_starts
-        nodes = nodes[starts[nodes + 1] > starts[nodes]]
-        for place in range(2) if len(nodes) else ():
-            of = nodes - 1 + place
-            unordered.add_steps(
-                phase=self.phases.number(segment, self.phases.epochs.of_node[nodes]),
-                place=place,
-                node=of,
-                segment=segment,
-                begin=starts[of],
-                count=starts[of + 1] - starts[of],
-                block=1,
-                source=NONE,
-                is_given=0,
-            )
-
-    def _is_rowwise_recurrence(self, nodes: NDArray[np.int64], segment: int) -> NDArray[np.bool_]:
-        """Tells which component nodes of recurrences read only the same row: (nodes,) bool."""
-        graph, network = self.graphs.segments[segment], self.network
-        if graph.previous is not None:
-            return np.zeros(len(nodes), np.bool_)
-        is_simple = network.properties[nodes] & int(ComponentProperties.SIMPLE) > 0
-        is_rowwise: NDArray[np.bool_] = is_simple & self.phases.epochs.is_recurrent[nodes]
-        for place in where(is_rowwise).tolist():
-            node = int(nodes[place])
-            # Given rows are not computed, so the input has fewer rows than the component.
-            is_rowwise[place] = (
-                graph.index_set(node) is graph.index_set(node - 1)
-                and not graph.given_sets[node].bits
-            )
-        return is_rowwise
-
-    def _add_rowwise_recurrences(
-        self, unordered: UnorderedSteps, nodes: NDArray[np.int64], segment: int
-    ) -> None:
-        """Adds the steps of components in recurrences, two for each phase, all at once."""
-        starts = self.graphs.segments[segment].node_starts
-        counts = starts[nodes + 1] - starts[nodes]
-        ids = expand_ranges(starts[nodes], counts)
-        if not len(ids):
-            return
-        node = np.repeat(nodes, counts)
-        ids = ids[np.lexsort((self.phases.level[ids], node))]  # both leave each node its place
-        level = self.phases.level[ids]
-        begins = where(run_starts(node) | run_starts(level))
-        counts = np.diff(np.append(begins, len(ids)))
-        for place, step_ids in enumerate((ids - (starts[node] - starts[node - 1]), ids)):
-            of = node[begins]
-            unordered.add_steps(
-                phase=self.phases.number(segment, self.phases.epochs.of_node[of]) + level[begins],
-                place=place,
-                node=of - 1 + place,
-                segment=segment,
-                begin=begins + unordered.add_rows(step_ids.astype(np.int32)),
-                count=counts,
-                block=1,
-                source=NONE,
-                is_given=0,
-            )
-
-    def _add_component(self, unordered: UnorderedSteps, node: int, segment: int) -> None:
-        outputs = self.graphs.computed(segment, node)
-        if not (outputs.stop - outputs.start if isinstance(outputs, slice) else len(outputs)):
-            return
-        if self.phases.epochs.is_recurrent[node]:
-            self._add_recurrent_component(unordered, node, segment, outputs)
-            return
-        graph = self.graphs.segments[segment]
-        inputs: Ids = graph.node_range(node - 1)
-        if graph.previous is not None:
-            inputs = self._ascending(graph.component_inputs(node)[1])
-        self._add_pair(unordered, node, segment, self._first_phase(segment, node), inputs, outputs)
-
-    def _ascending(self, ids: IntArray) -> IntArray:
-        """Returns some rows of a node, each once, in the order of their indexes.
-
-        An earlier segment may have some of them, with smaller ids, but not smaller indexes.
-        """
-        ids = distinct(ids)
-        if len(self.graphs.segments) == 1:
-            return ids
-        return ids[index_order(self.graphs.cindexes[ids, 1:])]
-
-    def _add_pair(
-        self,
-        unordered: UnorderedSteps,
-        node: int,
-        segment: int,
-        phase: int,
-        inputs: Ids,
-        outputs: Ids,
-    ) -> None:
-        """Adds the step of a component and that of its input."""
-        if not self.network.properties[node] & int(ComponentProperties.REORDERS_INDEXES):
-            unordered.add_step(phase, 0, node - 1, segment, inputs)
-            unordered.add_step(phase, 1, node, segment, outputs)
-            return
-        graph, cindexes = self.graphs.segments[segment], self.graphs.cindexes
-        given = cindexes[inputs, 1:], cindexes[outputs, 1:]
-        wanted, blocks = self._reordered(node, *given)
-        for place, ids in enumerate((inputs, outputs)):
-            if wanted[place] is not given[place]:
-                ids = graph.cindex_ids(node - 1 + place, wanted[place])
-            unordered.add_step(
-                phase,
-                place,
-                node - 1 + place,
-                segment,
-                ids,
-                indexes=wanted[place],
-                block=blocks[place],
-            )
-
-    def _reordered(
-        self, node: int, inputs: IntArray, outputs: IntArray
-    ) -> tuple[tuple[IntArray, IntArray], tuple[int, int]]:
-        """Lets a component reorder and pad its rows; returns patterns and their blocks.
-
-        If one sequence does not show how the component orders the rows of several, the first two
-        sequences do.
-        """
-        component = self.network.nnet.components[int(self.network.component[node])]
-        repeated = component.reorder_repeated_indexes(inputs, outputs)
-        if repeated is not NotImplemented:
-            return repeated[:2], repeated[2:]
-        pair = Minibatch(sequences=self.minibatch.sequences[:2])
-        reordered = component.reorder_indexes(pair.indexes(inputs, 1), pair.indexes(outputs, 1))
-        if pair.size == 1:
-            return reordered, (1, 1)
-        of_input, of_output = (pair.first_of(indexes) for indexes in reordered)
-        if of_input is None or of_output is None:
-            name = self.network.nnet.nodes[node].name
-            raise IrregularOrderError(f"node '{name}' mixes the rows of sequences irregularly")
-        return (of_input[0], of_output[0]), (of_input[1], of_output[1])
-
-    def _add_recurrent_component(
-        self, unordered: UnorderedSteps, node: int, segment: int, outputs: Ids
-    ) -> None:
-        """Adds the steps of a component in a recurrence, two for each phase."""
-        graph = self.graphs.segments[segment]
-        splits, used = graph.component_inputs(node)
-        ids = np.arange(outputs.start, outputs.stop) if isinstance(outputs, slice) else outputs
-        order = np.argsort(self.phases.level[ids], kind="stable")
-        ids = ids[order].astype(np.int32)
-        level = self.phases.level[ids]
-        begins = where(run_starts(level))
-        phases = self._first_phase(segment, node) + level[begins]
-        rows = ids - graph.node_range(node).start
-        if not self._is_rowwise(node, used, outputs):
-            ends = [*begins.tolist(), len(ids)]
-            for phase, (begin, end) in zip(phases.tolist(), pairwise(ends), strict=True):
-                first, last = splits[rows[begin:end]], splits[rows[begin:end] + 1]
-                inputs = self._ascending(used[expand_ranges(first, last - first)])
-                self._add_pair(unordered, node, segment, phase, inputs, ids[begin:end])
-            return
-        counts = np.diff(np.append(begins, len(ids)))
-        for place, step_ids in enumerate((used[splits[rows]], ids)):
-            unordered.add_steps(
-                phase=phases,
-                place=place,
-                node=node - 1 + place,
-                segment=segment,
-                begin=begins + unordered.add_rows(step_ids),
-                count=counts,
-                block=1,
-                source=NONE,
-                is_given=0,
-            )
-
-    def _is_rowwise(self, node: int, used: IntArray, outputs: Ids) -> bool:
-        """Whether each row of a component node needs the same row of the input and no other."""
-        properties = ComponentProperties(int(self.network.properties[node]))
-        if properties & ComponentProperties.SIMPLE:
-            return True
-        if properties & ComponentProperties.REORDERS_INDEXES:
-            return False
-        cindexes = self.graphs.cindexes
-        return np.array_equal(cindexes[used, 1:], cindexes[outputs, 1:])
-
-    # -- rule (c) ------------------------------------------------------------------------------
-
-    def _add_dim_ranges(self, unordered: UnorderedSteps) -> None:
-        """Adds the steps of dim-range nodes, after those of all their sources."""
-        pieces = [
-            self._dim_range_rows(segment, node)
-            for segment in range(len(self.requests))
-            for node in where(self.network.kind == NodeKind.DIM_RANGE).tolist()
-        ]
-        if not pieces:
-            return
-        ids, source_ids, node, phase = map(np.concatenate, zip(*pieces, strict=True))
-        order = np.argsort(phase, kind="stable")
-        ids, source_ids, node, phase = ids[order], source_ids[order], node[order], phase[order]
-        step_of_id, row_of_id = unordered.places_of_ids()
-        steps = unordered.table()
-        # one step for each node and step of its source, in the phase that first needs it
-        pair = node * len(steps["node"]) + step_of_id[source_ids]
-        _, first, which = np.unique(pair, return_index=True, return_inverse=True)
-        source = step_of_id[source_ids[first]]
-        count = steps["count"][source]
-        begin = np.cumsum(count) - count
-        step_ids = np.full(int(count.sum()), NONE, np.int32)
-        step_ids[begin[which] + row_of_id[source_ids]] = ids
-        indexes = unordered.indexes_at(expand_ranges(steps["begin"][source], count))
-        unordered.add_steps(
-            phase=phase[first],
-            place=source,
-            node=node[first],
-            segment=steps["segment"][source],
-            begin=begin + unordered.add_rows(step_ids, indexes),
-            count=count,
-            block=steps["block"][source],
-            source=source,
-            is_given=0,
-        )
-
-    def _dim_range_rows(self, segment: int, node: int) -> tuple[NDArray[np.int64], ...]:
-        """Returns the rows of a dim-range node: ids, ids of the source, node, phase."""
-        graph = self.graphs.segments[segment]
-        ids = np.arange(graph.node_range(node).start, graph.node_range(node).stop)
-        source_ids = graph.moved_ids(int(self.network.source[node]), node, 0, 0)
-        phase = self._first_phase(segment, node) + self.phases.level[ids]
-        return ids, source_ids.astype(np.int64), np.full(len(ids), node), phase
-
-    # -- all -----------------------------------------------------------------------------------
-
-    def _numbered(self, unordered: UnorderedSteps) -> Steps:
-        """Returns the steps in order, with their rows numbered through."""
-        table = unordered.ordered(self.network)
-        node, count = table["node"], table["count"]
-        by_node = np.argsort(node, kind="stable")
-        places = expand_ranges(table["begin"][by_node], count[by_node])
-        begin = np.empty(len(node), np.int64)
-        begin[by_node] = np.cumsum(count[by_node]) - count[by_node]
-        cindex_ids = unordered.ids_at(places)
-        cindexes = unordered.cindexes_at(cindex_ids, places)
-        if unordered.padding:
-            cindexes[:, 0] = np.repeat(node[by_node], count[by_node])
-        row_of_cindex = np.full(self.graphs.size + 1, NONE, np.int32)
-        row_of_cindex[cindex_ids] = np.arange(len(cindex_ids))
-        row_of_cindex[NONE] = NONE
-        nodes = np.arange(len(self.network.kind) + 1)
-        return Steps(
-            node=node.astype(np.int32),
-            segment=table["segment"].astype(np.int32),
-            begin=begin.astype(np.int32),
-            count=count.astype(np.int32),
-            block=table["block"].astype(np.int32),
-            source=table["source"].astype(np.int32),
-            is_given=table["is_given"] > 0,
-            cindexes=freeze(cindexes),
-            cindex_ids=cindex_ids,
-            row_of_cindex=row_of_cindex,
-            by_node=by_node.astype(np.int32),
-            node_begin=np.searchsorted(node[by_node], nodes).astype(np.int32),
-        )
-
-
-class IrregularOrderError(CompilationError):
-    """A component orders the rows of several sequences so that no pattern describes them."""

@@ -1,1 +1,0 @@
-"""From steps to commands: the submatrices of values, the terms of sums, and the commands."""
