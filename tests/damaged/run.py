@@ -262,7 +262,9 @@ def main() -> None:
     add("--formats", type=str, default="", help="only formats with this in their names")
     options = Options(**vars(parser.parse_args()))
     if not any(options.formats in name for name in FORMATS):
-        parser.error(f"no format has '{options.formats}' in its name; there are {', '.join(FORMATS)}")
+        parser.error(
+            f"no format has '{options.formats}' in its name; there are {', '.join(FORMATS)}"
+        )
     _prepare()
     print(json.dumps(run(options)))
 

@@ -103,6 +103,21 @@ class TestWeightedSum:
         with pytest.raises(NetworkError, match=r"'affine': .* too large for single precision"):
             weighted_sum([nnet, nnet], [1e300, 1.0])
 
+    @pytest.mark.filterwarnings("error")
+    def test_infinite_averages(self) -> None:
+        """An infinite average, as a damaged file may have, counts for nothing if it has no frames."""
+        nnet, _ = network(0, 3)
+        endless = np.full(4, np.inf, np.float32)
+        none = nnet.component("relu").replace(value_avg=endless, count=0.0)
+        odd = nnet.component("norm").replace(stats_mean=endless)
+        damaged = nnet.with_components({"relu": none, "norm": odd})
+
+        found = average([nnet, damaged])
+
+        relu = found.component("relu")
+        np.testing.assert_allclose(relu.value_avg, nnet.component("relu").value_avg, rtol=1e-6)
+        assert np.isinf(found.component("norm").stats_mean).all()
+
     def test_infinite_numbers_of_frames(self) -> None:
         """A file can say that statistics are of infinitely many frames: nothing has their mean."""
         nnet, _ = network(1, 5)

@@ -172,8 +172,18 @@ def _arrays(group: Sequence[Component], name: str) -> list[NDArray[np.float64]]:
     return [array if array.size > 0 else np.zeros(shape) for array in arrays]
 
 
+def _weighted(arrays: Sequence[NDArray[np.float64]], weights: Weights) -> NDArray[np.float64]:
+    """Returns a weighted sum; an array without weight counts for nothing, also if it is infinite."""
+    total = np.zeros_like(arrays[0])
+    with np.errstate(invalid="ignore"):
+        for weight, array in zip(weights, arrays, strict=True):
+            if weight:
+                total = total + weight * array
+    return total
+
+
 def _total(arrays: Sequence[NDArray[np.float64]], weights: Weights) -> NDArray[np.float32]:
-    total = sum(weight * array for weight, array in zip(weights, arrays, strict=True))
+    total = _weighted(arrays, weights)
     with np.errstate(over="ignore"):
         single = np.asarray(total, dtype=np.float32)
     if not np.array_equal(np.isfinite(single), np.isfinite(total)):
@@ -195,8 +205,7 @@ def _frames(group: Sequence[Component], name: str, weights: Weights) -> Weights:
 def _sum_totals(group: Sequence[Component], name: str, weights: Weights) -> Any:
     value = getattr(group[0], name)
     if isinstance(value, np.ndarray):
-        total = sum(w * a for w, a in zip(weights, _arrays(group, name), strict=True))
-        return np.asarray(total, dtype=value.dtype)
+        return np.asarray(_weighted(_arrays(group, name), weights), dtype=value.dtype)
     total = float(weights @ [float(getattr(component, name)) for component in group])
     return int(total) if isinstance(value, int) else total
 
@@ -214,11 +223,12 @@ def _sum_variances(group: Sequence[Component], name: str, weights: Weights) -> A
     mean_name, count_name = _VARIANCES[name]
     frames = _frames(group, count_name, weights)
     means = _arrays(group, mean_name)
-    mean = sum(weight * array for weight, array in zip(frames, means, strict=True))
-    deviations = [
-        variance + (other - mean) ** 2
-        for variance, other in zip(_arrays(group, name), means, strict=True)
-    ]
+    mean = _weighted(means, frames)
+    with np.errstate(invalid="ignore"):
+        deviations = [
+            variance + (other - mean) ** 2
+            for variance, other in zip(_arrays(group, name), means, strict=True)
+        ]
     return np.maximum(_total(deviations, frames), 0.0)
 
 
