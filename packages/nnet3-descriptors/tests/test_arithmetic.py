@@ -105,7 +105,7 @@ class TestWeightedSum:
 
     @pytest.mark.filterwarnings("error")
     def test_infinite_averages(self) -> None:
-        """An infinite average, as a damaged file may have, counts for nothing if it has no frames."""
+        """An infinite average, as a damaged file may have, counts for nothing without frames."""
         nnet, _ = network(0, 3)
         endless = np.full(4, np.inf, np.float32)
         none = nnet.component("relu").replace(value_avg=endless, count=0.0)

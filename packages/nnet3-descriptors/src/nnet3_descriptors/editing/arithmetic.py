@@ -173,7 +173,7 @@ def _arrays(group: Sequence[Component], name: str) -> list[NDArray[np.float64]]:
 
 
 def _weighted(arrays: Sequence[NDArray[np.float64]], weights: Weights) -> NDArray[np.float64]:
-    """Returns a weighted sum; an array without weight counts for nothing, also if it is infinite."""
+    """Returns a weighted sum; an array without weight counts for nothing, even infinite ones."""
     total = np.zeros_like(arrays[0])
     with np.errstate(invalid="ignore"):
         for weight, array in zip(weights, arrays, strict=True):
