@@ -1,4 +1,4 @@
-"""Kernels made for devices, run on the processor: cases that the reference cases lack."""
+"""Kernels made for devices, and models there, run on the processor."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import re
 
 import numpy as np
 import pytest
-from computations import request, single
+from computations import loop, program, request, single
 from emulated_device import DryRun, HostPlatform, compiler
+from nnet3 import Model
 from nnet3_compiler import compile_computation
+from nnet3_descriptors import Nnet, parse_config
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cpu import tape as cpu_tape
 from nnet3_runtime_cuda.cuda import memory
@@ -102,6 +104,49 @@ def test_small_products() -> None:
     np.testing.assert_allclose(with_same, a @ same, rtol=1e-5, atol=1e-5)
 
 
+def sums_of_ranges(machine: DeviceMachine) -> list[np.ndarray]:
+    """Two sums of ranges of rows of one matrix, on a device; (2, 5) each."""
+    source = np.arange(100, dtype=np.float32).reshape(20, 5)
+    tape, sums = machine.tape(), [machine.zeros((2, 5), np.float32) for _ in range(2)]
+    for out, ranges in zip(sums, ([[0, 3], [4, 20]], [[7, 7], [1, 2]]), strict=True):
+        tape.range_sum(source, np.array(ranges, np.int32), out)
+    tape.run()
+    machine.pull(sums)
+    return sums
+
+
+@needs_compiler
+def test_sums_of_ranges_share_a_launch() -> None:
+    """Neighbouring sums of ranges of rows are one launch; the values are those of each alone."""
+    counting = DryRun()
+    sums_of_ranges(DeviceMachine(counting))
+    assert counting.launches == 1
+
+    source = np.arange(100, dtype=np.float32).reshape(20, 5)
+    first, second = sums_of_ranges(DeviceMachine(HostPlatform(strict=True)))
+    np.testing.assert_array_equal(first, [source[:3].sum(axis=0), source[4:].sum(axis=0)])
+    np.testing.assert_array_equal(second, [np.zeros(5), source[1]])
+
+
+@needs_compiler
+def test_numbers_of_the_host_arrive() -> None:
+    """Many numbers and arrays of the host, in several blocks, are on the device in each run."""
+    machine = DeviceMachine(HostPlatform(strict=True))
+    tape, numbers, array = machine.tape(), np.zeros(3000, np.float32), np.zeros(20000, np.float32)
+    run = iter(range(2))
+    tape.note(lambda: state.append(next(run)))
+    state: list[int] = []
+    for number in range(len(numbers)):
+        value = tape.value(lambda number=number: number + 5000 * state[-1])
+        tape.copy(value, numbers[number : number + 1])
+    tape.copy(tape.host(lambda out: out.fill(state[-1] + 7), len(array)), array)
+    for offset in (0, 5000):
+        tape.run()
+        machine.pull([numbers, array])
+        np.testing.assert_array_equal(numbers, np.arange(len(numbers)) + offset)
+        np.testing.assert_array_equal(array, 7 + offset // 5000)
+
+
 def view(shape: tuple[int, ...], strides: tuple[int, ...], address: int = 1 << 20) -> View:
     """A view of float32."""
     return View(address, shape, strides, "f4")
@@ -188,3 +233,72 @@ def test_launches_that_cuda_refuses(
     with pytest.raises(DeviceError, match=message):
         DryRun().launch("kernel", grid, block, [256] * arguments)
     DryRun().launch("kernel", ((1 << 31) - 1, 65535, 1), (16, 16, 4), [256] * 512)
+
+
+RECURRENT = """
+input-node name=input dim=3
+component name=a type=AffineComponent input-dim=7 output-dim=4
+component name=t type=TanhComponent dim=4
+component-node name=a component=a input=Append(input, IfDefined(Offset(t, -2)))
+component-node name=t component=t input=a
+output-node name=output input=t
+"""
+
+
+def network() -> Nnet:
+    """A recurrent network."""
+    return parse_config(RECURRENT, rng=np.random.default_rng(0))
+
+
+@needs_compiler
+def test_state_is_handed_over() -> None:
+    """Outputs chunk by chunk, and after a reset, are the processor's."""
+    nnet = network()
+    computation = loop(nnet, 6)
+    given = np.random.default_rng(1).standard_normal((36, 3), dtype=np.float32)
+    devices = HostPlatform(strict=True), "cpu"
+    computers = [NnetComputer(nnet, computation, each) for each in devices]
+    for _ in range(2):
+        for chunk in np.split(given, 6):
+            found, expected = (each.forward({"input": chunk})["output"] for each in computers)
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+        for each in computers:
+            each.reset()
+
+
+PADDED = """
+m1 = 4 x 2
+m2 = 2 x 2
+m3 = 2 x 2
+m2 = accept input
+m1 = undefined
+m1(1:2, :) = m2
+compress m1 (type 4, truncate 1, range 10.0)
+decompress m1
+m3 = undefined
+m3 = m1(1:2, :)
+provide output = m3
+"""
+"""A matrix of which only two rows are set is compressed as a whole."""
+
+
+@needs_compiler
+def test_rows_without_values_are_not_read() -> None:
+    """Rows that a computation never sets are set before a kernel reads them with others."""
+    nnet = single("type=NoOpComponent dim=2", dim=2)
+    computer = NnetComputer(nnet, program(nnet, PADDED), HostPlatform(strict=True))
+    given = np.array([[1, 2], [3, 4]], np.float32)
+    found = computer.forward({"input": given})["output"]
+    np.testing.assert_allclose(found, given, rtol=0, atol=1e-3)
+
+
+@needs_compiler
+def test_models_compute_utterances() -> None:
+    """A model's outputs are the processor's, for utterances of any length."""
+    here, there = Model(network()), Model(network(), device=HostPlatform())
+    rng = np.random.default_rng(2)
+    for frames in (7, 60, 7):
+        features = rng.standard_normal((frames, 3), dtype=np.float32)
+        found, expected = (each.compute(features, frames_per_chunk=20) for each in (there, here))
+        assert found.shape == (frames, 4)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
