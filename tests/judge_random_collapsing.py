@@ -1,11 +1,11 @@
-"""Compares random networks before and after collapsing, for any number of them.
+"""Compares random networks before and after the network passes, for any number of them.
 
 `python tests/judge_random_collapsing.py --count 1000 --first-seed 1000` prints the seeds whose
 outputs differ, and counts what was drawn. A seed draws a network in test mode: chains of components
 that can be folded, read at several times, through sums and optional terms, and by several nodes;
-components that nodes share; layers of all kinds between; i-vectors; and components with names that
-combined ones would get. nnet3-runtime-reference runs both networks in float64. Their context and
-their modulus must be the same, too.
+components that nodes share; layers of all kinds between, some of them recurrent; affine maps that
+splice; i-vectors; and components with names that combined ones would get. nnet3-runtime-reference
+runs both networks in float64. Their context and their modulus must be the same, too.
 """
 
 from __future__ import annotations
@@ -19,11 +19,18 @@ import numpy as np
 import package_tests  # noqa: F401  the helpers of the packages
 from example_generator import draw_request, is_computable, random_arrays
 from judged_seeds import Judged, judge_seeds
-from network_generator import DIM, LAYERS, NetworkWriter
+from network_generator import DIM, LAYERS, NetworkWriter, add_projected_lstm, add_recurrence
 from nnet3_compiler import compile_computation
 from nnet3_computation import ComputationRequest
 from nnet3_descriptors import ComponentNode, Nnet, parse_config, set_test_mode
-from nnet3_descriptors.editing import CollapseOptions, collapse_model, remove_orphans
+from nnet3_descriptors.editing import (
+    CollapseOptions,
+    affine_to_tdnn,
+    collapse_model,
+    for_inference,
+    remove_orphans,
+    split_affine_maps,
+)
 from nnet3_graph import ContextError, compute_context
 from nnet3_runtime_reference import ReferenceComputer
 
@@ -143,6 +150,18 @@ def add_chain(writer: NetworkWriter, name: str, shared: dict[str, str]) -> None:
     writer.sources.append(source)
 
 
+def add_splice(writer: NetworkWriter, name: str) -> None:
+    """Adds an affine map of the same parts at several times, which may be a TDNN component."""
+    rng = writer.rng
+    offsets = rng.sample(range(-3, 4), rng.randint(2, 3))
+    sources = [writer.sources[-1], rng.choice(writer.sources)][: rng.randint(1, 2)]
+    kind = rng.choice(sorted(SPLICING))
+    form = rng.choice(["{}"] * 4 + ["IfDefined({})", "Sum({}, Const(0.5, 4))"])
+    parts = [form.format(f"Offset({source}, {t})") for t in offsets for source in sources]
+    options = f"input-dim={DIM * len(parts)} output-dim={DIM}"
+    writer.sources.append(writer.layer(name, kind, options, f"Append({', '.join(parts)})"))
+
+
 def draw_network(rng: Random) -> Nnet:
     """A network in test mode, its batch-norms with random statistics."""
     writer = NetworkWriter(rng, sources=["input"], inputs=["input-node name=input dim=4"])
@@ -152,8 +171,11 @@ def draw_network(rng: Random) -> Nnet:
     shared: dict[str, str] = {}
     for number in range(rng.randint(1, 4)):
         name = f"layer{number}"
-        if rng.randrange(4) == 0:
+        kind = rng.randrange(8)
+        if kind < 2:
             LAYERS[rng.choice(sorted(LAYERS))](writer, name)
+        elif kind < 4:
+            rng.choice([add_splice, add_splice, add_recurrence, add_projected_lstm])(writer, name)
         else:
             add_chain(writer, name, shared)
     for name in ["output", "output2"][: rng.choice([1, 1, 2])]:
@@ -234,23 +256,29 @@ def _context(nnet: Nnet) -> tuple[int, int] | None:
 
 
 def judged(seed: int) -> Judged:
-    """The verdict on a seed: with all pairs collapsed, and with some."""
+    """The verdict on a seed: with all pairs collapsed, with some, and after the other passes."""
     nnet, request = case_of_seed(seed)
     rng = Random(seed)
     names = "dropout", "batchnorm", "affine", "scale"
     some = CollapseOptions(**{name: rng.random() < 0.5 for name in names})
     problems, kinds = [], kinds_of(nnet)
-    for options in (CollapseOptions(), some):
-        collapsed = collapse_model(nnet, options)
-        problems += problems_of(nnet, collapsed, request, seed)
+    passes = split_affine_maps, affine_to_tdnn, for_inference
+    changed = [collapse_model(nnet), collapse_model(nnet, some), *(each(nnet) for each in passes)]
+    for each in changed:
+        problems += problems_of(nnet, remove_orphans(each), request, seed)
     return Judged("; ".join(problems), kinds)
 
 
 def kinds_of(nnet: Nnet) -> set[str]:
     """What a network has, and how many components of the collapsed one are combined ones."""
     collapsed = collapse_model(nnet)
+    split, delayed = split_affine_maps(nnet), affine_to_tdnn(nnet)
     texts = " ".join(str(getattr(node, "descriptor", "")) for node in nnet.nodes)
     kinds = {f"{name} in a descriptor" for name in re.findall(r"[A-Z]\w+(?=\()", texts)}
+    new_nodes = {*split.node_names} - {*nnet.node_names}
+    kinds |= {"input split"} if any(name.endswith(".recurrent") for name in new_nodes) else set()
+    kinds |= {"columns split"} if any(".rp.recurrent" in name for name in new_nodes) else set()
+    kinds |= {"affine to TDNN"} if delayed.components != nnet.components else set()
     used = [node.component for node in nnet.nodes if isinstance(node, ComponentNode)]
     kinds |= {"shared component"} if len(used) > len(set(used)) else set()
     kinds |= {"i-vector"} if len(nnet.input_nodes) > 1 else set()

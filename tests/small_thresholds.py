@@ -73,7 +73,7 @@ def thresholds(seed: int) -> Iterator[None]:
         settings += [
             (tiled_product, "FEWEST_COLUMNS", 1),
             (tiled_product, "FEWEST_FIXED_ROWS", 1),
-            (tiled_product, "MANY_ROWS", rng.choice([1, 10])),
+            (tiled_product, "FEWEST_CHANGING_ROWS", rng.choice([1, 10])),
             (convolution, "FEWEST_FILTERS", 1),
             (convolution, "FEWEST_HEIGHTS", 1),
             (tile_blocking, "PART_COLUMNS", rng.choice([3, 768])),

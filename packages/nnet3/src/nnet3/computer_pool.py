@@ -29,6 +29,9 @@ again. Binding a computation again takes a third of the time of running it (the 
 x-vectors).
 """
 
+LARGE = 1 << 16
+"""Bytes of matrices from which on scratch memory is in proportion to them."""
+
 
 class ComputerPool:
     """Runs requests for any number of threads at once, each on a separate computer.
@@ -70,6 +73,8 @@ class ComputerPool:
         # Bytes of idle and of running computers.
         self._bytes = 0
         self._limits: list[int] = []
+        # Bytes with scratch for each byte of matrices, of the large computer with the most so far.
+        self._with_scratch = 1.0
 
     def run_side_by_side(self, count: int) -> bool:
         """Whether `count` tasks run side by side, each on one thread: at least one for each."""
@@ -183,8 +188,9 @@ class ComputerPool:
 
     def _bound(self, computation: NnetComputation, *, threads: int | None) -> NnetComputer:
         """Binds a computation to memory, after making room for it."""
-        needed = peak_bytes(computation)  # without scratch
+        matrices = peak_bytes(computation)
         with self._lock:
+            needed = round(matrices * self._with_scratch)  # scratch is known only when it is bound
             self._make_room(needed)
             self._bytes += needed
         taken = 0
@@ -195,6 +201,8 @@ class ComputerPool:
             taken = computer.memory_bytes
         finally:
             with self._lock:
+                if matrices >= LARGE:
+                    self._with_scratch = max(self._with_scratch, taken / matrices)
                 self._bytes += taken - needed
                 self._make_room(0)
         return computer

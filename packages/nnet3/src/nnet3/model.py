@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors import AcousticModel, Nnet, Nnet3Error, read_model, set_test_mode
-from nnet3_descriptors.editing import collapse_model
+from nnet3_descriptors.editing import for_inference
 from nnet3_descriptors.files import PathOrFile
 from nnet3_descriptors.forking import GATE
 from nnet3_descriptors.values import frozen
@@ -230,7 +230,7 @@ class Model:
         self.priors = None
         if priors is not None and (output == OUTPUT or outputs.get(output) == np.size(priors)):
             self.priors = frozen(np.array(as_vector(priors, "priors", self.output_dim)))  # a copy
-        self.pooling = pooling_node(collapsed := collapse_model(self.nnet))
+        self.pooling = pooling_node(collapsed := for_inference(self.nnet))
         self.left_context, self.right_context = compute_context(self.nnet)
         self.modulus = collapsed.modulus
         self._device_nnet = DeviceNnet(

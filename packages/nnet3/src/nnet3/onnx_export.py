@@ -11,7 +11,7 @@ import nnet3_compiler
 import nnet3_graph
 import nnet3_optimizer
 from nnet3_computation import ComputationRequest, IoSpecification
-from nnet3_descriptors.editing import collapse_model
+from nnet3_descriptors.editing import for_inference
 from nnet3_runtime_cuda import RunError
 
 from nnet3.errors import FROM_A_CLONE
@@ -75,7 +75,7 @@ def export_onnx(
     """
     exporter = _exporter()
     model = source if isinstance(source, Model) else load(source)
-    nnet = collapse_model(model.nnet)
+    nnet = for_inference(model.nnet)
     if stream and xvector:
         raise RunError("a stream and x-vectors cannot be asked for together")
     if model.pooling is not None and not xvector:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 import attrs
 
 from nnet3_descriptors.descriptors import Node as NodeReference
+from nnet3_descriptors.editing.loops import reached, sources_of
 from nnet3_descriptors.editing.selection import matches, warn_of_none
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.network_structure import (
@@ -136,23 +137,5 @@ def renamed_references(node: Node, names: Mapping[str, str]) -> Node:
 
 def _needed_nodes(nnet: Nnet) -> Collection[str]:
     """Returns the nodes from which an output can be reached."""
-    needed: set[str] = set()
-    waiting = [node.name for node in nnet.output_nodes]
-    while waiting:
-        name = waiting.pop()
-        if name not in needed:
-            needed.add(name)
-            waiting.extend(_sources(nnet, nnet.node(name)))
-    return needed
-
-
-def _sources(nnet: Nnet, node: Node) -> tuple[str, ...]:
-    """Returns the nodes that a node takes its value from."""
-    match node:
-        case DimRangeNode():
-            return (node.source,)
-        case ComponentNode():
-            return (node.name + INPUT_SUFFIX,)
-        case ComponentInputNode() | OutputNode():
-            return node.descriptor.node_names
-    return ()
+    sources = {node.name: sources_of(node) for node in nnet.nodes}
+    return reached((node.name for node in nnet.output_nodes), sources)
