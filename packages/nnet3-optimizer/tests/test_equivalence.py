@@ -41,7 +41,11 @@ free m2
         ),
         (
             "m2(0:1, 2:5) += 0.25 * m1(2:3, :)",
-            "m2(0:1, 2:5) += 0.5 * m1(2:3, :)\nm2(0:1, 2:5) += -0.25 * m1(2:3, :)",
+            "m4 = undefined\nm4 = 0.5 * m1\nm2(0:1, 2:5) += 0.5 * m4(2:3, :)",
+        ),
+        (
+            "m2(0:1, 2:5) += 0.25 * m1(2:3, :)",
+            "m2(:, 2:5) += 1.5 * m1\nm2(0:1, 2:5) += 0.25 * m1(2:3, :)\nm2(:, 2:5) += -1.5 * m1",
         ),
         ("m3 = zeros", "m3 = zeros\nm3 = constant 3.0\nm3 += m1\nm3 += -1.0 * m1"),
         (
@@ -50,7 +54,7 @@ free m2
         ),
         ("free m1\n", "m1 = constant 2.0\nfree m1\n"),
     ],
-    ids=["zeros", "rows", "columns", "scales", "overwritten", "simple", "afterwards"],
+    ids=["zeros", "rows", "columns", "scales", "taken away", "overwritten", "simple", "afterwards"],
 )
 def test_same_result_in_another_way(old: str, new: str) -> None:
     """Splitting, reordering and rewriting without effect on results is accepted."""

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
+import numpy as np
 from nnet3_computation.checks import check_fitting
 from nnet3_computation.commands import is_loop
 from nnet3_computation.computation import NnetComputation
 from nnet3_computation.text import command_lines
 
-from nnet3_optimizer.equivalence.behaviour import Behaviour
-from nnet3_optimizer.equivalence.differences import compare_behaviour
-from nnet3_optimizer.equivalence.execution.execution import execute
-from nnet3_optimizer.equivalence.execution.symbolic_state import SymbolicState
-from nnet3_optimizer.equivalence.pattern import IrregularError, Pattern, num_sequences
-from nnet3_optimizer.equivalence.symbols.unknowns import Unknowns
+from nnet3_optimizer.equivalence.contents import Rectangle
+from nnet3_optimizer.equivalence.execution import Behaviour, Contributions, Execution
+from nnet3_optimizer.equivalence.hashes import Supply
 from nnet3_optimizer.errors import EquivalenceError
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
-
-_Way = tuple[int, int | None, bool]
-"""Sequences, segments and thoroughness of a run."""
 
 ROUNDS = 3
 _SHOWN = 5
@@ -30,14 +26,15 @@ _SHOWN = 5
 def verify_equivalent(nnet: Nnet, before: NnetComputation, after: NnetComputation) -> None:
     """Proves that two computations give the same results for all inputs and parameters.
 
-    The proof executes both on symbols: a computation is a straight line of commands on matrices of
+    The proof executes both on hashes: a computation is a straight line of commands on matrices of
     known sizes, so there is nothing to search and nothing is left out. Components are unknown
-    functions; sums do not depend on their order; scales are exact. The proof compares every matrix
-    that the user gets, row by row, and for each component the sums of the contributions to its
-    update and to its statistics. A result that depends on undefined elements equals nothing.
+    functions; sums do not depend on their order; products of scales are exact. The proof compares
+    every matrix that the user gets, row by row, and for each component the sums of the
+    contributions to its update and to its statistics. A result that depends on undefined elements
+    equals nothing.
 
-    Arguments of components are compared exactly, sums as elements of a field of 128 bits: a wrong
-    "equal" has a probability below 2**-80, for computations of any size that fits into memory.
+    Hashes have 64 bits: a wrong "equal" has a probability below 2**-30, for computations of any
+    size that fits into memory.
 
     A loop is compared with a straight line over the segments of the straight line, and with another
     loop over some rounds.
@@ -64,8 +61,8 @@ class Prover:
 
     def __init__(self, nnet: Nnet) -> None:
         self._nnet = nnet
-        self._unknowns = Unknowns()
-        self._last: tuple[NnetComputation, _Way, Behaviour] | None = None
+        self._supply = Supply()
+        self._last: tuple[NnetComputation, int | None, Behaviour] | None = None
 
     def verify(
         self, before: NnetComputation, after: NnetComputation, *, same_calls: bool = False
@@ -84,60 +81,22 @@ class Prover:
             EquivalenceError: They differ.
         """
         segments = _num_segments(before, after)
-        sequences = num_sequences(before)
-        if sequences > 1 and sequences == num_sequences(after):
-            try:
-                self.compare(before, after, sequences, segments, same_calls)
-            except IrregularError:
-                pass
-            else:
-                return
-        self.compare(before, after, 1, segments, same_calls)
+        one = self._last_behaviour(before, segments) or self._execute(before, segments)
+        other = self._execute(after, segments)
+        self._last = after, segments, other
+        try:
+            _compare(self._nnet, one, other, same_calls=same_calls)
+        except EquivalenceError as error:
+            raise _explained(error, self._nnet, (before, after)) from None
 
-    def compare(
-        self,
-        before: NnetComputation,
-        after: NnetComputation,
-        sequences: int,
-        segments: int | None = None,
-        same_calls: bool = False,
-    ) -> None:
-        """Executes and compares two computations.
+    def _execute(self, computation: NnetComputation, segments: int | None) -> Behaviour:
+        return Execution(self._nnet, computation, self._supply).run(segments)
 
-        Args:
-            before: A computation.
-            after: Another one.
-            sequences: The number of sequences that are assumed to be treated alike; 1 to follow all
-                rows.
-            segments: The number of segments to run; None to run all commands once.
-            same_calls: See `verify`.
-
-        Raises:
-            EquivalenceError: They differ.
-            IrregularError: They may not treat so many sequences alike.
-        """
-        for thorough in (False, True):
-            way = sequences, segments, thorough
-            one = self._last_behaviour(before, way) or self._execute(before, way)
-            other = self._execute(after, way)
-            self._last = after, way, other
-            try:
-                compare_behaviour(self._nnet, one, other, sequences, same_calls=same_calls)
-            except EquivalenceError as error:
-                if thorough:
-                    raise _explained(error, self._nnet, (before, after)) from None
-            else:
-                break
-
-    def _execute(self, computation: NnetComputation, way: _Way) -> Behaviour:
-        sequences, segments, thorough = way
-        pattern = Pattern(computation, sequences)
-        state = SymbolicState(self._nnet, computation, self._unknowns, pattern, thorough=thorough)
-        return execute(state, segments)
-
-    def _last_behaviour(self, computation: NnetComputation, way: _Way) -> Behaviour | None:
+    def _last_behaviour(
+        self, computation: NnetComputation, segments: int | None
+    ) -> Behaviour | None:
         """Returns the result for `after` of the previous call, if this is the same run."""
-        if self._last is None or self._last[0] is not computation or self._last[1] != way:
+        if self._last is None or self._last[0] is not computation or self._last[1] != segments:
             return None
         return self._last[2]
 
@@ -195,3 +154,89 @@ def _num_segments(before: NnetComputation, after: NnetComputation) -> int | None
     if straight:
         return len(straight[0].segment_ends)
     return ROUNDS * max(len(each.segment_ends) for each in (before, after))
+
+
+# -- differences -----------------------------------------------------------------------------------
+
+
+def _compare(nnet: Nnet, one: Behaviour, other: Behaviour, *, same_calls: bool) -> None:
+    """Raises an EquivalenceError that names the first difference between two behaviours.
+
+    Args:
+        nnet: The network.
+        one: The behaviour of the first computation.
+        other: The behaviour of the second one.
+        same_calls: Whether components have to be updated by the same calls, in order.
+    """
+    for segment, node in sorted(one.provided.keys() | other.provided.keys()):
+        first = one.provided.get((segment, node))
+        second = other.provided.get((segment, node))
+        name = nnet.node_names[node]
+        what = f"what is provided for node '{name}' in segment {segment}"
+        if first is None or second is None:
+            which = "first" if second is None else "second"
+            raise EquivalenceError(f"only the {which} computation has {what}", what=name)
+        _compare_provided(first, second, segment, name)
+    for kind, before, after in (
+        ("update", one.updates, other.updates),
+        ("statistics", one.stats, other.stats),
+    ):
+        for component in sorted(before.keys() | after.keys()):
+            calls = before.get(component, _NOTHING), after.get(component, _NOTHING)
+            if calls[0].total != calls[1].total:
+                name = nnet.component_names[component]
+                message = f"the {kind} of component '{name}' differs"
+                raise EquivalenceError(message, what=name, commands=_odd_calls(*calls))
+            if same_calls and kind == "update" and calls[0].calls != calls[1].calls:
+                name = nnet.component_names[component]
+                message = (
+                    f"the update of component '{name}' is the same sum, but made by other calls, "
+                    f"{len(calls[0].calls)} before and {len(calls[1].calls)} after, or in another "
+                    "order"
+                )
+                raise EquivalenceError(message, what=name, commands=_odd_calls(*calls))
+
+
+def _compare_provided(first: Rectangle, second: Rectangle, segment: int, name: str) -> None:
+    one, other = first.rows(), second.rows()
+    if np.array_equal(one, other):
+        return
+    what = f"what is provided for node '{name}' in segment {segment}"
+    if len(one) != len(other):
+        raise EquivalenceError(
+            f"{what} has {len(one)} rows before and {len(other)} after", what=name
+        )
+    rows = np.flatnonzero(one != other).tolist()
+    shown = ", ".join(map(str, rows[:_SHOWN])) + (", ..." if len(rows) > _SHOWN else "")
+    column = _first_column(first, second, rows[0])
+    raise EquivalenceError(
+        f"{what} differs in {len(rows)} of {len(one)} rows: {shown}; "
+        f"row {rows[0]} from column {column} on",
+        what=name,
+        segment=segment,
+        row=rows[0],
+        column=column,
+    )
+
+
+def _first_column(one: Rectangle, other: Rectangle, row: int) -> int:
+    """Returns the first column in which a row of one differs from that of the other."""
+    points = sorted({*one.splits[:-1], *other.splits[:-1]})
+    return next(point for point in points if one.at(row, point) != other.at(row, point))
+
+
+_NOTHING = Contributions()
+
+
+def _odd_calls(one: Contributions, other: Contributions) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Returns the positions of the calls that only one of the computations makes."""
+    return _not_in(one, other), _not_in(other, one)
+
+
+def _not_in(one: Contributions, other: Contributions) -> tuple[int, ...]:
+    others, odd = Counter(other.calls), []
+    for call, command in zip(one.calls, one.commands, strict=True):
+        others[call] -= 1
+        if others[call] < 0:
+            odd.append(command)
+    return tuple(odd)

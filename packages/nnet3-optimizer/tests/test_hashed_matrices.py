@@ -1,17 +1,16 @@
-"""Symbolic matrices of equal elements are equal, however the elements were written."""
+"""Rows of equal elements have equal hashes, however the elements were written."""
 
 from collections import Counter
 
 import attrs
+import numpy as np
 import pytest
 from brief_computations import NNET, computation
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_optimizer import EquivalenceError, verify_equivalent
-from nnet3_optimizer.equivalence.symbols.keys import rows_of
-from nnet3_optimizer.equivalence.symbols.matrices import Content, Stretches
-from nnet3_optimizer.equivalence.symbols.single_row import Row, columns_of, row_sum, with_columns
-from nnet3_optimizer.equivalence.symbols.unknowns import Unknowns
+from nnet3_optimizer.equivalence.contents import Content, Rectangle
+from nnet3_optimizer.equivalence.hashes import seed_of, unknowns
 
 ROWS, COLS, SOURCES = 3, 5, 2
 
@@ -34,17 +33,17 @@ class Copy:
 
 
 @st.composite
-def copies(draw: st.DrawFn, rows: int = ROWS) -> list[Copy]:
-    """Copies within a matrix of `rows` rows."""
+def copies(draw: st.DrawFn) -> list[Copy]:
+    """Copies within a matrix."""
     made = []
     for _ in range(draw(st.integers(1, 6))):
-        count, width = draw(st.integers(1, rows)), draw(st.integers(1, COLS))
+        count, width = draw(st.integers(1, ROWS)), draw(st.integers(1, COLS))
         made.append(
             Copy(
                 source=draw(st.integers(0, SOURCES - 1)),
                 rows=count,
-                from_row=draw(st.integers(0, rows - count)),
-                to_row=draw(st.integers(0, rows - count)),
+                from_row=draw(st.integers(0, ROWS - count)),
+                to_row=draw(st.integers(0, ROWS - count)),
                 cols=width,
                 from_col=draw(st.integers(0, COLS - width)),
                 to_col=draw(st.integers(0, COLS - width)),
@@ -54,9 +53,9 @@ def copies(draw: st.DrawFn, rows: int = ROWS) -> list[Copy]:
     return made
 
 
-def elements(steps: list[Copy], rows: int = ROWS) -> Elements:
+def elements(steps: list[Copy]) -> Elements:
     """The contents of the matrix, element by element."""
-    matrix: Elements = [[Counter() for _ in range(COLS)] for _ in range(rows)]
+    matrix: Elements = [[Counter() for _ in range(COLS)] for _ in range(ROWS)]
     for step in steps:
         for row in range(step.rows):
             for col in range(step.cols):
@@ -66,52 +65,43 @@ def elements(steps: list[Copy], rows: int = ROWS) -> Elements:
     return matrix
 
 
-def contents(unknowns: Unknowns, rows: int = ROWS) -> list[Content]:
+def contents() -> list[Content]:
     """The sources: the same unknown rows each time."""
     return [
-        Content(unknowns, unknowns.block(("source", number, rows), rows), rows, COLS)
-        for number in range(SOURCES)
+        Content([0, COLS], [unknowns(seed_of("source", number), ROWS)]) for number in range(SOURCES)
     ]
 
 
-def symbolic(steps: list[Copy], unknowns: Unknowns, rows: int = ROWS) -> Stretches:
-    """The symbolic contents of the matrix."""
-    sources = contents(unknowns, rows)
-    matrix = Content(unknowns, [0] * rows, rows, COLS)
+def written(steps: list[Copy]) -> Rectangle:
+    """The matrix after these copies."""
+    sources = contents()
+    matrix = Content([0, COLS], [np.zeros(ROWS, np.uint64)])
     for step in steps:
         part = sources[step.source].read(step.from_row, step.rows, step.from_col, step.cols)
         matrix.write(step.to_row, step.to_col, step.cols, part, adds=step.adds)
-    return matrix.read(0, rows, 0, COLS)
+    return matrix
 
 
 @given(copies(), copies())
-def test_keys_are_equal_for_equal_rows_only(one: list[Copy], other: list[Copy]) -> None:
-    """Thorough keys are equal exactly for equal rows; quick keys can also differ for equal rows."""
-    unknowns = Unknowns()
+def test_hashes_are_equal_for_equal_rows_only(one: list[Copy], other: list[Copy]) -> None:
+    """Two rows have the same hash exactly if they have the same elements."""
     is_equal = [a == b for a, b in zip(elements(one), elements(other), strict=True)]
-    first, second = symbolic(one, unknowns), symbolic(other, unknowns)
 
-    found = zip(rows_of(first.keys()), rows_of(second.keys()), strict=True)
-    assert [a == b for a, b in found] == is_equal
-    assert (first.keys() == second.keys()) == all(is_equal)
-    quick = (rows_of(each.keys(thorough=False)) for each in (first, second))
-    for a, b, same in zip(*quick, is_equal, strict=True):
-        assert same or a != b
+    assert (written(one).rows() == written(other).rows()).tolist() == is_equal
 
 
-@given(copies(rows=1))
-def test_single_rows_are_the_same_as_matrices_of_one_row(steps: list[Copy]) -> None:
-    """A row has the same key as a value and within a matrix."""
-    unknowns = Unknowns()
-    row: Row = 0
-    for step in steps:
-        (source,) = contents(unknowns, 1)[step.source].columns[0]
-        part = columns_of(source, step.from_col, step.cols)
-        if step.adds:
-            part = row_sum(columns_of(row, step.to_col, step.cols), part)
-        row = with_columns(row, part, step.to_col, step.to_col + step.cols, COLS)
-
-    assert Stretches.of_row(row).keys() == symbolic(steps, unknowns, 1).keys()
+@given(copies())
+def test_parts_of_rows_are_those_of_the_whole(steps: list[Copy]) -> None:
+    """What is read of a matrix has the hash of its elements, from whichever column on."""
+    matrix = written(steps)
+    for begin in range(COLS):
+        part = matrix.read(0, ROWS, begin, COLS - begin)
+        alone = Content([0, COLS - begin], [np.zeros(ROWS, np.uint64)])
+        alone.write(0, 0, COLS - begin, part, adds=True)
+        assert (part.rows() == alone.rows()).all()
+        for column in range(COLS - begin):
+            here = part.at(0, column) == matrix.at(0, begin + column)
+            assert here or begin + column not in matrix.splits
 
 
 SPLICED = """

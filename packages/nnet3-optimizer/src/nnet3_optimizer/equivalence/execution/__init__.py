@@ -1,1 +1,0 @@
-"""A computation that runs on symbols: its commands, and the state that they change."""

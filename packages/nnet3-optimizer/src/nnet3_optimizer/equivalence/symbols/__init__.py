@@ -1,1 +1,0 @@
-"""Symbols for numbers: unknown functions of unknown arguments, and matrices of them."""
