@@ -22,7 +22,7 @@ import numpy as np
 from nnet3_descriptors import AcousticModel, Nnet, read_nnet, write_acoustic_model
 from nnet3_speech.hmm import read_transitions
 from nnet3_tables import read_objects, read_table
-from nnet3_tools.recipes.nnet3_chain_fine_tune import command
+from nnet3_tools.recipes.fine_tuning import nnet3_chain_fine_tune
 from nnet3_training import ChainOptions, ChainTraining, compute_chain_prob, read_chain_examples
 from nnet3_training.chain import ChainUtterance, read_supervision
 from nnet3_training.recipes import RecipeOptions, TrainingRun, train_recipe
@@ -96,7 +96,7 @@ def tuned(folder: Path, nnet: Nnet, *, with_den_fst: bool) -> TrainingRun:
         *OPTIONS, str(folder / "model"), str(folder / "run"),
     ]  # fmt: skip
     with contextlib.redirect_stderr(io.StringIO()):
-        command.main(arguments, standalone_mode=False)
+        nnet3_chain_fine_tune.main(arguments, standalone_mode=False)
     return TrainingRun.read(folder / "run")
 
 

@@ -50,7 +50,7 @@ from nnet3_descriptors.editing import remove_orphans
 from nnet3_graph import ContextError, NotComputableError, UnboundedComputationError, compute_context
 from nnet3_runtime_cuda import RunError
 from nnet3_runtime_reference import ReferenceComputer
-from nnet3_tools.models.nnet3_to_onnx import start_path
+from nnet3_tools.models.onnx import start_path
 from reference_cases import DIGITS_EXAMPLE
 from test_looped_networks import case_of_seed
 from tool_runs import run_tool
@@ -470,7 +470,7 @@ def judged(seed: int) -> Judged:
     with tempfile.TemporaryDirectory() as folder:
         network, path = Path(folder, "net.raw"), Path(folder, "net.onnx")
         write_nnet(case.nnet, network)
-        done = run_tool("models.nnet3_to_onnx", network, path, *case.options)
+        done = run_tool("nnet3-to-onnx", network, path, *case.options)
         models = models_of(path)
     problems = list(_log_problems(case, done.stderr)) if not done.returncode else []
     if done.returncode:

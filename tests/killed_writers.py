@@ -15,7 +15,6 @@ of a second, and not the second in which a tool loads its modules.
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import os
 import random
@@ -32,8 +31,9 @@ from pathlib import Path
 import attrs
 import package_tests  # noqa: F401  (the helpers of packages' own tests)
 from nnet3_descriptors.files import locked
+from nnet3_tools.entry_points import command_of
 from tool_commands import LINES, command_line, write_inputs
-from tool_runs import module_of, run_tool
+from tool_runs import run_tool
 
 ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL")}
 """The environment: a process with threads cannot be forked."""
@@ -89,10 +89,7 @@ def variants(tool: str) -> list[list[list[str]]]:
 
 def takes_binary(tool: str) -> bool:
     """Whether a tool has the option --binary."""
-    module, _, name = module_of(tool).partition(":")
-    imported = importlib.import_module(f"nnet3_tools.{module}")
-    command = imported.COMMANDS[name] if name else imported.command
-    return any("--binary" in parameter.opts for parameter in command.params)
+    return any("--binary" in parameter.opts for parameter in command_of(tool).params)
 
 
 def in_folder(word: str) -> str:
@@ -116,9 +113,8 @@ def begin(tool: str, arguments: list[str]) -> int:
         null = os.open(os.devnull, os.O_RDWR)
         for number in range(3):
             os.dup2(null, number)
-        module, _, name = module_of(tool).partition(":")
         sys.argv = [tool, *arguments]
-        importlib.import_module(f"nnet3_tools.{module}").main(*filter(None, [name]))
+        command_of(tool).run()
         status = 0
     except SystemExit as end:
         status = int(end.code or 0)
@@ -174,7 +170,7 @@ def whole_runs(tool: str, lines: list[list[str]]) -> tuple[list[Content], float]
     allowed, longest = [], 0.0
     for line in lines:
         clear()
-        run_tool(module_of(tool), *line)  # loads what the tool needs
+        run_tool(tool, *line)  # loads what the tool needs
         assert threading.active_count() == 1
         clear()
         begun = time.monotonic()

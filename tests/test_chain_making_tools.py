@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import shlex
 import shutil
 import sys
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 from chain_graphs import largest_difference
 from nnet3_tables import ObjectWriter, read_objects, write_table
+from nnet3_tools.entry_points import command_of
 from nnet3_training import TrainingExample, read_chain_examples, read_fst, write_fst
 from nnet3_training.chain import (
     ChainExampleMaker,
@@ -50,10 +50,9 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfdbinary) -> Run:
 
     def run(command: str) -> tuple[int, str]:
         words = shlex.split(command)
-        module = importlib.import_module(f"nnet3_tools.chain.making.{words[0].replace('-', '_')}")
         monkeypatch.setattr(sys, "argv", words)
         with pytest.raises(SystemExit) as stopped:
-            module.main()
+            command_of(words[0]).run()
         _, errors = capfdbinary.readouterr()
         assert b"Traceback" not in errors
         assert b"internal error" not in errors

@@ -3,7 +3,6 @@
 import doctest
 import importlib
 import importlib.util
-import pkgutil
 import re
 import shlex
 import shutil
@@ -11,7 +10,6 @@ import wave
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import nnet3_tools
 import numpy as np
 import pytest
 from emulated_device import HostPlatform, compiler
@@ -27,6 +25,7 @@ from nnet3_descriptors import (
 from nnet3_descriptors.components.declaration import registry
 from nnet3_speech.hmm import read_transitions
 from nnet3_tables import read_table, write_table
+from nnet3_tools.entry_points import MODULES, command_of
 from reference_cases import CHAIN_REFERENCE, ROOT
 from speech_folders import make_transcriber, make_xvector_folder
 
@@ -206,16 +205,9 @@ def commands(page: Path) -> Iterator[list[str]]:
     for line in re.findall(
         r"^(?:    )?(?:uv run )?((?:nnet3|chain|ivector)-[a-z-]+ .*)$", text, re.M
     ):
-        name = line.split()[0].replace("-", "_")
-        if name in TOOLS:
+        if line.split()[0] in MODULES:
             yield shlex.split(line, comments=True)
 
-
-TOOLS = {
-    module.rpartition(".")[2]: module
-    for _, module, _ in pkgutil.walk_packages(nnet3_tools.__path__, "nnet3_tools.")
-}
-"""The modules of nnet3-tools by their last names, which are those of its commands."""
 
 SHOWN = [
     (page, words)
@@ -230,9 +222,8 @@ SHOWN = [
 def test_commands_of_pages(page: Path, words: list[str]) -> None:
     """A command that a page shows has options and arguments that the tool takes."""
     name, *arguments = words
-    tool = importlib.import_module(TOOLS[name.replace("-", "_")])
 
-    tool.command.make_context(name, arguments)
+    command_of(name).make_context(name, arguments)
 
 
 @pytest.mark.parametrize("name", ELSEWHERE)

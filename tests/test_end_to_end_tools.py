@@ -19,7 +19,7 @@ FEATURES = f"ark:{DIGITS_EXAMPLE / 'test.feats.ark'}"
 MODEL, DEN = DIGITS / "train.m0.9.raw", DIGITS / "den.fst"
 
 make_num_fst, get_e2e_egs = (
-    functools.partial(run_tool, f"chain.making.end_to_end:{name}")
+    functools.partial(run_tool, name)
     for name in ("chain-make-num-fst-e2e", "nnet3-chain-e2e-get-egs")
 )
 
@@ -130,7 +130,7 @@ def test_end_to_end_examples(graphs: str, tmp_path: Path) -> None:
     assert supervision.frames_per_sequence == length + 2
     np.testing.assert_array_equal(supervision.deriv_weights, np.ones(length + 2))
     probability = run_tool(
-        "chain.nnet3_chain_compute_prob", "--xent-regularize=0.1", MODEL, DEN, f"ark:{out}"
+        "nnet3-chain-compute-prob", "--xent-regularize=0.1", MODEL, DEN, f"ark:{out}"
     )
     assert f"per frame, over {length + 2} frames" in probability.stderr
 
@@ -143,7 +143,7 @@ def test_end_to_end_examples_without_weights(graphs: str, tmp_path: Path) -> Non
 
     get_e2e_egs(allowed(0, 0), *tables, f"ark:{plain}")
     get_e2e_egs(allowed(0, 0), fst, *tables, f"ark:{at_once}")
-    run_tool("chain.making.nnet3_chain_normalize_egs", fst, f"ark:{plain}", f"ark:{later}")
+    run_tool("nnet3-chain-normalize-egs", fst, f"ark:{plain}", f"ark:{later}")
 
     assert plain.read_bytes() != at_once.read_bytes()
     assert later.read_bytes() == at_once.read_bytes()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from nnet3_tools import entry_points
 from tool_commands import LINES, command_line, write_inputs
-from tool_runs import module_of, run_tool
+from tool_runs import run_tool
 
 STATUSES = """
 TOOL                         FINE  SOME  NONE
@@ -105,7 +105,7 @@ CASES = [
 
 def status_of(tool: str, *arguments: str) -> tuple[int, str]:
     """The exit status of a tool, and what it writes to standard error."""
-    done = run_tool(module_of(tool), *arguments)
+    done = run_tool(tool, *arguments)
     return done.returncode, done.stderr
 
 
@@ -119,9 +119,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_tool_is_here() -> None:
     """The table and the commands have each tool once."""
-    names = {name.replace("_", "-") for name in vars(entry_points)}
-    kinds = ("apply-", "chain-", "compute-", "ivector-", "nnet", "select-")
-    tools = {name for name in names if name.startswith(kinds)}
+    tools = {tool for tool in entry_points.MODULES if not tool.startswith("cuda-")}
 
     assert [tool for tool, *_ in ROWS] == sorted(tools) == list(LINES)
 

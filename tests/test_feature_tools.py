@@ -12,7 +12,7 @@ import pytest
 from nnet3_speech import FbankOptions, FeatureExtractor, MfccOptions, read_wav
 from nnet3_tables import MatrixWriter, VectorWriter, read_table
 from reference_cases import ROOT
-from tool_runs import module_of, run_tool
+from tool_runs import run_tool
 
 DATA = ROOT / "packages/nnet3-speech/tests/data"
 KALDI = np.load(DATA / "kaldi.npz")
@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(line: str, *arguments: object) -> CompletedProcess[str]:
     """Runs a tool: the words of a line, and further arguments."""
     tool, *words = line.split()
-    return run_tool(module_of(tool), *words, *map(str, arguments))
+    return run_tool(tool, *words, *map(str, arguments))
 
 
 def said(done: CompletedProcess[str]) -> list[str]:

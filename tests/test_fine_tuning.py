@@ -21,7 +21,7 @@ from nnet3_descriptors import (
 )
 from nnet3_speech.hmm import read_transitions
 from nnet3_tables import read_table, write_table
-from nnet3_tools.recipes import recipe_runs
+from nnet3_tools.recipes import runs
 from nnet3_training.recipes import TrainingRun
 from reference_cases import CHAIN_REFERENCE, DIGITS_EXAMPLE
 from tool_runs import run_tool
@@ -86,7 +86,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CompletedProc
 
 def fine_tune(*arguments: str | Path) -> CompletedProcess[str]:
     """Runs nnet3-chain-fine-tune within this process."""
-    return run_tool("recipes.nnet3_chain_fine_tune", *arguments)
+    return run_tool("nnet3-chain-fine-tune", *arguments)
 
 
 def held_out(run: str) -> list[float]:
@@ -131,11 +131,11 @@ def test_interruption(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(recipe_runs, "write_report", stop)
+        patch.setattr(runs, "write_report", stop)
         between = fine_tune(*DATA, *OPTIONS, *FREEZE, "--report=page.html", "model", "part")
     assert between.returncode == 130
     with monkeypatch.context() as patch:
-        patch.setattr(recipe_runs.Bar, "advance", stop)  # a job is done, its iteration is not
+        patch.setattr(runs.Bar, "advance", stop)  # a job is done, its iteration is not
         within = fine_tune("model", "part")
     assert within.returncode == 130
     assert "1 of 2 iterations are done" in within.stderr

@@ -104,7 +104,7 @@ def test_reads_of_ivectors_are_no_frames(read: str) -> None:
     np.testing.assert_array_equal(np.concatenate(outputs), FRAMES + ivector)
 
 
-@pytest.mark.parametrize("tool", ["nnet3_compute", "nnet3_compute_batch", "nnet3_compute_looped"])
+@pytest.mark.parametrize("tool", ["nnet3-compute", "nnet3-compute-batch", "nnet3-compute-looped"])
 def test_tools(tool: str, tmp_path: Path) -> None:
     """Tools compute what fits in one chunk, and say why another utterance is left out."""
     write_nnet(network(), tmp_path / "final.raw")
@@ -113,7 +113,7 @@ def test_tools(tool: str, tmp_path: Path) -> None:
         table.write("short", FRAMES[:4])
 
     done = run_tool(
-        f"compute.{tool}",
+        tool,
         "--frames-per-chunk=4",
         tmp_path / "final.raw",
         f"ark:{tmp_path / 'feats.ark'}",
@@ -121,11 +121,10 @@ def test_tools(tool: str, tmp_path: Path) -> None:
     )
 
     assert done.returncode != 0
-    name = tool.replace("_", "-")
-    if tool == "nnet3_compute_looped":
-        assert re.search(f"^{name}: {ENDLESS}", done.stderr, re.MULTILINE), done.stderr
+    if tool == "nnet3-compute-looped":
+        assert re.search(f"^{tool}: {ENDLESS}", done.stderr, re.MULTILINE), done.stderr
         return
-    assert re.search(f"^{name}: .*long.*: {CUT}", done.stderr, re.MULTILINE), done.stderr
+    assert re.search(f"^{tool}: .*long.*: {CUT}", done.stderr, re.MULTILINE), done.stderr
     ((key, outputs),) = read_table(f"ark:{tmp_path / 'out.ark'}")
     assert key == "short"
     np.testing.assert_array_equal(outputs[:, :2], FRAMES[[0] * 4])

@@ -10,7 +10,7 @@ import pytest
 from nnet3_speech import OnlineIvectorExtractor, OnlineIvectors
 from nnet3_tables import read_table, write_table
 from reference_cases import ROOT
-from tool_runs import module_of, run_tool
+from tool_runs import run_tool
 
 FOLDER = ROOT / "packages/nnet3-speech/tests/extractor"
 FEATURES = f"ark:{FOLDER}/features.ark"
@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def extract(*arguments: str) -> CompletedProcess[str]:
     """Runs the tool with the files of the small extractor."""
-    return run_tool(module_of(NAME), *FILES, *arguments)
+    return run_tool(NAME, *FILES, *arguments)
 
 
 def table(name: str) -> dict[str, np.ndarray]:

@@ -38,18 +38,7 @@ from nnet3_graph import build_computation_graph
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import NnetComputer
 from nnet3_tables import read_table, write_table
-from nnet3_tools.compute import nnet3_compute
-from nnet3_tools.egs import nnet3_copy_egs, nnet3_get_egs, nnet3_merge_egs
-from nnet3_tools.models import (
-    nnet3_am_copy,
-    nnet3_am_info,
-    nnet3_average,
-    nnet3_copy,
-    nnet3_info,
-    nnet3_init,
-)
-from nnet3_tools.recipes import nnet3_train_recipe
-from nnet3_tools.training import nnet3_train
+from nnet3_tools import entry_points
 from nnet3_training import ExampleInput, TrainingExample, write_examples
 from reference_cases import ROOT
 
@@ -104,21 +93,6 @@ FILES = {
     "options.conf": b"--frames-per-chunk=50\nuse-gpu=no\n",
     "chain.egs": b"utt1 \0B<Nnet3ChainEg> ",
 }
-
-TOOLS = (
-    nnet3_am_copy,
-    nnet3_am_info,
-    nnet3_average,
-    nnet3_compute,
-    nnet3_copy,
-    nnet3_copy_egs,
-    nnet3_get_egs,
-    nnet3_info,
-    nnet3_init,
-    nnet3_merge_egs,
-    nnet3_train,
-    nnet3_train_recipe,
-)
 
 Action = Callable[[], object]
 INPUT = "input-node name=input dim=40\n"
@@ -1098,11 +1072,10 @@ def test_messages_of_tools(
     """The tool prints the message of the table, and ends with a status of Kaldi's for failures."""
     command_line, message = TOOL_MISTAKES[mistake]
     words = shlex.split(command_line)
-    [tool] = (each for each in TOOLS if words[0] == each.NAME)
     monkeypatch.setattr(sys, "argv", words)
 
     with pytest.raises(SystemExit) as ended:
-        tool.main()
+        entry_points.command_of(words[0]).run()
 
     printed = capsys.readouterr().err
     assert ended.value.code in (1, 255)  # test_exit_status.py has which

@@ -34,7 +34,7 @@ def compute_apart(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 def compute(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Runs the tool within this process; it must never show a traceback."""
-    done = run_tool("compute.nnet3_compute", *arguments)
+    done = run_tool("nnet3-compute", *arguments)
     assert "Traceback" not in done.stderr
     return done
 
@@ -305,7 +305,12 @@ def test_full_disk() -> None:
 
 @pytest.mark.parametrize(
     ("tool", "options"),
-    [("compute", ["--jobs=1"]), ("compute", []), ("compute_batch", []), ("compute_looped", [])],
+    [
+        ("nnet3-compute", ["--jobs=1"]),
+        ("nnet3-compute", []),
+        ("nnet3-compute-batch", []),
+        ("nnet3-compute-looped", []),
+    ],
 )
 def test_other_outputs(
     tool: str, options: list[str], tmp_path: Path, features: dict[str, np.ndarray]
@@ -315,7 +320,7 @@ def test_other_outputs(
     model = nnet3.load(MODEL)
     arguments = MODEL, f"ark:{tmp_path / 'features.ark'}", f"ark:{tmp_path / 'output.ark'}"
     options = [*options, "--output=tdnn1.affine", "--scores=log-softmax"]
-    done = run_tool(f"compute.nnet3_{tool}", *options, *arguments)
+    done = run_tool(tool, *options, *arguments)
 
     assert done.returncode == 0, done.stderr
     chosen = {"output": "tdnn1.affine", "scores": "log-softmax"}

@@ -20,7 +20,7 @@ IVECTOR_MODEL = TOOLS_REFERENCE / "tdnn-ivector.raw"
 
 def compute(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Runs the tool within this process; it must never show a traceback."""
-    done = run_tool("compute.nnet3_compute_looped", *arguments)
+    done = run_tool("nnet3-compute-looped", *arguments)
     assert "Traceback" not in done.stderr
     return done
 

@@ -17,7 +17,7 @@ from kaldi_tables import assert_same_archive, read_archive
 from nnet3 import Model
 from nnet3_descriptors import parse_config, read_nnet, write_nnet
 from nnet3_graph import NotComputableError
-from nnet3_tools.models import nnet3_to_onnx
+from nnet3_tools.models.onnx import nnet3_to_onnx, start_path
 from reference_cases import DIGITS_EXAMPLE, DIGITS_REFERENCE, TOOLS_REFERENCE
 from tool_runs import run_tool
 
@@ -33,7 +33,7 @@ TOLERANCE = 1e-4
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Runs the tool within this process."""
-    return run_tool("models.nnet3_to_onnx", *arguments)
+    return run_tool("nnet3-to-onnx", *arguments)
 
 
 def written(*arguments: str | Path) -> None:
@@ -49,7 +49,7 @@ def session_of(path: Path) -> onnxruntime.InferenceSession:
 
 def stream_of(path: Path) -> list[onnxruntime.InferenceSession]:
     """The models of a stream, ready to run."""
-    return [session_of(nnet3_to_onnx.start_path(path)), session_of(path)]
+    return [session_of(start_path(path)), session_of(path)]
 
 
 def test_digits(tmp_path: Path) -> None:
@@ -371,7 +371,7 @@ def test_without_the_extra(
     monkeypatch.setattr(sys, "argv", ["nnet3-to-onnx", str(model), str(target), "--frames=20"])
 
     with pytest.raises(SystemExit) as stopped:
-        nnet3_to_onnx.main()
+        nnet3_to_onnx.run()
 
     assert stopped.value.code == 255
     assert capsys.readouterr().err.endswith(

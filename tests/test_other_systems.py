@@ -74,8 +74,7 @@ from nnet3_descriptors import read_nnet, write_nnet
 from nnet3 import load
 from nnet3_tables import read_table, write_table
 from nnet3_training import Trainer
-from nnet3_tools.compute import nnet3_compute
-from nnet3_tools.models import nnet3_info
+from nnet3_tools import entry_points
 
 model, features, folder = sys.argv[1:]
 os.chdir(folder)
@@ -87,14 +86,14 @@ with write_table("ark,t:one.ark") as table:
 assert load("copy.raw", threads=2).compute(frames).shape == (len(frames), 11)
 Trainer(read_nnet("copy.raw")).save("trainer")
 for tool, arguments in (
-    (nnet3_info, ["--tree", "copy.raw"]),
-    (nnet3_compute, ["copy.raw", "ark:one.ark", "ark:out.ark"]),
+    ("nnet3-info", ["--tree", "copy.raw"]),
+    ("nnet3-compute", ["copy.raw", "ark:one.ark", "ark:out.ark"]),
 ):
-    sys.argv = [tool.NAME, *arguments]
+    sys.argv = [tool, *arguments]
     try:
-        tool.main()
+        entry_points.command_of(tool).run()
     except SystemExit as end:
-        assert end.code == 0, (tool.NAME, end.code)
+        assert end.code == 0, (tool, end.code)
 assert sorted(path.name for path in Path().iterdir()) == [
     "copy.raw", "one.ark", "out.ark", "trainer"
 ]

@@ -24,7 +24,7 @@ FEATURES = f"ark:{DIGITS_EXAMPLE / 'test.feats.ark'}"
 MODEL, DEN = DIGITS / "train.m0.9.raw", DIGITS / "den.fst"
 
 compute_post, add_post = (
-    functools.partial(run_tool, f"chain.posteriors:{name}")
+    functools.partial(run_tool, name)
     for name in ("nnet3-chain-compute-post", "nnet3-chain-add-post-to-egs")
 )
 
@@ -126,7 +126,7 @@ def test_training_leaves_posteriors_out(tmp_path: Path) -> None:
     for examples in (given, changed):
         networks.append(tmp_path / f"{examples.stem}.raw")
         done = run_tool(
-            "chain.nnet3_chain_train",
+            "nnet3-chain-train",
             "--xent-regularize=0.1",
             MODEL,
             DEN,
@@ -160,7 +160,7 @@ COUNTS = {
 SUMS, SQUARES = 753.92802, 420.44946
 """Kaldi's sum of the absolute sums of outputs of train.m0.0.raw, and the trace of squares."""
 
-acc_lda_stats = functools.partial(run_tool, "training.lda_tools:nnet3-chain-acc-lda-stats")
+acc_lda_stats = functools.partial(run_tool, "nnet3-chain-acc-lda-stats")
 
 
 def test_lda_statistics(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_lda_statistics_of_an_alignment(tmp_path: Path) -> None:
 def test_lda_statistics_of_minibatches(tmp_path: Path) -> None:
     """Merged examples are refused."""
     merged = f"ark:{tmp_path / 'merged.cegs'}"
-    merge = "chain.egs.nnet3_chain_merge_egs"
+    merge = "nnet3-chain-merge-egs"
     run_tool(merge, "--minibatch-size=4", f"ark:{DIGITS / 'cegs8.ark'}", merged)
 
     done = acc_lda_stats(MODEL, merged, tmp_path / "stats")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -13,6 +12,7 @@ import nnet3_tables
 import numpy as np
 import pytest
 from nnet3_descriptors.files import read_entries
+from nnet3_tools.entry_points import command_of
 from nnet3_training import TrainingExample, read_examples, write_examples
 from nnet3_training.egs import CRandom, read_example
 from reference_cases import DIGITS_REFERENCE, REFERENCE
@@ -40,8 +40,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd) -> Run:
 
     def run(name: str) -> str:
         words = shlex.split(COMMANDS[name])
-        tool = importlib.import_module(f"nnet3_tools.egs.{words[0].replace('-', '_')}")
-        tool.command.main(words[1:], standalone_mode=False)
+        command_of(words[0]).main(words[1:], standalone_mode=False)
         return capfd.readouterr().err
 
     return run

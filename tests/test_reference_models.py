@@ -5,7 +5,7 @@ import io
 import numpy as np
 import pytest
 from nnet3_descriptors import Nnet, parse_config, read_nnet, vectorize, write_nnet
-from nnet3_tools.models.context import context_of
+from nnet3_tools.models.describing import context_of
 from reference_cases import (
     DIGITS_EXAMPLE,
     DIGITS_REFERENCE,

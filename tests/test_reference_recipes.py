@@ -13,7 +13,7 @@ from nnet3_tables import read_objects, read_table
 from nnet3_training import TrainingExample, read_chain_examples, read_examples
 from nnet3_training.chain import read_table_fst
 from reference_cases import REFERENCE
-from tool_runs import module_of, run_tool
+from tool_runs import run_tool
 
 RECIPES = REFERENCE / "recipes"
 COMMANDS = dict(line.split(": ", 1) for line in (RECIPES / "commands.txt").read_text().splitlines())
@@ -27,7 +27,7 @@ def written(
     monkeypatch.chdir(RECIPES)
     tool, *arguments, table = shlex.split(COMMANDS[request.param])
     name = table.removeprefix("ark:")
-    done = run_tool(module_of(tool), *arguments, f"ark:{tmp_path / name}")
+    done = run_tool(tool, *arguments, f"ark:{tmp_path / name}")
     assert done.returncode == 0, done.stderr
     return RECIPES / name, tmp_path / name, done.stderr
 

@@ -6,7 +6,6 @@ units.
 
 from __future__ import annotations
 
-import importlib
 import re
 import shlex
 import shutil
@@ -21,11 +20,11 @@ from nnet3_descriptors import Nnet, read_acoustic_model, read_nnet, vectorize
 from nnet3_runtime_cuda import DeviceError
 from nnet3_runtime_cuda.kernels import Kernel
 from nnet3_tables import read_table
+from nnet3_tools.entry_points import command_of
 from nnet3_training import Trainer
 from nnet3_training.egs import CRandom
 from reference_cases import DIGITS_EXAMPLE, DIGITS_REFERENCE, REFERENCE
 from test_reference_training import KaldiTrainer, decisions
-from tool_runs import module_of
 
 TRAINING = REFERENCE / "training"
 COMMANDS = dict(
@@ -51,10 +50,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd) -> Run:
 
     def run(name: str, *options: str) -> str:
         words = shlex.split(COMMANDS[name])
-        module, _, name = module_of(words[0]).partition(":")
-        tool = importlib.import_module(f"nnet3_tools.{module}")
-        command = tool.COMMANDS[name] if name else tool.command
-        command.main([*words[1:], *options], standalone_mode=False)
+        command_of(words[0]).main([*words[1:], *options], standalone_mode=False)
         return capfd.readouterr().err
 
     return run

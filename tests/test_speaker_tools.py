@@ -10,7 +10,7 @@ import pytest
 from nnet3_speech import Plda
 from nnet3_tables import read_table, read_tokens, read_vector, write_table
 from reference_cases import ROOT
-from tool_runs import module_of, run_tool
+from tool_runs import run_tool
 
 KALDI = ROOT / "packages/nnet3-speech/tests/plda"
 VECTORS = f"ark:{KALDI}/vec.txt"
@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(tool: str, *arguments: object) -> CompletedProcess[str]:
     """Runs a tool."""
-    return run_tool(module_of(tool), *map(str, arguments))
+    return run_tool(tool, *map(str, arguments))
 
 
 def score(*arguments: object, trials: str = f"{KALDI}/trials") -> CompletedProcess[str]:

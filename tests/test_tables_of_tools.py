@@ -9,7 +9,7 @@ import pytest
 from nnet3_tables import read_objects, read_table
 from nnet3_training.egs import read_example
 from reference_cases import ROOT
-from tool_runs import module_of, run_tool
+from tool_runs import run_tool
 
 MODEL = ROOT / "examples/digits/final.raw"
 FEATURES = ROOT / "examples/digits/test.feats.ark"
@@ -32,7 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(tool: str, *arguments: object) -> CompletedProcess[str]:
     """Runs a tool."""
-    return run_tool(module_of(tool), *map(str, arguments))
+    return run_tool(tool, *map(str, arguments))
 
 
 def test_a_part_as_input(folder: Path) -> None:

@@ -13,7 +13,7 @@ from nnet3 import CachingCompiler
 from nnet3_descriptors import parse_config, write_nnet
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, RunError, Tracer
 from nnet3_runtime_cuda.cpu.recorder import Recorder
-from nnet3_tools.training import nnet3_train
+from nnet3_tools.training.train import nnet3_train
 from nnet3_training import ExampleInput, ExampleOutput, TrainingExample, write_examples
 from small_thresholds import thresholds
 
@@ -90,9 +90,7 @@ def test_training_with_a_profile(tmp_path: Path, profile: str) -> None:
     write_examples([TrainingExample(key="e", inputs=[inputs], outputs=[targets])], tmp_path / "egs")
     arguments = [f"{tmp_path}/0.raw", f"ark:{tmp_path}/egs", f"{tmp_path}/trained.raw"]
 
-    result = CliRunner().invoke(
-        nnet3_train.command, [f"--profile={tmp_path}/{profile}", *arguments]
-    )
+    result = CliRunner().invoke(nnet3_train, [f"--profile={tmp_path}/{profile}", *arguments])
 
     if profile == "trained.raw":
         assert result.exit_code == 2

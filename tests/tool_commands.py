@@ -11,7 +11,7 @@ from nnet3_tables import read_objects, read_table, write_table
 from nnet3_training.chain import read_chain_example
 from nnet3_training.egs import read_example
 from speech_folders import make_transcriber
-from tool_runs import module_of, run_tool
+from tool_runs import run_tool
 
 REFERENCE = Path(__file__).parent / "reference"
 TRAINING, CHAIN, TOOLS = REFERENCE / "training", REFERENCE / "chain/digits", REFERENCE / "tools"
@@ -187,9 +187,9 @@ def write_inputs(path: Path) -> None:
     for name, text in (("iv", (path / "iv.config").read_text()), ("xv", pooled)):
         nnet3_descriptors.write_nnet(nnet3_descriptors.parse_config(text), path / f"{name}.raw")
     arguments = [f"{CHAIN}/0.trans_mdl", f"{CHAIN}/initial.raw", f"{path}/chain.mdl"]
-    assert run_tool(module_of("nnet3-am-init"), *arguments).returncode == 0
+    assert run_tool("nnet3-am-init", *arguments).returncode == 0
     arguments = [f"{DIGITS}/final.raw", f"ark:{path}/egs.FINE", f"{path}/lda.acc"]
-    assert run_tool(module_of("nnet3-acc-lda-stats"), *arguments).returncode == 0
+    assert run_tool("nnet3-acc-lda-stats", *arguments).returncode == 0
 
 
 def keys_of(archive: Path) -> list[str]:

@@ -11,7 +11,7 @@ from statistics import mean
 from xml.sax.saxutils import escape
 
 import onnx
-from nnet3_tools.models.nnet3_to_onnx import command
+from nnet3_tools.models.onnx import nnet3_to_onnx
 
 FOLDER = Path(__file__).parent
 MODEL = FOLDER.parents[1] / "examples" / "digits" / "final.raw"
@@ -26,7 +26,7 @@ def model() -> onnx.ModelProto:
     """What nnet3-to-onnx writes for chunks of 50 frames."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "digits.onnx")
-        command([str(MODEL), str(path), f"--frames={FRAMES}"], standalone_mode=False)
+        nnet3_to_onnx([str(MODEL), str(path), f"--frames={FRAMES}"], standalone_mode=False)
         return onnx.load(path)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import gzip
-import importlib
 import io
 import json
 import random
@@ -58,6 +57,7 @@ from nnet3_tables import (
     read_table,
     read_tokens,
 )
+from nnet3_tools.entry_points import command_of
 from nnet3_training import (
     ChainObjective,
     ChainSupervision,
@@ -726,32 +726,31 @@ def _cases(user: User, seed: int, number: int, folder: Path) -> bool:
 
 # ---- tools ----
 
-_TOOLS = "nnet3_tools"
 _COMMANDS = {
-    "models.nnet3_info": ("model files", ["{file}"]),
-    "models.nnet3_copy": ("model files", ["--binary=false", "{file}", "{folder}/out"]),
-    "models.nnet3_am_info": ("model files", ["{file}"]),
-    "models.nnet3_am_copy": ("model files", ["--raw=true", "{file}", "{folder}/out"]),
-    "egs.nnet3_copy_egs": ("examples", ["--frame=random", "ark:{file}", "ark:{folder}/out"]),
-    "egs.nnet3_merge_egs": ("examples", ["ark:{file}", "ark,t:{folder}/out"]),
-    "chain.egs.nnet3_chain_copy_egs": ("examples", ["ark:{file}", "ark,t:{folder}/out"]),
-    "chain.egs.nnet3_chain_merge_egs": ("examples", ["ark:{file}", "ark:{folder}/out"]),
-    "training.nnet3_train": ("examples", ["{folder}/raw", "ark:{file}", "{folder}/out"]),
-    "training.nnet3_compute_prob": ("examples", ["{folder}/raw", "ark:{file}"]),
-    "training.lda_tools:nnet3_acc_lda_stats": (
+    "nnet3-info": ("model files", ["{file}"]),
+    "nnet3-copy": ("model files", ["--binary=false", "{file}", "{folder}/out"]),
+    "nnet3-am-info": ("model files", ["{file}"]),
+    "nnet3-am-copy": ("model files", ["--raw=true", "{file}", "{folder}/out"]),
+    "nnet3-copy-egs": ("examples", ["--frame=random", "ark:{file}", "ark:{folder}/out"]),
+    "nnet3-merge-egs": ("examples", ["ark:{file}", "ark,t:{folder}/out"]),
+    "nnet3-chain-copy-egs": ("examples", ["ark:{file}", "ark,t:{folder}/out"]),
+    "nnet3-chain-merge-egs": ("examples", ["ark:{file}", "ark:{folder}/out"]),
+    "nnet3-train": ("examples", ["{folder}/raw", "ark:{file}", "{folder}/out"]),
+    "nnet3-compute-prob": ("examples", ["{folder}/raw", "ark:{file}"]),
+    "nnet3-acc-lda-stats": (
         "examples",
         ["{folder}/raw", "ark:{file}", "{folder}/out"],
     ),
-    "training.lda_tools:nnet_get_feature_transform": ("statistics", ["{folder}/out", "{file}"]),
-    "models.nnet3_init": ("config lines", ["{file}", "{folder}/out"]),
-    "compute.nnet3_compute": ("features", ["{folder}/raw", "ark:{file}", "ark,t:{folder}/out"]),
-    "compute.nnet3_compute_batch": ("features", ["{folder}/raw", "ark:{file}", "ark:{folder}/out"]),
-    "speech.ivector_mean": ("vectors", ["ark:{file}", "{folder}/out"]),
-    "speech.ivector_plda_scoring": (
+    "nnet-get-feature-transform": ("statistics", ["{folder}/out", "{file}"]),
+    "nnet3-init": ("config lines", ["{file}", "{folder}/out"]),
+    "nnet3-compute": ("features", ["{folder}/raw", "ark:{file}", "ark,t:{folder}/out"]),
+    "nnet3-compute-batch": ("features", ["{folder}/raw", "ark:{file}", "ark:{folder}/out"]),
+    "ivector-mean": ("vectors", ["ark:{file}", "{folder}/out"]),
+    "ivector-plda-scoring": (
         "PLDA models",
         ["{file}", f"ark:{PLDA}/vec.txt", f"ark:{PLDA}/vec.txt", f"{PLDA}/trials", "{folder}/out"],
     ),
-    "chain.making.chain_make_den_fst": (
+    "chain-make-den-fst": (
         "FSTs",
         [f"{REFERENCE}/digits/tree", f"{REFERENCE}/digits/0.trans_mdl", "{file}", "{folder}/out",
          "{folder}/out2"],
@@ -786,15 +785,14 @@ def _files_given_to_tools(user: User, seed: int, number: int, folder: Path) -> b
             data = damaged_data(user.rng, user.rng.choice(_fsts()), _fsts())
     (folder / "file").write_bytes(data)
     user.name = f"{name} {' '.join(arguments)}"
-    module, _, function = name.partition(":")
-    command = getattr(importlib.import_module(f"{_TOOLS}.{module}"), function or "command")
+    command = command_of(name)
     given = [each.format(file=folder / "file", folder=folder) for each in arguments]
     output = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="replace")
 
     def run() -> int:
         with contextlib.redirect_stderr(output), contextlib.redirect_stdout(output):
             try:
-                command.main(given, prog_name=name.rpartition(".")[2].replace("_", "-"))
+                command.main(given, prog_name=name)
             except SystemExit as end:
                 return int(end.code or 0)
         return 0

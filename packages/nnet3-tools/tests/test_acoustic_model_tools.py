@@ -8,7 +8,7 @@ import click
 import numpy as np
 import pytest
 from nnet3_descriptors import parse_config, read_acoustic_model, write_nnet
-from nnet3_tools.training import nnet3_am_init, nnet3_am_train_transitions
+from nnet3_tools.models.acoustic import nnet3_am_init, nnet3_am_train_transitions
 
 CONFIG = """
 input-node name=input dim=2
@@ -37,12 +37,12 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def init(arguments: list[str]) -> None:
     """Runs nnet3-am-init."""
-    nnet3_am_init.command.main(arguments, standalone_mode=False)
+    nnet3_am_init.main(arguments, standalone_mode=False)
 
 
 def train(arguments: list[str]) -> None:
     """Runs nnet3-am-train-transitions."""
-    nnet3_am_train_transitions.command.main(arguments, standalone_mode=False)
+    nnet3_am_train_transitions.main(arguments, standalone_mode=False)
 
 
 def test_acoustic_model(model: str) -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 
 import pytest
-from nnet3_tools.bar import Bar
+from nnet3_tools.progress import Bar
 
 
 @pytest.mark.skipif(os.name != "posix", reason="makes a terminal as POSIX systems have")

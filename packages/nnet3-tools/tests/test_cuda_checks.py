@@ -13,8 +13,7 @@ from nnet3_runtime_cuda import DeviceError
 from tool_runs import run_tool
 
 cuda_compiled, cuda_gpu_available = (
-    functools.partial(run_tool, f"cuda_checks:{name}")
-    for name in ("cuda-compiled", "cuda-gpu-available")
+    functools.partial(run_tool, name) for name in ("cuda-compiled", "cuda-gpu-available")
 )
 
 

@@ -5,14 +5,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from nnet3_tools.entry_points import entry_point
+from nnet3_tools import entry_points
 
 TOOL = """
 import signal
 while_imported = signal.getsignal(signal.SIGINT)
-def main():
-    global while_run
-    while_run = signal.getsignal(signal.SIGINT)
+class tool:
+    def run():
+        global while_run
+        while_run = signal.getsignal(signal.SIGINT)
 """
 
 
@@ -26,10 +27,11 @@ def test_handling_of_interruptions(
     name = f"tool_{usual.__name__ if callable(usual) else usual.name}".lower()
     (tmp_path / f"{name}.py").write_text(TOOL)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(entry_points.MODULES, "tool", name)
     before = signal.signal(signal.SIGINT, usual)
 
     try:
-        entry_point(name)()
+        entry_points.entry_point("tool")()
         tool = __import__(name)
         assert tool.while_run == signal.getsignal(signal.SIGINT) == usual
         assert (tool.while_imported == usual) == (usual == signal.SIG_IGN)

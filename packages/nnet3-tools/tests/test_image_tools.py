@@ -12,8 +12,8 @@ from nnet3_training import SparsePosteriors, read_examples, write_examples
 from nnet3_training.egs import example_of_matrices
 from tool_runs import run_tool
 
-augment_image = functools.partial(run_tool, "egs.nnet3_egs_augment_image")
-get_egs_simple = functools.partial(run_tool, "egs.nnet3_get_egs_simple")
+augment_image = functools.partial(run_tool, "nnet3-egs-augment-image")
+get_egs_simple = functools.partial(run_tool, "nnet3-get-egs-simple")
 
 
 def images(count: int) -> dict[str, np.ndarray]:

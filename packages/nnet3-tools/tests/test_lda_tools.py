@@ -13,7 +13,7 @@ from nnet3_tools.training.lda_stats import LdaStats
 from nnet3_training import SparsePosteriors
 from tool_runs import run_tool
 
-TOOL = "training.lda_tools:nnet-get-feature-transform"
+TOOL = "nnet-get-feature-transform"
 
 CLASSES, DIM, FRAMES = 7, 5, 300
 

@@ -1,6 +1,5 @@
 """The command-line tools for models."""
 
-import importlib
 import io
 import sys
 from collections.abc import Callable
@@ -23,7 +22,8 @@ from nnet3_descriptors import (
 from nnet3_descriptors.model_files.transition_model import HmmState, TransitionModel
 from nnet3_graph import compute_context
 from nnet3_report import format_tree
-from nnet3_tools.colours import is_coloured
+from nnet3_tools.entry_points import command_of
+from nnet3_tools.models.describing import is_coloured
 
 CONFIG = """
 input-node name=input dim=3
@@ -47,10 +47,9 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfdbinary) -> Run:
     write_nnet(parse_config(CONFIG), "nnet.raw")
 
     def run(tool: str, *arguments: str) -> tuple[int, str, str]:
-        module = importlib.import_module(f"nnet3_tools.models.{tool.replace('-', '_')}")
         monkeypatch.setattr(sys, "argv", [tool, *arguments])
         with pytest.raises(SystemExit) as stopped:
-            module.main()
+            command_of(tool).run()
         output, errors = capfdbinary.readouterr()
         assert b"Traceback" not in errors
         return stopped.value.code, output.decode(errors="replace"), errors.decode()
@@ -194,7 +193,7 @@ class TestInfo:
 
     def test_coloured_tree(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         """The coloured tree without escape codes is the plain tree."""
-        monkeypatch.setattr("nnet3_tools.models.nnet3_info.is_coloured", lambda: True)
+        monkeypatch.setattr("nnet3_tools.models.describing.is_coloured", lambda: True)
 
         _, output, _ = run("nnet3-info", "--tree", "nnet.raw")
 
@@ -203,7 +202,7 @@ class TestInfo:
 
     def test_tree_of_a_narrow_terminal(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         """On a terminal, the tree keeps to its width."""
-        monkeypatch.setattr("nnet3_tools.models.nnet3_info.terminal_width", lambda: 40)
+        monkeypatch.setattr("nnet3_tools.models.describing.terminal_width", lambda: 40)
 
         _, output, _ = run("nnet3-info", "--tree", "nnet.raw")
 

@@ -5,14 +5,12 @@ Each line of `options_of_kaldi.txt` has a tool and its options.
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 
 import click
 import pytest
-from nnet3_tools import entry_points
-from nnet3_tools.kaldi_command import ArgumentCountError, KaldiCommand
-from tool_runs import module_of
+from nnet3_tools.cli import ArgumentCountError
+from nnet3_tools.entry_points import MODULES, command_of
 
 OPTIONS = {
     tool: names.split()
@@ -22,19 +20,7 @@ OPTIONS = {
     )
 }
 
-TOOLS = [
-    name.replace("_", "-")
-    for name in vars(entry_points)
-    if name.startswith(("apply_", "chain_", "compute_", "ivector_", "nnet", "select_"))
-]
-
-
-def command_of(tool: str) -> KaldiCommand:
-    """The command that an entry point runs."""
-    module, _, name = module_of(tool).partition(":")
-    imported = importlib.import_module(f"nnet3_tools.{module}")
-    command: KaldiCommand = imported.COMMANDS[name] if name else imported.command
-    return command
+TOOLS = [tool for tool in MODULES if not tool.startswith("cuda-")]
 
 
 @pytest.mark.parametrize("tool", OPTIONS)

@@ -26,7 +26,7 @@ from nnet3_report.pages.page import described_rows
 from nnet3_report.pages.program_facts import program_facts
 from nnet3_report.pages.time_facts import time_facts
 from nnet3_runtime_cuda import NnetComputer
-from nnet3_tools.models.nnet3_report import command
+from nnet3_tools.models.describing import nnet3_report
 from threadpoolctl import threadpool_info
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -353,7 +353,8 @@ def test_tool(nnet: Nnet, tmp_path: Path) -> None:
     write_nnet(nnet, tmp_path / "final.raw")
 
     done = CliRunner().invoke(
-        command, ["--frames=6", "--train", str(tmp_path / "final.raw"), str(tmp_path / "page.html")]
+        nnet3_report,
+        ["--frames=6", "--train", str(tmp_path / "final.raw"), str(tmp_path / "page.html")],
     )
 
     assert done.exit_code == 0, done.output
@@ -377,7 +378,7 @@ def test_tool_names_a_request_that_is_none(nnet: Nnet, tmp_path: Path) -> None:
     (tmp_path / "broken.request").write_text("no request")
     arguments = ["--request", str(tmp_path / "broken.request"), str(tmp_path / "final.raw"), "out"]
 
-    done = CliRunner().invoke(command, arguments)
+    done = CliRunner().invoke(nnet3_report, arguments)
 
     assert "broken.request: not a safetensors container" in str(done.exception)
 
@@ -390,8 +391,8 @@ def test_tool_without_request(tmp_path: Path) -> None:
     write_nnet(nnet, tmp_path / "final.raw")
     arguments = [str(tmp_path / "final.raw"), str(tmp_path / "page.html")]
 
-    done = CliRunner().invoke(command, arguments)
-    asked = CliRunner().invoke(command, ["--frames=50", *arguments])
+    done = CliRunner().invoke(nnet3_report, arguments)
+    asked = CliRunner().invoke(nnet3_report, ["--frames=50", *arguments])
 
     assert done.exit_code == 0, done.output
     assert "the page is without a request, as 50 frames fail" in done.output

@@ -15,7 +15,7 @@ from nnet3_report import layers_of
 from nnet3_report.pages import pooled_frames, usual_request
 from nnet3_report.pages.step_facts import StepFacts, step_facts
 from nnet3_report.pages.steps_picture import described_frames, steps_picture
-from nnet3_tools.models.nnet3_report import command
+from nnet3_tools.models.describing import nnet3_report
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -172,7 +172,7 @@ def test_page_of_an_utterance(tmp_path: Path) -> None:
     """The page of such a network has the request that nnet3-xvector-compute makes, and says so."""
     write_nnet(pooling("left-context=0 right-context=10000"), tmp_path / "x.raw")
 
-    done = CliRunner().invoke(command, [str(tmp_path / "x.raw"), str(tmp_path / "page.html")])
+    done = CliRunner().invoke(nnet3_report, [str(tmp_path / "x.raw"), str(tmp_path / "page.html")])
 
     assert done.exit_code == 0, done.output
     page = (tmp_path / "page.html").read_text()

@@ -48,7 +48,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def compute(*arguments: str) -> CompletedProcess[str]:
     """Runs nnet3-compute within this process."""
-    return run_tool("compute.nnet3_compute", *arguments)
+    return run_tool("nnet3-compute", *arguments)
 
 
 def compute_apart(*arguments: str) -> CompletedProcess[str]:
@@ -96,7 +96,7 @@ def test_xvectors() -> None:
     """The same holds for x-vectors, of another node, too."""
     write_nnet(parse_config(XVECTOR, rng=np.random.default_rng(1)), "pool.raw")
     for jobs in ("0", "1", "2"):
-        done = run_tool("compute.nnet3_xvector_compute", f"--jobs={jobs}", "--min-chunk-size=5",
+        done = run_tool("nnet3-xvector-compute", f"--jobs={jobs}", "--min-chunk-size=5",
                     "--output=pool", "pool.raw", "ark:feats.ark", f"ark:{jobs}.ark")  # fmt: skip
         assert f"Done {NUM_UTTERANCES - 1} utterances, failed for 1" in done.stderr
 
@@ -126,7 +126,7 @@ def test_outputs_for_examples() -> None:
         ],
         "egs.ark",
     )
-    compute = functools.partial(run_tool, "training.nnet3_compute_from_egs")
+    compute = functools.partial(run_tool, "nnet3-compute-from-egs")
     for jobs in ("0", "1", "2"):
         done = compute(f"--jobs={jobs}", "final.raw", "ark:egs.ark", f"ark:{jobs}.ark")
         assert done.returncode == 0, done.stderr

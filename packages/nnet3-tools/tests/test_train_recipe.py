@@ -18,8 +18,9 @@ from nnet3_descriptors import read_nnet
 from nnet3_report.pages import training_page
 from nnet3_report.pages.training_page import MOST_TICKS, round_iterations
 from nnet3_tables import MatrixWriter
-from nnet3_tools.recipes import nnet3_train_recipe, recipe_runs
-from nnet3_tools.recipes.recipe_runs import write_report
+from nnet3_tools.recipes import runs
+from nnet3_tools.recipes.from_scratch import nnet3_train_recipe
+from nnet3_tools.recipes.runs import write_report
 from nnet3_training import ChainOptions
 from nnet3_training.recipes import IterationRecord, RecipeOptions, TrainingRun
 from tool_runs import run_tool
@@ -60,7 +61,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def recipe(*arguments: str) -> CompletedProcess[str]:
     """Runs nnet3-train-recipe within this process."""
-    return run_tool("recipes.nnet3_train_recipe", *arguments)
+    return run_tool("nnet3-train-recipe", *arguments)
 
 
 def test_run(folder: Path) -> None:
@@ -147,7 +148,7 @@ def test_options_on_the_page(tmp_path: Path) -> None:
     )
     page = training_page("run", run)
     names = re.findall(r'<tr><th>([^<]*)</th><td class="wrapped">', page)
-    known = {name for parameter in nnet3_train_recipe.command.params for name in parameter.opts}
+    known = {name for parameter in nnet3_train_recipe.params for name in parameter.opts}
 
     assert len(names) == len(options.values) - 2  # those of fine-tuning
     assert [name for name in names if name not in known] == ["apply_deriv_weights"]
@@ -236,7 +237,7 @@ def test_a_run_that_was_broken_off(folder: Path, monkeypatch: pytest.MonkeyPatch
     whole = recipe(*DATA, *OPTIONS, *options, "whole")
     assert whole.returncode == 0, whole.stderr
     with monkeypatch.context() as patch:
-        patch.setattr(recipe_runs, "write_report", stop)
+        patch.setattr(runs, "write_report", stop)
         stopped = recipe(*DATA, *OPTIONS, *options, "--report=page.html", "part")
     assert stopped.returncode == 9, stopped.stderr
     assert "1 of 3 iterations are done" in (folder / "page.html").read_text()

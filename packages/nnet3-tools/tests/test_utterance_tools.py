@@ -24,15 +24,15 @@ from nnet3_descriptors import Nnet3Error, parse_config, read_nnet, write_nnet
 from nnet3_descriptors.files import Reader, read_entries
 from nnet3_runtime_cuda import RunError
 from nnet3_tables import MatrixWriter, TableError, TableWarning, VectorWriter, read_table
-from nnet3_tools.compute import (
-    nnet3_compute,
-    nnet3_compute_batch,
-    nnet3_compute_looped,
-    nnet3_xvector_compute,
-)
+from nnet3_tools import entry_points
 from nnet3_tools.compute.utterances import num_utterances, total_of
-from nnet3_tools.egs import nnet3_get_egs_simple
+from nnet3_tools.egs.making import nnet3_get_egs_simple
 from nnet3_tools.progress import BYTES, UTTERANCES, Progress
+
+nnet3_compute, nnet3_compute_batch, nnet3_compute_looped, nnet3_xvector_compute = map(
+    entry_points.command_of,
+    ("nnet3-compute", "nnet3-compute-batch", "nnet3-compute-looped", "nnet3-xvector-compute"),
+)
 
 CONFIG = """
 input-node name=input dim=4
@@ -95,7 +95,7 @@ def invoke(command: click.Command, *arguments: object) -> Result:
 def compute(folder: Path, *options: str, features: str = "feats.ark") -> Result:
     """Runs nnet3-compute in this process, from a table in a folder to output.ark there."""
     tables = f"ark:{folder / features}", f"ark:{folder / 'output.ark'}"
-    return invoke(nnet3_compute.command, *options, folder / "final.raw", *tables)
+    return invoke(nnet3_compute, *options, folder / "final.raw", *tables)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -174,7 +174,7 @@ def test_options_about_how_kaldi_computes(folder: Path) -> None:
 def test_model_from_a_command(folder: Path) -> None:
     """The model can come from a command."""
     done = invoke(
-        nnet3_compute.command,
+        nnet3_compute,
         f"cat {folder / 'final.raw'} |",
         f"ark:cat {folder / 'feats.ark'} |",
         f"ark:| cat > {folder / 'output.ark'}",
@@ -220,7 +220,7 @@ def test_what_is_read_is_not_overwritten(
     Path("feats.scp").write_text("u00 feats.ark:4[0:2]\n", encoding="utf-8")
     before = [Path(name).read_bytes() for name in ("final.raw", "feats.ark")]
 
-    done = invoke(nnet3_compute.command, "final.raw", features, table)
+    done = invoke(nnet3_compute, "final.raw", features, table)
 
     assert isinstance(done.exception, TableError)
     assert "it is read at the same time" in str(done.exception)
@@ -240,7 +240,7 @@ def test_what_is_read_is_not_overwritten(
 )
 def test_usage(folder: Path, options: list[str], message: str) -> None:
     """Senseless options are refused before anything is read."""
-    done = invoke(nnet3_compute.command, *options, "final.raw", "ark:f", f"ark:{folder / 'o'}")
+    done = invoke(nnet3_compute, *options, "final.raw", "ark:f", f"ark:{folder / 'o'}")
 
     assert isinstance(done.exception, click.UsageError)
     assert message in str(done.exception)
@@ -250,19 +250,19 @@ def test_usage(folder: Path, options: list[str], message: str) -> None:
 @pytest.mark.parametrize(
     ("command", "option", "message"),
     [
-        (nnet3_compute.command, "--frames-per-chunk=0", "'frames_per_chunk' must be"),
+        (nnet3_compute, "--frames-per-chunk=0", "'frames_per_chunk' must be"),
         (
-            nnet3_xvector_compute.command,
+            nnet3_xvector_compute,
             "--min-chunk-size=2147483648",
             "'min_chunk_size' must be",
         ),
         (
-            nnet3_xvector_compute.command,
+            nnet3_xvector_compute,
             "--chunk-size=0",
             "'chunk_size' must be",
         ),
         (
-            nnet3_xvector_compute.command,
+            nnet3_xvector_compute,
             "--min-chunk-size=0",
             "'min_chunk_size' must be",
         ),
@@ -302,7 +302,7 @@ def test_unknown_switches(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None
 )
 def test_closed_streams(folder: Path, tables: str, closed: str, status: int, message: str) -> None:
     """A closed standard stream is an error only if it is used."""
-    program = "from nnet3_tools.compute.nnet3_compute import main; main()"
+    program = "from nnet3_tools.entry_points import nnet3_compute; nnet3_compute()"
     shell = f'{shlex.quote(sys.executable)} -c "{program}" final.raw {tables} {closed}'
 
     done = subprocess.run(
@@ -318,7 +318,7 @@ def test_closed_streams(folder: Path, tables: str, closed: str, status: int, mes
 @pytest.mark.parametrize("threads", [1, 2])
 def test_prompt_output(folder: Path, threads: int) -> None:
     """With the option f, each utterance is written before the next one is read."""
-    program = "from nnet3_tools.compute.nnet3_compute import main; main()"
+    program = "from nnet3_tools.entry_points import nnet3_compute; nnet3_compute()"
     command = [sys.executable, "-c", program, f"--num-threads={threads}"]
     model, utterances = load(folder / "final.raw"), list(features().items())[:3]
 
@@ -376,7 +376,7 @@ def test_interrupted_reading(folder: Path, ivectors: str, features: str) -> None
         whole = (folder / "ivectors.ark").read_bytes()
         os.write(fifo, whole[: whole.index(b"u2 ") + 8])
     program = "from signal import *; signal(SIGINT, default_int_handler)\n"
-    program += "from nnet3_tools.compute.nnet3_compute import main; main()"
+    program += "from nnet3_tools.entry_points import nnet3_compute; nnet3_compute()"
     arguments = f"--ivectors={ivectors}", "final.raw", features, "ark,f:-"
 
     with subprocess.Popen(
@@ -400,9 +400,7 @@ def test_interrupted_reading(folder: Path, ivectors: str, features: str) -> None
     assert b"Traceback" not in said
 
 
-@pytest.mark.parametrize(
-    "command", [nnet3_compute.command, nnet3_compute_batch.command, nnet3_compute_looped.command]
-)
+@pytest.mark.parametrize("command", [nnet3_compute, nnet3_compute_batch, nnet3_compute_looped])
 def test_profile(folder: Path, command: click.Command) -> None:
     """--profile writes a trace and tables, and the output is the same."""
     paths = [str(folder / "final.raw"), f"ark:{folder}/feats.ark"]
@@ -424,7 +422,7 @@ def test_profile_overwrites_none(folder: Path, file: str) -> None:
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
 
     result = invoke(
-        nnet3_compute.command,
+        nnet3_compute,
         f"--profile={folder}/{file}",
         str(folder / "final.raw"),
         f"ark:{folder}/feats.ark",
@@ -454,7 +452,7 @@ def test_profile_names_the_first_overflow(folder: Path) -> None:
     write_nnet(nnet.with_state_dict(state), folder / "large.raw")
 
     result = invoke(
-        nnet3_compute.command,
+        nnet3_compute,
         f"--profile={folder}/trace.json",
         str(folder / "large.raw"),
         f"ark:{folder}/feats.ark",
@@ -469,10 +467,10 @@ def test_profile_names_the_first_overflow(folder: Path) -> None:
 def test_help_names_every_option() -> None:
     """The help is complete, and shows examples."""
     for command in (
-        nnet3_compute.command,
-        nnet3_compute_batch.command,
-        nnet3_compute_looped.command,
-        nnet3_xvector_compute.command,
+        nnet3_compute,
+        nnet3_compute_batch,
+        nnet3_compute_looped,
+        nnet3_xvector_compute,
     ):
         text = invoke(command, "--help").stdout
         assert "Examples:" in text
@@ -496,16 +494,14 @@ def test_options_that_do_nothing_for_xvectors(folder: Path) -> None:
     """The options for chunks, which Kaldi's tool takes without using them, change no vector."""
     tables = folder / "final.raw", f"ark:{folder / 'feats.ark'}"
     ignored = ["--frames-per-chunk=7", "--extra-left-context-initial=3", "--acoustic-scale=0.1"]
-    plain = invoke(nnet3_xvector_compute.command, *tables, f"ark:{folder / 'plain.ark'}")
-    other = invoke(nnet3_xvector_compute.command, *ignored, *tables, f"ark:{folder / 'other.ark'}")
+    plain = invoke(nnet3_xvector_compute, *tables, f"ark:{folder / 'plain.ark'}")
+    other = invoke(nnet3_xvector_compute, *ignored, *tables, f"ark:{folder / 'other.ark'}")
 
     assert plain.return_value == other.return_value == 0
     assert (folder / "plain.ark").read_bytes() == (folder / "other.ark").read_bytes()
 
 
-@pytest.mark.parametrize(
-    "command", [nnet3_compute.command, nnet3_compute_batch.command, nnet3_xvector_compute.command]
-)
+@pytest.mark.parametrize("command", [nnet3_compute, nnet3_compute_batch, nnet3_xvector_compute])
 def test_equal_chunks_are_computed_together(
     folder: Path, command: click.Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -531,8 +527,8 @@ def test_command_line_is_echoed(folder: Path) -> None:
     """The tool first prints its command line, quoted for a shell, unless that is switched off."""
     model, tables = folder / "final.raw", [f"ark:cat {folder}/feats.ark |", f"ark:{folder}/o.ark"]
 
-    echoed = invoke(nnet3_compute.command, "--acoustic_scale=0.5", model, *tables)
-    silent = invoke(nnet3_compute.command, "--print-args=false", model, *tables)
+    echoed = invoke(nnet3_compute, "--acoustic_scale=0.5", model, *tables)
+    silent = invoke(nnet3_compute, "--print-args=false", model, *tables)
 
     assert echoed.stderr.splitlines()[:2] == [
         f"nnet3-compute --acoustic_scale=0.5 {model} '{tables[0]}' {tables[1]}",
@@ -541,9 +537,7 @@ def test_command_line_is_echoed(folder: Path) -> None:
     assert silent.stderr.startswith("LOG (nnet3-compute) Time taken ")
 
 
-@pytest.mark.parametrize(
-    "command", [nnet3_compute.command, nnet3_compute_batch.command, nnet3_compute_looped.command]
-)
+@pytest.mark.parametrize("command", [nnet3_compute, nnet3_compute_batch, nnet3_compute_looped])
 def test_compiling_is_part_of_the_whole(folder: Path, command: click.Command) -> None:
     """The time of compiling is part of the total, and Kaldi's log lines are printed."""
     paths = [folder / "final.raw", f"ark:{folder}/feats.ark", f"ark:{folder}/output.ark"]
@@ -574,9 +568,7 @@ def test_a_missing_table_is_no_summary(folder: Path, missing: str) -> None:
     assert not (folder / "output.ark").exists()
 
 
-@pytest.mark.parametrize(
-    "command", [nnet3_compute.command, nnet3_compute_batch.command, nnet3_compute_looped.command]
-)
+@pytest.mark.parametrize("command", [nnet3_compute, nnet3_compute_batch, nnet3_compute_looped])
 def test_options_that_do_not_fit_the_network(folder: Path, command: click.Command) -> None:
     """Missing or unwanted i-vectors are one error, and not one for each utterance."""
     tables = f"ark:{folder / 'feats.ark'}", f"ark:{folder / 'output.ark'}"
@@ -624,9 +616,7 @@ def test_the_bar_ends_at_its_total(
     advances: list[int] = []
     monkeypatch.setattr(Progress, "_go_on", lambda self, size: advances.append(size))
 
-    done = invoke(
-        nnet3_compute.command, f"--num-threads={threads}", "final.raw", table, "ark:output.ark"
-    )
+    done = invoke(nnet3_compute, f"--num-threads={threads}", "final.raw", table, "ark:output.ark")
 
     assert done.return_value == 255  # u03 has 3 columns instead of 4
     assert len(advances) == len(features())
@@ -650,7 +640,7 @@ def test_compute_batch(folder: Path, options: list[str]) -> None:
     common = ["--frames-per-chunk=9", *(each for each in options if each.startswith("--extra"))]
     tables = [f"ark:{folder / 'feats.ark'}", f"ark:{folder / 'batch.ark'}"]
 
-    done = invoke(nnet3_compute_batch.command, *{*options, *common}, folder / "final.raw", *tables)
+    done = invoke(nnet3_compute_batch, *{*options, *common}, folder / "final.raw", *tables)
     compute(folder, *common)
 
     assert done.return_value == 0, done.exception
@@ -663,7 +653,7 @@ def test_compute_batch(folder: Path, options: list[str]) -> None:
 def test_xvector_compute(folder: Path) -> None:
     """Each utterance has one vector."""
     done = invoke(
-        nnet3_xvector_compute.command,
+        nnet3_xvector_compute,
         "--min-chunk-size=10",
         "--chunk-size=30",
         "--num-threads=2",
@@ -739,9 +729,9 @@ def test_keys_that_a_terminal_would_obey(folder: Path, options: list[str]) -> No
 
     runs = [compute(folder, *options, features=name) for name in ("named.ark", "damaged.ark")]
     with pytest.warns(TableWarning) as warned:
-        runs.append(invoke(nnet3_compute.command, *options, model, cut, output))
+        runs.append(invoke(nnet3_compute, *options, model, cut, output))
     tables = f"input={named}", f"output=ark:{folder}/feats.ark", f"ark:{folder}/egs"
-    runs.append(invoke(nnet3_get_egs_simple.command, *tables))
+    runs.append(invoke(nnet3_get_egs_simple, *tables))
 
     said = [f"{done.stderr}{done.exception}" for done in runs]
     said += [str(each.message) for each in warned]

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import platform
 
-import click
+from nnet3_tools import cli
 
-from nnet3_tools.kaldi_command import FATAL, KaldiCommand, log, one_line, run_tool, say
-
-COMPILED, AVAILABLE = "cuda-compiled", "cuda-gpu-available"
 NOT_INSTALLED = 1
+
 
 _SIZE = 100
 """Rows and columns of the matrix with which a device is tried."""
+
 
 _SOFTMAX = f"""
 input-node name=input dim={_SIZE}
@@ -26,7 +25,7 @@ output-node name=output input=softmax
 """
 
 
-@click.command(cls=KaldiCommand)
+@cli.tool("cuda-compiled")
 def cuda_compiled() -> int:
     """End with status 0 if the libraries for CUDA devices are installed, else with 1.
 
@@ -42,7 +41,7 @@ def cuda_compiled() -> int:
     return 0
 
 
-@click.command(cls=KaldiCommand)
+@cli.tool("cuda-gpu-available")
 def cuda_gpu_available() -> int:
     """Find a CUDA device, and compute the softmax of a random matrix on it.
 
@@ -52,27 +51,27 @@ def cuda_gpu_available() -> int:
     import nnet3_runtime_cuda
     from nnet3_runtime_cuda.device import check_cuda_libraries, machine_for
 
-    log(AVAILABLE, f"\n\n### IS CUDA GPU AVAILABLE? '{platform.node()}' ###")
+    cli.log(f"\n\n### IS CUDA GPU AVAILABLE? '{platform.node()}' ###")
     try:
         check_cuda_libraries()
     except nnet3_runtime_cuda.DeviceError as error:
-        say(f"### CUDA WAS NOT COMPILED IN! ###\n{one_line(error)}")
+        cli.say(f"### CUDA WAS NOT COMPILED IN! ###\n{cli.one_line(error)}")
         return NOT_INSTALLED
     try:
         machine_for("cuda")
     except nnet3_runtime_cuda.DeviceError as error:
-        say(one_line(error))
-        log(AVAILABLE, "...\n### WE DID NOT GET A CUDA GPU!!! ###")
-        return FATAL
-    say("### HURRAY, WE GOT A CUDA GPU FOR COMPUTATION!!! ##\n")
-    say("### Testing CUDA setup with a small computation")
+        cli.say(cli.one_line(error))
+        cli.log("...\n### WE DID NOT GET A CUDA GPU!!! ###")
+        return cli.FATAL
+    cli.say("### HURRAY, WE GOT A CUDA GPU FOR COMPUTATION!!! ##\n")
+    cli.say("### Testing CUDA setup with a small computation")
     try:
         _compute()
     except Exception as error:  # of any library, which is what this tool looks for
-        say(one_line(error))
-        log(AVAILABLE, "...\n### The CUDA setup is wrong!")
-        return FATAL
-    say("### Test OK!")
+        cli.say(cli.one_line(error))
+        cli.log("...\n### The CUDA setup is wrong!")
+        return cli.FATAL
+    cli.say("### Test OK!")
     return 0
 
 
@@ -96,11 +95,3 @@ def _compute() -> None:
         raise nnet3_runtime_cuda.DeviceError(
             f"the softmax differs from the processor's by {difference:g}"
         )
-
-
-COMMANDS = {COMPILED: cuda_compiled, AVAILABLE: cuda_gpu_available}
-
-
-def main(tool: str) -> None:
-    """The entry point of the tools."""
-    run_tool(COMMANDS[tool], tool)

@@ -1,17 +1,18 @@
-"""Progress of the tools: a bar, warnings, and a closing summary."""
+"""Progress of the tools: the bar on a terminal, warnings, and a closing summary."""
 
 from __future__ import annotations
 
 import contextlib
 import math
+import os
+import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nnet3_descriptors import Nnet3Error
 
-from nnet3_tools.bar import Bar
-from nnet3_tools.kaldi_command import FATAL, NOTHING_DONE, log, one_line, say
+from nnet3_tools import cli
 
 if TYPE_CHECKING:
     from nnet3 import Model
@@ -21,6 +22,73 @@ _LONG = 200
 
 UTTERANCES, BYTES = " utterances", "B"
 """The units of a bar."""
+
+
+_NO_SIZE = {"ncols": 80, "nrows": 24}
+"""The size of a terminal that says that it has none, as in some containers; a bar for 0 columns
+or rows shows nothing."""
+
+
+class Bar:
+    """A bar on standard error, and lines above it; only the lines where that is no terminal.
+
+    Attributes:
+        is_shown: Whether there is a bar.
+    """
+
+    def __init__(
+        self, total: float | None, unit: str, *, done: float = 0, with_prefixes: bool = False
+    ) -> None:
+        """Shows the bar.
+
+        Args:
+            total: The size of the whole; None if unknown.
+            unit: Its unit.
+            done: The size that is done already.
+            with_prefixes: Whether sizes are shown in thousands, millions and so on.
+        """
+        self.is_shown = sys.stderr is not None and sys.stderr.isatty()
+        self._bar: Any = None
+        if self.is_shown:
+            from tqdm import tqdm  # takes a while to import
+
+            self._bar = tqdm(
+                total=total,
+                initial=done,
+                unit=unit,
+                unit_scale=with_prefixes,
+                file=sys.stderr,
+                leave=False,
+                **({} if _has_size() else _NO_SIZE),
+            )
+
+    def advance(self, size: float, note: str = "") -> None:
+        """Adds to the size that is done; `note` is shown behind the bar from now on."""
+        if self._bar is not None:
+            if note:
+                self._bar.set_postfix_str(note, refresh=False)
+            self._bar.update(size)
+
+    def say(self, line: str) -> None:
+        """Writes a line to standard error, above the bar."""
+        if self._bar is not None:
+            self._bar.clear()
+        cli.say(line)
+        if self._bar is not None:
+            self._bar.refresh()
+
+    def close(self) -> None:
+        """Takes the bar away."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+def _has_size() -> bool:
+    """Whether the terminal of standard error says how large it is."""
+    with contextlib.suppress(OSError):
+        return min(os.get_terminal_size(sys.stderr.fileno())) > 0
+    return False
 
 
 class LackingError(Nnet3Error):
@@ -72,7 +140,7 @@ class Progress:
         self.failed += 1
         self._is_broken = self._is_broken or not isinstance(reason, LackingError)
         self._go_on(size)
-        text = reason if isinstance(reason, str) else one_line(reason)
+        text = reason if isinstance(reason, str) else cli.one_line(reason)
         if type(reason) in self._explained and len(text) > _LONG:
             text = f"{text[: _LONG // 2]} ... {text[-_LONG // 2 :]}"
         self._explained.add(type(reason))
@@ -82,7 +150,7 @@ class Progress:
         """Counts and logs the damage at which the table of features ends."""
         self.failed += 1
         self._is_broken = True
-        self.warn(one_line(error))
+        self.warn(cli.one_line(error))
 
     def _go_on(self, size: int) -> None:
         if self._bar is not None:
@@ -93,7 +161,7 @@ class Progress:
         """Writes a line to standard error, above the bar."""
         line = f"{self._tool}: {message}"
         if self._bar is None:
-            say(line)
+            cli.say(line)
         else:
             self._bar.say(line)
 
@@ -126,18 +194,18 @@ class Progress:
     def status(self) -> int:
         """The exit status, as in Kaldi, which leaves out utterances only if they lack something."""
         if self._is_broken:
-            return FATAL
-        return 0 if self.done else NOTHING_DONE
+            return cli.FATAL
+        return 0 if self.done else cli.NOTHING_DONE
 
     def _summarise(self, seconds: float, compile_seconds: float) -> None:
         rate = self.frames / seconds if seconds > 0 else 0.0
         factor = 100.0 * seconds / self.frames if self.frames else math.inf
-        log(
-            self._tool,
+        for line in (
             f"Time taken {seconds:.4g}s: real-time factor assuming 100 frames/sec is {factor:.4g}",
-        )
-        log(self._tool, f"Done {self.done} utterances, failed for {self.failed}")
-        log(self._tool, f"{compile_seconds:.3g} seconds taken in nnet3 compilation total")
+            f"Done {self.done} utterances, failed for {self.failed}",
+            f"{compile_seconds:.3g} seconds taken in nnet3 compilation total",
+        ):
+            cli.say(f"LOG ({self._tool}) {line}")
         failed = f", {self.failed} failed" if self.failed else ""
         self.warn(
             f"{_count(self.done, 'utterance')}{failed}, {_count(self.frames, 'frame')} in "

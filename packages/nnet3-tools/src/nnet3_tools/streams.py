@@ -9,14 +9,17 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, TypeVar
 
 import click
 import nnet3_descriptors
 import nnet3_tables
 
 if TYPE_CHECKING:
+    from nnet3_descriptors import AcousticModel, Nnet
     from nnet3_descriptors.files import PathOrFile, Writer
+
+T = TypeVar("T")
 
 _STANDARD = ("", "-")
 
@@ -69,6 +72,29 @@ def writable(name: str) -> Iterator[PathOrFile]:
             yield stream
     else:
         yield name
+
+
+def read(reader: Callable[[PathOrFile], T], name: str) -> T:
+    """Reads a file that is named in this way; see `readable`."""
+    with readable(name) as source:
+        return reader(source)
+
+
+def read_nnet(name: str) -> Nnet:
+    """Reads the network of a file; see `readable`."""
+    return read(nnet3_descriptors.read_nnet, name)
+
+
+def write_nnet(nnet: Nnet, name: str, *, binary: bool) -> None:
+    """Writes a network to a file; see `writable`."""
+    with writable(name) as target:
+        nnet3_descriptors.write_nnet(nnet, target, binary=binary)
+
+
+def write_acoustic_model(model: AcousticModel, name: str, *, binary: bool) -> None:
+    """Writes an acoustic model to a file; see `writable`."""
+    with writable(name) as target:
+        nnet3_descriptors.write_acoustic_model(model, target, binary=binary)
 
 
 def write_elements(name: str, write: Callable[[Writer], object], *, binary: bool) -> None:
@@ -144,11 +170,3 @@ def understanding(name: str) -> Iterator[None]:
     except (nnet3_descriptors.ConfigError, nnet3_descriptors.DescriptorSyntaxError) as error:
         between = ", " if str(error).startswith("line ") else ": "
         raise click.ClickException(f"{name}{between}{error}") from error
-
-
-def terminal_width() -> int | None:
-    """The columns of the terminal that standard output is; None if it is none."""
-    import shutil
-
-    is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    return shutil.get_terminal_size().columns if is_terminal else None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
 import nnet3_training
 
-from nnet3_tools.streams import readable
+from nnet3_tools import cli, streams
 
 if TYPE_CHECKING:
     from nnet3_training import ChainOptions, Fst
@@ -32,27 +31,26 @@ def _only_zero(context: click.Context, parameter: click.Parameter, value: float)
         )
 
 
-def chain_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options of the objective."""
-    for field in attrs.fields(nnet3_training.ChainOptions):
-        if field.name in CHAIN_NUMBERS:
-            name = f"--{field.name.replace('_', '-')}"
-            function = click.option(
-                name,
-                type=float,
-                default=field.default,
-                show_default=True,
-                help=CHAIN_NUMBERS[field.name],
-            )(function)
-    for name in ("--lwf-scale", "--lwf-den-scale"):
-        function = click.option(
-            name,
-            default=0.0,
-            expose_value=False,
-            callback=_only_zero,
-            help="0: learning without forgetting is not supported.",
-        )(function)
-    return function
+def _number(name: str, default: Any) -> cli.Parameter:
+    option = f"--{name.replace('_', '-')}"
+    text = CHAIN_NUMBERS[name]
+    return click.option(option, type=float, default=default, show_default=True, help=text)
+
+
+def _forgetting(name: str) -> cli.Parameter:
+    text = "0: learning without forgetting is not supported."
+    return click.option(name, default=0.0, expose_value=False, callback=_only_zero, help=text)
+
+
+CHAIN_OPTIONS = (
+    *map(_forgetting, ("--lwf-den-scale", "--lwf-scale")),
+    *(
+        _number(field.name, field.default)
+        for field in reversed(attrs.fields(nnet3_training.ChainOptions))
+        if field.name in CHAIN_NUMBERS
+    ),
+)
+"""The options of the objective."""
 
 
 def taken(options: dict[str, Any]) -> ChainOptions:
@@ -71,5 +69,4 @@ def read_den_fst(name: str) -> Fst:
         ModelFileError, FileError: The FST cannot be read.
         click.ClickException: The command failed.
     """
-    with readable(name) as source:
-        return nnet3_training.read_fst(source)
+    return streams.read(nnet3_training.read_fst, name)

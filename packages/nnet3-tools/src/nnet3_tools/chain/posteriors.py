@@ -6,38 +6,25 @@ nnet3-chain-add-post-to-egs     adds those of examples to the examples
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 import nnet3
-import nnet3_descriptors
 import nnet3_tables
 import nnet3_training
 
+from nnet3_tools import cli, flags, streams
 from nnet3_tools.chain.options import read_den_fst
 from nnet3_tools.compute.compute_options import ACOUSTIC_SCALE, FRAME_OPTIONS
 from nnet3_tools.compute.nnet3_compute import compute_chunks
 from nnet3_tools.compute.utterance_tool import MEMORY, UtteranceRun, utterance_tool
-from nnet3_tools.ignored_options import OF_OBJECTIVES, unused
-from nnet3_tools.kaldi_command import (
-    KaldiCommand,
-    NothingDoneError,
-    boolean_option,
-    chosen_device,
-    gpu_option,
-    log,
-    run_tool,
-)
 from nnet3_tools.progress import LackingError
-from nnet3_tools.streams import readable
 
 if TYPE_CHECKING:
     from nnet3 import Model
     from nnet3_tables import FloatArray
     from nnet3_training import Fst
 
-COMPUTE, ADD = "nnet3-chain-compute-post", "nnet3-chain-add-post-to-egs"
 
 EXAMPLES = """\
   nnet3-chain-compute-post --transform-mat=transform.mat --frame-subsampling-factor=3 \\
@@ -45,7 +32,7 @@ EXAMPLES = """\
       scp:feats.scp ark:phone_posteriors.ark"""
 
 
-def _leaky(default: float) -> Callable[[Any], Any]:
+def _leaky(default: float) -> cli.Parameter:
     return click.option(
         "--leaky-hmm-coefficient",
         default=default,
@@ -71,7 +58,7 @@ OPTIONS = (
 
 
 @utterance_tool(
-    COMPUTE,
+    "nnet3-chain-compute-post",
     output="MATRIX-WSPECIFIER",
     examples=EXAMPLES,
     options=OPTIONS,
@@ -103,10 +90,9 @@ def nnet3_chain_compute_post(
     status = compute_chunks(run, computing, nnet3.BatchOptions(memory=memory), posteriors)
     if found[0].num_frames:
         average = found[0].log_prob / found[0].num_frames
-        log(
-            COMPUTE,
+        cli.log(
             f"Overall log-prob per (output) frame was {average:.6g} over {found[0].num_frames} "
-            "frames.",
+            "frames."
         )
     return status
 
@@ -120,8 +106,7 @@ def _transform(name: str, num_pdfs: int) -> FloatArray:
     """
     from nnet3_descriptors.files import read_matrix
 
-    with readable(name) as source:
-        matrix = read_matrix(source)
+    matrix = streams.read(read_matrix, name)
     if matrix.shape[1] != num_pdfs:
         raise click.ClickException(
             f"{name}: expected a column for each of {num_pdfs} pdfs, found {matrix.shape[1]}"
@@ -163,7 +148,7 @@ class _Posteriors:
         return posteriors if self._transform is None else posteriors @ self._transform.T
 
 
-UNUSED = unused(
+UNUSED = flags.unused(
     "--apply-deriv-weights",
     "--backstitch-training-interval",
     "--backstitch-training-scale",
@@ -183,25 +168,27 @@ UNUSED = unused(
 """The options of nnet3-chain-train, which Kaldi's tool takes."""
 
 
-@click.command(cls=KaldiCommand, ignored=OF_OBJECTIVES | UNUSED)
-@click.argument("nnet_in", metavar="NNET-IN")
-@click.argument("den_fst", metavar="DEN-FST")
-@click.argument("egs_in", metavar="EGS-RSPECIFIER")
-@click.argument("egs_out", metavar="EGS-WSPECIFIER")
-@click.option(
-    "--type",
-    "kind",
-    type=click.Choice(("raw", "den")),
-    default="raw",
-    show_default=True,
-    help="raw: outputs of the network; den: posteriors by the denominator.",
+@cli.tool(
+    "nnet3-chain-add-post-to-egs",
+    "NNET-IN DEN-FST EGS-RSPECIFIER EGS-WSPECIFIER",
+    click.option(
+        "--type",
+        "kind",
+        type=click.Choice(("raw", "den")),
+        default="raw",
+        show_default=True,
+        help="raw: outputs of the network; den: posteriors by the denominator.",
+    ),
+    cli.boolean_option(
+        "--apply-exp", default=True, help="For raw: add the exponentials of outputs."
+    ),
+    click.option("--clip-threshold", default=0.0, help="For den: smaller posteriors become 0."),
+    _leaky(1e-5),
+    cli.boolean_option("--batchnorm-test-mode", help="Use batch-norm with its statistics."),
+    cli.boolean_option("--dropout-test-mode", help="Use dropout in test mode: drop nothing."),
+    flags.GPU,
+    ignored=flags.OF_OBJECTIVES | UNUSED,
 )
-@boolean_option("--apply-exp", default=True, help="For raw: add the exponentials of outputs.")
-@click.option("--clip-threshold", default=0.0, help="For den: smaller posteriors become 0.")
-@_leaky(1e-5)
-@boolean_option("--batchnorm-test-mode", help="Use batch-norm with its statistics.")
-@boolean_option("--dropout-test-mode", help="Use dropout in test mode: drop nothing.")
-@gpu_option()
 def nnet3_chain_add_post_to_egs(
     nnet_in: str,
     den_fst: str,
@@ -223,18 +210,16 @@ def nnet3_chain_add_post_to_egs(
     import numpy as np
     from nnet3_training.chain import with_posteriors
 
-    from nnet3_tools.chain.egs.examples import CHAIN
-    from nnet3_tools.egs.forms import check_files
+    from nnet3_tools.egs.forms import CHAIN, check_files
 
     options = nnet3_training.ChainOptions(leaky_hmm_coefficient=leaky_hmm_coefficient)
-    with readable(nnet_in) as source:
-        nnet = nnet3_descriptors.read_nnet(source)
+    nnet = streams.read_nnet(nnet_in)
     graph = nnet3_training.DenominatorGraph(read_den_fst(den_fst), nnet.node_dim("output"))
     check_files(egs_in, egs_out)
     tested = nnet3_training.in_test_mode(
         nnet, batchnorm=batchnorm_test_mode, dropout=dropout_test_mode
     )
-    evaluator = nnet3_training.Evaluator(tested, device=chosen_device(use_gpu))
+    evaluator = nnet3_training.Evaluator(tested, device=flags.device(use_gpu))
     count = 0
     with nnet3_tables.ObjectWriter(egs_out) as writer:
         for entry in CHAIN.entries(egs_in):
@@ -255,14 +240,6 @@ def nnet3_chain_add_post_to_egs(
                 values = np.exp(values)
             CHAIN.write(writer, with_posteriors(example, values))
             count += 1
-        log(ADD, f"Read {count} neural-network training examples, wrote {count}")
+        cli.log(f"Read {count} neural-network training examples, wrote {count}")
         if not count:
-            raise NothingDoneError(f"'{egs_in}' has no examples")
-
-
-COMMANDS = {COMPUTE: nnet3_chain_compute_post, ADD: nnet3_chain_add_post_to_egs}
-
-
-def main(tool: str) -> None:
-    """The entry point of the tools."""
-    run_tool(COMMANDS[tool], tool)
+            raise cli.NothingDoneError(f"'{egs_in}' has no examples")

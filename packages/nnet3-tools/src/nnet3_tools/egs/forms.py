@@ -10,8 +10,10 @@ import attrs
 from nnet3_descriptors import Nnet, files
 from nnet3_descriptors.files import Reader
 from nnet3_tables import ObjectWriter, Specifier, TableError, files_of, read_objects
-from nnet3_training import TrainingExample
+from nnet3_training import TrainingExample, chain
 from nnet3_training.egs import example_bytes, read_example
+
+from nnet3_tools import cli
 
 Entry = files.Entry[TrainingExample]
 
@@ -65,6 +67,19 @@ NNET3 = ExampleForm(
     encode=lambda example, binary: example_bytes(example, binary=binary),
 )
 """The examples of nnet3-get-egs and of the tools for its examples."""
+
+
+CHAIN = ExampleForm(
+    name="nnet3+chain training examples",
+    decode=lambda reader: chain.read_chain_example(reader),  # loads it late
+    encode=lambda example, binary: chain.example_bytes(example, binary=binary),
+)
+"""The examples of nnet3-chain-get-egs."""
+
+
+def form_of_tool() -> ExampleForm:
+    """The form of the tool that runs, by its name."""
+    return CHAIN if "chain" in cli.running() else NNET3
 
 
 def form_for(nnet: Nnet) -> ExampleForm:

@@ -1,50 +1,41 @@
-"""The tools that merge examples into minibatches, for examples of any kind."""
+"""Tools that merge examples into minibatches, shuffle them or choose some, for both kinds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import nnet3_tables
 import nnet3_training
 
-from nnet3_tools.ignored_options import unused
-from nnet3_tools.kaldi_command import NothingDoneError, boolean_option, log
+from nnet3_tools import cli, flags
 
 if TYPE_CHECKING:
     from nnet3_training import TrainingExample
 
-    from nnet3_tools.egs.forms import ExampleForm
+    from nnet3_tools.egs.forms import Entry, ExampleForm
 
     Change = Callable[[TrainingExample], TrainingExample]
 
+_TABLES = "EGS-RSPECIFIER EGS-WSPECIFIER"
 
-IGNORED = unused("--measure-output-frames", "--discard-partial-minibatches")
+_UNUSED = ("--measure-output-frames", "--discard-partial-minibatches")
 
 
-def merge_options(minibatch_size: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Adds the options of these tools, with a default for the sizes of minibatches."""
-    options = (
-        click.option(
-            "--minibatch-size",
-            default=minibatch_size,
-            show_default=True,
-            help="Sizes of minibatches: 64, or 32:64,128, or 128=64/256=16:32 by size of examples.",
-        ),
-        boolean_option("--compress", help="Compress the features of minibatches."),
+def _sizes(usual: str) -> cli.Parameter:
+    return click.option(
+        "--minibatch-size",
+        default=usual,
+        show_default=True,
+        help="Sizes of minibatches: 64, or 32:64,128, or 128=64/256=16:32 by size of examples.",
     )
 
-    def add(function: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            function = option(function)
-        return function
 
-    return add
+_COMPRESS = cli.boolean_option("--compress", help="Compress the features of minibatches.")
 
 
-def merge(
-    tool: str,
+def _merge(
     form: ExampleForm,
     egs_in: str,
     egs_out: str,
@@ -57,7 +48,6 @@ def merge(
     """Merges the examples of a table, and logs how many.
 
     Args:
-        tool: Name of the tool.
         form: The kind of examples.
         egs_in: The table of examples.
         egs_out: The table of minibatches.
@@ -84,6 +74,146 @@ def merge(
         for minibatch in merger.merged(examples):
             form.write(writer, minibatch if after is None else after(minibatch))
         for line in merger.lines():
-            log(tool, line)
+            cli.log(line)
         if not merger.num_written:
-            raise NothingDoneError(f"no minibatch was made of the examples of '{egs_in}'")
+            raise cli.NothingDoneError(f"no minibatch was made of the examples of '{egs_in}'")
+
+
+@cli.tool(
+    "nnet3-merge-egs",
+    _TABLES,
+    _sizes("256"),
+    _COMPRESS,
+    ignored=flags.unused(*_UNUSED, "--multilingual-eg"),
+)
+def nnet3_merge_egs(egs_in: str, egs_out: str, minibatch_size: str, compress: bool) -> None:
+    """Merge the examples of EGS-RSPECIFIER into minibatches, and write them to EGS-WSPECIFIER."""
+    from nnet3_tools.egs.forms import NNET3
+
+    _merge(NNET3, egs_in, egs_out, minibatch_size, compress=compress)
+
+
+@cli.tool(
+    "nnet3-chain-merge-egs",
+    _TABLES,
+    _sizes("64"),
+    _COMPRESS,
+    cli.boolean_option(
+        "--multilingual-eg", help="Name outputs output-LANG, from ?lang=LANG in the keys."
+    ),
+    ignored=flags.unused(*_UNUSED),
+)
+def nnet3_chain_merge_egs(
+    egs_in: str, egs_out: str, minibatch_size: str, multilingual_eg: bool, compress: bool
+) -> None:
+    """Merge the examples of EGS-RSPECIFIER into minibatches, and write them to EGS-WSPECIFIER."""
+    from nnet3_tools.egs.forms import CHAIN
+
+    _merge(
+        CHAIN,
+        egs_in,
+        egs_out,
+        minibatch_size,
+        compress=compress,
+        before=_with_language if multilingual_eg else None,
+        after=_with_language_in_key if multilingual_eg else None,
+    )
+
+
+def _with_language(example: TrainingExample) -> TrainingExample:
+    """The example with its output named by the language in its key.
+
+    Raises:
+        click.ClickException: The key names none.
+    """
+    from nnet3_training.chain import with_output_name
+
+    query = example.key.partition("?")[2]
+    languages = dict(part.partition("=")[::2] for part in query.split("&"))
+    if "lang" not in languages:
+        raise click.ClickException(f"expected ?lang=NAME in the key, found '{example.key}'")
+    return with_output_name(example, f"output-{languages['lang']}")
+
+
+def _with_language_in_key(minibatch: TrainingExample) -> TrainingExample:
+    import attrs
+
+    language = minibatch.outputs[0].name.partition("-")[2]
+    return attrs.evolve(minibatch, key=f"{minibatch.key}?lang={language}")
+
+
+@cli.tool(
+    "nnet3-shuffle-egs",
+    _TABLES,
+    click.option("--srand", default=0, help="Seed of the order."),
+    click.option(
+        "--buffer-size",
+        type=click.IntRange(min=0),
+        default=0,
+        help="Examples in memory, one of which is drawn next; 0 for all.",
+    ),
+)
+def nnet3_shuffle_egs(egs_in: str, egs_out: str, srand: int, buffer_size: int) -> None:
+    """Write the examples of EGS-RSPECIFIER to EGS-WSPECIFIER in random order."""
+    from nnet3_training.egs import CRandom, shuffled
+
+    from nnet3_tools.egs.forms import check_files, form_of_tool
+
+    form = form_of_tool()
+    check_files(egs_in, egs_out)
+    rng = CRandom(srand)
+    count = 0
+    with nnet3_tables.ObjectWriter(egs_out) as writer:
+        for entry in shuffled(form.entries(egs_in), rng, buffer_size):
+            count += 1
+            form.write_entry(writer, entry)
+        partly = "using a buffer (partial randomization)" if buffer_size else ""
+        cli.log(f"Shuffled order of {count} neural-network training examples {partly}")
+        if not count:
+            raise cli.NothingDoneError(f"'{egs_in}' has no examples")
+
+
+@cli.tool(
+    "nnet3-subset-egs",
+    _TABLES,
+    click.option("--n", type=click.IntRange(min=1), default=1000, help="Number of examples."),
+    click.option("--srand", default=0, help="Seed of the order."),
+    cli.boolean_option(
+        "--randomize-order", default=True, help="Write the examples in random order."
+    ),
+)
+def nnet3_subset_egs(egs_in: str, egs_out: str, n: int, srand: int, randomize_order: bool) -> None:
+    """Write a random choice of the examples of EGS-RSPECIFIER to EGS-WSPECIFIER.
+
+    Each example is as likely as any other to be chosen. Without --randomize-order, the first N
+    keep their places, and each example that is drawn later takes the place of one of them.
+    """
+    import numpy as np
+    from nnet3_training.egs import CRandom
+
+    from nnet3_tools.egs.forms import check_files, form_of_tool
+
+    form = form_of_tool()
+    check_files(egs_in, egs_out)
+    rng = np.random.default_rng(abs(srand))
+    drawing = CRandom()  # Kaldi uses the seed only for the order
+    chosen: list[Entry] = []
+    count = 0
+    for entry in form.entries(egs_in):
+        count += 1
+        if len(chosen) < n:
+            chosen.append(entry)
+        elif drawing.with_probability(n / count):
+            chosen[drawing.integers(0, n)] = entry
+    if randomize_order:
+        chosen = [chosen[number] for number in rng.permutation(len(chosen))]
+    cli.log(f"Selected a subset of {len(chosen)} out of {count} {form.name} ")
+    if not count:
+        raise cli.NothingDoneError(f"'{egs_in}' has no examples")
+    with nnet3_tables.ObjectWriter(egs_out) as writer:
+        for entry in chosen:
+            form.write_entry(writer, entry)
+
+
+nnet3_chain_shuffle_egs = nnet3_shuffle_egs.named("nnet3-chain-shuffle-egs")
+nnet3_chain_subset_egs = nnet3_subset_egs.named("nnet3-chain-subset-egs")

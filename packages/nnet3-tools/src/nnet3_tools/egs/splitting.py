@@ -1,16 +1,15 @@
-"""The common parts of the tools that make examples from utterances."""
+"""Utterances split into examples, as the tools that make examples and the recipes do it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import attrs
 import click
 import nnet3_tables
 import nnet3_training
 
-from nnet3_tools.kaldi_command import NothingDoneError, boolean_option, log, warn
+from nnet3_tools import cli
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,8 +21,14 @@ if TYPE_CHECKING:
     Features = np.ndarray[Any, np.dtype[np.float32]] | CompressedMatrix
     Known = SparsePosteriors | DenseTargets
 
-_SPLIT = ("left_context", "right_context", "left_context_initial", "right_context_final",
-          "num_frames_overlap", "frame_subsampling_factor")  # fmt: skip
+_SPLIT = (
+    "left_context",
+    "right_context",
+    "left_context_initial",
+    "right_context_final",
+    "num_frames_overlap",
+    "frame_subsampling_factor",
+)
 
 
 def posteriors_of(
@@ -48,63 +53,66 @@ def posteriors_of(
         raise nnet3_training.ExampleError(f"'{rspecifier}', '{key}': {error}") from error
 
 
-labels_option = click.option(
+def known_of(matrix: Any) -> Known:
+    """The supervision of an utterance from a matrix that was read, (frames, dim)."""
+    if isinstance(matrix, nnet3_training.SparsePosteriors):
+        return matrix
+    return nnet3_training.DenseTargets(values=matrix)
+
+
+LABELS_OPTION = click.option(
     "--targets-length-tolerance",
     default=2,
     help="Frames by which labels may be shorter than features.",
 )
 
 
-def split_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that say how utterances are split, and those of i-vectors."""
-    options = (
-        click.option(
-            "--num-frames",
-            default="1",
-            help="Frames of an example: one number, or several, of which the first may repeat; -1 "
-            "for whole utterances.",
-        ),
-        click.option(
-            "--left-context", default=0, help="Frames of the input before the output of an example."
-        ),
-        click.option(
-            "--right-context", default=0, help="Frames of the input after the output of an example."
-        ),
-        click.option(
-            "--left-context-initial",
-            default=-1,
-            help="--left-context for the first example of an utterance; -1 for the same.",
-        ),
-        click.option(
-            "--right-context-final",
-            default=-1,
-            help="--right-context for the last example of an utterance; -1 for the same.",
-        ),
-        click.option(
-            "--num-frames-overlap", default=0, help="Frames that neighbouring examples share."
-        ),
-        click.option(
-            "--frame-subsampling-factor",
-            default=1,
-            help="Frames of the input for each frame of the output.",
-        ),
-        click.option("--online-ivectors", "--ivectors", default="", help="Table of i-vectors."),
-        click.option("--online-ivector-period", default=1, help="Frames for each i-vector."),
-        click.option(
-            "--length-tolerance",
-            default=100,
-            help="Frames by which i-vectors may be shorter than features.",
-        ),
-        boolean_option(
-            "--compress", default=True, help="Compress features that are not compressed yet."
-        ),
-        click.option(
-            "--srand", default=0, help="Seed of the random places at which utterances are cut."
-        ),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+SPLIT_OPTIONS = (
+    click.option(
+        "--num-frames",
+        default="1",
+        help="Frames of an example: one number, or several, of which the first may repeat; -1 "
+        "for whole utterances.",
+    ),
+    click.option(
+        "--left-context", default=0, help="Frames of the input before the output of an example."
+    ),
+    click.option(
+        "--right-context", default=0, help="Frames of the input after the output of an example."
+    ),
+    click.option(
+        "--left-context-initial",
+        default=-1,
+        help="--left-context for the first example of an utterance; -1 for the same.",
+    ),
+    click.option(
+        "--right-context-final",
+        default=-1,
+        help="--right-context for the last example of an utterance; -1 for the same.",
+    ),
+    click.option(
+        "--num-frames-overlap", default=0, help="Frames that neighbouring examples share."
+    ),
+    click.option(
+        "--frame-subsampling-factor",
+        default=1,
+        help="Frames of the input for each frame of the output.",
+    ),
+    click.option("--online-ivectors", "--ivectors", default="", help="Table of i-vectors."),
+    click.option("--online-ivector-period", default=1, help="Frames for each i-vector."),
+    click.option(
+        "--length-tolerance",
+        default=100,
+        help="Frames by which i-vectors may be shorter than features.",
+    ),
+    cli.boolean_option(
+        "--compress", default=True, help="Compress features that are not compressed yet."
+    ),
+    click.option(
+        "--srand", default=0, help="Seed of the random places at which utterances are cut."
+    ),
+)
+"""How utterances are split, and options of i-vectors."""
 
 
 def parse_split_options(options: Mapping[str, Any]) -> SplitOptions:
@@ -124,12 +132,11 @@ def parse_split_options(options: Mapping[str, Any]) -> SplitOptions:
             f"--num-frames: expected numbers with commas between, found '{text}'"
         ) from None
     return SplitOptions(
-        num_frames=() if lengths == (-1,) else lengths,
-        **{name: options[name] for name in _SPLIT},
+        num_frames=() if lengths == (-1,) else lengths, **{name: options[name] for name in _SPLIT}
     )
 
 
-def rounded_split_options(options: Mapping[str, Any], tool: str) -> SplitOptions:
+def rounded_split_options(options: Mapping[str, Any]) -> SplitOptions:
     """The split options with lengths rounded up for subsampling; logs the change.
 
     Raises:
@@ -138,21 +145,18 @@ def rounded_split_options(options: Mapping[str, Any], tool: str) -> SplitOptions
     given = parse_split_options(options)
     rounded = given.rounded()
     if rounded != given:
-        log(
-            tool,
+        cli.log(
             f"Rounding up --num-frames={','.join(map(str, given.num_frames))} to multiples of "
             f"--frame-subsampling-factor={given.frame_subsampling_factor}, to: "
-            f"{','.join(map(str, rounded.num_frames))}",
+            f"{','.join(map(str, rounded.num_frames))}"
         )
     return rounded
 
 
-@attrs.frozen(kw_only=True)
-class ExampleMaker:
+class ExampleMaker(NamedTuple):
     """Makes examples of the utterances of a table of features.
 
     Attributes:
-        tool: Name of the tool.
         what: Name of the labels in messages.
         supervision: Returns the supervision of an utterance; None if it has none.
         options: The options of the tool.
@@ -160,7 +164,6 @@ class ExampleMaker:
             want one for each output frame.
     """
 
-    tool: str
     what: str
     supervision: Callable[[str], Known | None]
     options: dict[str, Any]
@@ -186,16 +189,18 @@ class ExampleMaker:
             for utterance in self.utterances(features_in):
                 made = make_examples(utterance, splitter, rng, compress=self.options["compress"])
                 if not made:
-                    self._warn(
+                    cli.warn(
                         f"Not producing egs for utterance {utterance.key} because it is too short: "
                         f"{utterance.features.shape[0]} frames."
                     )
                 for example in made:
                     NNET3.write(writer, example)
             for line in splitter.lines():
-                log(self.tool, line)
+                cli.log(line)
             if not splitter.num_chunks:
-                raise NothingDoneError(f"no example was made of the utterances of '{features_in}'")
+                raise cli.NothingDoneError(
+                    f"no example was made of the utterances of '{features_in}'"
+                )
 
     def utterances(self, features_in: str) -> Iterator[Utterance]:
         """The utterances of a table of features; warns of utterances with missing data.
@@ -219,7 +224,7 @@ class ExampleMaker:
             else:
                 yield utterance
         if num_failed:
-            self._warn(f"{num_failed} utterances had errors and could not be processed.")
+            cli.warn(f"{num_failed} utterances had errors and could not be processed.")
 
     def _utterance(
         self, key: str, features: Features, ivectors: ObjectLookup[Any] | None
@@ -231,19 +236,19 @@ class ExampleMaker:
         frames = features.shape[0]
         known = self.supervision(key)
         if known is None:
-            self._warn(f"No {self.what} for key {key}")
+            cli.warn(f"No {self.what} for key {key}")
             return None
         vectors = None
         if ivectors is not None:
             found = ivectors.take(key)
             if found is None:
-                self._warn(f"No iVectors for utterance {key}")
+                cli.warn(f"No iVectors for utterance {key}")
                 return None
             vectors = found.decompressed() if isinstance(found, CompressedMatrix) else found
             covered = len(vectors) * self.options["online_ivector_period"]
             tolerance = self.options["length_tolerance"]
             if not len(vectors) or abs(frames - covered) > tolerance:
-                self._warn(
+                cli.warn(
                     f"Length difference between feats {frames} and iVectors {len(vectors)} "
                     f"exceeds tolerance {tolerance}"
                 )
@@ -258,7 +263,7 @@ class ExampleMaker:
             expected = frames
         if abs(known.shape[0] - expected) > self.options["targets_length_tolerance"]:
             given = f", {frames} / --frame-subsampling-factor={step}" if step > 1 else ""
-            self._warn(
+            cli.warn(
                 f"Supervision does not have expected length for utterance {key}: expected length = "
                 f"{expected}{given}, got {known.shape[0]}"
             )
@@ -270,6 +275,3 @@ class ExampleMaker:
             ivectors=vectors,
             ivector_period=self.options["online_ivector_period"],
         )
-
-    def _warn(self, line: str) -> None:
-        warn(self.tool, line)

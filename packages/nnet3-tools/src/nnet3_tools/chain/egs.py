@@ -1,0 +1,260 @@
+"""Tools that make examples of 'chain' models from supervisions, and give their paths weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+import nnet3_tables
+import nnet3_training
+
+from nnet3_tools import cli, streams
+from nnet3_tools.egs import splitting
+
+if TYPE_CHECKING:
+    from nnet3_tables import ObjectLookup, ObjectWriter, VectorLookup
+    from nnet3_training import ChainSupervision
+    from nnet3_training.chain import ChainExampleMaker, ChainUtterance
+
+
+_FST_SCALE = click.option(
+    "--normalization-fst-scale", type=float, default=1.0, help="Multiplies the costs of the FST."
+)
+
+
+@cli.tool(
+    "nnet3-chain-get-egs",
+    "",
+    click.argument("names", metavar="[NORMALIZATION-FST] FEATURES SUPERVISIONS EGS", nargs=-1),
+    *splitting.SPLIT_OPTIONS,
+    click.option(
+        "--supervision-length-tolerance",
+        default=1,
+        help="Frames of the output by which supervisions and features may differ.",
+    ),
+    click.option(
+        "--deriv-weights-rspecifier", default="", help="Table of weights of derivatives by frame."
+    ),
+    _FST_SCALE,
+    cli.boolean_option("--long-key", help="Keys also say the length and context of a chunk."),
+    click.option(
+        "--transition-model",
+        default="",
+        help="File of a transition model, for examples that do not say when phones are. "
+        "SUPERVISIONS are of chain-get-supervision --convert-to-pdfs=false.",
+    ),
+)
+def nnet3_chain_get_egs(
+    names: tuple[str, ...],
+    supervision_length_tolerance: int,
+    deriv_weights_rspecifier: str,
+    normalization_fst_scale: float,
+    long_key: bool,
+    transition_model: str,
+    **options: Any,
+) -> None:
+    """Make examples of features and supervisions, and write them to EGS.
+
+    Utterances are split into chunks. Without NORMALIZATION-FST the examples are not ready for
+    training before nnet3-chain-normalize-egs has changed them.
+    """
+    from nnet3_speech.hmm import read_transitions
+    from nnet3_training.chain import ChainExampleMaker
+    from nnet3_training.chain.graphs import Normalization
+    from nnet3_training.egs import CRandom, UtteranceSplitter, read_stored_matrix
+
+    from nnet3_tools.egs.forms import check_files
+
+    if len(names) not in (3, 4):
+        raise cli.ArgumentCountError(f"expected three or four arguments, got {len(names)}")
+    *first, features_in, supervisions_in, egs_out = names
+    normalization = None
+    if first:
+        normalization = Normalization(
+            streams.read(nnet3_training.read_fst, first[0]), normalization_fst_scale
+        )
+    for table in (features_in, supervisions_in):
+        check_files(table, egs_out)
+    transitions = None
+    if transition_model:
+        transitions = streams.read(read_transitions, transition_model)
+    rng = CRandom(options["srand"])
+    maker = ChainExampleMaker(
+        splitter=UtteranceSplitter(splitting.rounded_split_options(options), rng),
+        normalization=normalization,
+        rng=rng,
+        transitions=transitions,
+        length_tolerance=supervision_length_tolerance,
+        has_long_keys=long_key,
+    )
+    tables = ChainTables.opened(supervisions_in, deriv_weights_rspecifier, options)
+    written = failed = 0
+    with nnet3_tables.ObjectWriter(egs_out) as writer:
+        for entry in nnet3_tables.read_objects(features_in, read_stored_matrix):
+            assert not isinstance(entry.value, nnet3_training.SparsePosteriors)
+            try:
+                utterance = tables.utterance(entry.key, entry.value)
+                maker.usable_frames(utterance)
+            except nnet3_training.ExampleError as error:
+                cli.warn(cli.one_line(error))
+                failed += 1
+                continue
+            count = _write(writer, maker, utterance, compress=options["compress"])
+            written += count
+            failed += not count
+        if failed:
+            cli.warn(f"{failed} utterances had errors and could not be processed.")
+        for line in maker.splitter.lines():
+            cli.log(line)
+        if not written:
+            raise cli.NothingDoneError(f"no example was made of the utterances of '{features_in}'")
+
+
+def _write(
+    writer: ObjectWriter, maker: ChainExampleMaker, utterance: ChainUtterance, *, compress: bool
+) -> int:
+    """Writes the examples of an utterance; returns how many."""
+    from nnet3_training.egs import with_compression
+
+    from nnet3_tools.egs.forms import CHAIN
+
+    examples = maker.examples(utterance)
+    if not examples:
+        cli.warn(
+            f"Not producing egs for utterance {utterance.key} because it is too short: "
+            f"{utterance.features.shape[0]} frames."
+        )
+    found = [example for example in examples if example is not None]
+    for _ in range(len(examples) - len(found)):
+        cli.warn(
+            f"For utterance {utterance.key}, FST of a chunk was empty after composing with "
+            "normalization FST; it is left out."
+        )
+    for example in found:
+        CHAIN.write(writer, with_compression(example) if compress else example)
+    return len(found)
+
+
+@cli.tool(
+    "nnet3-chain-normalize-egs", "NORMALIZATION-FST EGS-RSPECIFIER EGS-WSPECIFIER", _FST_SCALE
+)
+def nnet3_chain_normalize_egs(
+    fst_in: str, egs_in: str, egs_out: str, normalization_fst_scale: float
+) -> None:
+    """Give the paths of the examples of EGS-RSPECIFIER the weights of NORMALIZATION-FST.
+
+    This is for examples that nnet3-chain-get-egs made without such an FST, and for no others.
+    """
+    from nnet3_training.chain.graphs import Normalization
+
+    from nnet3_tools.egs.forms import CHAIN, check_files
+
+    normalization = Normalization(
+        streams.read(nnet3_training.read_fst, fst_in), normalization_fst_scale
+    )
+    check_files(egs_in, egs_out)
+    written = failed = 0
+    with nnet3_tables.ObjectWriter(egs_out) as writer:
+        for entry in CHAIN.entries(egs_in):
+            example = entry.value
+            if len(example.outputs) != 1:
+                raise click.ClickException(
+                    f"example '{entry.key}': expected one output, found {len(example.outputs)}"
+                )
+            [output] = example.outputs
+            assert isinstance(output.supervision, nnet3_training.ChainSupervision)
+            found = normalization.added(output.supervision)
+            if found is None:
+                cli.warn(
+                    f"For example {entry.key}, FST was empty after composing "
+                    "with normalization FST."
+                )
+                failed += 1
+                continue
+            changed = attrs.evolve(output, supervision=found)
+            CHAIN.write(writer, attrs.evolve(example, outputs=[changed]))
+            written += 1
+        cli.log(f"Added normalization to {written} egs; had errors on {failed}")
+        if not written:
+            raise cli.NothingDoneError("no example was written")
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class ChainTables:
+    """The data of utterances besides their features.
+
+    Attributes:
+        supervision: The supervision of an utterance, by its key and its frames of features; None if
+            it has none.
+        ivectors: I-vectors, if there are any.
+        weights: Weights of derivatives, if there are any.
+        period: Frames for each i-vector.
+        tolerance: Number of frames by which features and i-vectors may differ.
+    """
+
+    supervision: Callable[[str, int], ChainSupervision | None]
+    ivectors: ObjectLookup[Any] | None
+    weights: VectorLookup | None
+    period: int
+    tolerance: int
+
+    @classmethod
+    def opened(
+        cls,
+        supervisions: str | Callable[[str, int], ChainSupervision | None],
+        weights: str,
+        options: dict[str, Any],
+    ) -> ChainTables:
+        """The tables that the options name; supervisions are of a table or a function."""
+        from nnet3_training.chain import read_supervision
+        from nnet3_training.egs import read_stored_matrix
+
+        ivectors = options["online_ivectors"]
+        if isinstance(supervisions, str):
+            table = nnet3_tables.ObjectLookup(supervisions, read_supervision)
+            supervisions = lambda key, _: table.take(key)  # noqa: E731
+        return cls(
+            supervision=supervisions,
+            ivectors=nnet3_tables.ObjectLookup(ivectors, read_stored_matrix) if ivectors else None,
+            weights=nnet3_tables.VectorLookup(weights) if weights else None,
+            period=options["online_ivector_period"],
+            tolerance=options["length_tolerance"],
+        )
+
+    def utterance(self, key: str, features: Any) -> ChainUtterance:
+        """An utterance with its data.
+
+        Raises:
+            ExampleError: something is missing, or there are too few or too many i-vectors.
+        """
+        from nnet3_descriptors.files import CompressedMatrix
+        from nnet3_training.chain import ChainUtterance
+
+        supervision = self.supervision(key, features.shape[0])
+        if supervision is None:
+            raise nnet3_training.ExampleError(f"No supervision for utterance {key}")
+        ivectors = weights = None
+        if self.ivectors is not None:
+            found = self.ivectors.take(key)
+            if found is None:
+                raise nnet3_training.ExampleError(f"No iVectors for utterance {key}")
+            ivectors = found.decompressed() if isinstance(found, CompressedMatrix) else found
+            if abs(features.shape[0] - len(ivectors) * self.period) > self.tolerance:
+                raise nnet3_training.ExampleError(
+                    f"utterance '{key}': {len(ivectors)} i-vectors, each for {self.period} frames, "
+                    f"do not fit {features.shape[0]} frames of features"
+                )
+        if self.weights is not None:
+            weights = self.weights.get(key)
+            if weights is None:
+                raise nnet3_training.ExampleError(f"No deriv weights for utterance {key}")
+        return ChainUtterance(
+            key=key,
+            features=features,
+            supervision=supervision,
+            ivectors=ivectors,
+            ivector_period=self.period,
+            deriv_weights=weights,
+        )

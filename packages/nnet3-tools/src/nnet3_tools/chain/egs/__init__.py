@@ -1,1 +1,0 @@
-"""The tools that copy, merge, shuffle and choose chain examples."""

@@ -1,1 +1,0 @@
-"""Command lines that make graphs, supervisions and examples of chain models."""

@@ -1,0 +1,199 @@
+"""Tools that train 'chain' models on examples, evaluate and average them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+import nnet3_tables
+import nnet3_training
+
+from nnet3_tools import cli, flags, streams
+from nnet3_tools.chain.options import CHAIN_OPTIONS, read_den_fst, taken
+from nnet3_tools.training.step_options import STEP_OPTIONS, trainer_options
+
+if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
+    from nnet3_training import ChainTraining, Trainer
+
+
+@cli.tool(
+    "nnet3-chain-train",
+    "NNET-IN DEN-FST EGS-RSPECIFIER NNET-OUT",
+    *CHAIN_OPTIONS,
+    cli.boolean_option(
+        "--apply-deriv-weights", default=True, help="Multiply by the weights of frames."
+    ),
+    *STEP_OPTIONS,
+    flags.GPU,
+    flags.PROFILE,
+    ignored=flags.OF_OBJECTIVES,
+)
+def nnet3_chain_train(
+    nnet_in: str,
+    den_fst: str,
+    egs_in: str,
+    nnet_out: str,
+    apply_deriv_weights: bool,
+    print_interval: int,
+    srand: int,
+    binary: bool,
+    use_gpu: str,
+    profile: str,
+    **options: Any,
+) -> None:
+    """Train the network NNET-IN on the minibatches of EGS-RSPECIFIER, and write it to NNET-OUT.
+
+    DEN-FST is the denominator. nnet3-chain-merge-egs makes minibatches, for example in
+    'ark:nnet3-chain-merge-egs --minibatch-size=64 ark:1.cegs ark:- |'.
+    """
+    from nnet3_tools.egs.forms import CHAIN
+    from nnet3_tools.training.objective_log import ObjectiveLog, say_compiling
+
+    objective = attrs.evolve(taken(options), apply_deriv_weights=apply_deriv_weights)
+    settings = trainer_options(srand, **options)
+    if profile:
+        read = [nnet_in, den_fst, *nnet3_tables.files_of(egs_in)]
+        flags.check_overwrites_none(profile, [*read, nnet_out])
+    nnet = streams.read_nnet(nnet_in)
+    training = nnet3_training.ChainTraining(nnet, read_den_fst(den_fst), objective)
+    device = flags.device(use_gpu)
+    progress = ObjectiveLog(print_interval)
+    with flags.profiled(profile) as tracer:
+        trainer = nnet3_training.Trainer(nnet, settings, device, objective=training, trace=tracer)
+        for number, entry in enumerate(CHAIN.entries(egs_in)):
+            progress.add(number, trainer.train_minibatch(entry.value))
+    _say_all(trainer, training)
+    _write(trainer.nnet, nnet_out, binary=binary)
+    say_compiling(trainer.compile_seconds)
+    if not any(total.weight for total in trainer.objectives.values()):
+        raise cli.NothingDoneError(f"'{egs_in}' has no examples with weight")
+
+
+def _say_all(trainer: Trainer, training: ChainTraining) -> None:
+    """Logs the objectives and limits after all minibatches."""
+    from nnet3_tools.training.objective_log import say_limits, say_totals
+
+    say_totals(trainer.objectives)
+    count = max(trainer.num_minibatches, 1)
+    say_limits(trainer)
+    for number, what in (
+        (training.objective.num_failed, "objectives that could not be computed"),
+        (trainer.num_skipped, "changes that were not finite"),
+    ):
+        if number:
+            cli.warn(f"{number} of {count} minibatches had {what}.")
+
+
+def _write(nnet: Nnet, nnet_out: str, *, binary: bool) -> None:
+    streams.write_nnet(nnet, nnet_out, binary=binary)
+    cli.log(f"Wrote raw model to {nnet_out}")
+
+
+_PLACE = "nnet3-chain-compute-prob:PrintTotalStats():nnet-chain-diagnostics.cc:0"
+"""The place in Kaldi's source that its scripts expect in log lines with objectives."""
+
+
+@cli.tool(
+    "nnet3-chain-compute-prob",
+    "NNET-IN DEN-FST EGS-RSPECIFIER",
+    *CHAIN_OPTIONS,
+    *flags.test_modes(batchnorm=True),
+    ignored=flags.OF_OBJECTIVES | flags.unused("--compute-accuracy", "--compute-per-dim-accuracy"),
+)
+def nnet3_chain_compute_prob(
+    nnet_in: str,
+    den_fst: str,
+    egs_in: str,
+    batchnorm_test_mode: bool,
+    dropout_test_mode: bool,
+    **options: Any,
+) -> None:
+    """Print the objective per frame of the network NNET-IN on the examples of EGS-RSPECIFIER."""
+    from nnet3_tools.egs.forms import CHAIN
+    from nnet3_tools.training.objective_log import log_probability, say_compiling
+
+    nnet = streams.read_nnet(nnet_in)
+    training = nnet3_training.ChainTraining(nnet, read_den_fst(den_fst), taken(options))
+    tested = nnet3_training.in_test_mode(
+        nnet, batchnorm=batchnorm_test_mode, dropout=dropout_test_mode
+    )
+    evaluator = nnet3_training.Evaluator(tested, objective=training)
+    for entry in CHAIN.entries(egs_in):
+        evaluator.add(entry.value)
+    for name, total in evaluator.objectives.items():
+        cli.log(log_probability(name, total), _PLACE)
+    say_compiling(evaluator.compile_seconds)
+    if not any(total.weight > 0.0 for total in evaluator.objectives.values()):
+        raise cli.NothingDoneError(f"'{egs_in}' has no examples with weight")
+
+
+_ANY_XENT = 0.1
+
+
+@cli.tool(
+    "nnet3-chain-combine",
+    "DEN-FST",
+    click.argument("names", metavar="NNET-IN... EGS-RSPECIFIER NNET-OUT", nargs=-1),
+    *CHAIN_OPTIONS,
+    click.option(
+        "--max-objective-evaluations", default=30, help="About how often to compute the objective."
+    ),
+    *flags.test_modes(batchnorm=False),
+    flags.BINARY,
+    flags.GPU,
+    ignored=flags.OF_OBJECTIVES,
+)
+def nnet3_chain_combine(
+    den_fst: str,
+    names: tuple[str, ...],
+    max_objective_evaluations: int,
+    batchnorm_test_mode: bool,
+    dropout_test_mode: bool,
+    binary: bool,
+    use_gpu: str,
+    **options: Any,
+) -> None:
+    """Average the networks NNET-IN..., as many of the first as give the best objective.
+
+    The objective is that on EGS-RSPECIFIER. Give the last network of a run first. DEN-FST is the
+    denominator.
+    """
+    from nnet3_training.recipes import Combination, combine  # slow: loads all of training
+
+    from nnet3_tools.egs.forms import CHAIN
+    from nnet3_tools.training.objective_log import log_probability, say_combination, say_combined
+
+    if len(names) < 3:
+        raise cli.ArgumentCountError(f"expected four arguments at least, got {len(names) + 1}")
+    *inputs, egs_in, nnet_out = names
+    settings = Combination(
+        max_objective_evaluations=max_objective_evaluations,
+        batchnorm_test_mode=batchnorm_test_mode,
+        dropout_test_mode=dropout_test_mode,
+    )
+    examples = [entry.value for entry in CHAIN.entries(egs_in)]
+    cli.log(f"Read {len(examples)} examples.")
+    first, denominator, chain = streams.read_nnet(inputs[0]), read_den_fst(den_fst), taken(options)
+    training = nnet3_training.ChainTraining(first, denominator, chain)
+    # Not 0, so that the cross-entropy output gets statistics, too.
+    with_xent = attrs.evolve(chain, xent_regularize=chain.xent_regularize or _ANY_XENT)
+    combined = combine(
+        map(streams.read_nnet, inputs),
+        examples,
+        settings,
+        num_nnets=len(inputs),
+        objective=training,
+        stats_objective=nnet3_training.ChainTraining(first, denominator, with_xent),
+        device=flags.device(use_gpu),
+        after_evaluation=lambda count, value: say_combination(count, value),
+    )
+    say_combined(combined)
+    if combined.recomputed is not None:
+        cli.log("Recomputing stats on nnet (affects batch-norm)")
+        for name, total in combined.recomputed.objectives.items():
+            cli.log(log_probability(name, total))
+        cli.log("Done recomputing stats.")
+    streams.write_nnet(combined.nnet, nnet_out, binary=binary)
+    cli.log(f"Finished combining neural nets, wrote model to {nnet_out}")

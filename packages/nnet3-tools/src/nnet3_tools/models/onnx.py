@@ -1,0 +1,199 @@
+"""nnet3-to-onnx: writes a network as an ONNX model, for chunks, streams or whole utterances."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import nnet3
+import nnet3_descriptors
+
+from nnet3_tools import cli, streams
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+OPSETS = 18, 21
+"""The first and the last version of the operators."""
+
+
+RANDOM = 8, 300
+"""The number of random utterances, and of frames of each."""
+
+
+def start_path(path: Path) -> Path:
+    """The path of the model of a stream's first chunks, beside that of the other chunks."""
+    return path.with_name(f"{path.stem}.start{path.suffix}")
+
+
+def _write(model: Any, path: Path) -> None:
+    from nnet3_descriptors.files import write_atomically
+
+    write_atomically(path, [model.SerializeToString()])
+    sizes = {
+        value.name: [each.dim_param or each.dim_value for each in value.type.tensor_type.shape.dim]
+        for value in (*model.graph.input, *model.graph.output)
+    }
+    least = _properties(model)["nnet3.least_onnxruntime"]
+    cli.log(
+        f"Wrote {path}, {len(model.graph.node)} nodes, for ONNX Runtime {least} or newer: "
+        f"{json.dumps(sizes)}"
+    )
+
+
+def _properties(model: Any) -> dict[str, str]:
+    return {entry.key: entry.value for entry in model.metadata_props}
+
+
+def _quantized(models: tuple[Any, ...], features: str | None) -> list[Any]:
+    """Returns models in 8 bits, and prints what that changes."""
+    import nnet3_runtime_onnx
+    import numpy as np
+
+    quantized = [nnet3_runtime_onnx.quantized(model) for model in models]
+    about = {key: int(text) for key, text in _properties(models[0]).items() if text.isdigit()}
+    dim, ivector_dim = about["nnet3.input_dim"], about["nnet3.ivector_dim"]
+    utterances = _random(dim) if features is None else _read(features)
+    rng = np.random.default_rng(1)
+    ivector = rng.standard_normal(ivector_dim, np.float32) if ivector_dim else None
+    error = nnet3_runtime_onnx.quantization_error(
+        models, quantized, ((rows, ivector) for rows in utterances)
+    )
+    sizes = [sum(model.ByteSize() for model in each) for each in (models, quantized)]
+    given = "random features" if features is None else features
+    given += ", a random i-vector" if ivector_dim else ""
+    cli.log(f"8 bits: {sizes[1]:,} of {sizes[0]:,} bytes. For {given}: {error}")
+    return quantized
+
+
+def _random(dim: int) -> Iterator[np.ndarray]:
+    import numpy as np
+
+    count, frames = RANDOM
+    for seed in range(count):
+        yield np.random.default_rng(seed).standard_normal((frames, dim), np.float32)
+
+
+def _read(rspecifier: str) -> Iterator[np.ndarray]:
+    import numpy as np
+    from nnet3_tables import read_table
+
+    for _, rows in read_table(rspecifier):
+        yield np.asarray(rows, np.float32)
+
+
+def _number_option(
+    name: str, text: str, *, least: int = 1, default: int | None, metavar: str = "FRAMES"
+) -> Callable[[Any], Any]:
+    """An option for a whole number."""
+    return click.option(
+        name,
+        type=click.IntRange(min=least),
+        metavar=metavar,
+        help=text,
+        default=default,
+        show_default=default is not None,
+    )
+
+
+@cli.tool(
+    "nnet3-to-onnx",
+    "NNET-IN ONNX-OUT",
+    _number_option(
+        "--frames",
+        "Frames of a chunk, before subsampling and without context; rounded up to a multiple "
+        "of --frame-subsampling-factor and of the network's modulus. Without it, the model takes "
+        "whole utterances of any number of frames.",
+        default=None,
+    ),
+    _number_option(
+        "--sequences",
+        "Number of sequences of the model; 0 for any number.",
+        least=0,
+        default=0,
+        metavar="NUMBER",
+    ),
+    _number_option(
+        "--frame-subsampling-factor", "Number of input frames for each row of output.", default=1
+    ),
+    _number_option(
+        "--extra-left-context",
+        "Further context to the left, for recurrent networks.",
+        least=0,
+        default=0,
+    ),
+    _number_option(
+        "--extra-right-context",
+        "Further context to the right, as --extra-left-context.",
+        least=0,
+        default=0,
+    ),
+    cli.boolean_option("--ivector", help="Require that the network takes an i-vector."),
+    cli.boolean_option(
+        "--stream", help="Write two models: for the first chunks, and for all later ones."
+    ),
+    cli.boolean_option("--xvector", help="Compute one vector for all frames, the output at t = 0."),
+    click.option(
+        "--opset",
+        type=click.IntRange(*OPSETS),
+        default=OPSETS[1],
+        show_default=True,
+        metavar="VERSION",
+        help="The version of ONNX's operators. Older ones run in older versions of ONNX Runtime.",
+    ),
+    cli.boolean_option(
+        "--int8",
+        help="Quantize matrix products to 8 bits (ONNX Runtime's dynamic quantization), and print "
+        "how much outputs change.",
+    ),
+    click.option(
+        "--features",
+        metavar="RSPECIFIER",
+        help="With --int8: the features to measure this on; without it, random ones.",
+    ),
+)
+def nnet3_to_onnx(
+    *,
+    nnet_in: str,
+    onnx_out: str,
+    frames: int | None,
+    ivector: bool,
+    int8: bool,
+    features: str | None,
+    **options: Any,
+) -> None:
+    """Write the network in NNET-IN, .raw or .mdl, as a model of ONNX to ONNX-OUT.
+
+    The input of the model is (sequences, frames with context, columns), its output (sequences,
+    frames, columns). An i-vector is (sequences, 1, columns). Batch-norm and dropout are in test
+    mode. With --stream, ONNX-OUT is for one chunk after the other, and NAME.start.onnx beside
+    NAME.onnx is for the first chunks. The outputs next_state.* of a call are the inputs state.* of
+    the next one.
+    """
+    if features is not None and not int8:
+        raise click.UsageError("--features is for --int8")
+    model = nnet3.Model(streams.read_nnet(nnet_in))
+    if ivector and not model.ivector_dim:
+        raise click.ClickException(f"--ivector: {nnet_in} has no input node 'ivector'")
+    try:
+        models = nnet3.export_onnx(model, frames=frames, **options)
+    except nnet3_descriptors.Nnet3Error as error:
+        raise click.ClickException(f"{nnet_in}: {error}") from error
+    chunk = int(_properties(models[0])["nnet3.frames_per_chunk"])
+    if chunk != (frames or 0):
+        factor = options["frame_subsampling_factor"]
+        cli.log(
+            f"Chunks have {chunk} frames: --frames={frames} is no multiple of "
+            f"--frame-subsampling-factor={factor} and of the frames after which the network's "
+            "reads repeat"
+        )
+    path = Path(os.fspath(onnx_out))
+    written = _quantized(models, features) if int8 else models
+    paths = [start_path(path), path][-len(models) :]
+    for each, target in zip(written, paths, strict=True):
+        _write(each, target)

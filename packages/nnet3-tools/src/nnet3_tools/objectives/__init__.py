@@ -1,1 +1,0 @@
-"""The common parts of tools that compute objectives: options, training steps, log lines."""

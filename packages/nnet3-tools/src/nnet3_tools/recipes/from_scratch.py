@@ -1,0 +1,278 @@
+"""nnet3-train-recipe: trains a network from features and labels in a folder, and resumes runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+import nnet3_descriptors
+import nnet3_tables
+import nnet3_training
+
+from nnet3_tools import cli, streams
+from nnet3_tools.chain.egs import ChainTables
+from nnet3_tools.chain.options import CHAIN_NUMBERS, read_den_fst
+from nnet3_tools.egs import splitting
+from nnet3_tools.recipes import runs
+
+if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
+    from nnet3_training import SparsePosteriors
+    from nnet3_training.chain import ChainUtterance
+    from nnet3_training.recipes import RecipeOptions, TrainingData
+
+
+_LABELS = ("alignments", "posteriors", "targets", "supervisions")
+
+
+DATA_OPTIONS = (
+    click.option("--features", metavar="RSPECIFIER", help="Features of the utterances."),
+    click.option("--alignments", metavar="RSPECIFIER", help="The class of each frame, a number."),
+    click.option(
+        "--posteriors",
+        metavar="RSPECIFIER",
+        help="Classes with weights of each frame, instead of --alignments.",
+    ),
+    click.option(
+        "--targets", metavar="RSPECIFIER", help="Numbers to be reached, a row for each frame."
+    ),
+    click.option(
+        "--supervisions",
+        metavar="RSPECIFIER",
+        help="Supervisions of a chain model, as chain-get-supervision writes them.",
+    ),
+    click.option("--egs", metavar="RSPECIFIER", help="Examples, instead of features and labels."),
+    click.option("--online-ivectors", default="", metavar="RSPECIFIER", help="I-vectors, if any."),
+    click.option("--online-ivector-period", default=10, help="Frames for each i-vector."),
+)
+"""The options of `DataOptions`."""
+
+
+@attrs.frozen(kw_only=True)
+class DataOptions:
+    """The options for the data, and checks of the labels.
+
+    Attributes:
+        features: Table of features.
+        alignments: Table of classes.
+        posteriors: Table of classes with weights.
+        targets: Table of target values.
+        supervisions: Table of supervisions of a chain model.
+        egs: Table of examples.
+        online_ivectors: Table of i-vectors; empty for none.
+        online_ivector_period: Frames for each i-vector.
+    """
+
+    features: str | None
+    alignments: str | None
+    posteriors: str | None
+    targets: str | None
+    supervisions: str | None
+    egs: str | None
+    online_ivectors: str
+    online_ivector_period: int
+
+    @property
+    def is_given(self) -> bool:
+        """Whether any option gives data."""
+        return bool(self.features or self.egs)
+
+    def check(self, *, is_chain: bool) -> None:
+        """Raises a click.UsageError if the options contradict each other."""
+        given = [name for name in _LABELS if getattr(self, name) is not None]
+        if self.egs:
+            if self.features or given:
+                raise click.UsageError("expected --egs or --features with labels, got both")
+            return
+        expected = _LABELS[3:] if is_chain else _LABELS[:3]
+        if len(given) != 1 or given[0] not in expected:
+            *others, last = (f"--{name}" for name in expected)
+            options = f"{', '.join(others)} or {last}" if others else last
+            found = " and ".join(f"--{name}" for name in given) or "none of them"
+            kind = (
+                "a chain model" if is_chain else "a network that is no chain model (no --den-fst)"
+            )
+            raise click.UsageError(f"expected {options} as the labels of {kind}, got {found}")
+
+    def read(self, dim: int, step: int, *, is_chain: bool) -> Iterator[TrainingData]:
+        """The data; warns of utterances that lack labels or i-vectors.
+
+        Args:
+            dim: Columns of the output.
+            step: Frames of the input for each frame of the output.
+            is_chain: Whether the network is a chain model.
+
+        Raises:
+            TableError, ModelFileError: A table cannot be read.
+            click.ClickException: Targets have another number of columns than the output.
+        """
+        from nnet3_training.chain import read_chain_example
+        from nnet3_training.egs import read_example
+
+        if self.egs:
+            decode = read_chain_example if is_chain else read_example
+            for entry in nnet3_tables.read_objects(self.egs, decode):
+                yield attrs.evolve(entry.value, key=entry.key)
+            return
+        assert self.features is not None
+        options = {
+            "online_ivectors": self.online_ivectors,
+            "online_ivector_period": self.online_ivector_period,
+            "length_tolerance": 100,
+            "targets_length_tolerance": 2,
+            "frame_subsampling_factor": step,
+        }
+        if is_chain:
+            yield from self._chain_utterances(options)
+            return
+        maker = splitting.ExampleMaker(
+            what="label", supervision=self._labels(dim), options=options, takes_input_rows=True
+        )
+        yield from maker.utterances(self.features)
+
+    def _chain_utterances(self, options: dict[str, Any]) -> Iterator[ChainUtterance]:
+        from nnet3_training.egs import read_stored_matrix
+
+        assert self.features is not None
+        assert self.supervisions is not None
+        tables = ChainTables.opened(self.supervisions, "", options)
+        for entry in nnet3_tables.read_objects(self.features, read_stored_matrix):
+            try:
+                yield tables.utterance(entry.key, entry.value)
+            except nnet3_training.ExampleError as error:
+                cli.warn(cli.one_line(error))
+
+    def _labels(self, dim: int) -> Callable[[str], splitting.Known | None]:
+        """A function from the key of an utterance to the labels of its frames."""
+        from nnet3_training.egs import read_alignment, read_posterior, read_stored_matrix
+
+        if self.alignments is not None:
+            alignments = self.alignments
+            classes = nnet3_tables.ObjectLookup(alignments, read_alignment)
+
+            def of_alignment(key: str) -> SparsePosteriors | None:
+                found = classes.take(key)
+                if found is None:
+                    return None
+                frames = [[(int(number), 1.0)] for number in found]
+                return splitting.posteriors_of(key, frames, dim, alignments)
+
+            return of_alignment
+        if self.posteriors is not None:
+            posteriors = self.posteriors
+            weighted = nnet3_tables.ObjectLookup(posteriors, read_posterior)
+
+            def of_posterior(key: str) -> SparsePosteriors | None:
+                frames = weighted.take(key)
+                return splitting.posteriors_of(key, frames, dim, posteriors) if frames else None
+
+            return of_posterior
+        assert self.targets is not None
+        matrices = nnet3_tables.ObjectLookup(self.targets, read_stored_matrix)
+
+        def of_targets(key: str) -> splitting.Known | None:
+            matrix = matrices.take(key)
+            if matrix is None:
+                return None
+            if matrix.shape[1] != dim:
+                raise click.ClickException(
+                    f"--targets: expected {dim} columns, as the output has, found "
+                    f"{matrix.shape[1]} for '{key}'"
+                )
+            return splitting.known_of(matrix)
+
+        return of_targets
+
+
+@cli.tool(
+    "nnet3-train-recipe",
+    "DIR",
+    click.option("--nnet-config", metavar="FILE", help="Config lines of the network to train."),
+    click.option(
+        "--nnet", "nnet_in", metavar="FILE", help="The network to train, instead of --nnet-config."
+    ),
+    *DATA_OPTIONS,
+    click.option(
+        "--den-fst", metavar="FILE", help="The denominator; with it the network is a chain model."
+    ),
+    *runs.recipe_options({}),
+    *runs.RUN_OPTIONS,
+)
+def nnet3_train_recipe(
+    folder: str, nnet_config: str | None, nnet_in: str | None, den_fst: str | None, **options: Any
+) -> None:
+    """Train a network from scratch in the folder DIR, or continue the run there.
+
+    A new run needs --nnet-config or --nnet, and data: --features with --alignments, --posteriors or
+    --targets; for a chain model --features with --supervisions, and --den-fst; or --egs. To
+    continue, give the same again, or DIR alone once the examples are made. Until the first
+    iteration begins, what you give replaces what you gave before. The result is DIR/final.raw. It
+    is the same to the last bit, whatever --jobs and --dask are, and however often the run was
+    interrupted.
+    """
+    from nnet3_training.recipes import TrainingRun
+
+    path = Path(folder)
+    names = [field.name for field in attrs.fields(DataOptions)]
+    data = DataOptions(**{name: options.pop(name) for name in names})
+    around = runs.Surroundings(
+        **{name: options.pop(name) for name in attrs.fields_dict(runs.Surroundings)}
+    )
+    given = {name: value for name, value in options.items() if value is not None}
+    if path.exists() and not path.is_dir():
+        raise click.UsageError(f"expected a folder for the run, found the file '{folder}'")
+    has_network, has_run = bool(nnet_config or nnet_in), (path / "recipe.json").exists()
+    if not (has_run or has_network):
+        raise click.UsageError(f"'{folder}' holds no run: give --nnet-config or --nnet")
+    if nnet_config and nnet_in:
+        raise click.UsageError("expected --nnet-config or --nnet, got both")
+    if not (has_run or data.is_given):
+        raise click.UsageError("expected --features or --egs, which a new run needs")
+    if has_run and not data.is_given and not (path / "archives").is_dir():
+        raise click.UsageError(
+            f"the run in '{folder}' has not made its examples: give --features or --egs again"
+        )
+    is_new = not has_run or (has_network and not TrainingRun.read(folder).has_begun)
+    wanted = runs.wanted_options(path, _usual(den_fst, given) if is_new else None, given)
+    used = wanted or TrainingRun.read(folder).options
+    nnet = _network(nnet_config, nnet_in, used.seed) if has_network else None
+    utterances = None
+    if data.is_given:
+        is_chain = used.chain is not None
+        data.check(is_chain=is_chain)
+        known = nnet or nnet3_descriptors.read_nnet(path / "models" / "0.raw")
+        step = used.frame_subsampling_factor
+        utterances = data.read(known.node_dim("output"), step, is_chain=is_chain)
+    denominator = None if den_fst is None else read_den_fst(den_fst)
+    runs.run_recipe(path, nnet, utterances, wanted, denominator, around)
+
+
+def _usual(den_fst: str | None, given: dict[str, Any]) -> RecipeOptions:
+    """The defaults of a new run.
+
+    Raises:
+        click.UsageError: There are options for chain models, and no denominator.
+    """
+    from nnet3_training.recipes import RecipeOptions
+
+    if den_fst is not None:
+        return RecipeOptions(chain=nnet3_training.ChainOptions())
+    for name in CHAIN_NUMBERS:
+        if name in given:
+            option = name.replace("_", "-")
+            raise click.UsageError(f"--{option} is for chain models, which need --den-fst")
+    return RecipeOptions()
+
+
+def _network(nnet_config: str | None, nnet_in: str | None, seed: int) -> Nnet:
+    import numpy as np
+
+    if nnet_config:
+        text = streams.read_text(nnet_config)
+        with streams.understanding(nnet_config):
+            return nnet3_descriptors.parse_config(text, rng=np.random.default_rng(seed))
+    assert nnet_in is not None
+    return streams.read_nnet(nnet_in)

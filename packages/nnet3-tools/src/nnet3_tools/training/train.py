@@ -1,0 +1,127 @@
+"""Tools that train networks on examples, and average the last networks of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+import nnet3_tables
+import nnet3_training
+
+from nnet3_tools import cli, flags, streams
+from nnet3_tools.training.step_options import STEP_OPTIONS, trainer_options
+
+if TYPE_CHECKING:
+    pass
+
+
+@cli.tool(
+    "nnet3-train",
+    "NNET-IN EGS-RSPECIFIER NNET-OUT",
+    *STEP_OPTIONS,
+    flags.GPU,
+    flags.PROFILE,
+    ignored=flags.OF_OBJECTIVES,
+)
+def nnet3_train(
+    nnet_in: str,
+    egs_in: str,
+    nnet_out: str,
+    print_interval: int,
+    srand: int,
+    binary: bool,
+    use_gpu: str,
+    profile: str,
+    **options: Any,
+) -> None:
+    """Train the network NNET-IN on the minibatches of EGS-RSPECIFIER, and write it to NNET-OUT.
+
+    nnet3-merge-egs makes minibatches, for example in
+    'ark:nnet3-merge-egs --minibatch-size=64 ark:1.egs ark:- |'.
+    """
+    from nnet3_tools.egs.forms import form_for
+    from nnet3_tools.training.objective_log import (
+        ObjectiveLog,
+        say_change,
+        say_compiling,
+        say_limits,
+        say_totals,
+    )
+
+    settings = trainer_options(srand, **options)
+    if profile:
+        flags.check_overwrites_none(profile, [nnet_in, *nnet3_tables.files_of(egs_in), nnet_out])
+    nnet = streams.read_nnet(nnet_in)
+    progress = ObjectiveLog(print_interval)
+    with flags.profiled(profile) as tracer:
+        trainer = nnet3_training.Trainer(nnet, settings, flags.device(use_gpu), trace=tracer)
+        for number, entry in enumerate(form_for(nnet).entries(egs_in)):
+            progress.add(number, trainer.train_minibatch(entry.value))
+            say_change(trainer)
+    say_totals(dict(sorted(trainer.objectives.items())))
+    say_limits(trainer)
+    if trainer.num_skipped:
+        cli.warn(f"{trainer.num_skipped} changes were not finite.")
+    streams.write_nnet(trainer.nnet, nnet_out, binary=binary)
+    cli.log(f"Wrote model to {nnet_out}")
+    say_compiling(trainer.compile_seconds)
+    if not any(total.weight for total in trainer.objectives.values()):
+        raise cli.NothingDoneError(f"'{egs_in}' has no examples with weight")
+
+
+@cli.tool(
+    "nnet3-combine",
+    "NNET-IN... EGS-RSPECIFIER NNET-OUT",
+    flags.BINARY,
+    click.option(
+        "--max-objective-evaluations",
+        type=click.IntRange(min=1),
+        default=30,
+        help="Number of averages to evaluate.",
+    ),
+    *flags.test_modes(batchnorm=False),
+    flags.GPU,
+    ignored=flags.OF_OBJECTIVES,
+)
+def nnet3_combine(
+    nnets_in: tuple[str, ...],
+    egs_in: str,
+    nnet_out: str,
+    binary: bool,
+    max_objective_evaluations: int,
+    batchnorm_test_mode: bool,
+    dropout_test_mode: bool,
+    use_gpu: str,
+) -> None:
+    """Average the first networks, as many as give the best objective.
+
+    The objective is that on EGS-RSPECIFIER. Give the last network of the training run first.
+    """
+    from nnet3_training.recipes import Combination, combine  # slow: loads all of training
+
+    from nnet3_tools.egs.forms import form_for
+    from nnet3_tools.training.objective_log import say_combination, say_combined, say_evaluation
+
+    examples = [entry.value for entry in form_for(streams.read_nnet(nnets_in[0])).entries(egs_in)]
+    cli.log(f"Read {len(examples)} examples.")
+    if not examples:
+        raise click.ClickException(f"'{egs_in}' has no examples")
+    combined = combine(
+        map(streams.read_nnet, nnets_in),
+        examples,
+        Combination(
+            max_objective_evaluations=max_objective_evaluations,
+            batchnorm_test_mode=batchnorm_test_mode,
+            dropout_test_mode=dropout_test_mode,
+        ),
+        num_nnets=len(nnets_in),
+        device=flags.device(use_gpu),
+        after_evaluation=lambda count, value: say_combination(count, value),
+    )
+    say_combined(combined)
+    if combined.recomputed is not None:
+        cli.log("Recomputing stats on nnet (affects batch-norm)")
+        say_evaluation(combined.recomputed, combined.nnet)
+        cli.log("Done recomputing stats.")
+    streams.write_nnet(combined.nnet, nnet_out, binary=binary)
+    cli.log(f"Finished combining neural nets, wrote model to {nnet_out}")
