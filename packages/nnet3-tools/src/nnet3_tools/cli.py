@@ -63,13 +63,12 @@ class KaldiCommand(click.Command):
     ) -> None:
         super().__init__(*args, **attributes)
         self._declared, self._ignored = declared, ignored or {}
-        self._given = self.params
         del self.params
 
     @functools.cached_property
     def params(self) -> list[click.Parameter]:  # type: ignore[override]
         """Arguments and options, made at the first use: of a module's tools one runs."""
-        holder = click.Command(self.name, params=self._given)
+        holder = click.Command(self.name)
         version = click.version_option(__version__, message="%(prog)s (nnet3-tools) %(version)s")
         for add in (*self._declared, version):
             add(holder)

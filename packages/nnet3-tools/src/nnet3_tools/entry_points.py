@@ -24,10 +24,8 @@ _TOOLS = {
     "chain.graphs": ("chain-est-phone-lm", "chain-get-supervision", "chain-make-den-fst"),
     "chain.posteriors": ("nnet3-chain-add-post-to-egs", "nnet3-chain-compute-post"),
     "chain.train": ("nnet3-chain-combine", "nnet3-chain-compute-prob", "nnet3-chain-train"),
-    "compute.nnet3_compute": ("nnet3-compute",),
-    "compute.nnet3_compute_batch": ("nnet3-compute-batch",),
-    "compute.nnet3_compute_looped": ("nnet3-compute-looped",),
-    "compute.nnet3_xvector_compute": ("nnet3-xvector-compute", "nnet3-xvector-compute-batched"),
+    "compute.chunks": ("nnet3-compute", "nnet3-compute-batch", "nnet3-compute-looped"),
+    "compute.xvectors": ("nnet3-xvector-compute", "nnet3-xvector-compute-batched"),
     "cuda_checks": ("cuda-compiled", "cuda-gpu-available"),
     "egs.copying": ("nnet3-chain-copy-egs", "nnet3-copy-egs", "nnet3-egs-augment-image"),
     "egs.making": (
@@ -50,14 +48,11 @@ _TOOLS = {
     "models.onnx": ("nnet3-to-onnx",),
     "recipes.fine_tuning": ("nnet3-chain-fine-tune",),
     "recipes.from_scratch": ("nnet3-train-recipe",),
-    "speech.apply_cmvn_sliding": ("apply-cmvn-sliding",),
-    "speech.compute_feats": ("compute-fbank-feats", "compute-mfcc-feats"),
-    "speech.compute_vad": ("compute-vad",),
-    "speech.ivector_extract_online2": ("ivector-extract-online2",),
-    "speech.ivector_mean": ("ivector-mean",),
-    "speech.ivector_plda_scoring": ("ivector-plda-scoring",),
-    "speech.nnet3_transcribe": ("nnet3-transcribe",),
-    "speech.select_voiced_frames": ("select-voiced-frames",),
+    "speech.frames": ("apply-cmvn-sliding", "compute-vad", "select-voiced-frames"),
+    "speech.features": ("compute-fbank-feats", "compute-mfcc-feats"),
+    "speech.ivectors": ("ivector-extract-online2",),
+    "speech.speakers": ("ivector-mean", "ivector-plda-scoring"),
+    "speech.transcribe": ("nnet3-transcribe",),
     "training.evaluate": ("nnet3-compute-from-egs", "nnet3-compute-prob", "nnet3-show-progress"),
     "training.lda": (
         "nnet-get-feature-transform",
@@ -74,12 +69,7 @@ MODULES = {tool: f"nnet3_tools.{module}" for module, tools in _TOOLS.items() for
 
 def command_of(tool: str) -> Any:
     """The command of a tool, a `KaldiCommand`; imports its module."""
-    imported = importlib.import_module(MODULES[tool])
-    command = getattr(imported, tool.replace("-", "_"), None)
-    if command is None:
-        command = imported.COMMANDS[tool] if hasattr(imported, "COMMANDS") else imported.command
-        command.name = tool
-    return command
+    return getattr(importlib.import_module(MODULES[tool]), tool.replace("-", "_"))
 
 
 def __getattr__(name: str) -> Callable[[], None]:

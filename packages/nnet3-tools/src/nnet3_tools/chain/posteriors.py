@@ -15,8 +15,8 @@ import nnet3_training
 
 from nnet3_tools import cli, flags, streams
 from nnet3_tools.chain.options import read_den_fst
-from nnet3_tools.compute.compute_options import ACOUSTIC_SCALE, FRAME_OPTIONS
-from nnet3_tools.compute.nnet3_compute import compute_chunks
+from nnet3_tools.compute.chunks import compute_chunks
+from nnet3_tools.compute.inputs import ACOUSTIC_SCALE, FRAME_OPTIONS
 from nnet3_tools.compute.utterance_tool import MEMORY, UtteranceRun, utterance_tool
 from nnet3_tools.progress import LackingError
 

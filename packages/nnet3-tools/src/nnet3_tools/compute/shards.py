@@ -16,8 +16,8 @@ import attrs
 import nnet3
 import nnet3_descriptors
 
+from nnet3_tools import cli
 from nnet3_tools.compute.utterances import until_damaged, with_frames
-from nnet3_tools.kaldi_command import one_line
 from nnet3_tools.progress import LackingError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nnet3_tables import FloatArray, TableWriter
     from nnet3_training.workers import Workers
 
-    from nnet3_tools.compute.recordings import Samples
+    from nnet3_tools.compute.inputs import Samples
     from nnet3_tools.progress import Progress
 
 MOST_UTTERANCES, MOST_FRAMES = 32, 20_000
@@ -99,7 +99,7 @@ def compute_shard(shard: Shard) -> list[tuple[str, int, FloatArray | LackingErro
         except LackingError as error:
             result = error
         except nnet3_descriptors.Nnet3Error as error:
-            result = one_line(error)
+            result = cli.one_line(error)
         results.append((key, len(frames), result))
     return results
 

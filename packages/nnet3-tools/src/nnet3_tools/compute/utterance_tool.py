@@ -20,14 +20,10 @@ import nnet3_runtime_cuda.device
 import nnet3_tables
 from nnet3_runtime_cuda.device import MOST_THREADS
 
-from nnet3_tools.chosen_workers import chosen_workers
-from nnet3_tools.compute.recordings import Recordings, has_recordings
+from nnet3_tools import cli, flags, streams
+from nnet3_tools.compute.inputs import Recordings, has_recordings
 from nnet3_tools.compute.utterances import compute_all, num_utterances, total_of
-from nnet3_tools.ignored_options import OF_UTTERANCES
-from nnet3_tools.kaldi_command import PRINT_ARGS, KaldiCommand, gpu_option, print_arguments
-from nnet3_tools.profiles import PROFILE, check_overwrites_none, profiled
 from nnet3_tools.progress import Progress
-from nnet3_tools.streams import readable
 
 if TYPE_CHECKING:
     from nnet3 import BatchOptions, Model, Work
@@ -40,7 +36,6 @@ if TYPE_CHECKING:
     """Makes the work for an utterance, from its key and features."""
 
 
-Option = Callable[[Any], Any]
 EPILOG = """\b
 Examples:
 {examples}
@@ -142,7 +137,7 @@ class UtteranceRun:
         }
         if os.path.isdir(self.model_in):
             return nnet3.load(self.model_in, **options)
-        with readable(self.model_in) as source:
+        with streams.readable(self.model_in) as source:
             return nnet3.load(source, **options)
 
     def of_folder(self, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -189,7 +184,7 @@ class UtteranceRun:
         output = nnet3_tables.Specifier.to_write(self.output)
         read = [self.model_in, *itertools.chain.from_iterable(map(nnet3_tables.files_of, tables))]
         output.check_overwrites_none(read)
-        check_overwrites_none(self.profile, [*read, *output.files])
+        flags.check_overwrites_none(self.profile, [*read, *output.files])
 
     def write(
         self,
@@ -293,7 +288,7 @@ class UtteranceRun:
         total = num_utterances(self.features)
         with (
             self.progress.reporting(model, total),
-            chosen_workers(max(jobs, 1), dask) as workers,
+            flags.chosen_workers(max(jobs, 1), dask) as workers,
         ):
             compute_in_shards(
                 (os.path.abspath(self.model_in), newest, self.node),
@@ -315,10 +310,10 @@ def utterance_tool(
     *,
     output: str,
     examples: str,
-    options: Sequence[Option],
-    arguments: Sequence[Option] = (),
-    ignored: Mapping[str, str] = OF_UTTERANCES,
-) -> Callable[[Callable[..., int]], click.Command]:
+    options: Sequence[cli.Parameter],
+    arguments: Sequence[cli.Parameter] = (),
+    ignored: Mapping[str, str] = flags.OF_UTTERANCES,
+) -> Callable[[Callable[..., int]], cli.KaldiCommand]:
     """Makes a command of a function that is called with an UtteranceRun and its own options.
 
     Args:
@@ -330,7 +325,7 @@ def utterance_tool(
         ignored: Options that the tool takes without effect.
     """
 
-    def decorate(function: Callable[..., int]) -> click.Command:
+    def decorate(function: Callable[..., int]) -> cli.KaldiCommand:
         @functools.wraps(function)
         def run(
             model_in: str,
@@ -344,8 +339,8 @@ def utterance_tool(
             **own: Any,
         ) -> int:
             if print_args:
-                print_arguments(name)
-            with profiled(profile) as tracer:
+                cli.print_arguments()
+            with flags.profiled(profile) as tracer:
                 return function(
                     UtteranceRun(
                         tool=name,
@@ -362,22 +357,21 @@ def utterance_tool(
                     **own,
                 )
 
-        command: Any = run
         parameters = (
             click.argument("model_in", metavar="NNET-IN"),
             *arguments,
             click.argument("features", metavar="FEATURES-RSPECIFIER"),
             click.argument("output", metavar=output),
             *options,
-            *(_NODE, _THREADS, gpu_option(), PROFILE, PRINT_ARGS),
+            *(_NODE, _THREADS, flags.GPU, flags.PROFILE, flags.PRINT_ARGS),
         )
-        for parameter in reversed(parameters):
-            command = parameter(command)
         return click.command(
-            cls=KaldiCommand,
+            name,
+            cls=cli.KaldiCommand,
+            declared=parameters,
             ignored=ignored,
             epilog=EPILOG.format(examples=examples),
             context_settings={"max_content_width": 100},
-        )(command)
+        )(run)
 
     return decorate

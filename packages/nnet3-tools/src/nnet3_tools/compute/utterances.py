@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nnet3 import UtteranceQueue, Work
     from nnet3_tables import FloatArray, TableWriter
 
-    from nnet3_tools.compute.recordings import Recordings
+    from nnet3_tools.compute.inputs import Recordings
 
     _Entry = tuple[str, Callable[[], FloatArray]]
 

@@ -225,7 +225,7 @@ def utterances_of(
     data: TuningData, origin: Origin, transcripts: Transcripts, step: int
 ) -> Iterator[ChainUtterance]:
     """The utterances that have a transcript; warns of others, and of those that are too short."""
-    from nnet3_tools.compute.recordings import has_recordings
+    from nnet3_tools.compute.inputs import has_recordings
 
     assert data.features is not None
     made = _of_recordings if has_recordings(data.features) else _of_features

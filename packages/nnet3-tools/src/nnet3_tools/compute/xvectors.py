@@ -13,22 +13,20 @@ import click
 import nnet3
 import nnet3_tables
 
-from nnet3_tools.chosen_workers import DASK, JOBS
+from nnet3_tools import cli, flags
 from nnet3_tools.compute.utterance_tool import MEMORY, UtteranceRun, utterance_tool
 from nnet3_tools.compute.utterances import with_frames
-from nnet3_tools.ignored_options import OF_UTTERANCES, unused
-from nnet3_tools.kaldi_command import NOTHING_DONE, boolean_option, log, run_tool
 
 if TYPE_CHECKING:
     from nnet3 import Work
     from nnet3_tables import FloatArray
 
-NAME, BATCHED = "nnet3-xvector-compute", "nnet3-xvector-compute-batched"
 
 EXAMPLES = """\
   nnet3-xvector-compute final.raw scp:feats.scp ark,scp:xvector.ark,xvector.scp
   nnet3-xvector-compute --min-chunk-size=25 --chunk-size=10000 final.raw \\
       'ark:apply-cmvn-sliding scp:feats.scp ark:- |' ark:xvector.ark"""
+
 
 OPTIONS = (
     click.option(
@@ -46,7 +44,7 @@ OPTIONS = (
         metavar="FRAMES",
         help="Smallest number of frames for a vector.",
     ),
-    boolean_option(
+    cli.boolean_option(
         "--pad-input",
         default=True,
         show_default=True,
@@ -62,12 +60,12 @@ OPTIONS = (
         help="How many compiled computations to keep, one for each number of frames.",
     ),
     MEMORY,
-    JOBS,
-    DASK,
+    flags.JOBS,
+    flags.DASK,
 )
 
 
-IGNORED = OF_UTTERANCES | unused(
+IGNORED = flags.OF_UTTERANCES | flags.unused(
     "--acoustic-scale",
     "--extra-left-context",
     "--extra-left-context-initial",
@@ -79,9 +77,13 @@ IGNORED = OF_UTTERANCES | unused(
 
 
 @utterance_tool(
-    NAME, output="VECTOR-WSPECIFIER", examples=EXAMPLES, options=OPTIONS, ignored=IGNORED
+    "nnet3-xvector-compute",
+    output="VECTOR-WSPECIFIER",
+    examples=EXAMPLES,
+    options=OPTIONS,
+    ignored=IGNORED,
 )
-def command(
+def nnet3_xvector_compute(
     run: UtteranceRun,
     *,
     chunk_size: int,
@@ -125,10 +127,9 @@ def command(
     def prepare(utterance: str, frames: FloatArray) -> Work:
         with_frames(frames, least_frames)
         if len(frames) < chunk_size:
-            log(
-                NAME,
+            cli.log(
                 f"Chunk size of {chunk_size} is greater than the number of rows in utterance: "
-                f"{utterance}, using chunk size of {len(frames)}",
+                f"{utterance}, using chunk size of {len(frames)}"
             )
         return model.xvector_work(frames, options)
 
@@ -143,6 +144,7 @@ def command(
 
 BATCHED_EXAMPLES = """\
   nnet3-xvector-compute-batched --chunk-size=300 final.raw scp:feats.scp ark:xvector.ark"""
+
 
 BATCHED_OPTIONS = (
     click.option(
@@ -160,7 +162,7 @@ BATCHED_OPTIONS = (
         metavar="COUNT",
         help="Chunks to compute together, if memory is enough.",
     ),
-    boolean_option(
+    cli.boolean_option(
         "--pad-input",
         default=True,
         show_default=True,
@@ -172,19 +174,19 @@ BATCHED_OPTIONS = (
 
 BATCHED_IGNORED = {
     f"--{name.rpartition('.')[2]}" if "." in name else name: about
-    for name, about in OF_UTTERANCES.items()
+    for name, about in flags.OF_UTTERANCES.items()
 } | {"--cache-capacity": "the compiler"}
 """Kaldi's options for its optimizer and for checks, without a word before their names."""
 
 
 @utterance_tool(
-    BATCHED,
+    "nnet3-xvector-compute-batched",
     output="VECTOR-WSPECIFIER",
     examples=BATCHED_EXAMPLES,
     options=BATCHED_OPTIONS,
     ignored=BATCHED_IGNORED,
 )
-def batched(
+def nnet3_xvector_compute_batched(
     run: UtteranceRun, *, chunk_size: int, batch_size: int, pad_input: bool, memory: int
 ) -> int:
     """Extract one vector (x-vector) for each utterance, from chunks that cover it evenly.
@@ -195,11 +197,9 @@ def batched(
     too, if no more than half of the utterances have a vector.
     """
     model = run.load_model()
-    log(BATCHED, f"Left/right context is {model.left_context}, {model.right_context}")
+    cli.log(f"Left/right context is {model.left_context}, {model.right_context}")
     options = nnet3.EvenSegmentOptions(
-        chunk_size=chunk_size,
-        context=model.left_context + model.right_context,
-        pad_input=pad_input,
+        chunk_size=chunk_size, context=model.left_context + model.right_context, pad_input=pad_input
     )
     num_read = 0
 
@@ -216,13 +216,5 @@ def batched(
         recordings=run.recordings(model),
     )
     written = run.progress.done
-    log(BATCHED, f"Read {num_read} utterances, wrote {written} xvectors.")
-    return status or (0 if written > num_read // 2 else NOTHING_DONE)
-
-
-COMMANDS = {NAME: command, BATCHED: batched}
-
-
-def main(tool: str = NAME) -> None:
-    """The entry point of the tools."""
-    run_tool(COMMANDS[tool], tool)
+    cli.log(f"Read {num_read} utterances, wrote {written} xvectors.")
+    return status or (0 if written > num_read // 2 else cli.NOTHING_DONE)

@@ -1,34 +1,126 @@
-"""ivector-plda-scoring: log-likelihood ratios of trials, by a PLDA model."""
+"""Tools for one vector of each utterance or speaker: their means, and scores by PLDA."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from operator import methodcaller
 from typing import TYPE_CHECKING
 
 import attrs
 import click
 import nnet3_tables
 
-from nnet3_tools.kaldi_command import (
-    KaldiCommand,
-    NothingDoneError,
-    boolean_option,
-    log,
-    run_tool,
-    warn,
-)
-from nnet3_tools.speech.vectors import read_vectors
-from nnet3_tools.streams import readable
+from nnet3_tools import cli, streams
+from nnet3_tools.speech.tables import read_speakers, read_vectors
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     from nnet3_descriptors.files import Reader
     from nnet3_speech import Plda
+    from nnet3_tables import FloatArray
 
-NAME = "ivector-plda-scoring"
+
+@cli.tool(
+    "ivector-mean",
+    "[SPK2UTT-RSPECIFIER] VECTOR-RSPECIFIER",
+    click.argument("third", metavar="VECTOR-WSPECIFIER|MEAN-OUT", required=False),
+    click.argument("num_utts_out", metavar="[NUM-UTTS-WSPECIFIER]", required=False),
+    cli.boolean_option("--binary", help="Write the mean of all vectors in binary form."),
+)
+def ivector_mean(
+    first: str, second: str, third: str | None, num_utts_out: str | None, binary: bool
+) -> None:
+    """Average the vectors of each speaker, or all vectors.
+
+    A line of SPK2UTT-RSPECIFIER has a speaker and the speaker's utterances. The numbers of
+    utterances go to NUM-UTTS-WSPECIFIER, for ivector-plda-scoring --num-utts. With two arguments,
+    VECTOR-RSPECIFIER and MEAN-OUT, the mean of all vectors is written to a file.
+    """
+    if third is None:
+        _write_mean_of_all(first, second, binary=binary)
+    else:
+        _write_means(first, second, third, num_utts_out)
+
+
+def _write_mean_of_all(vectors_in: str, mean_out: str, *, binary: bool) -> None:
+    import numpy as np
+
+    total, count = np.zeros(0), 0
+    for key, vector in read_vectors(vectors_in):
+        if count:
+            _check_size(key, vector, len(total))
+        total = total + vector if count else vector.astype(np.float64)
+        count += 1
+    if not count:
+        raise click.ClickException(f"'{vectors_in}' has no vectors")
+    streams.write_elements(mean_out, methodcaller("double_vector", total / count), binary=binary)
+
+
+def _write_means(
+    spk2utt_in: str, vectors_in: str, means_out: str, num_utts_out: str | None
+) -> None:
+    import numpy as np
+
+    speakers_done = speakers_failed = utterances_done = utterances_failed = 0
+    total, squares = np.zeros(0), 0.0
+    with contextlib.ExitStack() as stack:
+        table = stack.enter_context(nnet3_tables.VectorLookup(vectors_in))
+        means = stack.enter_context(nnet3_tables.VectorWriter(means_out))
+        counts = num_utts_out and stack.enter_context(nnet3_tables.ObjectWriter(num_utts_out))
+        for speaker, utterances in read_speakers(spk2utt_in):
+            # In single precision and in this order, so that the means are those of Kaldi's tool.
+            mean, count = np.zeros(0, dtype=np.float32), 0
+            for utterance in utterances:
+                vector = table.get(utterance)
+                if vector is None:
+                    cli.warn(f"No iVector present in input for utterance {utterance}")
+                    utterances_failed += 1
+                    continue
+                if count or len(total):
+                    _check_size(utterance, vector, len(mean) or len(total))
+                mean = mean + vector if count else vector
+                count += 1
+            utterances_done += count
+            if not count:
+                cli.warn(
+                    f"Not producing output for speaker {speaker} since no utterances had iVectors"
+                )
+                speakers_failed += 1
+                continue
+            mean = mean * np.float32(1.0 / count)
+            means.write(speaker, mean)
+            if counts:
+                counts.write(speaker, _encoded(count, binary=not counts.is_text))
+            speakers_done += 1
+            total = total + mean if len(total) else mean.astype(np.float64)
+            squares += float(mean @ mean)
+        cli.log(
+            f"Computed mean of {speakers_done} speakers ({speakers_failed} with no utterances), "
+            f"consisting of {utterances_done} utterances ({utterances_failed} absent from input)."
+        )
+        if not speakers_done:
+            raise cli.NothingDoneError("no speaker has an utterance with a vector")
+    length = (squares / speakers_done / len(total)) ** 0.5
+    cli.log(
+        f"Norm of mean of speakers is {np.linalg.norm(total / speakers_done):.6g}, "
+        f"root-mean-square speaker-iVector length divided by sqrt(dim) is {length:.6g}"
+    )
+
+
+def _check_size(key: str, vector: FloatArray, size: int) -> None:
+    if len(vector) != size:
+        raise click.ClickException(
+            f"'{key}': expected a vector of {size} values, as before, found {len(vector)}"
+        )
+
+
+def _encoded(count: int, *, binary: bool) -> bytes:
+    """An integer as it stands in a table."""
+    return b"\0B\4" + count.to_bytes(4, "little") if binary else f"{count} \n".encode()
+
 
 _AT_A_TIME = 1000
 """Trials that are scored together."""
@@ -53,30 +145,28 @@ class _Vectors:
     failed: int
 
 
-@click.command(cls=KaldiCommand)
-@click.argument("plda_in", metavar="PLDA-IN")
-@click.argument("train_in", metavar="TRAIN-VECTOR-RSPECIFIER")
-@click.argument("test_in", metavar="TEST-VECTOR-RSPECIFIER")
-@click.argument("trials_in", metavar="TRIALS-IN")
-@click.argument("scores_out", metavar="SCORES-OUT")
-@boolean_option(
-    "--normalize-length",
-    default=True,
-    show_default=True,
-    help="Scale vectors so that their squares, each divided by its variance by the model, sum to "
-    "the number of dims.",
+@cli.tool(
+    "ivector-plda-scoring",
+    "PLDA-IN TRAIN-VECTOR-RSPECIFIER TEST-VECTOR-RSPECIFIER TRIALS-IN SCORES-OUT",
+    cli.boolean_option(
+        "--normalize-length",
+        default=True,
+        show_default=True,
+        help="Scale vectors so that their squares, each divided by its variance by the model, sum "
+        "to the number of dims.",
+    ),
+    cli.boolean_option(
+        "--simple-length-normalization",
+        help="Scale them to a length of the square root of the number of dims instead.",
+    ),
+    click.option(
+        "--num-utts",
+        default="",
+        metavar="RSPECIFIER",
+        help="The number of utterances of each training vector; by default 1.",
+    ),
 )
-@boolean_option(
-    "--simple-length-normalization",
-    help="Scale them to a length of the square root of the number of dims instead.",
-)
-@click.option(
-    "--num-utts",
-    default="",
-    metavar="RSPECIFIER",
-    help="The number of utterances of each training vector; by default 1.",
-)
-def command(
+def ivector_plda_scoring(
     plda_in: str,
     train_in: str,
     test_in: str,
@@ -93,26 +183,25 @@ def command(
     """
     from nnet3_speech import Plda
 
-    with readable(plda_in) as source:
-        plda = Plda.read(source)
+    plda = streams.read(Plda.read, plda_in)
     scoring = _Scoring(plda, normalize_length, simple_length_normalization)
     with contextlib.ExitStack() as stack:
         lookup = (
             stack.enter_context(nnet3_tables.ObjectLookup(num_utts, _integer)) if num_utts else None
         )
-        log(NAME, "Reading train iVectors")
+        cli.log("Reading train iVectors")
         train = scoring.read("training", train_in, lookup.get if lookup else lambda _: 1)
-    log(NAME, f"Read {len(train.rows)} training iVectors, errors on {train.failed}")
+    cli.log(f"Read {len(train.rows)} training iVectors, errors on {train.failed}")
     _log_scale("training", train)
-    log(NAME, "Reading test iVectors")
+    cli.log("Reading test iVectors")
     test = scoring.read("test", test_in, lambda _: 1)
-    log(NAME, f"Read {len(test.rows)} test iVectors.")
+    cli.log(f"Read {len(test.rows)} test iVectors.")
     _log_scale("test", test)
     scoring.write_scores(train, test, trials_in, scores_out)
 
 
 def _log_scale(what: str, vectors: _Vectors) -> None:
-    log(NAME, f"Average renormalization scale on {what} iVectors was {vectors.scale:.6g}")
+    cli.log(f"Average renormalization scale on {what} iVectors was {vectors.scale:.6g}")
 
 
 @attrs.frozen
@@ -145,9 +234,9 @@ class _Scoring:
                 )
             count = num_utts_of(key)
             if count is None:
-                warn(NAME, f"Number of utterances not given for speaker {key}")
+                cli.warn(f"Number of utterances not given for speaker {key}")
             elif not np.isfinite(vector).all():
-                warn(NAME, f"The {what} iVector '{key}' is not finite")
+                cli.warn(f"The {what} iVector '{key}' is not finite")
             else:
                 rows[key] = len(rows)
                 found.append(vector)
@@ -159,9 +248,7 @@ class _Scoring:
         num_utts = np.array(counts, dtype=np.int64)
         values = self.plda.transform(np.array(found), normalize_length=False)
         factors = self.plda.normalization_factor(
-            values,
-            num_utts=num_utts,
-            simple_length_normalization=self.simple_length_normalization,
+            values, num_utts=num_utts, simple_length_normalization=self.simple_length_normalization
         )
         if self.normalize_length:
             values *= factors[:, None]
@@ -202,10 +289,10 @@ class _Scoring:
             if done:
                 mean = total / done
                 deviation = max(squares / done - mean * mean, 0.0) ** 0.5
-                log(NAME, f"Mean score was {mean:.6g}, standard deviation was {deviation:.6g}")
-            log(NAME, f"Processed {done} trials, {failed} had errors.")
+                cli.log(f"Mean score was {mean:.6g}, standard deviation was {deviation:.6g}")
+            cli.log(f"Processed {done} trials, {failed} had errors.")
             if not done:
-                raise NothingDoneError("no trial has both its vectors")
+                raise cli.NothingDoneError("no trial has both its vectors")
 
 
 def _trials(name: str) -> Iterator[tuple[str, str]]:
@@ -233,7 +320,7 @@ def _batches(trials: Iterator[tuple[str, str]]) -> Iterator[list[tuple[str, str]
 def _is_known(first: str, second: str, train: Mapping[str, int], test: Mapping[str, int]) -> bool:
     for key, what, rows in ((first, "training", train), (second, "test", test)):
         if key not in rows:
-            warn(NAME, f"Key {key} not present in {what} iVectors.")
+            cli.warn(f"Key {key} not present in {what} iVectors.")
             return False
     return True
 
@@ -243,11 +330,7 @@ def _integer(reader: Reader) -> int:
     start = reader.position
     value = reader.integer()
     if value < 1:
-        reader.fail("impossible number of utterances", at=start, expected="1 or more",
-                    found=str(value))  # fmt: skip
+        reader.fail(
+            "impossible number of utterances", at=start, expected="1 or more", found=str(value)
+        )
     return value
-
-
-def main() -> None:
-    """The entry point of the tool."""
-    run_tool(command, NAME)

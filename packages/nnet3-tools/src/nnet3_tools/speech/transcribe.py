@@ -13,20 +13,9 @@ import nnet3
 import nnet3_tables
 from nnet3_descriptors import Nnet3Error
 
-from nnet3_tools.compute.compute_options import ACOUSTIC_SCALE, SUBSAMPLING
-from nnet3_tools.kaldi_command import (
-    PRINT_ARGS,
-    KaldiCommand,
-    boolean_option,
-    chosen_device,
-    gpu_option,
-    log,
-    print_arguments,
-    run_tool,
-    warn,
-)
-from nnet3_tools.speech.feature_tables import Tally, each_value
-from nnet3_tools.streams import print_text
+from nnet3_tools import cli, flags, streams
+from nnet3_tools.compute.inputs import ACOUSTIC_SCALE, SUBSAMPLING
+from nnet3_tools.speech.tables import Tally, each_value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +27,6 @@ if TYPE_CHECKING:
     Lines = Callable[[str, str, Samples, int], str]
     """Gives the lines of a channel: of its key, its number, its samples and their rate."""
 
-NAME = "nnet3-transcribe"
 PHONES, WORDS = "phones", "words"
 
 EPILOG = """\b
@@ -54,39 +42,45 @@ its key in a table. With --nbest, -1, -2 and so on follow.
 A recording that cannot be read or computed is reported and left out, and the exit status is 255."""
 
 
-@click.command(cls=KaldiCommand, epilog=EPILOG, context_settings={"max_content_width": 100})
-@click.argument("folder", metavar="FOLDER")
-@click.argument("recordings", metavar="WAV...", nargs=-1, required=True)
-@click.option(
-    "--units",
-    type=click.Choice([PHONES, WORDS]),
-    help="What to find.  [default: words if the folder has a graph of one file, HCLG.fst; else "
-    "phones]",
+@cli.tool(
+    "nnet3-transcribe",
+    "FOLDER WAV...",
+    click.option(
+        "--units",
+        type=click.Choice([PHONES, WORDS]),
+        help="What to find.  [default: words if the folder has a graph of one file, HCLG.fst; else "
+        "phones]",
+    ),
+    click.option(
+        "--nbest",
+        default=1,
+        show_default=True,
+        type=click.IntRange(min=1, max=50),
+        metavar="COUNT",
+        help="The most hypotheses of words for a recording. More than one takes more time and "
+        "memory.",
+    ),
+    click.option(
+        "--posteriors",
+        default="",
+        metavar="WSPECIFIER",
+        help="A table to write with the posteriors of phones, a matrix for each recording; the "
+        "columns "
+        "are named in the log.",
+    ),
+    cli.boolean_option(
+        "--positions",
+        help="Tell phones apart by their place in a word, as the names of phones do (a_B, a_I, "
+        "...).",
+    ),
+    ACOUSTIC_SCALE,
+    SUBSAMPLING,
+    flags.GPU,
+    flags.PRINT_ARGS,
+    epilog=EPILOG,
+    context_settings={"max_content_width": 100},
 )
-@click.option(
-    "--nbest",
-    default=1,
-    show_default=True,
-    type=click.IntRange(min=1, max=50),
-    metavar="COUNT",
-    help="The most hypotheses of words for a recording. More than one takes more time and memory.",
-)
-@click.option(
-    "--posteriors",
-    default="",
-    metavar="WSPECIFIER",
-    help="A table to write with the posteriors of phones, a matrix for each recording; the columns "
-    "are named in the log.",
-)
-@boolean_option(
-    "--positions",
-    help="Tell phones apart by their place in a word, as the names of phones do (a_B, a_I, ...).",
-)
-@ACOUSTIC_SCALE
-@SUBSAMPLING
-@gpu_option()
-@PRINT_ARGS
-def command(
+def nnet3_transcribe(
     folder: str,
     recordings: tuple[str, ...],
     *,
@@ -109,8 +103,8 @@ def command(
     from nnet3_speech import without_positions
 
     if print_args:
-        print_arguments(NAME)
-    model = nnet3.load(folder, chosen_device(use_gpu))
+        cli.print_arguments()
+    model = nnet3.load(folder, flags.device(use_gpu))
     if model.folder is None:
         raise click.UsageError(f"{folder}: expected the folder of a speech model, found a file")
     pipeline = model.feature_pipeline()
@@ -120,7 +114,7 @@ def command(
     decoder = _decoder(model, units, nbest)
     phones = model.labels.phones if posteriors or decoder is None else ()
     if wrong := next((name for name in phones if name.startswith("#")), None):
-        warn(NAME, f"phones.txt calls a phone of the model {wrong}: it is that of another model")
+        cli.warn(f"phones.txt calls a phone of the model {wrong}: it is that of another model")
 
     def phones_of(samples: Samples, rate: int) -> tuple[Samples, tuple[str, ...]]:
         outputs = model.compute((samples, rate), acoustic_scale=1.0, **options)
@@ -133,8 +127,8 @@ def command(
             if positions
             else without_positions(np.empty((0, len(phones)), np.float32), phones)[1]
         )
-        log(NAME, f"Columns of posteriors: {' '.join(columns)}")
-    tally = Tally(NAME)
+        cli.log(f"Columns of posteriors: {' '.join(columns)}")
+    tally = Tally()
     with contextlib.ExitStack() as files:
         table = files.enter_context(nnet3_tables.MatrixWriter(posteriors)) if posteriors else None
 
@@ -173,7 +167,7 @@ def _decoder(model: Model, units: str | None, nbest: int) -> WordDecoder | None:
     if units is None:
         units = WORDS if {"HCLG.fst", "words.txt"} <= set(model.folder.files) else PHONES
         if units == PHONES and "HCLr.fst" in model.folder.files:
-            log(NAME, "The graph of the folder is in two parts, which are not searched: phones.")
+            cli.log("The graph of the folder is in two parts, which are not searched: phones.")
     if units == WORDS:
         return WordDecoder.of(model.folder)
     if nbest > 1:
@@ -186,7 +180,7 @@ def _words(
 ) -> str:
     hypotheses = decoder.decode(scores, seconds, nbest=nbest)
     if not hypotheses or not hypotheses[0].is_final:
-        log(NAME, f"{key}: no path through the graph ends with the recording")
+        cli.log(f"{key}: no path through the graph ends with the recording")
     return "".join(
         f"{key}{f'-{number}' if nbest > 1 else ''} {channel} {word.start:.2f} "
         f"{word.end - word.start:.2f} {word.text}\n"
@@ -212,7 +206,7 @@ def _each_channel(recordings: tuple[str, ...], tally: Tally, lines: Lines) -> No
     for key, recording in _readable(recordings, tally):
         try:
             for number, samples in enumerate(recording.samples, 1):
-                print_text(lines(key, str(number), samples, recording.rate))
+                streams.print_text(lines(key, str(number), samples, recording.rate))
         except Nnet3Error as error:
             tally.break_off(key, error)
         else:
@@ -247,8 +241,3 @@ def _of_table(name: str) -> Iterator[tuple[str, Callable[[], Recording]]]:
                 return read_wav(file)
 
         yield key, read
-
-
-def main() -> None:
-    """The entry point of the tool."""
-    run_tool(command, NAME)

@@ -1,18 +1,53 @@
-"""The common parts of tools that read a table of recordings or features and write another."""
+"""Tables that the tools for speech read and write, utterance by utterance."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 import attrs
+import click
+import nnet3_speech
 import nnet3_tables
 from nnet3_descriptors import Nnet3Error
 
-from nnet3_tools.kaldi_command import FATAL, NOTHING_DONE, one_line, warn
+from nnet3_tools import cli
+
+if TYPE_CHECKING:
+    from nnet3_descriptors.files import Reader
+    from nnet3_tables import FloatArray
+
 
 T = TypeVar("T")
+
+
+def class_options(name: str, helps: Mapping[str, str]) -> cli.Parameter:
+    """An option for each field of a class of nnet3-speech that has a text of help.
+
+    The default is the field's. The tool gets each as an argument of the field's name, so that
+    `cls(**options)` has them.
+    """
+
+    def add(command: click.Command) -> click.Command:
+        cls: type[attrs.AttrsInstance] = getattr(nnet3_speech, name)
+        for field in attrs.fields(attrs.resolve_types(cls)):
+            if field.name not in helps:
+                continue
+            option, about = f"--{field.name.replace('_', '-')}", helps[field.name]
+            kind = click.BOOL if field.type is bool else field.type
+            metavar = "BOOL" if field.type is bool else None
+            click.option(
+                option,
+                type=kind,
+                metavar=metavar,
+                default=field.default,
+                show_default=True,
+                help=about,
+            )(command)
+        return command
+
+    return add
 
 
 @attrs.define
@@ -20,12 +55,10 @@ class Tally:
     """Counts utterances, and warns of those that fail.
 
     Attributes:
-        tool: The name of the tool.
         done: Utterances that succeeded.
         failed: Utterances that did not.
     """
 
-    tool: str
     done: int = 0
     failed: int = 0
     _is_broken: bool = False
@@ -33,19 +66,19 @@ class Tally:
     def fail(self, reason: str) -> None:
         """Counts an utterance that Kaldi's tool leaves out."""
         self.failed += 1
-        warn(self.tool, reason)
+        cli.warn(reason)
 
     def break_off(self, key: str, error: Nnet3Error) -> None:
         """Counts an utterance at which Kaldi's tool would end."""
         self._is_broken = True
-        self.fail(f"utterance '{key}': {one_line(error)}" if key else one_line(error))
+        self.fail(f"utterance '{key}': {cli.one_line(error)}" if key else cli.one_line(error))
 
     @property
     def status(self) -> int:
         """The exit status, as in Kaldi."""
         if self._is_broken:
-            return FATAL
-        return 0 if self.done else NOTHING_DONE
+            return cli.FATAL
+        return 0 if self.done else cli.NOTHING_DONE
 
 
 def each_value(
@@ -78,7 +111,7 @@ def _readable(
                 value = read()
             except Nnet3Error as error:
                 if is_permissive:
-                    warn(tally.tool, f"{one_line(error)}; left out because of the option p")
+                    cli.warn(f"{cli.one_line(error)}; left out because of the option p")
                 else:
                     tally.break_off(key, error)
                 continue
@@ -130,3 +163,40 @@ def write_each(
                 continue
             if result is not None:
                 file.write(key, result)
+
+
+def read_vectors(rspecifier: str) -> Iterator[tuple[str, FloatArray]]:
+    """The vectors of a table in order, each with its key.
+
+    Raises:
+        TableError: the table cannot be read, or has something else.
+    """
+    for entry in nnet3_tables.read_objects(rspecifier, _vector):
+        yield entry.key, entry.value
+
+
+def _vector(reader: Reader) -> FloatArray:
+    return reader.vector().copy()
+
+
+def read_speakers(rspecifier: str) -> Iterator[tuple[str, list[str]]]:
+    """The speakers of a table, and the utterances of each.
+
+    Raises:
+        click.ClickException: a line is not text, or a speaker has no utterances.
+    """
+    target = nnet3_tables.Specifier.to_read(rspecifier).target
+    with nnet3_tables.opened(target) as stream:
+        for number, line in enumerate(stream, 1):
+            try:
+                speaker, *utterances = line.decode().split()
+            except ValueError:  # no word, or no UTF-8
+                raise click.ClickException(
+                    f"{target}, line {number}: expected a speaker and utterances, found "
+                    f"{line[:60]!r}"
+                ) from None
+            if not utterances:
+                raise click.ClickException(
+                    f"{target}, line {number}: the speaker '{speaker}' has no utterances"
+                )
+            yield speaker, utterances

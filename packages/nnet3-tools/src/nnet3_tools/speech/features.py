@@ -10,20 +10,18 @@ from typing import IO, TYPE_CHECKING, Any
 
 import attrs
 import click
+import nnet3_speech
 import nnet3_tables
 from nnet3_descriptors import Nnet3Error
-from nnet3_speech import FbankOptions, MfccOptions
 
-from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, log, one_line, run_tool, warn
-from nnet3_tools.speech.feature_tables import Tally, check_output, each_value
-from nnet3_tools.speech.option_classes import class_options
+from nnet3_tools import cli
+from nnet3_tools.speech.tables import Tally, check_output, class_options, each_value
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-    from nnet3_speech import FeatureExtractor, Recording
+    from nnet3_speech import FbankOptions, FeatureExtractor, MfccOptions, Recording
 
-MFCC, FBANK = "compute-mfcc-feats", "compute-fbank-feats"
 
 _HELPS = {
     "sample_frequency": "Samples in a second: those of recordings, unless they may be resampled.",
@@ -54,14 +52,16 @@ _HELPS = {
     "use_power": "Filter the power; else the magnitude.",
 }
 
+
 _IGNORED = {
     "--max-feature-vectors": "memory",
     "--vtln-low": "warping, which is refused",
     "--vtln-high": "warping, which is refused",
 }
 
+
 _OPTIONS = (
-    boolean_option("--subtract-mean", help="Subtract the mean of each recording's features."),
+    cli.boolean_option("--subtract-mean", help="Subtract the mean of each recording's features."),
     click.option(
         "--channel",
         default=-1,
@@ -98,6 +98,7 @@ _OPTIONS = (
     click.option("--utt2spk", default="", help="Refused, as --vtln-warp."),
 )
 
+
 _EPILOG = """\b
 Examples:
   {tool} --config=conf/{kind}.conf scp:wav.scp ark,scp:feats.ark,feats.scp
@@ -113,7 +114,6 @@ left out; the exit status is 255 then. It is 1 if no recording has features."""
 class _Run:
     """A run of one of the tools: what its own options say."""
 
-    tool: str
     extractor: FeatureExtractor
     tally: Tally
     subtract_mean: bool
@@ -149,9 +149,9 @@ class _Run:
                 self.tally.done += 1
                 utterances = self.tally.done + self.tally.failed
                 if utterances % 10 == 0:
-                    log(self.tool, f"Processed {utterances} utterances")
+                    cli.log(f"Processed {utterances} utterances")
         utterances = self.tally.done + self.tally.failed
-        log(self.tool, f" Done {self.tally.done} out of {utterances} utterances.")
+        cli.log(f" Done {self.tally.done} out of {utterances} utterances.")
 
     def _features(self, key: str, recording: Recording) -> npt.NDArray[np.float32] | None:
         """The features of a recording; None if it is left out, after a warning."""
@@ -161,10 +161,9 @@ class _Run:
             self.tally.fail(f"File: {key} is too short ({seconds:.6g} sec): producing no output.")
             return None
         if self.channel == -1 and channels != 1:
-            warn(
-                self.tool,
+            cli.warn(
                 f"Channel not specified but you have data with {channels} channels; defaulting to "
-                "zero",
+                "zero"
             )
         if self.channel >= channels:
             self.tally.fail(
@@ -177,7 +176,9 @@ class _Run:
                 recording.samples[max(self.channel, 0)], recording.rate
             )
         except Nnet3Error as error:
-            self.tally.fail(f"Failed to compute features for utterance {key}: {one_line(error)}")
+            self.tally.fail(
+                f"Failed to compute features for utterance {key}: {cli.one_line(error)}"
+            )
             return None
         if self.subtract_mean and len(features):
             features -= features.mean(axis=0)
@@ -185,10 +186,8 @@ class _Run:
 
 
 def _recording(opened: Callable[[], AbstractContextManager[IO[bytes]]]) -> Recording:
-    from nnet3_speech import read_wav
-
     with opened() as file:
-        return read_wav(file)
+        return nnet3_speech.read_wav(file)
 
 
 def _encoded(seconds: float, *, binary: bool) -> bytes:
@@ -198,8 +197,31 @@ def _encoded(seconds: float, *, binary: bool) -> bytes:
     return b"\0B\10" + struct.pack("<d", seconds) if binary else f"{seconds:.7g} \n".encode()
 
 
+def _declared(tool: str, kind: str, cls: str) -> Callable[[Callable[..., int]], cli.KaldiCommand]:
+    return cli.tool(
+        tool,
+        "WAV-RSPECIFIER FEATURES-WSPECIFIER",
+        class_options(cls, _HELPS),
+        *_OPTIONS,
+        ignored=_IGNORED,
+        epilog=_EPILOG.format(tool=tool, kind=kind),
+    )
+
+
+@_declared("compute-mfcc-feats", "mfcc", "MfccOptions")
+def compute_mfcc_feats(wav: str, features: str, **given: Any) -> int:
+    """Compute the MFCC of recordings: mel-frequency cepstral coefficients."""
+    return _compute(nnet3_speech.MfccOptions, wav, features, given)
+
+
+@_declared("compute-fbank-feats", "fbank", "FbankOptions")
+def compute_fbank_feats(wav: str, features: str, **given: Any) -> int:
+    """Compute the mel filter banks of recordings."""
+    return _compute(nnet3_speech.FbankOptions, wav, features, given)
+
+
 def _compute(
-    tool: str, cls: type[MfccOptions | FbankOptions], tables: tuple[str, str], given: dict[str, Any]
+    cls: type[MfccOptions | FbankOptions], wav: str, features: str, given: dict[str, Any]
 ) -> int:
     for name, value in (("vtln-warp", 1.0), ("vtln-map", ""), ("utt2spk", "")):
         if given.pop(name.replace("-", "_")) != value:
@@ -207,46 +229,9 @@ def _compute(
                 f"--{name} is not supported: kaldi-native-fbank does not warp frequencies"
             )
     del given["output_format"]
-    from nnet3_speech import FeatureExtractor  # not for --help
-
     own = {name: given.pop(name) for name in ("subtract_mean", "channel", "min_duration")}
     durations = given.pop("write_utt2dur")
-    tally = Tally(tool)
-    run = _Run(tool=tool, extractor=FeatureExtractor(cls(**given)), tally=tally, **own)
-    run.write(*tables, durations)
+    tally = Tally()
+    run = _Run(extractor=nnet3_speech.FeatureExtractor(cls(**given)), tally=tally, **own)
+    run.write(wav, features, durations)
     return tally.status
-
-
-def _command(
-    tool: str, kind: str, cls: type[MfccOptions | FbankOptions]
-) -> Callable[[Callable[..., Any]], click.Command]:
-    def declare(function: Callable[..., Any]) -> click.Command:
-        for option in reversed(_OPTIONS):
-            function = option(function)
-        function = class_options(cls, _HELPS)(function)
-        for name in ("FEATURES-WSPECIFIER", "WAV-RSPECIFIER"):
-            function = click.argument(name.partition("-")[0].lower(), metavar=name)(function)
-        epilog = _EPILOG.format(tool=tool, kind=kind)
-        return click.command(cls=KaldiCommand, ignored=_IGNORED, epilog=epilog)(function)
-
-    return declare
-
-
-@_command(MFCC, "mfcc", MfccOptions)
-def compute_mfcc_feats(wav: str, features: str, **given: Any) -> int:
-    """Compute the MFCC of recordings: mel-frequency cepstral coefficients."""
-    return _compute(MFCC, MfccOptions, (wav, features), given)
-
-
-@_command(FBANK, "fbank", FbankOptions)
-def compute_fbank_feats(wav: str, features: str, **given: Any) -> int:
-    """Compute the mel filter banks of recordings."""
-    return _compute(FBANK, FbankOptions, (wav, features), given)
-
-
-COMMANDS = {MFCC: compute_mfcc_feats, FBANK: compute_fbank_feats}
-
-
-def main(tool: str) -> None:
-    """The entry point of the tools."""
-    run_tool(COMMANDS[tool], tool)

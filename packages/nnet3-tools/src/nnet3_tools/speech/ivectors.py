@@ -7,22 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
+import nnet3_speech
 import nnet3_tables
 from nnet3_descriptors import Nnet3Error
-from nnet3_speech import IvectorExtractionConfig
 
-from nnet3_tools.kaldi_command import KaldiCommand, boolean_option, log, run_tool, warn
-from nnet3_tools.speech.feature_tables import Tally, check_output
-from nnet3_tools.speech.option_classes import class_options
-from nnet3_tools.speech.vectors import read_speakers
+from nnet3_tools import cli
+from nnet3_tools.speech.tables import Tally, check_output, class_options, read_speakers
 
 if TYPE_CHECKING:
     from nnet3_speech import AdaptationState, OnlineIvectorExtractor
     from nnet3_tables import FloatArray
 
-NAME = "ivector-extract-online2"
 
 _PITCH_DIM = 3
+
 
 _HELPS = {
     "lda_matrix": "File of the transform of spliced features (final.mat).",
@@ -52,32 +50,30 @@ class _Sums:
     length_at_end: float = 0.0
 
 
-@click.command(
-    cls=KaldiCommand,
+@cli.tool(
+    "ivector-extract-online2",
+    "SPK2UTT-RSPECIFIER FEATURES-RSPECIFIER IVECTORS-WSPECIFIER",
+    class_options("IvectorExtractionConfig", _HELPS),
+    cli.boolean_option("--repeat", help="Write a row for each frame, and not for each period."),
+    click.option(
+        "--frame-weights-rspecifier",
+        default="",
+        metavar="RSPECIFIER",
+        help="Vectors of how much each frame counts; by default 1.",
+    ),
+    click.option(
+        "--length-tolerance",
+        type=int,
+        default=0,
+        show_default=True,
+        help="By how many an utterance may have more or fewer frames than weights.",
+    ),
     ignored={
         "--num-threads": "threads",
         "--use-most-recent-ivector": "not used by Kaldi's tool, either",
     },
 )
-@click.argument("spk2utt_in", metavar="SPK2UTT-RSPECIFIER")
-@click.argument("features_in", metavar="FEATURES-RSPECIFIER")
-@click.argument("ivectors_out", metavar="IVECTORS-WSPECIFIER")
-@class_options(IvectorExtractionConfig, _HELPS)
-@boolean_option("--repeat", help="Write a row for each frame, and not for each period.")
-@click.option(
-    "--frame-weights-rspecifier",
-    default="",
-    metavar="RSPECIFIER",
-    help="Vectors of how much each frame counts; by default 1.",
-)
-@click.option(
-    "--length-tolerance",
-    type=int,
-    default=0,
-    show_default=True,
-    help="By how many an utterance may have more or fewer frames than weights.",
-)
-def command(
+def ivector_extract_online2(
     spk2utt_in: str,
     features_in: str,
     ivectors_out: str,
@@ -91,11 +87,11 @@ def command(
     A line of SPK2UTT-RSPECIFIER has a speaker and the speaker's utterances in their order. Features
     are those before normalisation. An utterance becomes a matrix with a row for each period.
     """
-    from nnet3_speech import OnlineIvectorExtractor
-
     if given["greedy_ivector_extractor"]:
-        warn(NAME, "--greedy-ivector-extractor=true implies --use-most-recent-ivector=true")
-    extractor = OnlineIvectorExtractor.read(IvectorExtractionConfig(**given))
+        cli.warn("--greedy-ivector-extractor=true implies --use-most-recent-ivector=true")
+    extractor = nnet3_speech.OnlineIvectorExtractor.read(
+        nnet3_speech.IvectorExtractionConfig(**given)
+    )
     tables = [features_in, *filter(None, [frame_weights_rspecifier])]
     check_output(ivectors_out, spk2utt_in, *tables)
     with contextlib.ExitStack() as stack:
@@ -134,7 +130,7 @@ class _Extraction:
     weights: nnet3_tables.VectorLookup | None
     tolerance: int
     repeat: bool
-    tally: Tally = attrs.field(factory=lambda: Tally(NAME))
+    tally: Tally = attrs.field(factory=Tally)
     _sums: _Sums = attrs.field(factory=_Sums)
     _has_warned: bool = False
 
@@ -174,10 +170,9 @@ class _Extraction:
         if frames.shape[1] == self.extractor.dim + _PITCH_DIM:
             frames = frames[:, :-_PITCH_DIM]
             if not self._has_warned:
-                warn(
-                    NAME,
+                cli.warn(
                     f"Feature dimension is too large by {_PITCH_DIM}, assuming there are pitch "
-                    f"features and removing the last {_PITCH_DIM} dims.",
+                    f"features and removing the last {_PITCH_DIM} dims."
                 )
                 self._has_warned = True
         weights = None
@@ -208,26 +203,16 @@ class _Extraction:
 
     def log_results(self) -> None:
         """Says how many utterances there were, and how their i-vectors are."""
-        log(
-            NAME,
-            f"Estimated iVectors for {self.tally.done} files, {self.tally.failed} with errors.",
-        )
+        cli.log(f"Estimated iVectors for {self.tally.done} files, {self.tally.failed} with errors.")
         sums = self._sums
         if not sums.frames:
             return
-        log(
-            NAME,
+        cli.log(
             f"Average objective-function improvement was {sums.objective_change / sums.frames:.6g} "
-            f"per frame, over {sums.frames:g} frames (weighted).",
+            f"per frame, over {sums.frames:g} frames (weighted)."
         )
-        log(
-            NAME,
+        cli.log(
             f"Average iVector length was {sums.length / sums.frames:.6g} and at utterance-end was "
             f"{sums.length_at_end / sums.frames:.6g}, over {sums.frames:g} frames (weighted);  "
-            f"expected length is {self.extractor.ivector_dim**0.5:.6g}",
+            f"expected length is {self.extractor.ivector_dim**0.5:.6g}"
         )
-
-
-def main() -> None:
-    """The entry point of the tool."""
-    run_tool(command, NAME)

@@ -1,0 +1,299 @@
+"""What the tools that run a network are given: options for each frame, i-vectors, recordings."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import IO, TYPE_CHECKING, BinaryIO, cast
+
+import attrs
+import click
+import nnet3_runtime_cuda
+import nnet3_tables
+from nnet3_descriptors import Nnet3Error
+
+from nnet3_tools import cli
+from nnet3_tools.progress import LackingError
+
+if TYPE_CHECKING:
+    from nnet3 import ChunkOptions, Model
+    from nnet3_tables import FloatArray, MatrixLookup, VectorLookup
+
+
+def _text(name: str, help_text: str) -> cli.Parameter:
+    return click.option(name, default="", metavar="RSPECIFIER", help=help_text)
+
+
+def frames_option(name: str, default: int, help_text: str) -> cli.Parameter:
+    """An option that is a number of frames."""
+    return click.option(name, default=default, show_default=True, metavar="FRAMES", help=help_text)
+
+
+SUBSAMPLING = click.option(
+    "--frame-subsampling-factor",
+    type=int,
+    metavar="FRAMES",
+    help="Number of input frames for each row of output.  [default: what the folder of the model "
+    "says, or 1]",
+)
+
+
+IVECTOR_OPTIONS = (
+    _text(
+        "--ivectors", "I-vectors: a vector for each utterance, or for each speaker with --utt2spk."
+    ),
+    _text("--utt2spk", "The speaker of each utterance, for --ivectors."),
+    _text(
+        "--online-ivectors", "I-vectors that change in an utterance: a matrix for each utterance."
+    ),
+    frames_option("--online-ivector-period", 0, "Frames between two rows of the online i-vectors."),
+)
+
+
+ACOUSTIC_SCALE = click.option(
+    "--acoustic-scale",
+    type=float,
+    help="Multiplies the output.  [default: what the folder of the model says, or 1.0]",
+)
+
+
+SCORE_OPTIONS = (
+    click.option(
+        "--scores",
+        type=click.Choice(["raw", "log-softmax"]),
+        default="raw",
+        show_default=True,
+        help="What the values become before priors and scale: log-softmax makes log-probabilities "
+        "of the scores of chain models.",
+    ),
+    ACOUSTIC_SCALE,
+    cli.boolean_option("--apply-exp", help="Write the exponential of the output."),
+    cli.boolean_option("--use-priors", help="Subtract the logarithm of the priors in a .mdl file."),
+)
+
+
+FRAME_OPTIONS = (
+    *IVECTOR_OPTIONS,
+    frames_option("--frames-per-chunk", 50, "Frames to compute at a time, before subsampling."),
+    SUBSAMPLING,
+    frames_option(
+        "--extra-left-context", 0, "Further context to the left, for recurrent networks."
+    ),
+    frames_option(
+        "--extra-right-context", 0, "Further context to the right, as --extra-left-context."
+    ),
+    frames_option(
+        "--extra-left-context-initial",
+        -1,
+        "If >= 0, replaces --extra-left-context at the start of an utterance.",
+    ),
+    frames_option(
+        "--extra-right-context-final",
+        -1,
+        "If >= 0, replaces --extra-right-context at the end of an utterance.",
+    ),
+)
+
+
+CHUNK_OPTIONS = (*FRAME_OPTIONS, *SCORE_OPTIONS)
+
+
+def check_ivector_options(ivectors: str, online_ivectors: str, period: int) -> None:
+    """Raises a UsageError if options for i-vectors contradict each other."""
+    if ivectors and online_ivectors:
+        raise click.UsageError("--ivectors and --online-ivectors cannot be given together")
+    if online_ivectors and period <= 0:
+        raise click.UsageError("--online-ivectors needs --online-ivector-period=FRAMES")
+
+
+def check_model(model_in: str, model: Model, *, has_ivectors: bool, use_priors: bool) -> None:
+    """Checks that the options fit the network, so that not every utterance fails.
+
+    Args:
+        model_in: Its name.
+        model: The model.
+        has_ivectors: Whether the options name a table of i-vectors.
+        use_priors: Whether priors are asked for.
+
+    Raises:
+        RunError: i-vectors or priors are missing, or i-vectors are not wanted.
+    """
+    if model.ivector_dim and not has_ivectors:
+        raise nnet3_runtime_cuda.RunError(
+            f"{model_in} takes i-vectors of dimension {model.ivector_dim}; expected --ivectors "
+            "or --online-ivectors"
+        )
+    if has_ivectors and not model.ivector_dim:
+        raise nnet3_runtime_cuda.RunError(
+            f"{model_in} has no input node 'ivector'; expected neither --ivectors nor "
+            "--online-ivectors"
+        )
+    if use_priors and model.priors is None:
+        raise nnet3_runtime_cuda.RunError(
+            f"{model_in} has no priors; --use-priors needs a .mdl file that has them"
+        )
+
+
+def log_rounding(options: ChunkOptions, model: Model) -> None:
+    """Says, as Kaldi's tools do, that chunks have more frames than --frames-per-chunk."""
+    frames = options.rounded(model.modulus).frames_per_chunk
+    if frames != options.frames_per_chunk:
+        cli.log(
+            f"Chunks have {frames} frames: --frames-per-chunk={options.frames_per_chunk} is no "
+            f"multiple of --frame-subsampling-factor={options.frame_subsampling_factor} and of the "
+            f"network's modulus, {model.modulus}"
+        )
+
+
+@attrs.frozen(kw_only=True)
+class IvectorSource:
+    """The tables of i-vectors that the options name, if any."""
+
+    vectors: VectorLookup | None
+    matrices: MatrixLookup | None
+    speakers: Mapping[str, str] | None
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, ivectors: str, online_ivectors: str, utt2spk: str) -> Iterator[IvectorSource]:
+        """Opens the tables that the options name.
+
+        Raises:
+            TableError: a table cannot be read, or the command that it comes from fails.
+        """
+        with contextlib.ExitStack() as tables:
+            yield cls(
+                vectors=tables.enter_context(nnet3_tables.VectorLookup(ivectors))
+                if ivectors
+                else None,
+                matrices=(
+                    tables.enter_context(nnet3_tables.MatrixLookup(online_ivectors))
+                    if online_ivectors
+                    else None
+                ),
+                speakers=nnet3_tables.read_tokens(utt2spk) if utt2spk else None,
+            )
+
+    def of(self, utterance: str) -> tuple[FloatArray | None, FloatArray | None]:
+        """The i-vector of an utterance and its online i-vectors; None for each that it lacks.
+
+        Raises:
+            LackingError: the utterance has no i-vector, or no speaker.
+            TableError: the i-vector cannot be read.
+        """
+        if self.vectors is not None:
+            key = utterance
+            if self.speakers is not None:
+                if utterance not in self.speakers:
+                    raise LackingError("--utt2spk names no speaker for it")
+                key = self.speakers[utterance]
+            return _present(self.vectors.get(key), f"no i-vector for '{key}'"), None
+        if self.matrices is not None:
+            found = self.matrices.get(utterance)
+            return None, _present(found, f"no online i-vectors for '{utterance}'")
+        return None, None
+
+
+def _present(array: FloatArray | None, message: str) -> FloatArray:
+    if array is None:
+        raise LackingError(message)
+    return array
+
+
+_MARKS = (b"RIFF", b"RIFX")
+
+
+Samples = tuple["FloatArray", float]
+"""Samples (n,) in the units of 16-bit integers, and their rate."""
+
+
+_Opened = Callable[[], AbstractContextManager[IO[bytes]]]
+
+
+def has_recordings(features: str) -> bool:
+    """Whether a table is a script file whose first file that can be opened is a WAV file.
+
+    Raises:
+        TableError: the script file cannot be read.
+    """
+    specifier = nnet3_tables.Specifier.to_read(features)
+    if not specifier.is_script or not specifier.files:
+        return False
+    for _, opened in nnet3_tables.read_files(features):
+        try:
+            with opened() as file:
+                return file.read(4) in _MARKS
+        except Nnet3Error:
+            continue  # the reader of the table will report it
+    return False
+
+
+class Recordings:
+    """The recordings of a table, as features and i-vectors.
+
+    Attributes:
+        ivector_period: Frames between two rows of the i-vectors; 0 if the model takes none.
+    """
+
+    def __init__(self, table: str, model: Model) -> None:
+        """Looks for what the recordings need.
+
+        Args:
+            table: A script file of WAV files.
+            model: The model.
+
+        Raises:
+            RunError, SpeechError: the model has no folder, or this lacks a file.
+        """
+        self._table = table
+        self._model = model
+        self._ivectors: FloatArray | None = None
+        self.ivector_period = model.feature_pipeline().ivector_period
+
+    def takes_ivectors(self, is_given: bool) -> bool:
+        """Whether the model takes i-vectors, which are computed.
+
+        Raises:
+            click.UsageError: a table of i-vectors is given.
+        """
+        if is_given:
+            raise click.UsageError("the i-vectors of WAV files are computed; expected no table")
+        return self._model.ivector_dim > 0
+
+    def __iter__(self) -> Iterator[tuple[str, Callable[[], FloatArray]]]:
+        """The key of each recording, and a function that computes its features (frames, dim)."""
+        for key, opened in nnet3_tables.read_files(self._table):
+            yield key, partial(self._features, opened)
+
+    def samples(self) -> Iterator[tuple[str, Callable[[], Samples]]]:
+        """The key of each recording, and a function that reads its samples."""
+        for key, opened in nnet3_tables.read_files(self._table):
+            yield key, partial(_samples, opened)
+
+    def _features(self, opened: _Opened) -> FloatArray:
+        found = self._model.features(_samples(opened))
+        self._ivectors = found.online_ivectors
+        return found.features
+
+    def of(self, utterance: str) -> tuple[FloatArray | None, FloatArray | None]:
+        """The i-vectors of the recording whose features were computed last; see `IvectorSource`."""
+        return None, self._ivectors
+
+
+def _samples(opened: _Opened) -> Samples:
+    """Reads a recording.
+
+    Raises:
+        RunError, SpeechError: it has several channels, or cannot be read.
+    """
+    import nnet3_speech
+
+    with opened() as file:
+        recording = nnet3_speech.read_wav(cast(BinaryIO, file))
+    if len(recording.samples) != 1:
+        raise nnet3_runtime_cuda.RunError(
+            f"expected a recording of one channel, found {len(recording.samples)}"
+        )
+    return recording.samples[0], recording.rate
