@@ -208,7 +208,7 @@ def test_faults_of_utterances() -> None:
     ("change", "message"),
     [
         ("--diag-ubm=", "i-vectors: option --diag-ubm is missing"),
-        ("--min-post=0.5", "--min-post: expected from 0 to below 0.5, found 0.5"),
+        ("--min-post=0.5", "--min-post=0.5: expected 0 or more, below 0.5"),
         ("--ivector-extractor=none.ie", "none.ie: cannot be read: No such file or directory"),
         ("--splice-config=one.conf", "final.mat: the transform has 116 columns; 3 spliced frames"),
         (f"--diag-ubm={FOLDER}/final.ie", "final.ie, byte 0: unexpected token; expected"),
