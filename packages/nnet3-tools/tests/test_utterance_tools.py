@@ -24,15 +24,11 @@ from nnet3_descriptors import Nnet3Error, parse_config, read_nnet, write_nnet
 from nnet3_descriptors.files import Reader, read_entries
 from nnet3_runtime_cuda import RunError
 from nnet3_tables import MatrixWriter, TableError, TableWarning, VectorWriter, read_table
-from nnet3_tools import entry_points
+from nnet3_tools.compute.chunks import nnet3_compute, nnet3_compute_batch, nnet3_compute_looped
 from nnet3_tools.compute.utterances import num_utterances, total_of
+from nnet3_tools.compute.xvectors import nnet3_xvector_compute, nnet3_xvector_compute_batched
 from nnet3_tools.egs.making import nnet3_get_egs_simple
 from nnet3_tools.progress import BYTES, UTTERANCES, Progress
-
-nnet3_compute, nnet3_compute_batch, nnet3_compute_looped, nnet3_xvector_compute = map(
-    entry_points.command_of,
-    ("nnet3-compute", "nnet3-compute-batch", "nnet3-compute-looped", "nnet3-xvector-compute"),
-)
 
 CONFIG = """
 input-node name=input dim=4
@@ -679,7 +675,7 @@ def test_xvector_compute_batched(folder: Path) -> None:
     tables = f"ark:{folder / 'feats.ark'}", f"ark:{folder / 'vectors.ark'}"
     options = "--chunk-size=20", "--batch-size=5", "--propagate-in-place=false", "--debug"
 
-    done = invoke(nnet3_xvector_compute.batched, *options, folder / "final.raw", *tables)
+    done = invoke(nnet3_xvector_compute_batched, *options, folder / "final.raw", *tables)
 
     assert done.return_value == 0, done.exception
     lines = done.stderr.splitlines()
@@ -701,7 +697,7 @@ def test_short_utterances_of_even_chunks(folder: Path, chunk_size: int, status: 
     tables = f"ark:{folder / 'feats.ark'}", f"ark:{folder / 'vectors.ark'}"
 
     done = invoke(
-        nnet3_xvector_compute.batched,
+        nnet3_xvector_compute_batched,
         "--pad-input=false",
         f"--chunk-size={chunk_size}",
         folder / "final.raw",
