@@ -132,8 +132,9 @@ class User:
         attempt("repr", lambda: repr(nnet))
         attempt("info", nnet.info)
         if not self.is_thorough:
-            attempt("write", lambda: _written(nnet, binary=self.rng.random() < 0.5))
-            if nnet.num_parameters <= MOST_PARAMETERS:
+            is_large = nnet.num_parameters > MOST_PARAMETERS  # as text, some take half a minute
+            attempt("write", lambda: _written(nnet, binary=self.rng.random() < 0.5 or is_large))
+            if not is_large:
                 attempt("computation", lambda: self._compute(nnet))
             return
         attempt("format_dot", lambda: format_dot(nnet))
