@@ -1,0 +1,303 @@
+"""Commands as statements of C."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from nnet3_computation import (
+    AcceptInput,
+    AddRowRanges,
+    AddRows,
+    AddRowsMulti,
+    AddToRowsMulti,
+    AllocMatrixUndefined,
+    AllocMatrixZeroed,
+    Command,
+    CompressMatrix,
+    CopyRows,
+    CopyRowsMulti,
+    CopyToRowsMulti,
+    DeallocMatrix,
+    GotoLabel,
+    MatrixAdd,
+    MatrixCopy,
+    NnetComputation,
+    NoOperation,
+    NoOperationLabel,
+    NoOperationMarker,
+    Propagate,
+    ProvideOutput,
+    SetConst,
+    StoreStats,
+    SwapMatrix,
+    plan_memory,
+)
+from nnet3_descriptors import ComponentProperties, Nnet
+from nnet3_descriptors.components import Component
+from numpy.typing import NDArray
+
+from nnet3_runtime_c.components import Call, Place, Scratch, statements, why_not
+from nnet3_runtime_c.constants import Constants
+
+Rows = NDArray[np.int64]
+
+_ALIGNMENT = 64
+_FLOAT = 4
+_NOTHING = Place(0, 0, 0, 0)
+
+
+def c_name(node: str) -> str:
+    """The name of a node in C, behind `in_` or `out_`."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", node)
+
+
+class Converter:
+    """Converts commands one after the other.
+
+    Attributes:
+        constants: The constants so far.
+        arena: The elements that all matrices need, and the values inside of commands.
+    """
+
+    def __init__(self, nnet: Nnet, computation: NnetComputation, constants: Constants) -> None:
+        plan = computation.memory_plan or plan_memory(computation, alignment=_ALIGNMENT)
+        self._nnet = nnet
+        self._computation = computation
+        self._submatrices: list[list[int]] = computation.submatrices.tolist()
+        self._columns: list[int] = computation.matrices[:, 1].tolist()
+        self._offsets: list[int] = (plan.offsets // _FLOAT).tolist()
+        self._matrices = -(-plan.arena_bytes // _FLOAT)
+        self._scratch = Scratch(self._matrices)
+        self.constants = constants
+
+    @property
+    def arena(self) -> int:
+        """The elements of the arena so far."""
+        return self._matrices + self._scratch.most
+
+    def place(self, submatrix: int) -> Place:
+        """Where a submatrix lies; an empty place for 0."""
+        if not submatrix:
+            return _NOTHING
+        matrix, row, rows, column, columns = self._submatrices[submatrix]
+        stride = self._columns[matrix]
+        return Place(self._offsets[matrix] + row * stride + column, rows, columns, stride)
+
+    def lines(self, commands: Sequence[Command], first: int) -> Iterator[str]:
+        """The statements of commands, with a comment before those of each component.
+
+        Args:
+            commands: The commands.
+            first: The number of the first of them.
+        """
+        swaps: list[SwapMatrix] = []
+        for number, command in enumerate(commands, first):
+            if isinstance(command, SwapMatrix):
+                swaps.append(command)
+                continue
+            yield from self._moves(swaps)
+            swaps = []
+            yield from _CONVERSIONS[type(command)](command, self, number)
+            self._scratch.clear()
+        yield from self._moves(swaps)
+
+    def call(self, kernel: str, *arguments: object) -> str:
+        """A statement that calls a function of kernels.c."""
+        return self.constants.call(kernel, *arguments)
+
+    def _moves(self, swaps: Sequence[SwapMatrix]) -> Iterator[str]:
+        """Hands matrices over, as if all at once.
+
+        A matrix has one place for ever here, so its content moves, unless the places are the same.
+        """
+        origin: dict[int, int] = {}
+        for swap in swaps:
+            origin[swap.destination] = origin.pop(swap.source, swap.source)
+        pairs = [(self.place(source), self.place(to)) for to, source in origin.items()]
+        pairs = [(source, to) for source, to in pairs if source.first != to.first]
+        sources = []
+        for number, (source, _) in enumerate(pairs):
+            if any(_overlap(source, other) for _, other in pairs[: number + 1]):
+                kept = self._scratch.new(source.rows, source.columns)
+                yield _move(source, kept)
+                source = kept
+            sources.append(source)
+        for source, (_, to) in zip(sources, pairs, strict=True):
+            yield _move(source, to)
+        self._scratch.clear()
+
+    def rows_of(self, places: NDArray[np.int32]) -> Rows:
+        """The first element of each row that pairs (submatrix, row) name; -1 for none."""
+        chosen = [self.place(max(number, 0)) for number in range(len(self._submatrices))]
+        first = np.array([each.first for each in chosen], np.int64)
+        stride = np.array([each.stride for each in chosen], np.int64)
+        number, row = places[:, 0], places[:, 1]
+        return np.where(row < 0, -1, first[number] + row * stride[number])
+
+    def propagate(self, c: Propagate, number: int) -> Iterator[str]:
+        """The statements of a component."""
+        component, name = (
+            self._nnet.components[c.component],
+            self._nnet.component_names[c.component],
+        )
+        call = Call(
+            component=component,
+            name=name,
+            x=self.place(c.input),
+            y=self.place(c.output),
+            indexes=self._computation.precomputed_indexes[c.precomputed_indexes],
+            adds=bool(component.properties & ComponentProperties.PROPAGATE_ADDS)
+            and c.input != c.output,
+            constants=self.constants,
+            scratch=self._scratch,
+        )
+        yield f"/* c{number}: {name}, {component.type} */"
+        yield from statements(call)
+
+    def node(self, number: int) -> str:
+        """The name of a node in C."""
+        return c_name(self._nnet.nodes[number].name)
+
+    def lists(self, kind: str, number: int) -> Any:
+        """A list of the computation, by the name of its field."""
+        return getattr(self._computation, kind)[number]
+
+
+def _overlap(one: Place, other: Place) -> bool:
+    ends = one.first + one.rows * one.stride, other.first + other.rows * other.stride
+    return one.first < ends[1] and other.first < ends[0]
+
+
+def _move(source: Place, to: Place) -> str:
+    size = source.rows * source.columns
+    return f"memcpy(m + {to.first}, m + {source.first}, {size} * sizeof *m);"
+
+
+Conversion = Callable[[Any, Converter, int], Iterator[str]]
+_CONVERSIONS: dict[type[Command], Conversion] = {}
+
+
+def _converts(*command_types: type[Command]) -> Callable[[Conversion], Conversion]:
+    """Registers the conversion of command types."""
+
+    def register(function: Conversion) -> Conversion:
+        _CONVERSIONS.update(dict.fromkeys(command_types, function))
+        return function
+
+    return register
+
+
+def refusals(nnet: Nnet, commands: Sequence[Command]) -> Iterator[str]:
+    """Yields the reason for each kind of command and component that cannot be expressed."""
+    seen: set[object] = {SwapMatrix}
+    for position, command in enumerate(commands):
+        kind = type(command)
+        if kind not in _CONVERSIONS and kind not in seen:
+            seen.add(kind)
+            yield f"the command {kind.__name__} at {position} is no forward command"
+        if isinstance(command, Propagate) and command.component not in seen:
+            seen.add(command.component)
+            component: Component = nnet.components[command.component]
+            if why := why_not(component):
+                name = nnet.component_names[command.component]
+                yield f"component '{name}' of type {component.type} {why}"
+
+
+@_converts(AllocMatrixZeroed)
+def _zeros(c: AllocMatrixZeroed, to: Converter, number: int) -> Iterator[str]:
+    place = to.place(c.matrix)
+    yield f"memset(m + {place.first}, 0, {place.rows * place.columns} * sizeof *m);"
+
+
+@_converts(
+    AllocMatrixUndefined,
+    CompressMatrix,
+    DeallocMatrix,
+    GotoLabel,
+    NoOperation,
+    NoOperationLabel,
+    NoOperationMarker,
+    StoreStats,
+)
+def _nothing(c: Command, to: Converter, number: int) -> Iterator[str]:
+    """Places are fixed; statistics and compression belong to training."""
+    yield from ()
+
+
+@_converts(Propagate)
+def _propagate(c: Propagate, to: Converter, number: int) -> Iterator[str]:
+    yield from to.propagate(c, number)
+
+
+@_converts(AcceptInput)
+def _accept(c: AcceptInput, to: Converter, number: int) -> Iterator[str]:
+    place = to.place(c.matrix)
+    size = place.rows * place.columns
+    yield f"memcpy(m + {place.first}, in_{to.node(c.node)}, {size} * sizeof *m);"
+
+
+@_converts(ProvideOutput)
+def _provide(c: ProvideOutput, to: Converter, number: int) -> Iterator[str]:
+    place = to.place(c.matrix)
+    size = place.rows * place.columns
+    yield f"memcpy(out_{to.node(c.node)}, m + {place.first}, {size} * sizeof *m);"
+
+
+@_converts(SetConst)
+def _set_const(c: SetConst, to: Converter, number: int) -> Iterator[str]:
+    y = to.place(c.output)
+    yield to.call("fill", y.rows, y.columns, float(c.alpha), y)
+
+
+@_converts(MatrixCopy, MatrixAdd)
+def _matrix(c: MatrixCopy | MatrixAdd, to: Converter, number: int) -> Iterator[str]:
+    x, y = to.place(c.input), to.place(c.output)
+    kernel = "copy" if isinstance(c, MatrixCopy) else "add"
+    yield to.call(kernel, y.rows, y.columns, float(c.alpha), x, y)
+
+
+def _gathered(to: Converter, first: Rows, y: Place, alpha: float, *, adds: bool) -> str:
+    """Rows that lie anywhere; a copy with a stride where all are equally far apart."""
+    steps = np.diff(first)
+    is_regular = (first >= 0).all() and (steps >= 0).all() and len(set(steps.tolist())) <= 1
+    if is_regular and len(first):
+        stride = int(steps[0]) if len(steps) else 0
+        kernel = "add" if adds else "copy"
+        return to.call(kernel, y.rows, y.columns, alpha, f"m + {first[0]}, {stride}", y)
+    table = to.constants.table(first)
+    return to.call("gather", y.rows, y.columns, alpha, "m", table, y, adds)
+
+
+@_converts(CopyRows, AddRows)
+def _rows(c: CopyRows | AddRows, to: Converter, number: int) -> Iterator[str]:
+    x, rows = to.place(c.input), np.asarray(to.lists("indexes", c.indexes), np.int64)
+    first = np.where(rows < 0, -1, x.first + rows * x.stride)
+    is_sum = isinstance(c, AddRows)
+    yield _gathered(to, first, to.place(c.output), float(c.alpha), adds=is_sum)
+
+
+@_converts(CopyRowsMulti, AddRowsMulti)
+def _rows_multi(c: CopyRowsMulti | AddRowsMulti, to: Converter, number: int) -> Iterator[str]:
+    first = to.rows_of(to.lists("indexes_multi", c.indexes_multi))
+    is_sum = isinstance(c, AddRowsMulti)
+    yield _gathered(to, first, to.place(c.output), float(c.alpha), adds=is_sum)
+
+
+@_converts(CopyToRowsMulti, AddToRowsMulti)
+def _to_rows_multi(
+    c: CopyToRowsMulti | AddToRowsMulti, to: Converter, number: int
+) -> Iterator[str]:
+    x = to.place(c.input)
+    table = to.constants.table(to.rows_of(to.lists("indexes_multi", c.indexes_multi)))
+    adds = isinstance(c, AddToRowsMulti)
+    yield to.call("scatter", x.rows, x.columns, float(c.alpha), x, "m", table, adds)
+
+
+@_converts(AddRowRanges)
+def _row_ranges(c: AddRowRanges, to: Converter, number: int) -> Iterator[str]:
+    x, y = to.place(c.input), to.place(c.output)
+    table = to.constants.table(np.maximum(to.lists("indexes_ranges", c.indexes_ranges), 0))
+    yield to.call("add_ranges", y.rows, y.columns, float(c.alpha), x, table, y)

@@ -1,0 +1,355 @@
+"""to_c: a computation as C source."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import attrs
+from nnet3_computation import (
+    AcceptInput,
+    Command,
+    GotoLabel,
+    NnetComputation,
+    ProvideOutput,
+)
+from nnet3_descriptors import Nnet
+from nnet3_descriptors.files import write_atomically
+
+from nnet3_runtime_c.commands import Converter, c_name, refusals
+from nnet3_runtime_c.constants import Constants, ConversionError, floats
+
+_NAME = re.compile("[a-z][a-z0-9_]{0,30}")
+
+
+@attrs.frozen
+class CSource:
+    """A computation in C.
+
+    Attributes:
+        name: The prefix of all names in it.
+        source: The file NAME.c.
+        header: The file NAME.h, which says how to call it.
+        weights: The file of weights, float32 of little-endian order; None if the source has them.
+    """
+
+    name: str
+    source: str
+    header: str
+    weights: bytes | None
+
+    def write(self, folder: str | os.PathLike[str]) -> None:
+        """Writes NAME.c, NAME.h and, if there is one, NAME.weights into a folder.
+
+        Raises:
+            FileError: a file cannot be written.
+        """
+        files = {"c": self.source.encode(), "h": self.header.encode(), "weights": self.weights}
+        for ending, content in files.items():
+            if content is not None:
+                write_atomically(Path(folder, f"{self.name}.{ending}"), [content])
+
+
+@attrs.frozen
+class _Segment:
+    """The commands that one call runs.
+
+    Attributes:
+        first: The number of the first command.
+        commands: The commands.
+        inputs, outputs: For each node that is given or provided its rows and columns.
+    """
+
+    first: int
+    commands: Sequence[Command]
+    inputs: Mapping[str, tuple[int, int]]
+    outputs: Mapping[str, tuple[int, int]]
+
+
+def to_c(
+    nnet: Nnet,
+    computation: NnetComputation,
+    *,
+    name: str = "network",
+    weights_in_source: bool = True,
+) -> CSource:
+    """Returns the forward part of a computation as C99 source.
+
+    The source includes `stdint.h`, `string.h` and `math.h` alone and allocates no memory: matrices
+    lie in one array of the struct that the caller owns, where the memory plan puts them. So several
+    instances of it can run side by side.
+
+    Args:
+        nnet: The network, in test mode.
+        computation: One of its computations, for inference; optimized or not, with or without a
+            memory plan, in one segment, in several, or a loop.
+        name: The prefix of all names: lower-case letters, digits and underscores.
+        weights_in_source: Whether the weights are an array in the source; otherwise the caller
+            hands over the content of a file.
+
+    Raises:
+        ConversionError: the computation cannot be expressed; the message names each command and
+            component, and why. Or the name is none.
+        ComputationError: the network lacks a node or component of the computation.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConversionError(
+            "expected a name of up to 31 lower-case letters, digits and underscores, found "
+            f"{name!r}"
+        )
+    computation.check_network(nnet)
+    segments, loop = _segments(nnet, computation)
+    reasons = [*refusals(nnet, [each for segment in segments for each in segment.commands])]
+    if reasons:
+        raise ConversionError("the computation cannot be expressed in C: " + "; ".join(reasons))
+    constants = Constants(name)
+    converter = Converter(nnet, computation, constants)
+    functions = [
+        _function(name, number, segment, converter) for number, segment in enumerate(segments)
+    ]
+    weights = constants.all_weights()
+    header = _header(name, segments, loop, converter.arena, len(weights), weights_in_source)
+    parts = [
+        f"/* {name}: a Kaldi nnet3 network of {len(nnet.components)} components; see {name}.h */\n",
+        f'#include "{name}.h"\n\n#include <math.h>\n#include <string.h>\n',
+        constants.kernels(),
+        *constants.tables,
+    ]
+    if weights_in_source:
+        values = floats(weights.tolist()) or "    0.0f"
+        parts.append(f"static const float {name}_weights[] = {{\n{values}}};\n")
+    parts += functions
+    parts.append(_entry_points(name, segments, loop, weights_in_source))
+    parts.append(_main(name, segments, loop, weights_in_source))
+    return CSource(
+        name=name,
+        source="\n".join(parts),
+        header=header,
+        weights=None if weights_in_source else weights.astype("<f4").tobytes(),
+    )
+
+
+def _segments(nnet: Nnet, computation: NnetComputation) -> tuple[list[_Segment], int | None]:
+    """The forward segments, and which of them follows the last one in a loop."""
+    commands = computation.commands
+    starts = [0, *(end + 1 for end in computation.segment_ends)]
+    ends = starts[1:] or [len(commands)]
+    starts = starts[: len(ends)]
+    loop = None
+    last = commands[len(commands) - 1] if len(commands) else None
+    if isinstance(last, GotoLabel):
+        loop = starts.index(last.label)
+        ends[-1] = len(commands)
+    sizes = computation.submatrices[:, [2, 4]].tolist()
+    segments = []
+    for start, end in zip(starts, ends, strict=True):
+        chosen = commands[start:end]
+        inputs, outputs = (
+            {
+                nnet.nodes[each.node].name: tuple(sizes[each.matrix])
+                for each in chosen
+                if isinstance(each, kind)
+            }
+            for kind in (AcceptInput, ProvideOutput)
+        )
+        segments.append(_Segment(start, chosen, inputs, outputs))
+    names = {name for each in segments for name in [*each.inputs, *each.outputs]}
+    if len({*map(c_name, names)}) < len(names):
+        raise ConversionError(f"two of the nodes {sorted(names)} have the same name in C")
+    return segments, loop
+
+
+def _ports(segments: Sequence[_Segment]) -> tuple[list[str], list[str]]:
+    """The inputs and outputs of all segments, each in the order of its first appearance."""
+    inputs = dict.fromkeys(name for each in segments for name in each.inputs)
+    outputs = dict.fromkeys(name for each in segments for name in each.outputs)
+    return list(inputs), list(outputs)
+
+
+def _step_name(name: str, segments: Sequence[_Segment], loop: int | None) -> str:
+    """The function that runs the next segment."""
+    return f"{name}_forward" if len(segments) == 1 and loop is None else f"{name}_step"
+
+
+def _with_self(name: str, inputs: Iterable[str], outputs: Iterable[str]) -> str:
+    """The parameters of a function: the instance, the inputs, then the outputs."""
+    given = [f"const float *in_{c_name(each)}" for each in inputs]
+    found = [f"float *out_{c_name(each)}" for each in outputs]
+    return ", ".join([f"struct {name} *self", *given, *found])
+
+
+def _arguments(first: str, inputs: Iterable[str], outputs: Iterable[str]) -> str:
+    """The arguments for these parameters."""
+    ports = [f"in_{c_name(each)}" for each in inputs] + [f"out_{c_name(each)}" for each in outputs]
+    return ", ".join([first, *ports])
+
+
+def _function(name: str, number: int, segment: _Segment, converter: Converter) -> str:
+    """A function that runs a segment."""
+    lines = [*converter.lines(segment.commands, segment.first)]
+    text = "\n".join(lines)
+    parameters = _with_self(name, segment.inputs, segment.outputs)
+    pointers = [
+        f"    {kind}float *const {letter} = self->{field};"
+        for kind, letter, field in (("", "m", "arena"), ("const ", "w", "weights"))
+        if re.search(rf"\b{letter}\b", re.sub(r"/\*.*?\*/", "", text))
+    ]
+    unused = [] if pointers else ["    (void)self;"]
+    body = "\n".join([*pointers, *unused, "", *(f"    {line}" for line in lines)])
+    return f"static void {name}_segment{number}({parameters})\n{{\n{body}\n}}\n"
+
+
+def _header(
+    name: str,
+    segments: Sequence[_Segment],
+    loop: int | None,
+    arena: int,
+    weights: int,
+    weights_in_source: bool,
+) -> str:
+    """The header file."""
+    big = name.upper()
+    inputs, outputs = _ports(segments)
+    what = f"    const float *weights;\n    int32_t segment;\n    float arena[{big}_ARENA];"
+    table = "".join(
+        f"   call {number}: "
+        + ", ".join(
+            f"{kind} {node} {rows} x {columns}"
+            for kind, ports in (("input", each.inputs), ("output", each.outputs))
+            for node, (rows, columns) in ports.items()
+        )
+        + "\n"
+        for number, each in enumerate(segments)
+    )
+    table += f"   then again from call {loop or 0} on\n"
+    given = "" if weights_in_source else ", const float *weights"
+    taken = "" if weights_in_source else (
+        f"\n   weights are the {weights} numbers of {name}.weights, which have to stay."
+    )  # fmt: skip
+    return f"""/* {name}: a neural network, by nnet3-runtime-c.
+
+   Matrices are float, row by row. Rows and columns:
+{table}*/
+#ifndef {big}_H
+#define {big}_H
+
+#include <stdint.h>
+
+#define {big}_ARENA {max(arena, 1)}
+#define {big}_WEIGHTS {weights}
+
+/* An instance, which the caller owns; its members are not for others. */
+struct {name} {{
+{what}
+}};
+
+/* Begins with call 0.{taken} */
+void {name}_init(struct {name} *self{given});
+
+/* Computes the outputs of the next call. What the call does not have may be 0. */
+void {_step_name(name, segments, loop)}({_with_self(name, inputs, outputs)});
+
+#endif
+"""
+
+
+def _entry_points(
+    name: str, segments: Sequence[_Segment], loop: int | None, weights_in_source: bool
+) -> str:
+    """The functions of the header."""
+    inputs, outputs = _ports(segments)
+    given = "" if weights_in_source else ", const float *weights"
+    source = f"{name}_weights" if weights_in_source else "weights"
+    cases = "".join(
+        f"    case {number}: {name}_segment{number}"
+        f"({_arguments('self', each.inputs, each.outputs)}); break;\n"
+        for number, each in enumerate(segments)
+    )
+    return f"""void {name}_init(struct {name} *self{given})
+{{
+    self->weights = {source};
+    self->segment = 0;
+}}
+
+void {_step_name(name, segments, loop)}({_with_self(name, inputs, outputs)})
+{{
+    switch (self->segment) {{
+{cases}    default: break;
+    }}
+    self->segment = self->segment + 1 < {len(segments)} ? self->segment + 1 : {loop or 0};
+}}
+"""
+
+
+def _cases(macro: str, ports: Sequence[Mapping[str, tuple[int, int]]]) -> str:
+    """The cases of a switch that reads or writes the matrices of each call."""
+    lines = []
+    for number, nodes in enumerate(ports):
+        calls = [f"{macro}({c_name(node)}, {rows * cols});" for node, (rows, cols) in nodes.items()]
+        lines.append(f"        case {number}: {' '.join([*calls, 'break;'])}\n")
+    return "".join(lines)
+
+
+def _main(
+    name: str, segments: Sequence[_Segment], loop: int | None, weights_in_source: bool
+) -> str:
+    """A program that computes what comes on standard input, call after call."""
+    inputs, outputs = _ports(segments)
+    buffers = [
+        f"    static float {kind}_{c_name(node)}[{max(each.get(node, (0, 0))[0] for each in ports)}"
+        f" * {next(each[node][1] for each in ports if node in each)}];"
+        for kind, nodes, ports in (
+            ("in", inputs, [each.inputs for each in segments]),
+            ("out", outputs, [each.outputs for each in segments]),
+        )
+        for node in nodes
+    ]
+    reads = _cases("GET", [each.inputs for each in segments])
+    writes = _cases("PUT", [each.outputs for each in segments])
+    size = f"{name.upper()}_WEIGHTS"
+    taken = "" if weights_in_source else f"""
+    static float weights[{size} + 1];
+    FILE *file = argc == 2 ? fopen(argv[1], "rb") : 0;
+
+    if (!file || fread(weights, sizeof *weights, {size}, file) != {size}) {{
+        fprintf(stderr, "usage: %s {name}.weights < inputs > outputs\\n", argv[0]);
+        return 2;
+    }}
+    fclose(file);"""  # fmt: skip
+    unused = "    (void)argc;\n    (void)argv;\n" if weights_in_source else ""
+    argument = "" if weights_in_source else ", weights"
+    return f"""#ifdef NNET3_MAIN
+/* Reads the inputs of a call, computes it, and writes its outputs, until there are no more. */
+#include <stdio.h>
+
+#define GET(node, size) \\
+    if ((count = fread(in_##node, sizeof(float), size, stdin)) != size) \\
+        goto end
+#define PUT(node, size) fwrite(out_##node, sizeof(float), size, stdout)
+
+int main(int argc, char **argv)
+{{
+    static struct {name} self;
+{chr(10).join(buffers)}
+    size_t count = 0;
+    int32_t segment;{taken}
+{unused}    {name}_init(&self{argument});
+    for (;;) {{
+        segment = self.segment;
+        switch (segment) {{
+{reads}        default: break;
+        }}
+        {_step_name(name, segments, loop)}({_arguments("&self", inputs, outputs)});
+        switch (segment) {{
+{writes}        default: break;
+        }}
+    }}
+end:
+    if (count)
+        fprintf(stderr, "%s: the input ends inside of a call\\n", argv[0]);
+    return count != 0 || fflush(stdout) != 0;
+}}
+#endif
+"""

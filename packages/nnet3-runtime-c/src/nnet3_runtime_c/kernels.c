@@ -1,0 +1,601 @@
+/* The functions that converted networks call. A line of the form "kernel NAME: NAME ..." in a comment
+   begins a function, and names the others that it needs.
+
+   x and y are the first elements of a matrix; xs and ys are the distances of its rows, in elements.
+   With "adds", results are added to y; without, they replace it. */
+
+/* kernel vector: */
+#if defined(__GNUC__)
+#if defined(__AVX512F__)
+#define NNET3_LANES 16
+#define NNET3_BLOCK 12
+#elif defined(__AVX__)
+#define NNET3_LANES 8
+#define NNET3_BLOCK 6
+#elif defined(__aarch64__)
+#define NNET3_LANES 4
+#define NNET3_BLOCK 6
+#else
+#define NNET3_LANES 4
+#define NNET3_BLOCK 3
+#endif
+typedef float nnet3_vector
+    __attribute__((vector_size(4 * NNET3_LANES), aligned(4), may_alias));
+#endif
+#define NNET3_PANEL 16
+
+/* kernel product: vector */
+#if defined(__GNUC__)
+#define NNET3_VECTORS (NNET3_PANEL / NNET3_LANES)
+
+/* Some rows times a panel: 16 columns of the weights, element k of all columns side by side. */
+static inline __attribute__((always_inline)) void nnet3_block(
+    int32_t rows, int32_t in, const float *x, int32_t xs, const float *w, const float *b, float *out)
+{
+    nnet3_vector sum[NNET3_BLOCK][NNET3_VECTORS];
+    int32_t r, v, k;
+    for (r = 0; r < rows; r++)
+        for (v = 0; v < NNET3_VECTORS; v++)
+            sum[r][v] = *(const nnet3_vector *)(b + v * NNET3_LANES);
+    for (k = 0; k < in; k++, w += NNET3_PANEL)
+        for (r = 0; r < rows; r++) {
+            const float each = x[r * (size_t)xs + k];
+            for (v = 0; v < NNET3_VECTORS; v++)
+                sum[r][v] += each * *(const nnet3_vector *)(w + v * NNET3_LANES);
+        }
+    for (r = 0; r < rows; r++)
+        for (v = 0; v < NNET3_VECTORS; v++)
+            *(nnet3_vector *)(out + r * NNET3_PANEL + v * NNET3_LANES) = sum[r][v];
+}
+
+static void nnet3_blocks(
+    int32_t rows, int32_t in, const float *x, int32_t xs, const float *w, const float *b, float *out)
+{
+    switch (rows) { /* each case has its own code, in which sums stay in registers */
+    case 1: nnet3_block(1, in, x, xs, w, b, out); break;
+    case 2: nnet3_block(2, in, x, xs, w, b, out); break;
+    case 3: nnet3_block(3, in, x, xs, w, b, out); break;
+#if NNET3_BLOCK > 3
+    case 4: nnet3_block(4, in, x, xs, w, b, out); break;
+    case 5: nnet3_block(5, in, x, xs, w, b, out); break;
+    case 6: nnet3_block(6, in, x, xs, w, b, out); break;
+#endif
+#if NNET3_BLOCK > 6
+    case 7: nnet3_block(7, in, x, xs, w, b, out); break;
+    case 8: nnet3_block(8, in, x, xs, w, b, out); break;
+    case 9: nnet3_block(9, in, x, xs, w, b, out); break;
+    case 10: nnet3_block(10, in, x, xs, w, b, out); break;
+    case 11: nnet3_block(11, in, x, xs, w, b, out); break;
+    case 12: nnet3_block(12, in, x, xs, w, b, out); break;
+#endif
+    default: break;
+    }
+}
+#else
+#define NNET3_BLOCK 4
+static void nnet3_blocks(
+    int32_t rows, int32_t in, const float *x, int32_t xs, const float *w, const float *b, float *out)
+{
+    int32_t r, c, k;
+    for (r = 0; r < rows; r++, x += xs, out += NNET3_PANEL) {
+        memcpy(out, b, NNET3_PANEL * sizeof *out);
+        for (k = 0; k < in; k++)
+            for (c = 0; c < NNET3_PANEL; c++)
+                out[c] += x[k] * w[k * NNET3_PANEL + c];
+    }
+}
+#endif
+
+/* y = x W^T + b. w has panels of 16 columns of y, ws elements apart; b is 0, or has whole panels. */
+static void nnet3_product(
+    int32_t rows, int32_t in, int32_t out, const float *x, int32_t xs, const float *w, int32_t ws,
+    const float *b, float *y, int32_t ys, int32_t adds)
+{
+    static const float zeros[NNET3_PANEL];
+    float found[NNET3_BLOCK * NNET3_PANEL];
+    int32_t first, begin, count, columns, r, c;
+    for (first = 0; first < rows; first += NNET3_BLOCK) {
+        count = rows - first < NNET3_BLOCK ? rows - first : NNET3_BLOCK;
+        for (begin = 0; begin < out; begin += NNET3_PANEL) {
+            columns = out - begin < NNET3_PANEL ? out - begin : NNET3_PANEL;
+            nnet3_blocks(count, in, x + first * (size_t)xs, xs,
+                         w + begin / NNET3_PANEL * (size_t)ws, b ? b + begin : zeros, found);
+            for (r = 0; r < count; r++) {
+                float *to = y + (first + r) * (size_t)ys + begin;
+                const float *from = found + r * NNET3_PANEL;
+                if (adds)
+                    for (c = 0; c < columns; c++)
+                        to[c] += from[c];
+                else
+                    memcpy(to, from, columns * sizeof *to);
+            }
+        }
+    }
+}
+
+/* kernel products: product */
+/* Products of parts of the columns. A step is: first element of x, columns of x, first element of
+   the weights, distance of panels, first element of the bias or -1, first column of y, columns of y,
+   whether it adds. */
+static void nnet3_products(
+    const int32_t (*step)[8], int32_t steps, int32_t rows, const float *x, int32_t xs,
+    const float *weights, float *y, int32_t ys)
+{
+    int32_t s;
+    for (s = 0; s < steps; s++, step++)
+        nnet3_product(rows, (*step)[1], (*step)[6], x + (*step)[0], xs, weights + (*step)[2],
+                      (*step)[3], (*step)[4] < 0 ? 0 : weights + (*step)[4], y + (*step)[5], ys,
+                      (*step)[7]);
+}
+
+/* kernel fill: */
+static void nnet3_fill(int32_t rows, int32_t columns, float value, float *y, int32_t ys)
+{
+    int32_t r, c;
+    for (r = 0; r < rows; r++, y += ys)
+        for (c = 0; c < columns; c++)
+            y[c] = value;
+}
+
+/* kernel copy: */
+/* y = alpha x */
+static void nnet3_copy(
+    int32_t rows, int32_t columns, float alpha, const float *x, int32_t xs, float *y, int32_t ys)
+{
+    int32_t r, c;
+    for (r = 0; r < rows; r++, x += xs, y += ys) {
+        if (alpha == 1.0f)
+            memmove(y, x, columns * sizeof *y);
+        else
+            for (c = 0; c < columns; c++)
+                y[c] = alpha * x[c];
+    }
+}
+
+/* kernel add: */
+/* y = y + alpha x */
+static void nnet3_add(
+    int32_t rows, int32_t columns, float alpha, const float *x, int32_t xs, float *y, int32_t ys)
+{
+    int32_t r, c;
+    for (r = 0; r < rows; r++, x += xs, y += ys)
+        for (c = 0; c < columns; c++)
+            y[c] += alpha * x[c];
+}
+
+/* kernel gather: */
+/* Row i of y = alpha times the row that begins at element from[i] of x, or zeros for -1. */
+static void nnet3_gather(
+    int32_t rows, int32_t columns, float alpha, const float *x, const int32_t *from, float *y,
+    int32_t ys, int32_t adds)
+{
+    int32_t r, c;
+    for (r = 0; r < rows; r++, y += ys) {
+        const float *row = from[r] < 0 ? 0 : x + from[r];
+        if (!adds && !row)
+            memset(y, 0, columns * sizeof *y);
+        else if (!adds)
+            for (c = 0; c < columns; c++)
+                y[c] = alpha * row[c];
+        else if (row)
+            for (c = 0; c < columns; c++)
+                y[c] += alpha * row[c];
+    }
+}
+
+/* kernel scatter: */
+/* The row that begins at element to[i] of y = alpha times row i of x; nothing for -1. */
+static void nnet3_scatter(
+    int32_t rows, int32_t columns, float alpha, const float *x, int32_t xs, float *y,
+    const int32_t *to, int32_t adds)
+{
+    int32_t r, c;
+    for (r = 0; r < rows; r++, x += xs) {
+        float *row = y + to[r];
+        if (to[r] < 0)
+            continue;
+        for (c = 0; c < columns; c++)
+            row[c] = adds ? row[c] + alpha * x[c] : alpha * x[c];
+    }
+}
+
+/* kernel add_ranges: */
+/* Row i of y += alpha times the sum of the rows range[i][0] <= r < range[i][1] of x. */
+static void nnet3_add_ranges(
+    int32_t rows, int32_t columns, float alpha, const float *x, int32_t xs,
+    const int32_t (*range)[2], float *y, int32_t ys)
+{
+    int32_t i, r, c;
+    for (i = 0; i < rows; i++, y += ys)
+        for (c = 0; c < columns; c++) {
+            float sum = 0.0f;
+            for (r = range[i][0]; r < range[i][1]; r++)
+                sum += x[r * (size_t)xs + c];
+            y[c] += alpha * sum;
+        }
+}
+
+/* kernel scale_offset: */
+/* y = s x + b, column by column; s is 0 for ones. */
+static void nnet3_scale_offset(
+    int32_t rows, int32_t columns, const float *x, int32_t xs, const float *s, const float *b,
+    float *y, int32_t ys)
+{
+    int32_t r, c;
+    for (r = 0; r < rows; r++, x += xs, y += ys)
+        for (c = 0; c < columns; c++)
+            y[c] = (s ? s[c] * x[c] : x[c]) + (b ? b[c] : 0.0f);
+}
+
+/* kernel fill_rows: */
+/* Each row of y is b. */
+static void nnet3_fill_rows(int32_t rows, int32_t columns, const float *b, float *y, int32_t ys)
+{
+    int32_t r;
+    for (r = 0; r < rows; r++, y += ys)
+        memcpy(y, b, columns * sizeof *y);
+}
+
+/* kernel relu: */
+static void nnet3_relu(
+    int32_t rows, int32_t columns, const float *x, int32_t xs, float *y, int32_t ys)
+{
+    int32_t r, c;
+    for (r = 0; r < rows; r++, x += xs, y += ys)
+        for (c = 0; c < columns; c++)
+            y[c] = x[c] > 0.0f ? x[c] : 0.0f;
+}
+
+/* kernel exp: */
+/* exp(x), within two units of the last place: 2^n times a polynomial, without a branch. */
+static inline float nnet3_exp(float x)
+{
+    float n, p, power;
+    int32_t bits;
+    x = x > 88.3762626f ? 88.3762626f : x;
+    x = x < -87.3365448f ? -87.3365448f : x;
+    n = (x * 1.44269504f + 12582912.0f) - 12582912.0f; /* the nearest integer */
+    x = (x - n * 0.693359375f) + n * 2.12194440e-4f;   /* ln 2 in two parts */
+    p = 1.9875691500e-4f;
+    p = p * x + 1.3981999507e-3f;
+    p = p * x + 8.3334519073e-3f;
+    p = p * x + 4.1665795894e-2f;
+    p = p * x + 1.6666665459e-1f;
+    p = p * x + 5.0000001201e-1f;
+    p = p * x * x + x + 1.0f;
+    bits = ((int32_t)n + 127) * (1 << 23);
+    memcpy(&power, &bits, sizeof power);
+    return p * power;
+}
+
+/* kernel sigmoid_of: exp */
+static inline float nnet3_sigmoid_of(float x)
+{
+    return 1.0f / (1.0f + nnet3_exp(-x));
+}
+
+/* kernel tanh_of: exp */
+/* tanh(x): near 0 by a polynomial of x^2, elsewhere 1 - 2 / (exp(2 |x|) + 1). */
+static inline float nnet3_tanh_of(float x)
+{
+    const float size = x < 0.0f ? -x : x, s = size < 0.625f ? x * x : 0.0f;
+    const float near = ((((-5.70498872745e-3f * s + 2.06390887954e-2f) * s - 5.37397155531e-2f) * s
+                         + 1.33314422036e-1f) * s - 3.33332819422e-1f) * s * x + x;
+    const float far = 1.0f - 2.0f / (nnet3_exp(2.0f * size) + 1.0f);
+    return size < 0.625f ? near : x < 0.0f ? -far : far;
+}
+
+/* kernel sigmoid: sigmoid_of */
+static void nnet3_sigmoid(
+    int32_t rows, int32_t columns, const float *x, int32_t xs, float *y, int32_t ys)
+{
+    int32_t r, c;
+    for (r = 0; r < rows; r++, x += xs, y += ys)
+        for (c = 0; c < columns; c++)
+            y[c] = nnet3_sigmoid_of(x[c]);
+}
+
+/* kernel tanh: tanh_of */
+static void nnet3_tanh(
+    int32_t rows, int32_t columns, const float *x, int32_t xs, float *y, int32_t ys)
+{
+    int32_t r, c;
+    for (r = 0; r < rows; r++, x += xs, y += ys)
+        for (c = 0; c < columns; c++)
+            y[c] = nnet3_tanh_of(x[c]);
+}
+
+/* kernel softmax: exp */
+/* y = exp(x) / sum(exp(x)), at least 1e-20; or with "log" y = x - log(sum(exp(x))). */
+static void nnet3_softmax(
+    int32_t rows, int32_t columns, const float *x, int32_t xs, float *y, int32_t ys, int32_t log)
+{
+    int32_t r, c;
+    for (r = 0; r < rows; r++, x += xs, y += ys) {
+        float most = x[0], sum = 0.0f;
+        for (c = 1; c < columns; c++)
+            most = x[c] > most ? x[c] : most;
+        for (c = 0; c < columns; c++)
+            sum += nnet3_exp(x[c] - most);
+        if (log) {
+            const float all = most + logf(sum);
+            for (c = 0; c < columns; c++)
+                y[c] = x[c] - all;
+        } else
+            for (c = 0; c < columns; c++) {
+                const float each = nnet3_exp(x[c] - most) / sum;
+                y[c] = each > 1e-20f ? each : 1e-20f;
+            }
+    }
+}
+
+/* kernel normalize: */
+/* y = x / r with r = sqrt(x . x * factor), at least 2^-33, for each block of "block" columns; with
+   add_log each block has one more column, log_target + log(r). */
+static void nnet3_normalize(
+    int32_t rows, int32_t blocks, int32_t block, float factor, int32_t add_log, float log_target,
+    const float *x, int32_t xs, float *y, int32_t ys)
+{
+    int32_t r, b, c;
+    for (r = 0; r < rows; r++, x += xs, y += ys)
+        for (b = 0; b < blocks; b++) {
+            const float *from = x + b * block;
+            float *to = y + b * (block + (add_log ? 1 : 0));
+            float most = 0.0f, sum = 0.0f, root;
+            for (c = 0; c < block; c++)
+                most = fabsf(from[c]) > most ? fabsf(from[c]) : most;
+            if (most < 1e15f) {
+                for (c = 0; c < block; c++)
+                    sum += from[c] * from[c];
+                root = sum * factor > 1.35525272e-20f ? sqrtf(sum * factor) : 1.16415322e-10f;
+            } else { /* the squares would overflow */
+                for (c = 0; c < block; c++)
+                    sum += (from[c] / most) * (from[c] / most);
+                root = most * sqrtf(sum * factor);
+            }
+            for (c = 0; c < block; c++)
+                to[c] = from[c] / root;
+            if (add_log)
+                to[block] = log_target + logf(root);
+        }
+}
+
+/* kernel batch_norm: */
+/* y = target (x - m) / sqrt(v + epsilon), with mean and variance of a column over all rows and blocks. */
+static void nnet3_batch_norm(
+    int32_t rows, int32_t blocks, int32_t block, float target, float epsilon, const float *x,
+    int32_t xs, float *y, int32_t ys)
+{
+    int32_t r, b, c;
+    for (c = 0; c < block; c++) {
+        double mean = 0.0, variance = 0.0;
+        float scale;
+        for (r = 0; r < rows; r++)
+            for (b = 0; b < blocks; b++)
+                mean += x[r * (size_t)xs + b * block + c];
+        mean /= (double)rows * blocks;
+        for (r = 0; r < rows; r++)
+            for (b = 0; b < blocks; b++) {
+                const double far = x[r * (size_t)xs + b * block + c] - mean;
+                variance += far * far;
+            }
+        scale = target / sqrtf((float)(variance / ((double)rows * blocks)) + epsilon);
+        for (r = 0; r < rows; r++)
+            for (b = 0; b < blocks; b++)
+                y[r * (size_t)ys + b * block + c] =
+                    scale * (float)(x[r * (size_t)xs + b * block + c] - mean);
+    }
+}
+
+/* kernel pnorm: */
+/* y_g = |x_g|, the Euclidean norm, of each group of neighbouring columns. */
+static void nnet3_pnorm(
+    int32_t rows, int32_t groups, int32_t size, const float *x, int32_t xs, float *y, int32_t ys)
+{
+    int32_t r, g, c;
+    for (r = 0; r < rows; r++, x += xs, y += ys)
+        for (g = 0; g < groups; g++) {
+            float sum = 0.0f;
+            for (c = 0; c < size; c++)
+                sum += x[g * size + c] * x[g * size + c];
+            y[g] = sqrtf(sum);
+        }
+}
+
+/* kernel sum_columns: */
+/* y_g = scale times the sum of the columns list[splits[g]] to before list[splits[g + 1]] of x. */
+static void nnet3_sum_columns(
+    int32_t rows, int32_t groups, const int32_t *splits, const int32_t *list, float scale,
+    const float *x, int32_t xs, float *y, int32_t ys)
+{
+    int32_t r, g, k;
+    for (r = 0; r < rows; r++, x += xs, y += ys)
+        for (g = 0; g < groups; g++) {
+            float sum = 0.0f;
+            for (k = splits[g]; k < splits[g + 1]; k++)
+                sum += x[list[k]];
+            y[g] = scale * sum;
+        }
+}
+
+/* kernel max_columns: */
+/* y_g = the greatest of the columns list[g * size] to before list[(g + 1) * size] of x. */
+static void nnet3_max_columns(
+    int32_t rows, int32_t groups, int32_t size, const int32_t *list, const float *x, int32_t xs,
+    float *y, int32_t ys)
+{
+    int32_t r, g, k;
+    for (r = 0; r < rows; r++, x += xs, y += ys)
+        for (g = 0; g < groups; g++) {
+            float most = x[list[g * size]];
+            for (k = 1; k < size; k++)
+                most = x[list[g * size + k]] > most ? x[list[g * size + k]] : most;
+            y[g] = most;
+        }
+}
+
+/* kernel multiply_blocks: */
+/* y = x_1 x_2 ... x_k, element by element, of the blocks of the columns. */
+static void nnet3_multiply_blocks(
+    int32_t rows, int32_t columns, int32_t blocks, const float *x, int32_t xs, float *y, int32_t ys)
+{
+    int32_t r, b, c;
+    for (r = 0; r < rows; r++, x += xs, y += ys)
+        for (c = 0; c < columns; c++) {
+            float all = x[c];
+            for (b = 1; b < blocks; b++)
+                all *= x[b * columns + c];
+            y[c] = all;
+        }
+}
+
+/* kernel statistics: */
+/* Row i of y = the number of the rows range[i][0] <= r < range[i][1] of x, their sum and, with
+   "squares", the sum of their squares. */
+static void nnet3_statistics(
+    int32_t rows, int32_t columns, int32_t squares, const int32_t (*range)[2], const float *x,
+    int32_t xs, float *y, int32_t ys)
+{
+    int32_t i, r, c;
+    for (i = 0; i < rows; i++, y += ys) {
+        y[0] = (float)(range[i][1] - range[i][0]);
+        for (c = 0; c < columns; c++) {
+            float sum = 0.0f, square = 0.0f;
+            for (r = range[i][0]; r < range[i][1]; r++) {
+                const float each = x[r * (size_t)xs + c];
+                sum += each;
+                square += each * each;
+            }
+            y[1 + c] = sum;
+            if (squares)
+                y[1 + columns + c] = square;
+        }
+    }
+}
+
+/* kernel pooling: */
+/* Row i of y = log n "logs" times, then the mean over the rows of a range, where a row of x is a
+   count, sums and, with "deviations", sums of squares; then y has standard deviations, too. */
+static void nnet3_pooling(
+    int32_t rows, int32_t columns, int32_t logs, int32_t deviations, float floor,
+    const int32_t (*range)[2], const float *x, int32_t xs, float *y, int32_t ys)
+{
+    int32_t i, r, c;
+    for (i = 0; i < rows; i++, y += ys) {
+        float n = 0.0f;
+        for (r = range[i][0]; r < range[i][1]; r++)
+            n += x[r * (size_t)xs];
+        for (c = 0; c < logs; c++)
+            y[c] = logf(n);
+        for (c = 0; c < columns; c++) {
+            double sum = 0.0, square = 0.0, mean, variance;
+            for (r = range[i][0]; r < range[i][1]; r++) {
+                sum += x[r * (size_t)xs + 1 + c];
+                if (deviations)
+                    square += x[r * (size_t)xs + 1 + columns + c];
+            }
+            mean = sum / n;
+            y[logs + c] = (float)mean;
+            if (deviations) {
+                variance = square / n - mean * mean;
+                y[logs + columns + c] = sqrtf(variance > floor ? (float)variance : floor);
+            }
+        }
+    }
+}
+
+/* kernel attention: exp */
+/* y(t) = sum over j of c_j v(t + s j); c = softmax over j of scale q(t) . k(t + s j) + b_j(t).
+   A head of x has key, value, query and biases; row[j] is the first row of x for j, here for t. */
+static void nnet3_attention(
+    int32_t rows, int32_t heads, int32_t key, int32_t value, int32_t window, int32_t with_context,
+    float scale, int32_t stride, const int32_t *row, int32_t here, const float *x, int32_t xs,
+    float *y, int32_t ys)
+{
+    const int32_t width = 2 * key + value + window, wide = value + (with_context ? window : 0);
+    int32_t r, h, j, c;
+    for (r = 0; r < rows; r++, y += ys)
+        for (h = 0; h < heads; h++) {
+            const float *q = x + (r * stride + here) * (size_t)xs + h * width + key + value;
+            float *to = y + h * wide, most = 0.0f, sum = 0.0f;
+            for (c = 0; c < value; c++)
+                to[c] = 0.0f;
+            for (j = 0; j < window; j++) {
+                const float *k = x + (r * stride + row[j]) * (size_t)xs + h * width;
+                float logit = 0.0f;
+                for (c = 0; c < key; c++)
+                    logit += q[c] * k[c];
+                logit = scale * logit + q[key + j];
+                if (j == 0 || logit > most) { /* the sums so far are relative to another maximum */
+                    const float factor = j ? nnet3_exp(most - logit) : 0.0f;
+                    for (c = 0; c < value; c++)
+                        to[c] *= factor;
+                    sum *= factor;
+                    most = logit;
+                }
+                logit = nnet3_exp(logit - most);
+                sum += logit;
+                for (c = 0; c < value; c++)
+                    to[c] += logit * k[key + c];
+            }
+            for (c = 0; c < value; c++)
+                to[c] /= sum;
+            for (j = 0; with_context && j < window; j++) {
+                const float *k = x + (r * stride + row[j]) * (size_t)xs + h * width;
+                float logit = 0.0f;
+                for (c = 0; c < key; c++)
+                    logit += q[c] * k[c];
+                to[value + j] = nnet3_exp(scale * logit + q[key + j] - most) / sum;
+            }
+        }
+}
+
+/* kernel lstm: sigmoid_of tanh_of */
+/* c = s_f f c' + s_i i g and s_o o tanh(c); x has a_i, a_f, a_g, a_o, c' and, with masks, s_i, s_f,
+   s_o; w has the peephole weights w_ic, w_fc and w_oc. */
+static void nnet3_lstm(
+    int32_t rows, int32_t dim, int32_t masks, const float *w, const float *x, int32_t xs, float *y,
+    int32_t ys)
+{
+    int32_t r, k;
+    for (r = 0; r < rows; r++, x += xs, y += ys) {
+        const float s_i = masks ? x[5 * dim] : 1.0f, s_f = masks ? x[5 * dim + 1] : 1.0f;
+        const float s_o = masks ? x[5 * dim + 2] : 1.0f;
+        for (k = 0; k < dim; k++) {
+            const float before = x[4 * dim + k];
+            const float i = nnet3_sigmoid_of(x[k] + w[k] * before);
+            const float f = nnet3_sigmoid_of(x[dim + k] + w[dim + k] * before);
+            const float cell = s_f * f * before + s_i * i * nnet3_tanh_of(x[2 * dim + k]);
+            const float o = nnet3_sigmoid_of(x[3 * dim + k] + w[2 * dim + k] * cell);
+            y[k] = cell;
+            y[dim + k] = s_o * o * nnet3_tanh_of(cell);
+        }
+    }
+}
+
+/* kernel gated: */
+/* y = r s, element by element. */
+static void nnet3_gated(
+    int32_t rows, int32_t columns, const float *r, const float *s, int32_t xs, float *y, int32_t ys)
+{
+    int32_t i, c;
+    for (i = 0; i < rows; i++, r += xs, s += xs, y += ys)
+        for (c = 0; c < columns; c++)
+            y[c] = r[c] * s[c];
+}
+
+/* kernel gru: tanh_of */
+/* h = tanh(a), c = (1 - z) h + z c'; y has h and c. a is p plus "more", or plus w c' without it. */
+static void nnet3_gru(
+    int32_t rows, int32_t dim, const float *z, const float *p, const float *before, int32_t xs,
+    const float *more, int32_t ms, const float *w, float *y, int32_t ys)
+{
+    int32_t r, k;
+    for (r = 0; r < rows; r++, z += xs, p += xs, before += xs, y += ys)
+        for (k = 0; k < dim; k++) {
+            const float a = more ? more[r * (size_t)ms + k] : w[k] * before[k];
+            const float h = nnet3_tanh_of(p[k] + a);
+            y[k] = h;
+            y[dim + k] = (1.0f - z[k]) * h + z[k] * before[k];
+        }
+}

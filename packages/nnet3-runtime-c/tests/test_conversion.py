@@ -1,0 +1,244 @@
+"""Converted computations: their values, their text, and what is refused."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from c_computer import COMPILER, STRICT, CComputer
+from nnet3_compiler import compile_computation, compile_looped, looped_requests
+from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation
+from nnet3_descriptors import Nnet, parse_config
+from nnet3_runtime_c import ConversionError, to_c
+from nnet3_runtime_c.constants import panels, real
+
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler here")
+
+SPLICED = """
+input-node name=input dim=4
+input-node name=ivector dim=2
+component name=affine type=AffineComponent input-dim=10 output-dim=19
+component-node name=affine component=affine input=Append(Offset(input, -1), input, ReplaceIndex(ivector, t, 0))
+component name=relu type=RectifiedLinearComponent dim=19
+component-node name=relu component=relu input=affine
+component name=softmax type=LogSoftmaxComponent dim=19
+component-node name=softmax component=softmax input=relu
+output-node name=output input=softmax
+output-node name=output-side input=affine
+"""  # noqa: E501
+
+RECURRENT = """
+input-node name=input dim=4
+component name=affine type=AffineComponent input-dim=7 output-dim=3
+component-node name=affine component=affine input=Append(input, IfDefined(Offset(tanh, -1)))
+component name=tanh type=TanhComponent dim=3
+component-node name=tanh component=tanh input=affine
+output-node name=output input=tanh
+"""
+
+
+def network(config: str) -> Nnet:
+    """A network with random parameters, always the same."""
+    return parse_config(config, rng=np.random.default_rng(0))
+
+
+def spliced() -> tuple[Nnet, NnetComputation]:
+    """A network, and its computation of five frames."""
+    nnet = network(SPLICED)
+    request = ComputationRequest(
+        inputs=[
+            IoSpecification.from_range("input", -1, 5),
+            IoSpecification.from_range("ivector", 0, 1),
+        ],
+        outputs=[
+            IoSpecification.from_range("output", 0, 5),
+            IoSpecification.from_range("output-side", 0, 5),
+        ],
+    )
+    return nnet, compile_computation(nnet, request)
+
+
+def recurrent() -> tuple[Nnet, NnetComputation]:
+    """A network, and its loop of chunks of four frames."""
+    nnet = network(RECURRENT)
+    return nnet, compile_looped(nnet, looped_requests(nnet, 4))
+
+
+@needs_compiler
+@pytest.mark.parametrize("in_source", [True, False])
+def test_values(in_source: bool) -> None:
+    """Outputs are those of the formula, with the weights in the source and in a file."""
+    nnet, computation = spliced()
+    computer = CComputer(nnet, computation, weights_in_source=in_source)
+    rng = np.random.default_rng(1)
+    rows, ivector = rng.standard_normal((6, 4)), rng.standard_normal((1, 2))
+
+    found = computer.forward({"input": rows, "ivector": ivector})
+
+    affine = nnet.component("affine")
+    x = np.concatenate([rows[:-1], rows[1:], np.repeat(ivector, 5, axis=0)], axis=1)
+    side = x @ affine.linear_params.T + affine.bias_params
+    kept = np.maximum(side, 0)
+    np.testing.assert_allclose(found["output-side"], side, atol=1e-5)
+    expected = kept - np.log(np.exp(kept).sum(axis=1, keepdims=True))
+    np.testing.assert_allclose(found["output"], expected, atol=1e-5)
+
+
+@needs_compiler
+def test_a_loop_and_instances_side_by_side() -> None:
+    """Chunks of two instances continue one another; after a reset, the first one follows."""
+    nnet, computation = recurrent()
+    affine = nnet.component("affine")
+    computers = [CComputer(nnet, computation) for _ in range(2)]
+    utterances = np.random.default_rng(0).standard_normal((2, 24, 4)).astype(np.float32)
+    expected = np.zeros((2, 24, 3))
+    for number, rows in enumerate(utterances):
+        state = np.zeros(3)
+        for frame, row in enumerate(rows):
+            x = np.concatenate([row, state])
+            state = expected[number, frame] = np.tanh(affine.linear_params @ x + affine.bias_params)
+
+    for _ in range(2):
+        found = [
+            [computer.forward({"input": chunk})["output"]
+             for computer, chunk in zip(computers, chunks, strict=True)]
+            for chunks in zip(*(np.split(rows, 6) for rows in utterances), strict=True)
+        ]  # fmt: skip
+        np.testing.assert_allclose(np.concatenate(found, axis=1), expected, atol=1e-5)
+        for computer in computers:
+            computer.reset()
+
+
+@needs_compiler
+def test_a_program(tmp_path: Path) -> None:
+    """With NNET3_MAIN, the file is a program, which says what it lacks."""
+    nnet, computation = recurrent()
+    to_c(nnet, computation, name="stream", weights_in_source=False).write(tmp_path)
+    command = [str(COMPILER), *STRICT, "-DNNET3_MAIN", "stream.c", "-o", "stream", "-lm"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    rows = np.random.default_rng(0).standard_normal((12, 4)).astype(np.float32)
+
+    def run(*arguments: str, data: bytes) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            ["./stream", *arguments], cwd=tmp_path, input=data, capture_output=True
+        )
+
+    whole = run("stream.weights", data=rows.tobytes())
+    found = np.frombuffer(whole.stdout, np.float32).reshape(12, 3)
+    computer = CComputer(nnet, computation)
+    expected = [computer.forward({"input": chunk})["output"] for chunk in np.split(rows, 3)]
+    np.testing.assert_array_equal(found, np.concatenate(expected))
+    assert (whole.returncode, whole.stderr) == (0, b"")
+    part = run("stream.weights", data=rows[:5].tobytes())
+    assert (part.returncode, len(part.stdout)) == (1, 4 * 12)
+    assert part.stderr == b"./stream: the input ends inside of a call\n"
+    missing = run(data=b"")
+    assert missing.returncode == 2
+    assert missing.stderr == b"usage: ./stream stream.weights < inputs > outputs\n"
+
+
+def test_the_text() -> None:
+    """The header says how to call it; the source includes three headers and allocates nothing."""
+    nnet, computation = recurrent()
+
+    source = to_c(nnet, computation, name="digits")
+
+    assert "   call 0: input input 4 x 4, output output 4 x 3\n" in source.header
+    assert "   then again from call 1 on\n" in source.header
+    assert "void digits_step(struct digits *self, const float *in_input, float *out_output);\n" in (
+        source.header
+    )
+    before, _ = source.source.split("#ifdef NNET3_MAIN")
+    included = set(re.findall(r"#include (\S+)", before + source.header))
+    assert included == {'"digits.h"', "<math.h>", "<stdint.h>", "<string.h>"}
+    assert "malloc" not in source.source
+    assert "/* c" in before
+    assert ": affine, AffineComponent */" in before
+    assert source.weights is None
+
+
+def test_a_file_of_weights() -> None:
+    """Weights in a file are those in the source, in panels of 16 columns."""
+    nnet, computation = spliced()
+
+    weights = to_c(nnet, computation, weights_in_source=False).weights
+
+    affine = nnet.component("affine")
+    assert weights is not None
+    found = np.frombuffer(weights, "<f4")
+    np.testing.assert_array_equal(found[: 2 * 10 * 16], panels(affine.linear_params).reshape(-1))
+    np.testing.assert_array_equal(found[320:339], affine.bias_params)
+    assert len(found) == 320 + 32
+
+
+def test_panels() -> None:
+    """Panels have the columns of the output side by side, the last one filled up."""
+    matrix = np.arange(34, dtype=np.float32).reshape(17, 2)
+
+    found = panels(matrix)
+
+    assert found.shape == (2, 2, 16)
+    np.testing.assert_array_equal(found[0], matrix[:16].T)
+    np.testing.assert_array_equal(found[1, :, 0], matrix[16])
+    assert not found[1, :, 1:].any()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0.0f"), (1.0, "1.0f"), (-0.1, "-0.100000001f"), (1e20, "1.00000002e+20f")],
+)
+def test_numbers(value: float, text: str) -> None:
+    """A number of single precision is written so that C reads the same one."""
+    assert real(value) == text
+
+
+RANDOM = """
+input-node name=input dim=4
+component name=mask type=DropoutComponent dim=4 dropout-proportion=0.5
+component-node name=mask component=mask input=input
+output-node name=output input=mask
+"""
+TWINS = """
+input-node name=input dim=4
+output-node name=a-b input=input
+output-node name=a.b input=input
+"""
+
+
+def test_what_is_refused() -> None:
+    """An error names the component or the node, and why."""
+    request = ComputationRequest(
+        inputs=[IoSpecification.from_range("input", 0, 2)],
+        outputs=[IoSpecification.from_range("output", 0, 2)],
+    )
+    nnet = network(RANDOM)
+    with pytest.raises(ConversionError) as caught:
+        to_c(nnet, compile_computation(nnet, request))
+    assert str(caught.value) == (
+        "the computation cannot be expressed in C: component 'mask' of type DropoutComponent draws "
+        "random numbers: set test mode"
+    )
+    nnet = network(TWINS)
+    request = ComputationRequest(
+        inputs=[IoSpecification.from_range("input", 0, 2)],
+        outputs=[IoSpecification.from_range(name, 0, 2) for name in ("a-b", "a.b")],
+    )
+    with pytest.raises(ConversionError, match=r"two of the nodes \['a-b', 'a.b', 'input'\] have"):
+        to_c(nnet, compile_computation(nnet, request))
+    nnet, computation = spliced()
+    with pytest.raises(ConversionError, match=r"expected a name of up to 31 .*, found 'My-net'"):
+        to_c(nnet, computation, name="My-net")
+
+
+def test_parameters_that_are_no_numbers() -> None:
+    """An infinite parameter is refused, by its name."""
+    nnet, computation = spliced()
+    affine = nnet.component("affine")
+    bias = np.full(19, np.inf, np.float32)
+    broken = nnet.with_components({"affine": affine.with_parameters({"bias_params": bias})})
+
+    with pytest.raises(ConversionError, match=r"affine\.bias has elements that are no finite"):
+        to_c(broken, computation)

@@ -1,0 +1,41 @@
+"""The README's example runs, and it names all exports."""
+
+from __future__ import annotations
+
+import doctest
+from pathlib import Path
+
+import nnet3_runtime_c
+import pytest
+from nnet3_descriptors import component_types, write_nnet
+from nnet3_descriptors.components import component_class
+from nnet3_runtime_c.components import _CONVERSIONS
+from test_conversion import RECURRENT, network
+
+PATH = Path(__file__).resolve().parents[1] / "README.md"
+README = PATH.read_text("utf-8")
+
+
+def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All examples run in order, in one session."""
+    monkeypatch.chdir(tmp_path)
+    write_nnet(network(RECURRENT), "final.raw")
+
+    results = doctest.testfile(str(PATH), module_relative=False)
+
+    assert results.attempted == 7
+    assert results.failed == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"final.raw", "digits.c", "digits.h"}
+
+
+def test_public_names() -> None:
+    """The README names all exports of the package."""
+    assert [name for name in nnet3_runtime_c.__all__ if f"`{name}" not in README] == []
+
+
+def test_all_types() -> None:
+    """Each component type has a conversion."""
+    types = {component_class(name) for name in component_types()}
+
+    assert types == set(_CONVERSIONS)
+    assert f"all {len(types)} types" in README
