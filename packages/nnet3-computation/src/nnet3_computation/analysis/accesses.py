@@ -14,6 +14,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
+from nnet3_computation import commands
 from nnet3_computation.analysis.layout import MATRIX, Layout, Variables
 from nnet3_computation.arrays import (
     Bools,
@@ -25,40 +26,24 @@ from nnet3_computation.arrays import (
     splits_of,
     where,
 )
-from nnet3_computation.commands import (
-    FIRST_OPERAND_COLUMN,
-    OPCODE_COLUMN,
-    SCHEMA,
-    TABLE_WIDTH,
-    AcceptInput,
-    Access,
-    AllocMatrixUndefined,
-    AllocMatrixZeroed,
-    Command,
-    DeallocMatrix,
-    OperandKind,
-    ProvideOutput,
-    SwapMatrix,
-)
-from nnet3_computation.commands.declaration import Table
 
 
-def columns_of_kind(kind: OperandKind) -> Ids:
+def columns_of_kind(kind: commands.OperandKind) -> Ids:
     """Returns by opcode the column of the operand of a kind, (opcodes,); 0 if there is none.
 
     No command has two operands of such a kind: a memo, or any one kind of lists.
     """
-    is_kind = SCHEMA.kind == kind
+    is_kind = commands.SCHEMA.kind == kind
     return np.where(is_kind.any(axis=1), is_kind.argmax(axis=1), 0)
 
 
-MEMO_COLUMN = columns_of_kind(OperandKind.MEMO)
+MEMO_COLUMN = columns_of_kind(commands.OperandKind.MEMO)
 """For each kind of command the column of its memo; 0 if it has none."""
 
 
-def memos(table: Table) -> Ids:
+def memos(table: commands.Table) -> Ids:
     """Returns the memo that each command makes or uses, (C,); 0 for none."""
-    column = MEMO_COLUMN.take(table[:, OPCODE_COLUMN])
+    column = MEMO_COLUMN.take(table[:, commands.OPCODE_COLUMN])
     named = np.zeros(len(table), dtype=np.int64)
     may_name = where(column > 0)
     named[may_name] = table[may_name, column[may_name]]
@@ -76,17 +61,17 @@ class CommandKinds:
     has: Bools
 
     @classmethod
-    def of(cls, *types: type[Command]) -> Self:
+    def of(cls, *types: type[commands.Command]) -> Self:
         """Returns the set of these classes."""
-        has = np.zeros(len(SCHEMA.types), dtype=np.bool_)
+        has = np.zeros(len(commands.SCHEMA.types), dtype=np.bool_)
         has[[each.OPCODE for each in types]] = True
         return cls(has)
 
-    def among(self, opcodes: Ids | Table) -> Bools:
+    def among(self, opcodes: Ids | commands.Table) -> Bools:
         """Returns which of these opcodes, (N,), belong to the set."""
         return self.has.take(opcodes)
 
-    def positions(self, opcodes: Ids | Table) -> Ids:
+    def positions(self, opcodes: Ids | commands.Table) -> Ids:
         """Returns where among these opcodes, (N,), there is one of the set, ascending."""
         return where(self.has.take(opcodes))
 
@@ -99,11 +84,11 @@ class PairLists:
         lists: (rows, 2) int32 each.
     """
 
-    lists: tuple[Table, ...]
+    lists: tuple[commands.Table, ...]
     _known: Csr | None = attrs.field(default=None, kw_only=True)
     """The value of `named`, if it is known already."""
 
-    def and_further(self, lists: tuple[Table, ...]) -> PairLists:
+    def and_further(self, lists: tuple[commands.Table, ...]) -> PairLists:
         """Returns these lists and some more."""
         known, further = self.named, PairLists(lists).named
         named = Csr(
@@ -118,7 +103,7 @@ class PairLists:
         return splits_of(np.array([len(pairs) for pairs in self.lists], dtype=np.int64))
 
     @cached_property
-    def pairs(self) -> Table:
+    def pairs(self) -> commands.Table:
         """(total, 2) int32: all lists end to end."""
         return np.concatenate(self.lists) if self.lists else np.zeros((0, 2), np.int32)
 
@@ -143,7 +128,7 @@ class PairLists:
         counts = np.bincount(distinct >> 32, minlength=len(self.lists))
         return Csr(splits_of(counts), distinct & 0xFFFFFFFF)
 
-    def of(self, numbers: Ids | Table) -> Csr:
+    def of(self, numbers: Ids | commands.Table) -> Csr:
         """Returns for each of these lists the distinct submatrices in it."""
         begin, end = self.named.splits[numbers], self.named.splits[np.add(numbers, 1)]
         counts = end - begin
@@ -154,7 +139,7 @@ class PairLists:
 
 Accesses = npt.NDArray[np.int8]
 
-READ, WRITE = int(Access.READ), int(Access.WRITE)
+READ, WRITE = int(commands.Access.READ), int(commands.Access.WRITE)
 """Bits of an access, as int."""
 NEVER = -1
 """Stands for the number of a command where there is none."""
@@ -179,7 +164,7 @@ class SubmatrixAccesses:
     def of(
         cls,
         opcodes: Ids,
-        table: Table,
+        table: commands.Table,
         pair_lists: PairLists,
         component_properties: npt.NDArray[np.int32],
     ) -> Self:
@@ -207,7 +192,7 @@ class SubmatrixAccesses:
             # A list is the last operand. Everything that it names is accessed in the same way.
             in_list = expand_ranges(splits[1:][has_list] - lengths, lengths)
             place[in_list] = (_BEGINS[opcodes[has_list] + 1] - 1).repeat(lengths)
-        operand = command * TABLE_WIDTH
+        operand = command * commands.TABLE_WIDTH
         operand += _COLUMN.take(place)
         submatrix = table.take(operand).astype(np.int64)
         if len(has_list):
@@ -246,13 +231,13 @@ class SubmatrixAccesses:
         return moved if (command[1:] >= command[:-1]).all() else moved.at(ordering(command))
 
 
-_OPCODE, _COLUMN = (SCHEMA.access != 0).nonzero()
-_COUNTS = np.bincount(_OPCODE, minlength=len(SCHEMA.types))
+_OPCODE, _COLUMN = (commands.SCHEMA.access != 0).nonzero()
+_COUNTS = np.bincount(_OPCODE, minlength=len(commands.SCHEMA.types))
 _BEGINS = splits_of(_COUNTS)
-_ACCESS = SCHEMA.access[_OPCODE, _COLUMN]
-_ADDS_IF = SCHEMA.adds_if[_OPCODE, _COLUMN]
-_COMPONENT_COLUMN = SCHEMA.component_column[_OPCODE]
-LIST_COLUMN = columns_of_kind(OperandKind.INDEXES_MULTI)
+_ACCESS = commands.SCHEMA.access[_OPCODE, _COLUMN]
+_ADDS_IF = commands.SCHEMA.adds_if[_OPCODE, _COLUMN]
+_COMPONENT_COLUMN = commands.SCHEMA.component_column[_OPCODE]
+LIST_COLUMN = columns_of_kind(commands.OperandKind.INDEXES_MULTI)
 """By opcode the column of the list of (submatrix, row) pairs, (opcodes,); 0 for none."""
 
 
@@ -396,31 +381,47 @@ class Lifetimes:
     is_output: Bools
 
     @classmethod
-    def of(cls, opcodes: Ids, table: Table, matrices: Table, submatrices: Table) -> Self:
+    def of(
+        cls,
+        opcodes: Ids,
+        table: commands.Table,
+        matrices: commands.Table,
+        submatrices: commands.Table,
+    ) -> Self:
         """Finds the lifetimes in the commands; `opcodes`, (C,), are their kinds."""
         at = _LASTING.positions(opcodes)
-        kind, named = opcodes[at], table[at, FIRST_OPERAND_COLUMN]
+        kind, named = opcodes[at], table[at, commands.FIRST_OPERAND_COLUMN]
         matrix = submatrices[:, MATRIX].take(named)
         allocate, deallocate = np.full((2, len(matrices)), NEVER, dtype=np.int64)
         is_input, is_output = np.zeros((2, len(matrices)), dtype=np.bool_)
         allocates = ALLOCATING.among(kind)
         # In reverse, so that the first of several commands overwrites the later ones.
         allocate[matrix[allocates][::-1]] = at[allocates][::-1]
-        frees = kind == DeallocMatrix.OPCODE
+        frees = kind == commands.DeallocMatrix.OPCODE
         deallocate[matrix[frees]] = at[frees]
-        swaps = at[kind == SwapMatrix.OPCODE]
+        swaps = at[kind == commands.SwapMatrix.OPCODE]
         if len(swaps):
-            source = submatrices[table[swaps, FIRST_OPERAND_COLUMN + 1], MATRIX]
+            source = submatrices[table[swaps, commands.FIRST_OPERAND_COLUMN + 1], MATRIX]
             deallocate[source] = np.maximum(deallocate[source], swaps)
-        is_input[matrix[kind == AcceptInput.OPCODE]] = True
-        is_output[matrix[kind == ProvideOutput.OPCODE]] = True
+        is_input[matrix[kind == commands.AcceptInput.OPCODE]] = True
+        is_output[matrix[kind == commands.ProvideOutput.OPCODE]] = True
         return cls(allocate=allocate, deallocate=deallocate, is_input=is_input, is_output=is_output)
 
 
-ALLOCATING = CommandKinds.of(AllocMatrixUndefined, AllocMatrixZeroed, AcceptInput, SwapMatrix)
+ALLOCATING = CommandKinds.of(
+    commands.AllocMatrixUndefined,
+    commands.AllocMatrixZeroed,
+    commands.AcceptInput,
+    commands.SwapMatrix,
+)
 """Commands that give a matrix its memory."""
 
 _LASTING = CommandKinds.of(
-    AllocMatrixUndefined, AllocMatrixZeroed, AcceptInput, SwapMatrix, DeallocMatrix, ProvideOutput
+    commands.AllocMatrixUndefined,
+    commands.AllocMatrixZeroed,
+    commands.AcceptInput,
+    commands.SwapMatrix,
+    commands.DeallocMatrix,
+    commands.ProvideOutput,
 )
 """Commands that begin or end the life of a matrix, or hand it to the user."""

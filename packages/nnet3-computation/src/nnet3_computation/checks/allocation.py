@@ -6,24 +6,19 @@ from bisect import bisect_left, insort
 
 import numpy as np
 
+from nnet3_computation import commands
 from nnet3_computation.analysis.layout import MATRIX
-from nnet3_computation.arrays import Bools, Ids, where
+from nnet3_computation.arrays import Ids, where
 from nnet3_computation.checks.subject import Subject
-from nnet3_computation.commands import (
-    FIRST_OPERAND_COLUMN,
-    SCHEMA,
-    AcceptInput,
-    AllocMatrixUndefined,
-    AllocMatrixZeroed,
-    DeallocMatrix,
-    SwapMatrix,
-)
-from nnet3_computation.commands.declaration import Table
-from nnet3_computation.commands.tables import hand_over_commands
 from nnet3_computation.memory import FLOAT_BYTES, Bytes
 from nnet3_computation.memory.live import holdings
 
-_GIVING = AllocMatrixUndefined, AllocMatrixZeroed, AcceptInput, SwapMatrix
+_GIVING = (
+    commands.AllocMatrixUndefined,
+    commands.AllocMatrixZeroed,
+    commands.AcceptInput,
+    commands.SwapMatrix,
+)
 """Commands that give a matrix memory."""
 
 
@@ -41,10 +36,10 @@ def check_allocation(subject: Subject) -> None:
     `check_loop` looks at the SwapMatrix commands at the end of a loop.
     """
     in_loop_end = np.zeros(len(subject.table), dtype=np.bool_)
-    in_loop_end[hand_over_commands(subject.table)] = True
+    in_loop_end[commands.hand_over_commands(subject.table)] = True
     gives = subject.positions(*_GIVING)
-    frees = subject.positions(DeallocMatrix)
-    swaps = subject.positions(SwapMatrix)
+    frees = subject.positions(commands.DeallocMatrix)
+    swaps = subject.positions(commands.SwapMatrix)
     _check_swaps(subject, swaps)
     given = _matrix(subject, gives, "first")
     allocate = _only(subject, gives[~in_loop_end[gives]], given[~in_loop_end[gives]], "allocated")
@@ -64,17 +59,17 @@ def check_freed(subject: Subject) -> None:
         return
     is_kept = np.zeros(len(subject.computation.matrices), dtype=np.bool_)
     is_kept[_matrix(subject, subject.positions(*_GIVING), "first")] = True
-    is_kept[_matrix(subject, subject.positions(DeallocMatrix), "first")] = False
-    is_kept[_matrix(subject, subject.positions(SwapMatrix), "source")] = False
+    is_kept[_matrix(subject, subject.positions(commands.DeallocMatrix), "first")] = False
+    is_kept[_matrix(subject, subject.positions(commands.SwapMatrix), "source")] = False
     kept = where(is_kept & ~subject.analysis.lifetimes.is_output)
     if len(kept):
         subject.fail(f"m{kept[0]} is never freed, and is no output")
 
 
-def _matrix(subject: Subject, at: Ids, which: str) -> Table:
+def _matrix(subject: Subject, at: Ids, which: str) -> commands.Table:
     """The matrix that the first operand, or the source of a swap, belongs to."""
-    column = FIRST_OPERAND_COLUMN + (which == "source")
-    matrix: Table = subject.computation.submatrices[subject.table[at, column], MATRIX]
+    column = commands.FIRST_OPERAND_COLUMN + (which == "source")
+    matrix: commands.Table = subject.computation.submatrices[subject.table[at, column], MATRIX]
     return matrix
 
 
@@ -92,12 +87,12 @@ def _check_swaps(subject: Subject, at: Ids) -> None:
     )
 
 
-def _only(subject: Subject, at: Ids, matrix: Table, what: str) -> Ids:
+def _only(subject: Subject, at: Ids, matrix: commands.Table, what: str) -> Ids:
     """Checks that no matrix occurs twice; returns the command of each matrix, or -1."""
     found = np.full(len(subject.computation.matrices), -1, dtype=np.int64)
     found[matrix[::-1]] = at[::-1]
     again = found[matrix] != at
-    again &= subject.opcodes[at] != AcceptInput.OPCODE
+    again &= subject.opcodes[at] != commands.AcceptInput.OPCODE
     subject.require(
         ~again, at, lambda i: f"m{matrix[i]} is {what} a second time (first by c{found[matrix[i]]})"
     )
@@ -108,7 +103,10 @@ def _check_use(subject: Subject, allocate: Ids, deallocate: Ids) -> None:
     accesses = subject.analysis.matrix_accesses
     lifetimes = subject.analysis.lifetimes
     first, last = accesses.first(absent=-1), accesses.last(absent=-1)
-    is_named = (first >= 0) | _is_operand(subject)
+    cells = where(commands.SCHEMA.is_matrix.take(subject.opcodes, axis=0).reshape(-1))
+    is_named = first >= 0
+    is_named[subject.analysis.layout.matrix_of.take(subject.table.take(cells))] = True
+    is_named[0] = False  # the empty matrix
     is_freed = deallocate >= 0
     # For each of these commands one of the conditions below holds.
     wrong = (allocate < 0) | (last < 0) | ((last == allocate) & ~lifetimes.is_input)
@@ -116,7 +114,9 @@ def _check_use(subject: Subject, allocate: Ids, deallocate: Ids) -> None:
     for matrix in where(is_named & wrong).tolist():
         begin, end = int(allocate[matrix]), int(deallocate[matrix])
         if begin < 0:
-            subject.fail(f"m{matrix} is never allocated", _or_none(first[matrix]))
+            subject.fail(
+                f"m{matrix} is never allocated", int(first[matrix]) if first[matrix] >= 0 else None
+            )
         if last[matrix] < 0 or (last[matrix] == begin and not lifetimes.is_input[matrix]):
             subject.fail(f"m{matrix} is never used", begin)
         if first[matrix] < begin:
@@ -125,19 +125,6 @@ def _check_use(subject: Subject, allocate: Ids, deallocate: Ids) -> None:
             subject.fail(f"m{matrix} is accessed after c{end} freed it", int(last[matrix]))
         if 0 <= end <= begin:
             subject.fail(f"m{matrix} is freed before c{begin} allocates it", end)
-
-
-def _is_operand(subject: Subject) -> Bools:
-    """Returns (M,) bool: which matrices an operand of some command belongs to."""
-    cells = where(SCHEMA.is_matrix.take(subject.opcodes, axis=0).reshape(-1))
-    is_operand = np.zeros(len(subject.computation.matrices), dtype=np.bool_)
-    is_operand[subject.analysis.layout.matrix_of.take(subject.table.take(cells))] = True
-    is_operand[0] = False  # the empty matrix
-    return is_operand
-
-
-def _or_none(command: np.int64) -> int | None:
-    return int(command) if command >= 0 else None
 
 
 def check_memory_plan(subject: Subject) -> None:

@@ -9,46 +9,29 @@ from nnet3_descriptors.components import ComponentProperties as Property
 from nnet3_descriptors.components import IndexesType
 from nnet3_descriptors.structure import component_dims
 
+from nnet3_computation import commands
 from nnet3_computation.analysis.accesses import CommandKinds
 from nnet3_computation.analysis.layout import ROW_OFFSET
 from nnet3_computation.arrays import Bools, Ids, where
 from nnet3_computation.checks.subject import COLS, ROWS, Message, Subject
-from nnet3_computation.commands import (
-    ALPHA_COLUMN,
-    AddRowRanges,
-    AddRows,
-    AddRowsMulti,
-    AddToRowsMulti,
-    Backprop,
-    BackpropNoModelUpdate,
-    Command,
-    CopyRows,
-    CopyRowsMulti,
-    CopyToRowsMulti,
-    MatrixAdd,
-    MatrixCopy,
-    Propagate,
-    SetConst,
-    StoreStats,
-    alpha_bits,
-)
-from nnet3_computation.commands.declaration import Table
-from nnet3_computation.commands.tables import columns
 
 SUMS = CommandKinds.of(
-    MatrixCopy,
-    MatrixAdd,
-    CopyRows,
-    AddRows,
-    CopyRowsMulti,
-    AddRowsMulti,
-    CopyToRowsMulti,
-    AddToRowsMulti,
-    AddRowRanges,
+    commands.MatrixCopy,
+    commands.MatrixAdd,
+    commands.CopyRows,
+    commands.AddRows,
+    commands.CopyRowsMulti,
+    commands.AddRowsMulti,
+    commands.CopyToRowsMulti,
+    commands.AddToRowsMulti,
+    commands.AddRowRanges,
 )
 """Copies and sums, with a scale."""
 
-COMPUTING = CommandKinds(SUMS.has | CommandKinds.of(Propagate, Backprop, BackpropNoModelUpdate).has)
+COMPUTING = CommandKinds(
+    SUMS.has
+    | CommandKinds.of(commands.Propagate, commands.Backprop, commands.BackpropNoModelUpdate).has
+)
 """Everything that computes elements from others."""
 
 
@@ -75,13 +58,13 @@ def check_components(subject: Subject) -> None:
 class _Calls:
     """Commands of one kind, with their operands."""
 
-    types: tuple[type[Command], ...]
+    types: tuple[type[commands.Command], ...]
 
     def __init__(self, subject: Subject, at: Ids) -> None:
         self.subject = subject
         self.at = at
         self._operands = np.ascontiguousarray(subject.table.take(at, axis=0).T, dtype=np.int64)
-        self._columns = columns(self.types[0])
+        self._columns = commands.columns(self.types[0])
         self.component = self.operand("component")
         known = self.component < len(subject.nnet.components)
         subject.require(
@@ -121,7 +104,7 @@ class _Calls:
     def require(self, valid: Bools, text: str) -> None:
         self.subject.require(valid, self.at, self.about(text))
 
-    def side(self, operand: str, dims: Table, dim: str) -> Ids:
+    def side(self, operand: str, dims: commands.Table, dim: str) -> Ids:
         """Checks the columns of an operand on one side of the component; returns the operand."""
         value = self.operand(operand)
         self.subject.require_size(
@@ -155,7 +138,9 @@ class _Calls:
             "precomputed_indexes are given to the simple",
         )
 
-    def precomputed_fit(self, rows_in: Table, rows_out: Table, *, backward: bool) -> None:
+    def precomputed_fit(
+        self, rows_in: commands.Table, rows_out: commands.Table, *, backward: bool
+    ) -> None:
         """Checks the precomputed indexes against the component and the rows of both sides."""
         numbers = self.operand("precomputed_indexes")
         for i in where(~self.has(Property.SIMPLE)).tolist():
@@ -205,7 +190,7 @@ class _Calls:
 
 
 class _Propagate(_Calls):
-    types = (Propagate,)
+    types = (commands.Propagate,)
 
     def check(self) -> None:
         simple = self.has(Property.SIMPLE)
@@ -223,7 +208,7 @@ class _Propagate(_Calls):
 
 
 class _StoreStats(_Calls):
-    types = (StoreStats,)
+    types = (commands.StoreStats,)
 
     def check(self) -> None:
         self.require(self.has(Property.STORES_STATS), "statistics are stored that are not kept by")
@@ -233,7 +218,7 @@ class _StoreStats(_Calls):
 
 
 class _Backprop(_Calls):
-    types = (Backprop, BackpropNoModelUpdate)
+    types = (commands.Backprop, commands.BackpropNoModelUpdate)
 
     def check(self) -> None:
         simple = self.has(Property.SIMPLE)
@@ -253,7 +238,7 @@ class _Backprop(_Calls):
             (output_value != 0) | ~self.has(Property.BACKPROP_NEEDS_OUTPUT),
             "output_value is not given, but needed by",
         )
-        updates = self.subject.opcodes[self.at] == Backprop.OPCODE
+        updates = self.subject.opcodes[self.at] == commands.Backprop.OPCODE
         effective = (input_deriv != 0) | (self.has(Property.UPDATABLE) & updates)
         self.require(effective, "neither an input derivative nor a model update is wanted of")
         self.same_rows("input_value", "input_deriv", everywhere, "")
@@ -285,9 +270,9 @@ def same_place(subject: Subject, one: Ids, other: Ids) -> Bools:
     return same
 
 
-_ONE = alpha_bits(1.0)
-_SETTING = CommandKinds.of(SetConst)
-_TO_ROWS = CommandKinds.of(CopyToRowsMulti, AddToRowsMulti)
+_ONE = commands.alpha_bits(1.0)
+_SETTING = CommandKinds.of(commands.SetConst)
+_TO_ROWS = CommandKinds.of(commands.CopyToRowsMulti, commands.AddToRowsMulti)
 
 
 def check_rows(subject: Subject) -> None:
@@ -300,11 +285,16 @@ def check_rows(subject: Subject) -> None:
     4. A list that names the rows to write to names no element twice.
     """
     for types, check in (
-        ((MatrixCopy, MatrixAdd), _check_matrix_commands),
-        ((CopyRows, AddRows), _check_lists_of_rows),
-        ((AddRowRanges,), _check_ranges),
+        ((commands.MatrixCopy, commands.MatrixAdd), _check_matrix_commands),
+        ((commands.CopyRows, commands.AddRows), _check_lists_of_rows),
+        ((commands.AddRowRanges,), _check_ranges),
         (
-            (CopyRowsMulti, AddRowsMulti, CopyToRowsMulti, AddToRowsMulti),
+            (
+                commands.CopyRowsMulti,
+                commands.AddRowsMulti,
+                commands.CopyToRowsMulti,
+                commands.AddToRowsMulti,
+            ),
             _check_lists_of_submatrices,
         ),
     ):
@@ -314,14 +304,14 @@ def check_rows(subject: Subject) -> None:
 
 
 def _check_matrix_commands(subject: Subject, at: Ids) -> None:
-    output = subject.operand(at, MatrixCopy, "output")
-    given = subject.operand(at, MatrixCopy, "input")
+    output = subject.operand(at, commands.MatrixCopy, "output")
+    given = subject.operand(at, commands.MatrixCopy, "input")
     for axis, text in ((ROWS, "the rows of output"), (COLS, "the columns of output")):
         expected = subject.computation.submatrices[output, axis]
         subject.require_size(at, "input", given, axis, expected, text)
     scales_itself = same_place(subject, output, given)
-    scales_itself &= subject.opcodes[at] == MatrixCopy.OPCODE
-    scales_itself &= subject.table[at, ALPHA_COLUMN] != _ONE
+    scales_itself &= subject.opcodes[at] == commands.MatrixCopy.OPCODE
+    scales_itself &= subject.table[at, commands.ALPHA_COLUMN] != _ONE
     _require_apart(subject, at[~scales_itself], output[~scales_itself], given[~scales_itself])
 
 
@@ -336,7 +326,7 @@ def _require_apart(subject: Subject, at: Ids, output: Ids, given: Ids) -> None:
     )
 
 
-def _require_length(subject: Subject, at: Ids, name: str, lists: Sequence[Table]) -> None:
+def _require_length(subject: Subject, at: Ids, name: str, lists: Sequence[commands.Table]) -> None:
     """Checks that the list each command names has an entry for each row of its first operand."""
     first = subject.table[at, 2]
     rows = subject.rows(first)
@@ -352,14 +342,11 @@ def _require_length(subject: Subject, at: Ids, name: str, lists: Sequence[Table]
 
 
 def _check_lists_of_rows(subject: Subject, at: Ids) -> None:
-    output = subject.operand(at, CopyRows, "output")
-    given = subject.operand(at, CopyRows, "input")
-    numbers = subject.operand(at, CopyRows, "indexes").tolist()
+    output = subject.operand(at, commands.CopyRows, "output")
+    given = subject.operand(at, commands.CopyRows, "input")
+    numbers = subject.operand(at, commands.CopyRows, "indexes").tolist()
     lists = [subject.computation.indexes[number] for number in numbers]
-    cols = subject.cols(output)
-    subject.require_size(at, "input", given, COLS, cols, "the columns of output")
-    _require_length(subject, at, "indexes", lists)
-    largest = np.array([each.max(initial=-1) for each in lists], dtype=np.int64)
+    largest = _check_lists(subject, at, output, given, "indexes", lists)
     subject.require(
         largest < subject.rows(given),
         at,
@@ -372,14 +359,11 @@ def _check_lists_of_rows(subject: Subject, at: Ids) -> None:
 
 
 def _check_ranges(subject: Subject, at: Ids) -> None:
-    output = subject.operand(at, AddRowRanges, "output")
-    given = subject.operand(at, AddRowRanges, "input")
-    numbers = subject.operand(at, AddRowRanges, "indexes_ranges").tolist()
+    output = subject.operand(at, commands.AddRowRanges, "output")
+    given = subject.operand(at, commands.AddRowRanges, "input")
+    numbers = subject.operand(at, commands.AddRowRanges, "indexes_ranges").tolist()
     lists = [subject.computation.indexes_ranges[number] for number in numbers]
-    cols = subject.cols(output)
-    subject.require_size(at, "input", given, COLS, cols, "the columns of output")
-    _require_length(subject, at, "indexes_ranges", lists)
-    largest = np.array([each.max(initial=-1) for each in lists], dtype=np.int64)
+    largest = _check_lists(subject, at, output, given, "indexes_ranges", lists)
     subject.require(
         largest <= subject.rows(given),
         at,
@@ -391,9 +375,19 @@ def _check_ranges(subject: Subject, at: Ids) -> None:
     _require_apart(subject, at, output, given)
 
 
+def _check_lists(
+    subject: Subject, at: Ids, output: Ids, given: Ids, name: str, lists: Sequence[commands.Table]
+) -> Ids:
+    """Checks columns, and the lengths of lists; returns the largest number of each list."""
+    cols = subject.cols(output)
+    subject.require_size(at, "input", given, COLS, cols, "the columns of output")
+    _require_length(subject, at, name, lists)
+    return np.array([each.max(initial=-1) for each in lists], dtype=np.int64)
+
+
 def _check_lists_of_submatrices(subject: Subject, at: Ids) -> None:
-    first = subject.operand(at, CopyRowsMulti, "output")
-    numbers = subject.operand(at, CopyRowsMulti, "indexes_multi")
+    first = subject.operand(at, commands.CopyRowsMulti, "output")
+    numbers = subject.operand(at, commands.CopyRowsMulti, "indexes_multi")
     lists = [subject.computation.indexes_multi[number] for number in numbers.tolist()]
     _require_length(subject, at, "indexes_multi", lists)
     splits, submatrix = subject.analysis.pair_lists.of(numbers)
@@ -408,7 +402,7 @@ def _check_lists_of_submatrices(subject: Subject, at: Ids) -> None:
         _require_distinct_targets(subject, int(at[which]), lists[which])
 
 
-def _require_distinct_targets(subject: Subject, command: int, pairs: Table) -> None:
+def _require_distinct_targets(subject: Subject, command: int, pairs: commands.Table) -> None:
     """Checks that no two entries share elements, even through different submatrices."""
     submatrix, row = pairs.T
     given = where(submatrix > 0)

@@ -10,21 +10,12 @@ from nnet3_descriptors import ComponentNode, InputNode, OutputNode
 from nnet3_descriptors.components import ComponentProperties as Property
 from nnet3_descriptors.structure import node_dims
 
+from nnet3_computation import commands
 from nnet3_computation.analysis.accesses import memos
 from nnet3_computation.arrays import Bools, Ids, where
 from nnet3_computation.checks.allocation import check_allocation, check_memory_plan
 from nnet3_computation.checks.operands import check_components, check_rows
 from nnet3_computation.checks.subject import COLS, FaultError, Subject
-from nnet3_computation.commands import (
-    ALPHA_COLUMN,
-    AcceptInput,
-    CompressMatrix,
-    GotoLabel,
-    Propagate,
-    ProvideOutput,
-    StoreStats,
-)
-from nnet3_computation.commands.tables import COMPRESSED_BITS, ONE_BIT, keeps_sign_only
 from nnet3_computation.computation import NnetComputation
 from nnet3_computation.errors import CheckError
 
@@ -52,8 +43,8 @@ def check_world(subject: Subject) -> None:
        computation of several forward segments all of them are like the first.
     3. In one segment no node is accepted twice or provided twice.
     """
-    at = subject.positions(AcceptInput, ProvideOutput)
-    node = subject.operand(at, AcceptInput, "node")
+    at = subject.positions(commands.AcceptInput, commands.ProvideOutput)
+    node = subject.operand(at, commands.AcceptInput, "node")
     nodes = subject.nnet.nodes
     subject.require(
         node < len(nodes),
@@ -64,7 +55,7 @@ def check_world(subject: Subject) -> None:
     subject.require_size(
         at,
         "matrix",
-        subject.operand(at, AcceptInput, "matrix"),
+        subject.operand(at, commands.AcceptInput, "matrix"),
         COLS,
         dims,
         lambda i: f"the dimension of node '{nodes[node[i]].name}'",
@@ -78,7 +69,7 @@ def _check_direction(subject: Subject, at: Ids, node: np.ndarray) -> None:
     named = [nodes[each] for each in node.tolist()]
     is_output = np.array([isinstance(each, OutputNode) for each in named], np.bool_)
     is_input = np.array([isinstance(each, InputNode | ComponentNode) for each in named], np.bool_)
-    accepts = subject.opcodes[at] == AcceptInput.OPCODE
+    accepts = subject.opcodes[at] == commands.AcceptInput.OPCODE
     backward = (subject.segment(at) > 0) & (len(subject.segment_ends) == 1)
     wants_input: Bools = accepts != backward
     right = np.where(wants_input, is_input, is_output)
@@ -112,13 +103,13 @@ def check_rounds(subject: Subject) -> None:
        a NoOperationMarker.
     3. A NoOperationMarker comes between them; without one a round would never stop.
     """
-    gotos = subject.positions(GotoLabel)
+    gotos = subject.positions(commands.GotoLabel)
     if not len(gotos):
         return
     if len(gotos) > 1 or gotos[0] != len(subject.table) - 1:
         subject.fail("GotoLabel: expected as the last command only", int(gotos[0]))
     goto = int(gotos[0])
-    label = int(subject.operand(gotos, GotoLabel, "label")[0])
+    label = int(subject.operand(gotos, commands.GotoLabel, "label")[0])
     ends = subject.segment_ends
     if label and not np.isin(label - 1, ends):
         subject.fail(f"GotoLabel: the label c{label} does not begin a segment", goto)
@@ -138,17 +129,17 @@ def check_memos(subject: Subject) -> None:
     spent: dict[int, int] = {}
     table = subject.table
     named = memos(table)
-    commands = where(named != 0)
-    component_of = dict(zip(commands.tolist(), table[commands, 2].tolist(), strict=True))
+    using = where(named != 0)
+    component_of = dict(zip(using.tolist(), table[using, 2].tolist(), strict=True))
     uses_memo = (subject.analysis.component_properties & int(Property.USES_MEMO)) != 0
     for at, opcode, memo in zip(
-        commands.tolist(), table[commands, 0].tolist(), named[commands].tolist(), strict=True
+        using.tolist(), table[using, 0].tolist(), named[using].tolist(), strict=True
     ):
         component, kind = component_of[at], subject.name(at)
         if not uses_memo[component]:
             name, _ = subject.component(component)
             subject.fail(f"{kind}: memo = {memo}, but component '{name}' makes no memos", at)
-        if opcode == Propagate.OPCODE:
+        if opcode == commands.Propagate.OPCODE:
             if memo in made:
                 subject.fail(f"{kind}: memo {memo} was already made by c{made[memo]}", at)
             made[memo] = at
@@ -157,7 +148,7 @@ def check_memos(subject: Subject) -> None:
             subject.fail(f"{kind}: memo {memo} is used, but no Propagate made it before", at)
         if component_of[made[memo]] != component:
             subject.fail(f"{kind}: memo {memo} was made by another component, c{made[memo]}", at)
-        if opcode != StoreStats.OPCODE:
+        if opcode != commands.StoreStats.OPCODE:
             if memo in spent:
                 subject.fail(f"{kind}: memo {memo} was already used up by c{spent[memo]}", at)
             spent[memo] = at
@@ -176,28 +167,30 @@ def check_compression_types(subject: Subject) -> None:
     A range is between 0 and 1000. It is 0 for one bit, and otherwise only if a type can keep signs
     alone.
     """
-    at = subject.positions(CompressMatrix)
-    types = subject.operand(at, CompressMatrix, "compression_type")
-    known = sorted(COMPRESSED_BITS)
+    at = subject.positions(commands.CompressMatrix)
+    types = subject.operand(at, commands.CompressMatrix, "compression_type")
+    known = sorted(commands.COMPRESSED_BITS)
     subject.require(
         np.isin(types, known),
         at,
         lambda i: f"compression_type = {types[i]}, expected one of {known}",
     )
-    alphas = np.ascontiguousarray(subject.table[at, ALPHA_COLUMN], np.int32).view(np.float32)
+    alphas = np.ascontiguousarray(subject.table[at, commands.ALPHA_COLUMN], np.int32).view(
+        np.float32
+    )
     subject.require(
         (alphas >= 0.0) & (alphas <= LARGEST_RANGE),
         at,
         lambda i: f"alpha = {alphas[i]:g}, expected a range from 0 to {LARGEST_RANGE:g}",
     )
-    of_signs = np.isin(types, [each for each in known if keeps_sign_only(each, 0.0)])
+    of_signs = np.isin(types, [each for each in known if commands.keeps_sign_only(each, 0.0)])
     subject.require(
         of_signs | (alphas != 0.0),
         at,
         lambda i: f"alpha = 0 is not allowed for compression_type {types[i]}",
     )
     subject.require(
-        (types != ONE_BIT) | (alphas == 0.0),
+        (types != commands.ONE_BIT) | (alphas == 0.0),
         at,
         lambda i: f"alpha = {alphas[i]:g}, expected 0: one bit has no range",
     )

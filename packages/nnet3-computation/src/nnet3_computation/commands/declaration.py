@@ -129,17 +129,14 @@ def scale(default: float = 1.0) -> Any:
     return attrs.field(default=default, converter=_as_float32)
 
 
-def _as_float32(value: float) -> float:
+def _as_float32(value: Any) -> float:
     is_number = isinstance(value, int | float | np.integer | np.floating)
+    # Beside a float16, any limit would be infinite.
+    number = value.item() if isinstance(value, np.generic) else value
     # This comes before rounding, which would warn of an overflow. The comparison is False for nan.
-    if not is_number or not abs(_of_python(value)) <= _LARGEST_FLOAT32:
+    if not is_number or not abs(number) <= _LARGEST_FLOAT32:
         raise CommandError(f"alpha must be a finite number of float32 (got {value!r:.80})")
     return float(np.float32(value))
-
-
-def _of_python(value: Any) -> Any:
-    """Returns a number of NumPy as one of Python: beside a float16, any limit would be infinite."""
-    return value.item() if isinstance(value, np.generic) else value
 
 
 @attrs.frozen(kw_only=True)

@@ -14,7 +14,7 @@ from nnet3_computation.commands import command_table
 from nnet3_computation.commands.declaration import Command
 from nnet3_computation.computation.computation import NnetComputation
 from nnet3_computation.computation.parts import NO_DEBUG_INFO, MatrixDebugInfo
-from nnet3_computation.computation.tables import naming
+from nnet3_computation.computation.tables import converted
 from nnet3_computation.errors import ComputationError
 
 
@@ -164,8 +164,7 @@ class ComputationBuilder:
         return number
 
     def _list(self, name: str, wanted: Any) -> int:
-        with naming(name):
-            values = frozen_array(wanted) if name == "indexes" else pair_table(wanted)
+        values = converted(name, frozen_array if name == "indexes" else pair_table, wanted)
         lists = self._lists[name]
         for number, known in enumerate(lists):
             if same(known, values):

@@ -72,40 +72,38 @@ class StoredComputation(Serialized):
     memory_plan: MemoryPlan | None
 
 
+_AS_THEY_ARE = (
+    "matrices",
+    "submatrices",
+    "command_table",
+    "precomputed_indexes",
+    "need_model_derivative",
+    "steps",
+    "requests",
+    "memory_plan",
+)
+"""Fields of a computation that are stored as they are."""
+
+
 def store(fields: Mapping[str, Any]) -> bytes:
     """Returns the fields of a computation as bytes."""
-    indexes, indexes_splits = concatenated(fields["indexes"])
-    multi, multi_splits = concatenated(fields["indexes_multi"], 2)
-    ranges, ranges_splits = concatenated(fields["indexes_ranges"], 2)
-    infos = fields["matrix_debug_info"]
-    cindexes, cindexes_splits = concatenated([info.pattern for info in infos], 4)
-    sequences, sequences_splits = concatenated([info.sequences for info in infos])
+    infos, network = fields["matrix_debug_info"], fields["network"]
+    stored = {name: fields[name] for name in _AS_THEY_ARE}
+    for name, arrays, columns in (
+        ("indexes", fields["indexes"], None),
+        ("indexes_multi", fields["indexes_multi"], 2),
+        ("indexes_ranges", fields["indexes_ranges"], 2),
+        ("debug_cindexes", [info.pattern for info in infos], 4),
+        ("debug_sequences", [info.sequences for info in infos], None),
+    ):
+        stored[name], stored[f"{name}_splits"] = concatenated(arrays, columns)
     flags = [(info.is_deriv, info.block) for info in infos]
-    network = fields["network"]
-    stored = StoredComputation(
-        matrices=fields["matrices"],
-        submatrices=fields["submatrices"],
-        command_table=fields["command_table"],
-        indexes=indexes,
-        indexes_splits=indexes_splits,
-        indexes_multi=multi,
-        indexes_multi_splits=multi_splits,
-        indexes_ranges=ranges,
-        indexes_ranges_splits=ranges_splits,
-        precomputed_indexes=fields["precomputed_indexes"],
-        need_model_derivative=fields["need_model_derivative"],
+    return StoredComputation(
+        **stored,
         debug_info=np.array(flags, np.int32).reshape(-1, 2),
-        debug_cindexes=cindexes,
-        debug_cindexes_splits=cindexes_splits,
-        debug_sequences=sequences,
-        debug_sequences_splits=sequences_splits,
-        steps=fields["steps"],
         network_nodes=None if network is None else network.nodes,
         network_components=None if network is None else network.components,
-        requests=fields["requests"],
-        memory_plan=fields["memory_plan"],
-    )
-    return stored.to_bytes()
+    ).to_bytes()
 
 
 def restore(data: bytes) -> dict[str, Any]:
@@ -115,8 +113,7 @@ def restore(data: bytes) -> dict[str, Any]:
         Nnet3Error: The bytes hold no computation.
     """
     stored = StoredComputation.from_bytes(data)
-    patterns = _split(stored.debug_cindexes, stored.debug_cindexes_splits, "debug_cindexes")
-    sequences = _split(stored.debug_sequences, stored.debug_sequences_splits, "debug_sequences")
+    patterns, sequences = _split(stored, "debug_cindexes"), _split(stored, "debug_sequences")
     if stored.debug_info.ndim != 2 or stored.debug_info.shape[1] != 2:
         raise ComputationError(
             f"debug_info must have the shape (matrices, 2) (got {stored.debug_info.shape})"
@@ -124,38 +121,26 @@ def restore(data: bytes) -> dict[str, Any]:
     flags = stored.debug_info.tolist()
     if not len(flags) == len(patterns) == len(sequences):
         raise ComputationError("debug_info, debug_cindexes and debug_sequences differ in length")
+    nodes, components = stored.network_nodes, stored.network_components
+    if (nodes is None) != (components is None):
+        raise ComputationError("network_nodes and network_components go together")
+    lists = ("indexes", "indexes_multi", "indexes_ranges")
     return {
-        "matrices": stored.matrices,
-        "submatrices": stored.submatrices,
-        "command_table": stored.command_table,
-        "indexes": _split(stored.indexes, stored.indexes_splits, "indexes"),
-        "indexes_multi": _split(stored.indexes_multi, stored.indexes_multi_splits, "indexes_multi"),
-        "indexes_ranges": _split(
-            stored.indexes_ranges, stored.indexes_ranges_splits, "indexes_ranges"
-        ),
-        "precomputed_indexes": stored.precomputed_indexes,
-        "need_model_derivative": stored.need_model_derivative,
+        **{name: getattr(stored, name) for name in _AS_THEY_ARE},
+        **{name: _split(stored, name) for name in lists},
         "matrix_debug_info": tuple(
             MatrixDebugInfo(is_deriv=bool(is_deriv), pattern=pattern, sequences=n, block=block)
             for (is_deriv, block), pattern, n in zip(flags, patterns, sequences, strict=True)
         ),
-        "steps": stored.steps,
-        "network": _network(stored),
-        "requests": stored.requests,
-        "memory_plan": stored.memory_plan,
+        "network": None
+        if nodes is None or components is None
+        else NetworkFingerprint(nodes=nodes, components=components),
     }
 
 
-def _network(stored: StoredComputation) -> NetworkFingerprint | None:
-    nodes, components = stored.network_nodes, stored.network_components
-    if nodes is None and components is None:
-        return None
-    if nodes is None or components is None:
-        raise ComputationError("network_nodes and network_components go together")
-    return NetworkFingerprint(nodes=nodes, components=components)
-
-
-def _split(values: IntArray, splits: IntArray, name: str) -> tuple[IntArray, ...]:
+def _split(stored: StoredComputation, name: str) -> tuple[IntArray, ...]:
+    """Returns the lists of a field."""
+    values, splits = getattr(stored, name), getattr(stored, f"{name}_splits")
     if values.ndim == 0:
         raise ComputationError(f"{name} must have rows (got a single number)")
     rises = splits.ndim == 1 and len(splits) > 0 and not (np.diff(splits) < 0).any()

@@ -7,9 +7,8 @@ that there are `check_runnable`, and `check_computation` of nnet3-optimizer.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import attrs
 import numpy as np
@@ -21,10 +20,8 @@ from nnet3_computation.arrays import (
     IntArray,
     as_table,
     every,
-    frozen_array,
     frozen_arrays,
     pair_arrays,
-    pair_table,
     run_starts,
 )
 from nnet3_computation.commands import COMMAND_TYPES, SCHEMA, NoOperationLabel
@@ -32,7 +29,6 @@ from nnet3_computation.commands.declaration import (
     ALPHA_COLUMN,
     OPCODE_COLUMN,
     TABLE_WIDTH,
-    Command,
     Operand,
     OperandKind,
     alpha_value,
@@ -41,121 +37,81 @@ from nnet3_computation.computation.parts import DebugInfoOfRows, MatrixDebugInfo
 from nnet3_computation.errors import ComputationError
 from nnet3_computation.request import RequestFingerprint
 
-EMPTY_MATRICES = frozen_array([[0, 0]])
-EMPTY_SUBMATRICES = frozen_array([[0, 0, 0, 0, 0]])
+_Value = TypeVar("_Value")
 
 
-@contextmanager
-def naming(field: str) -> Iterator[None]:
-    """Adds the name of the field to the error about a value that it can't hold."""
+def converted(field: str, convert: Callable[..., _Value], *arguments: Any) -> _Value:
+    """Returns a converted value; the error about one that can't be converted names the field."""
     try:
-        yield
+        return convert(*arguments)
     except (TypeError, ValueError, OverflowError) as error:
         raise ComputationError(f"{field}: {error}") from error
 
 
-def matrix_table(value: Any) -> IntArray:
-    """Returns the matrices as a read-only (rows, 2) int32 array."""
-    with naming("matrices"):
-        return pair_table(value)
+def _matrices(value: Any) -> IntArray:
+    return converted("matrices", as_table, value, 2)
 
 
-def submatrix_table(value: Any) -> IntArray:
-    """Returns the submatrices as a read-only (rows, 5) int32 array."""
-    with naming("submatrices"):
-        return as_table(value, 5)
+def _submatrices(value: Any) -> IntArray:
+    return converted("submatrices", as_table, value, 5)
 
 
-def table_of_commands(value: Any) -> IntArray:
-    """Returns the commands as a read-only (rows, TABLE_WIDTH) int32 array."""
-    with naming("command_table"):
-        return as_table(value, TABLE_WIDTH)
+def _commands(value: Any) -> IntArray:
+    return converted("command_table", as_table, value, TABLE_WIDTH)
 
 
-def row_lists(value: Any) -> tuple[IntArray, ...]:
-    """Returns the lists of rows as read-only int32 arrays."""
-    with naming("indexes"):
-        return frozen_arrays(value)
+def _rows(value: Any) -> tuple[IntArray, ...]:
+    return converted("indexes", frozen_arrays, value)
 
 
-def pair_lists(value: Any) -> tuple[IntArray, ...]:
-    """Returns the lists of pairs as read-only (rows, 2) int32 arrays."""
-    with naming("indexes_multi"):
-        return pair_arrays(value)
+def _pairs(value: Any) -> tuple[IntArray, ...]:
+    return converted("indexes_multi", pair_arrays, value)
 
 
-def range_lists(value: Any) -> tuple[IntArray, ...]:
-    """Returns the lists of ranges as read-only (rows, 2) int32 arrays."""
-    with naming("indexes_ranges"):
-        return pair_arrays(value)
+def _ranges(value: Any) -> tuple[IntArray, ...]:
+    return converted("indexes_ranges", pair_arrays, value)
 
 
-def precomputed_tuple(value: Any) -> tuple[PrecomputedIndexes | None, ...]:
-    """Returns the precomputed indexes as a tuple."""
-    with naming("precomputed_indexes"):
-        return tuple(value)
+def _precomputed(value: Any) -> tuple[PrecomputedIndexes | None, ...]:
+    return converted("precomputed_indexes", tuple, value)
 
 
-def info_sequence(value: Any) -> Sequence[MatrixDebugInfo]:
-    """Returns the debug info as a tuple, or as an object that makes one on first use."""
-    if isinstance(value, DebugInfoOfRows):
+def _steps(value: Any) -> IntArray:
+    return converted("steps", as_table, value, 2)
+
+
+def _requests(value: Any) -> tuple[RequestFingerprint, ...]:
+    return converted("requests", tuple, value)
+
+
+def _infos(value: Any) -> Sequence[MatrixDebugInfo]:
+    if isinstance(value, DebugInfoOfRows):  # makes a tuple on first use
         return value
-    with naming("matrix_debug_info"):
-        return tuple(value)
-
-
-def step_table(value: Any) -> IntArray:
-    """Returns the steps as a read-only (rows, 2) int32 array."""
-    with naming("steps"):
-        return pair_table(value)
-
-
-def request_tuple(value: Any) -> tuple[RequestFingerprint, ...]:
-    """Returns the fingerprints of requests as a tuple."""
-    with naming("requests"):
-        return tuple(value)
+    return converted("matrix_debug_info", tuple, value)
 
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class ComputationTables:
-    """The parts of a computation. An `NnetComputation` has the same parts, validated.
-
-    Attributes:
-        matrices: (M, 2) int32: rows, columns.
-        submatrices: (S, 5) int32: matrix, row_offset, num_rows, col_offset, num_cols.
-        command_table: (C, TABLE_WIDTH) int32, one command in each row; `commands` shows it as
-            objects, `SCHEMA` says what the columns of each opcode are.
-        indexes: Lists of rows; -1 for none.
-        indexes_multi: (rows, 2) int32 each: submatrix, row; (-1, -1) for none.
-        indexes_ranges: (rows, 2) int32 each: begin, end (not included); (-1, -1) for none.
-        precomputed_indexes: The precomputed indexes of non-simple components; entry 0 is None.
-        need_model_derivative: Whether the model derivative was asked for.
-        matrix_debug_info: The cindexes of the rows of each matrix; empty if not wanted.
-        steps: (steps, 2) int32: node and number of rows of the steps from which it was compiled,
-            without steps that have no rows; empty if not known. Passes do not change it.
-        network: The fingerprint of the network that it was compiled for; None if not known.
-        requests: The fingerprint of the request of each segment that it was compiled from, in
-            order; empty if not known. A loop has those of the first segments.
-        memory_plan: Places for the matrices in one arena; None if the runtime decides.
+    """The fields of `NnetComputation`, which says what they mean, before they are validated.
 
     Raises:
         ComputationError: A field has a wrong type or shape.
     """
 
-    matrices: IntArray = attrs.field(default=EMPTY_MATRICES, converter=matrix_table)
-    submatrices: IntArray = attrs.field(default=EMPTY_SUBMATRICES, converter=submatrix_table)
-    command_table: IntArray = attrs.field(default=(), converter=table_of_commands)
-    indexes: tuple[IntArray, ...] = attrs.field(default=(), converter=row_lists)
-    indexes_multi: tuple[IntArray, ...] = attrs.field(default=(), converter=pair_lists)
-    indexes_ranges: tuple[IntArray, ...] = attrs.field(default=(), converter=range_lists)
+    matrices: IntArray = attrs.field(default=((0, 0),), converter=_matrices)
+    submatrices: IntArray = attrs.field(default=((0, 0, 0, 0, 0),), converter=_submatrices)
+    command_table: IntArray = attrs.field(default=(), converter=_commands)
+    indexes: tuple[IntArray, ...] = attrs.field(default=(), converter=_rows)
+    indexes_multi: tuple[IntArray, ...] = attrs.field(default=(), converter=_pairs)
+    indexes_ranges: tuple[IntArray, ...] = attrs.field(default=(), converter=_ranges)
     precomputed_indexes: tuple[PrecomputedIndexes | None, ...] = attrs.field(
-        default=(None,), converter=precomputed_tuple
+        default=(None,), converter=_precomputed
     )
     need_model_derivative: bool = False
-    matrix_debug_info: Sequence[MatrixDebugInfo] = attrs.field(default=(), converter=info_sequence)
-    steps: IntArray = attrs.field(default=(), converter=step_table)
+    matrix_debug_info: Sequence[MatrixDebugInfo] = attrs.field(default=(), converter=_infos)
+    steps: IntArray = attrs.field(default=(), converter=_steps)
     network: NetworkFingerprint | None = None
-    requests: tuple[RequestFingerprint, ...] = attrs.field(default=(), converter=request_tuple)
+    requests: tuple[RequestFingerprint, ...] = attrs.field(default=(), converter=_requests)
     memory_plan: MemoryPlan | None = None
 
 
@@ -297,65 +253,40 @@ def _check_commands(computation: ComputationTables) -> None:
 
 def _limits(computation: ComputationTables) -> NDArray[np.int64]:
     """One past the largest value of an operand of each kind, by the number of the kind."""
-    limits = _UNLIMITED.copy()
-    limits[_COUNTED] = (
-        1,
-        len(computation.submatrices),
-        len(computation.submatrices),
-        len(computation.precomputed_indexes),
-        len(computation.indexes),
-        len(computation.indexes_multi),
-        len(computation.indexes_ranges),
-        len(computation.command_table),
-    )
+    limits = np.full(max(OperandKind) + 1, 2**31)
+    for kind, limit in (
+        (OperandKind.NONE, 1),
+        (OperandKind.SUBMATRIX, len(computation.submatrices)),
+        (OperandKind.WHOLE_MATRIX, len(computation.submatrices)),
+        (OperandKind.PRECOMPUTED, len(computation.precomputed_indexes)),
+        (OperandKind.INDEXES, len(computation.indexes)),
+        (OperandKind.INDEXES_MULTI, len(computation.indexes_multi)),
+        (OperandKind.INDEXES_RANGES, len(computation.indexes_ranges)),
+        (OperandKind.LABEL, len(computation.command_table)),
+    ):
+        limits[kind] = limit
     return limits
 
 
 _EXPONENT = 0x7F800000
 """The bits of the exponent of a float32; an infinity or nan has all of them set."""
 
-_UNLIMITED = np.full(max(OperandKind) + 1, 2**31)
-_COUNTED = np.array(
-    [
-        OperandKind.NONE,
-        OperandKind.SUBMATRIX,
-        OperandKind.WHOLE_MATRIX,
-        OperandKind.PRECOMPUTED,
-        OperandKind.INDEXES,
-        OperandKind.INDEXES_MULTI,
-        OperandKind.INDEXES_RANGES,
-        OperandKind.LABEL,
+_KIND = SCHEMA.kind.copy()
+"""`SCHEMA.kind`, where opcode and alpha count as numbers that refer to nothing."""
+_KIND[:, OPCODE_COLUMN] = OperandKind.VALUE
+_KIND[[each.OPCODE for each in COMMAND_TYPES if each.HAS_ALPHA], ALPHA_COLUMN] = OperandKind.VALUE
+
+_LEAST = (SCHEMA.is_matrix & ~SCHEMA.optional).astype(np.int64)
+"""The smallest value of each column by opcode: (opcodes, TABLE_WIDTH)."""
+_LEAST[:, ALPHA_COLUMN] = np.where(_KIND[:, ALPHA_COLUMN] == OperandKind.VALUE, -(2**31), 0)
+
+_LOOKED_AT = {
+    each.OPCODE: [
+        item for item in each.OPERANDS if item.kind in (OperandKind.WHOLE_MATRIX, OperandKind.LABEL)
     ]
-)
-
-
-def _kinds() -> NDArray[np.int8]:
-    """`SCHEMA.kind`, where opcode and alpha count as numbers that refer to nothing."""
-    kinds = SCHEMA.kind.copy()
-    kinds[:, OPCODE_COLUMN] = OperandKind.VALUE
-    kinds[[each.OPCODE for each in COMMAND_TYPES if each.HAS_ALPHA], ALPHA_COLUMN] = (
-        OperandKind.VALUE
-    )
-    return kinds
-
-
-def _least() -> NDArray[np.int64]:
-    """The smallest value of each column by opcode: (opcodes, TABLE_WIDTH)."""
-    least = (SCHEMA.is_matrix & ~SCHEMA.optional).astype(np.int64)
-    least[:, ALPHA_COLUMN] = np.where(_KIND[:, ALPHA_COLUMN] == OperandKind.VALUE, -(2**31), 0)
-    return least
-
-
-def _looked_at(command_type: type[Command] | None) -> tuple[Operand, ...]:
-    """The operands of a command class that accept only some of the numbers in their range."""
-    kinds = (OperandKind.WHOLE_MATRIX, OperandKind.LABEL)
-    operands = command_type.OPERANDS if command_type else ()
-    return tuple(item for item in operands if item.kind in kinds)
-
-
-_KIND = _kinds()
-_LEAST = _least()
-_LOOKED_AT = tuple(_looked_at(each) for each in SCHEMA.types)
+    for each in COMMAND_TYPES
+}
+"""By opcode the operands that accept only some of the numbers in their range."""
 
 
 def _out_of_range(

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Protocol
+from typing import NamedTuple
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
+from nnet3_computation import commands
+from nnet3_computation.analysis.accesses import CommandKinds
 from nnet3_computation.analysis.layout import MATRIX
-from nnet3_computation.commands import (
-    FIRST_OPERAND_COLUMN,
-    OPCODE_COLUMN,
-    SCHEMA,
-    AcceptInput,
-    AllocMatrixUndefined,
-    AllocMatrixZeroed,
-    CompressMatrix,
-    DeallocMatrix,
-    DecompressMatrix,
-    SwapMatrix,
-)
-from nnet3_computation.commands.declaration import Table
-from nnet3_computation.commands.tables import COMPRESSED_BITS, hand_over_commands
 from nnet3_computation.computation import NnetComputation
 from nnet3_computation.errors import ComputationError
 
@@ -34,18 +22,17 @@ Bytes = npt.NDArray[np.int64]
 FLOAT_BYTES = 4
 """The bytes of an element of a matrix that is not compressed."""
 NO_BLOCK = -1
-_OPERAND = FIRST_OPERAND_COLUMN
+_OPERAND = commands.FIRST_OPERAND_COLUMN
+_TAKING = CommandKinds.of(
+    commands.AllocMatrixUndefined, commands.AllocMatrixZeroed, commands.AcceptInput
+)
+_PACKING = CommandKinds.of(commands.CompressMatrix, commands.DecompressMatrix)
+_OF_MEMORY = CommandKinds(
+    _TAKING.has | _PACKING.has | CommandKinds.of(commands.DeallocMatrix, commands.SwapMatrix).has
+)
 
 
-class _Tables(Protocol):
-    @property
-    def matrices(self) -> Table: ...
-    @property
-    def submatrices(self) -> Table: ...
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class Holdings:
+class Holdings(NamedTuple):
     """The blocks of memory that matrices hold, and when.
 
     A matrix has one block for its elements, and a second one for its compressed form if it is
@@ -68,7 +55,7 @@ class Holdings:
     end: Bytes
 
 
-def matrix_bytes(matrices: Table) -> Bytes:
+def matrix_bytes(matrices: commands.Table) -> Bytes:
     """Returns the size of each matrix, (M,) int64."""
     sizes: Bytes = matrices.astype(np.int64).prod(axis=1) * FLOAT_BYTES
     return sizes
@@ -81,43 +68,13 @@ def compressed_bytes(matrix: npt.NDArray[np.integer], compression_type: int) -> 
         ComputationError: There is no such type of compression.
     """
     rows, cols = matrix.tolist()
-    if compression_type not in COMPRESSED_BITS:
+    if compression_type not in commands.COMPRESSED_BITS:
         raise ComputationError(
             f"compression_type = {compression_type}, expected one of "
-            f"{', '.join(map(str, COMPRESSED_BITS))}"
+            f"{', '.join(map(str, commands.COMPRESSED_BITS))}"
         )
-    size: int = rows * -(-cols * COMPRESSED_BITS[compression_type] // 8)
+    size: int = rows * -(-cols * commands.COMPRESSED_BITS[compression_type] // 8)
     return size
-
-
-def _changes(tables: _Tables, commands: Table) -> Bytes:
-    """Returns how much more (or less) is allocated after each command, (C,) int64."""
-    opcodes = commands[:, OPCODE_COLUMN]
-    change = np.zeros(len(commands), dtype=np.int64)
-    sizes = matrix_bytes(tables.matrices)[tables.submatrices[:, MATRIX]]
-    takes = (
-        (opcodes == AllocMatrixUndefined.OPCODE)
-        | (opcodes == AllocMatrixZeroed.OPCODE)
-        | (opcodes == AcceptInput.OPCODE)
-    )
-    change[takes] = sizes[commands[takes, _OPERAND]]
-    gives = opcodes == DeallocMatrix.OPCODE
-    change[gives] = -sizes[commands[gives, _OPERAND]]
-    compressed: dict[int, int] = {}
-    packs = (opcodes == CompressMatrix.OPCODE) | (opcodes == DecompressMatrix.OPCODE)
-    for command in np.flatnonzero(packs).tolist():
-        submatrix, compression_type = commands[command, _OPERAND : _OPERAND + 2].tolist()
-        matrix = int(tables.submatrices[submatrix, MATRIX])
-        if opcodes[command] == CompressMatrix.OPCODE:
-            compressed[matrix] = compressed_bytes(tables.matrices[matrix], compression_type)
-            change[command] = compressed[matrix] - sizes[submatrix]
-        elif matrix in compressed:
-            change[command] = sizes[submatrix] - compressed.pop(matrix)
-        else:
-            raise ComputationError(
-                f"command c{command}: expected matrix m{matrix} to be compressed, found it is not"
-            )
-    return change
 
 
 def live_bytes(computation: NnetComputation) -> Bytes:
@@ -129,7 +86,27 @@ def live_bytes(computation: NnetComputation) -> Bytes:
     Raises:
         ComputationError: A command decompresses a matrix that is not compressed.
     """
-    return np.cumsum(_changes(computation, computation.command_table))
+    table, matrices = computation.command_table, computation.matrices
+    opcodes, matrix_of = table[:, commands.OPCODE_COLUMN], computation.submatrices[:, MATRIX]
+    change = np.zeros(len(table), dtype=np.int64)
+    sizes = matrix_bytes(matrices)[matrix_of]
+    takes, gives = _TAKING.among(opcodes), opcodes == commands.DeallocMatrix.OPCODE
+    change[takes] = sizes[table[takes, _OPERAND]]
+    change[gives] = -sizes[table[gives, _OPERAND]]
+    compressed: dict[int, int] = {}
+    for command in _PACKING.positions(opcodes).tolist():
+        submatrix, compression_type = table[command, _OPERAND : _OPERAND + 2].tolist()
+        matrix = int(matrix_of[submatrix])
+        if opcodes[command] == commands.CompressMatrix.OPCODE:
+            compressed[matrix] = compressed_bytes(matrices[matrix], compression_type)
+            change[command] = compressed[matrix] - sizes[submatrix]
+        elif matrix in compressed:
+            change[command] = sizes[submatrix] - compressed.pop(matrix)
+        else:
+            raise ComputationError(
+                f"command c{command}: expected matrix m{matrix} to be compressed, found it is not"
+            )
+    return np.cumsum(change)
 
 
 def peak_bytes(computation: NnetComputation) -> int:
@@ -138,8 +115,7 @@ def peak_bytes(computation: NnetComputation) -> int:
     Raises:
         ComputationError: As by `live_bytes`.
     """
-    live = live_bytes(computation)
-    return int(live.max(initial=0))
+    return int(live_bytes(computation).max(initial=0))
 
 
 def holdings(computation: NnetComputation) -> Holdings:
@@ -151,25 +127,25 @@ def holdings(computation: NnetComputation) -> Holdings:
     Raises:
         ComputationError: A command frees, swaps or compresses a matrix that is not allocated.
     """
-    commands = computation.command_table
-    at = np.flatnonzero(_IS_MEMORY_COMMAND[commands[:, OPCODE_COLUMN]])
-    loop_swaps = hand_over_commands(commands)
+    table = computation.command_table
+    at = _OF_MEMORY.positions(table[:, commands.OPCODE_COLUMN])
+    loop_swaps = commands.hand_over_commands(table)
     if len(loop_swaps):
         at = at[(at < loop_swaps.start) | (at >= loop_swaps.stop)]
     matrix_of, number = computation.submatrices[:, MATRIX], len(computation.matrices)
-    opcode, matrix = commands[at, OPCODE_COLUMN], matrix_of[commands[at, _OPERAND]]
-    takes, gives = _IS_TAKING[opcode], opcode == DeallocMatrix.OPCODE
+    opcode, matrix = table[at, commands.OPCODE_COLUMN], matrix_of[table[at, _OPERAND]]
+    takes, gives = _TAKING.among(opcode), opcode == commands.DeallocMatrix.OPCODE
 
     # Nearly all matrices are only allocated once and freed at most once.
     is_plain = np.bincount(matrix[takes], minlength=number) == 1
     is_plain &= np.bincount(matrix[gives], minlength=number) <= 1
     is_plain[matrix[~takes & ~gives]] = False
-    is_plain[matrix_of[commands[at[opcode == SwapMatrix.OPCODE], _OPERAND + 1]]] = False
+    is_plain[matrix_of[table[at[opcode == commands.SwapMatrix.OPCODE], _OPERAND + 1]]] = False
     sizes = matrix_bytes(computation.matrices)
     holder = _Holder(computation, sizes)
     rest = np.flatnonzero(~is_plain[matrix])
     if len(rest):
-        second = commands[at[rest], _OPERAND + 1]
+        second = table[at[rest], _OPERAND + 1]
         columns = (at[rest], opcode[rest], matrix[rest], second)
         holder.run(zip(*(each.tolist() for each in columns), strict=True))
     block, begin, end = np.array(holder.spans, dtype=np.int64).reshape(-1, 3).T
@@ -178,7 +154,7 @@ def holdings(computation: NnetComputation) -> Holdings:
     gives &= is_plain[matrix]
     plain, first = matrix[takes], len(holder.sizes)
     numbers = np.arange(first, first + len(plain))
-    last = np.full(number, len(commands), dtype=np.int64)
+    last = np.full(number, len(table), dtype=np.int64)
     last[matrix[gives]] = at[gives]
     matrix_block, compressed_block = np.full((2, number), NO_BLOCK, dtype=np.int64)
     matrix_block[list(holder.matrix_block)] = list(holder.matrix_block.values())
@@ -212,19 +188,19 @@ class _Holder:
         sizes: list[int] = self._matrix_sizes.tolist()
         for at, opcode, matrix, second in events:
             size = sizes[matrix]
-            if opcode in _TAKING:
+            if _TAKING.has[opcode]:
                 if matrix not in self.held:
                     self._take(self.matrix_block, matrix, size, at)
-            elif opcode == SwapMatrix.OPCODE:
+            elif opcode == commands.SwapMatrix.OPCODE:
                 source = int(submatrices[second, MATRIX])
                 self.held[matrix] = self._release(source, at)
                 self.matrix_block[matrix] = self.matrix_block[source]
-            elif opcode == DeallocMatrix.OPCODE:
+            elif opcode == commands.DeallocMatrix.OPCODE:
                 self._give_back(matrix, at)
             else:
                 # During the command both forms are there.
                 self.spans.append((*self._release(matrix, at), at + 1))
-                if opcode == CompressMatrix.OPCODE:
+                if opcode == commands.CompressMatrix.OPCODE:
                     packed = compressed_bytes(matrices[matrix], second)
                     self._take(self.compressed_block, matrix, packed, at)
                 else:
@@ -248,20 +224,6 @@ class _Holder:
             blocks[matrix] = len(self.sizes)
             self.sizes.append(size)
         self.held[matrix] = blocks[matrix], at
-
-
-_TAKING = (AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE, AcceptInput.OPCODE)
-_IS_TAKING = np.zeros(len(SCHEMA.types), dtype=np.bool_)
-_IS_TAKING[list(_TAKING)] = True
-_MEMORY_COMMANDS = (
-    *_TAKING,
-    DeallocMatrix.OPCODE,
-    SwapMatrix.OPCODE,
-    CompressMatrix.OPCODE,
-    DecompressMatrix.OPCODE,
-)
-_IS_MEMORY_COMMAND = np.zeros(len(SCHEMA.types), dtype=np.bool_)
-_IS_MEMORY_COMMAND[list(_MEMORY_COMMANDS)] = True
 
 
 Ints = npt.NDArray[np.int64]
@@ -359,8 +321,7 @@ class Blocks:
         return spans[np.lexsort((self.begin[spans], self.block[spans]))]
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class Packing:
+class Packing(NamedTuple):
     """The places of blocks.
 
     Attributes:

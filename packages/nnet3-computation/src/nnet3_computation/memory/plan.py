@@ -1,4 +1,9 @@
-"""The memory plan: an offset in one arena for every matrix."""
+"""The memory plan: an offset in one arena for every matrix.
+
+This is dynamic storage allocation. The lower bound of any packing is the largest sum of live bytes.
+The problem is NP-complete, but computations are easy cases: nearly always a sweep from the peak
+meets the bound. Where it does not come close, a search follows.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +24,19 @@ STEPS_PER_BLOCK = 24
 
 
 def search(blocks: Blocks, capacity: int) -> Packing | None:
-    """Returns a packing into `capacity` bytes; None if none was found."""
+    """Returns a packing into `capacity` bytes; None if none was found.
+
+    Blocks are placed from the bottom up, each as low as the blocks below it allow. The next block
+    is always one under which no other block could still be put (as in MiniMalloc; M. Moffitt,
+    2023). A choice is taken back as soon as, at some time, the remaining blocks no longer fit above
+    the placed ones. With a good order, hardly any choice is taken back.
+    """
     moments = _Moments(blocks)
     for order in moments.orders():
-        found = _Search(moments, capacity, order).run()
+        found = _placed(moments, capacity, order)
         if found is not None:
             offsets = np.array(found, dtype=np.int64)
-            return Packing(offsets=offsets, size=int((offsets + blocks.sizes).max(initial=0)))
+            return Packing(offsets, int((offsets + blocks.sizes).max(initial=0)))
     return None
 
 
@@ -67,91 +78,55 @@ class _Moments:
         ]
 
 
-@attrs.define
-class _Level:
-    """A choice of the next block.
+def _placed(moments: _Moments, capacity: int, order: list[int]) -> list[int] | None:
+    """Returns the offsets of blocks, found with one order of choices, or None.
 
-    Attributes:
-        blocks: The blocks that are left.
-        choices: Those of them that have not been tried, with their places.
-        floor: For each moment the end of the blocks below.
-        placed: The block that is tried.
+    A level of the search has the blocks that are left, the choices that have not been tried, and
+    for each moment the end of the blocks below and the bytes of the blocks that are left.
     """
+    offsets, steps = [0] * len(order), STEPS_PER_BLOCK * len(order)
+    floor, load = [0] * len(moments.load), moments.load
+    levels = [(order, _choices(moments, floor, order, 0), floor, load)]
+    while levels and levels[-1][0]:
+        left, choices, floor, load = levels[-1]
+        choice = next(choices, None)
+        if choice is None:
+            levels.pop()
+            continue
+        steps -= 1
+        if steps < 0:
+            return None
+        block, start = choice
+        offsets[block], size = start, moments.sizes[block]
+        floor, load = list(floor), list(load)
+        for moment in moments.of_block[block]:
+            floor[moment] = start + size
+            load[moment] -= size
+        if _fit(floor, load, start, capacity):
+            left = [each for each in left if each != block]
+            levels.append((left, _choices(moments, floor, left, start), floor, load))
+    return offsets if levels else None
 
-    blocks: list[int]
-    choices: Iterator[tuple[int, int]]
-    floor: list[int]
-    placed: int | None = None
+
+def _choices(
+    moments: _Moments, floor: list[int], blocks: list[int], lowest: int
+) -> Iterator[tuple[int, int]]:
+    """Returns the blocks that may come next, none below `lowest`, and their places."""
+    if not blocks:
+        return iter(())
+    starts = [max(lowest, *[floor[m] for m in moments.of_block[b]]) for b in blocks]
+    limit = min(map(sum, zip(starts, [moments.sizes[b] for b in blocks], strict=True)))
+    # Another block fits below one that begins where that one could end.
+    return iter([each for each in zip(blocks, starts, strict=True) if each[1] < limit])
 
 
-class _Search:
-    """A search with one order of choices."""
-
-    def __init__(self, moments: _Moments, capacity: int, order: list[int]) -> None:
-        self._sizes = moments.sizes
-        self._moments = moments.of_block
-        self._load = list(moments.load)
-        self._floor = [0] * len(moments.load)
-        self._capacity = capacity
-        self._order = order
-        self._offsets = [0] * len(order)
-        self._steps = STEPS_PER_BLOCK * len(order)
-
-    def run(self) -> list[int] | None:
-        """Returns the offsets of the blocks, or None."""
-        levels = [_Level(self._order, self._choices(self._order, 0), list(self._floor))]
-        while levels and levels[-1].blocks:
-            level = levels[-1]
-            if level.placed is not None:  # what followed from it did not fit
-                self._take_back(level)
-            choice = next(level.choices, None)
-            if choice is None:
-                levels.pop()
-                continue
-            self._steps -= 1
-            if self._steps < 0:
-                return None
-            block, start = choice
-            self._place(level, block, start)
-            if self._fits(start):
-                left = [each for each in level.blocks if each != block]
-                levels.append(_Level(left, self._choices(left, start), list(self._floor)))
-        return self._offsets if levels else None
-
-    def _choices(self, blocks: list[int], lowest: int) -> Iterator[tuple[int, int]]:
-        """Returns the blocks that may come next, none below `lowest`, and their places."""
-        if not blocks:
-            return iter(())
-        floor, sizes = self._floor, self._sizes
-        starts = [max(lowest, *[floor[m] for m in self._moments[b]]) for b in blocks]
-        limit = min(map(sum, zip(starts, [sizes[b] for b in blocks], strict=True)))
-        # Another block fits below one that begins where that one could end.
-        return iter([each for each in zip(blocks, starts, strict=True) if each[1] < limit])
-
-    def _place(self, level: _Level, block: int, start: int) -> None:
-        size = self._sizes[block]
-        for moment in self._moments[block]:
-            self._floor[moment] = start + size
-            self._load[moment] -= size
-        self._offsets[block] = start
-        level.placed = block
-
-    def _take_back(self, level: _Level) -> None:
-        block = level.placed
-        assert block is not None
-        self._floor[:] = level.floor
-        for moment in self._moments[block]:
-            self._load[moment] += self._sizes[block]
-        level.placed = None
-
-    def _fits(self, start: int) -> bool:
-        """Returns whether the remaining blocks, none below `start`, have room at all times."""
-        capacity = self._capacity
-        # A search spends nearly all of its time in this loop.
-        for low, above in zip(self._floor, self._load, strict=True):
-            if above and (low if low > start else start) + above > capacity:
-                return False
-        return True
+def _fit(floor: list[int], load: list[int], start: int, capacity: int) -> bool:
+    """Returns whether the remaining blocks, none below `start`, have room at all times."""
+    # A search spends nearly all of its time in this loop.
+    for low, above in zip(floor, load, strict=True):
+        if above and (low if low > start else start) + above > capacity:
+            return False
+    return True
 
 
 GOOD_ENOUGH = 1.02
@@ -164,7 +139,7 @@ FEW_BLOCKS = 400
 def pack(blocks: Blocks) -> Packing:
     """Finds an offset for every block such that blocks needed at one time do not overlap."""
     if not len(blocks.sizes):
-        return Packing(offsets=blocks.sizes, size=0)
+        return Packing(blocks.sizes, 0)
     capacity = int(blocks.lower_bound * GOOD_ENOUGH)
     packing = from_the_peak(blocks)
     if packing.size <= capacity or len(blocks.sizes) > FEW_BLOCKS:

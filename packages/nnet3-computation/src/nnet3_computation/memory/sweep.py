@@ -13,8 +13,8 @@ from bisect import insort
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
-import attrs
 import numpy as np
 
 from nnet3_computation.memory.live import Blocks, Ints, Packing
@@ -148,8 +148,7 @@ def _first_clear(start: int, size: int, clear_of: Sequence[Stretch]) -> int:
     return start
 
 
-@attrs.frozen
-class SeveralSpans:
+class SeveralSpans(NamedTuple):
     """The spans in which a block is needed, and the places that it must avoid.
 
     Attributes:
@@ -233,7 +232,7 @@ def from_the_peak(blocks: Blocks) -> Packing:
     ):
         sweep = _Sweep(sizes, places, several, ahead, last.tolist() if several else [])
         tops.append(sweep.run(events.tolist(), Gaps(blocks.lower_bound)))
-    return Packing(offsets=np.array(places, dtype=np.int64), size=max(tops))
+    return Packing(np.array(places, dtype=np.int64), max(tops))
 
 
 class _Sweep:

@@ -51,10 +51,14 @@ def operand_text(computation: NnetComputation, nnet: Nnet | None) -> OperandText
     Raises:
         ComputationError: The network lacks a node or component of the computation.
     """
+    nodes = _operands(computation, OperandKind.NODE) | {*computation.steps[:, 0].tolist()}
+    for info in computation.matrix_debug_info:
+        nodes.update(info.pattern[run_starts(info.pattern[:, 0]), 0].tolist())
+    components = _operands(computation, OperandKind.COMPONENT)
     return OperandText(
         submatrices=SubmatrixNames.of(computation.submatrices, computation.matrices),
-        nodes=_node_names(computation, nnet),
-        components=_component_names(computation, nnet),
+        nodes=_names("node", nodes, nnet.node_names if nnet else None),
+        components=_names("component", components, nnet.component_names if nnet else None),
     )
 
 
@@ -133,18 +137,6 @@ def _lines(computation: NnetComputation, nnet: Nnet | None) -> Iterator[str]:
         yield f"request: {to_json(request)}"
     if computation.memory_plan is not None:
         yield f"memory plan: {to_json(computation.memory_plan)}"
-
-
-def _node_names(computation: NnetComputation, nnet: Nnet | None) -> dict[int, str]:
-    used = {*_operands(computation, OperandKind.NODE), *computation.steps[:, 0].tolist()}
-    for info in computation.matrix_debug_info:
-        used.update(info.pattern[run_starts(info.pattern[:, 0]), 0].tolist())
-    return _names("node", used, nnet.node_names if nnet else None)
-
-
-def _component_names(computation: NnetComputation, nnet: Nnet | None) -> dict[int, str]:
-    used = _operands(computation, OperandKind.COMPONENT)
-    return _names("component", used, nnet.component_names if nnet else None)
 
 
 def _names(what: str, used: set[int], names: Sequence[str] | None) -> dict[int, str]:

@@ -1,12 +1,18 @@
 """Sets of rows as single values, not row by row.
 
-patterns.py      sequences that have the same rows
-hull.py          boxes of (t, x) around a set
-bit_layout.py    a set as the bits of one integer
-index_set.py     the indexes of a node, shared by all nodes with the same indexes
+bits.py         a set as the bits of one integer; boxes of (t, x) around a set
+index_set.py    the indexes of a node, shared by all nodes with the same indexes; sequences that
+                have the same rows
 """
 
-from nnet3_graph.sets.bits import BitLayout
-from nnet3_graph.sets.index_set import Grid, IndexSet, Patterns
+from typing import TYPE_CHECKING
 
-__all__ = ["BitLayout", "Grid", "IndexSet", "Patterns"]
+from nnet3_descriptors.lazy_exports import on_first_use
+
+if TYPE_CHECKING:
+    from nnet3_graph.sets.bits import BitLayout as BitLayout
+    from nnet3_graph.sets.index_set import Grid as Grid
+    from nnet3_graph.sets.index_set import IndexSet as IndexSet
+    from nnet3_graph.sets.index_set import Patterns as Patterns
+else:
+    __getattr__, __dir__ = on_first_use(__name__)
