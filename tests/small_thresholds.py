@@ -11,8 +11,7 @@ from unittest import mock
 from nnet3_compiler import backward
 from nnet3_runtime_cuda.cpu import bf16, recorder, tape
 from nnet3_runtime_cuda.cpu.products import PANELS
-from nnet3_runtime_cuda.kernels import convolution
-from nnet3_runtime_cuda.kernels.tiles import tile_blocking, tiled_convolution, tiled_product
+from nnet3_runtime_cuda.kernels import convolution, tile_parts, tiled_convolution, tiled_product
 from nnet3_runtime_cuda.lowering import kernel_capabilities
 from nnet3_runtime_cuda.lowering.bind import rows
 from nnet3_runtime_cuda.lowering.plan import (
@@ -76,9 +75,9 @@ def thresholds(seed: int) -> Iterator[None]:
             (tiled_product, "FEWEST_CHANGING_ROWS", rng.choice([1, 10])),
             (convolution, "FEWEST_FILTERS", 1),
             (convolution, "FEWEST_HEIGHTS", 1),
-            (tile_blocking, "PART_COLUMNS", rng.choice([3, 768])),
-            (tile_blocking, "CHANGING_PART_COLUMNS", rng.choice([3, 384])),
-            (tile_blocking, "BLOCK_ROWS", rng.choice([8, 288])),
+            (tile_parts, "PART_COLUMNS", rng.choice([3, 768])),
+            (tile_parts, "CHANGING_PART_COLUMNS", rng.choice([3, 384])),
+            (tile_parts, "BLOCK_ROWS", rng.choice([8, 288])),
             (tiled_convolution, "BLOCK_ROWS", rng.choice([8, 96])),
         ]
     if rng.randrange(2):

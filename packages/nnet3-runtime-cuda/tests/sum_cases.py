@@ -7,7 +7,6 @@ import math
 
 import numpy as np
 from elementwise_cases import largest_of
-from nnet3_runtime_cuda.cpu.natural_gradient.thin_products import ThinProduct
 from nnet3_runtime_cuda.cpu.tape import FEW_ROWS, NumpyTape
 from nnet3_runtime_cuda.kernels.rows import record_row_range_sums
 from nnet3_runtime_cuda.operations.panels import MOST_INNER, WIDTH, Panels
@@ -272,26 +271,3 @@ def _panels(draw: Draw) -> Trial:
         panels.record(tape, a.array, out.array, add=way == "add", plus=extra)
 
     return Trial(record, (Result.summed(out, terms),))
-
-
-@case("ThinProduct")
-def _thin_product(draw: Draw) -> Trial:
-    """The product, and the sum of the squares of the left factor."""
-    rows, inner = draw.random.choice(((draw.length, draw.few()), (draw.few(), draw.length)))
-    rows, inner = max(rows, 1), max(inner, 1)
-    a = draw.place((rows, inner), kind="finite", layout="contiguous")
-    b = draw.place((inner, draw.few()), kind="finite", layout="contiguous")
-    out = draw.place((rows, b.shape[1]), kind="none")
-    total = draw.place((1,), kind="none")
-
-    def record(tape: NumpyTape) -> None:
-        product = ThinProduct(a.array, b.shape[1])
-
-        def call() -> None:
-            total.array[0] = product(b.array, out.array)
-
-        tape.record(call, reads=(a.array, b.array), writes=(out.array, total.array))
-
-    terms = terms_of(a.values, b.values, rows, inner, b.shape[1])
-    squares = [[value * value for value in a.values]]
-    return Trial(record, (Result.summed(out, list(terms)), Result.summed(total, squares)))

@@ -7,7 +7,7 @@ import pytest
 from emulated_device import DryRun, HostPlatform, compiler
 from hypothesis import given
 from hypothesis import strategies as st
-from nnet3_runtime_cuda.cpu.natural_gradient.estimate import OnlineNaturalGradient
+from nnet3_runtime_cuda.cpu.estimate import OnlineNaturalGradient
 from nnet3_runtime_cuda.cuda.host_steps import ALWAYS, Clock, Schedule
 from nnet3_runtime_cuda.cuda.machine import DeviceMachine
 from nnet3_runtime_cuda.cuda.natural_gradient import DeviceTape

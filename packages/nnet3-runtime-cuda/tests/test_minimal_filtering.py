@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nnet3_runtime_cuda.kernels.tiles.minimal_filtering import POINTS, minimal_filtering
+from nnet3_runtime_cuda.kernels.time_tiles import POINTS, minimal_filtering
 
 DOUBLE = np.dtype(np.float64)
 

@@ -1,18 +1,15 @@
 """Tests of the online natural gradient."""
 
-import attrs
 import numpy as np
 import pytest
-from nnet3_runtime_cuda.cpu.natural_gradient import affine
-from nnet3_runtime_cuda.cpu.natural_gradient.affine import precondition_rows_of
-from nnet3_runtime_cuda.cpu.natural_gradient.estimate import OnlineNaturalGradient
+from nnet3_runtime_cuda.cpu import natural_gradient
+from nnet3_runtime_cuda.cpu.estimate import ColumnBlocks, OnlineNaturalGradient
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.operations.gradients import (
     AffineGradient,
     AffinePreconditioner,
     FisherEstimate,
     NaturalGradientOptions,
-    TimeSplice,
     _spread_rows,
 )
 
@@ -173,15 +170,6 @@ def test_options_out_of_range(options: dict[str, float]) -> None:
         NaturalGradientOptions(**options)
 
 
-def choose(monkeypatch: pytest.MonkeyPatch, dims: tuple[int, ...]) -> None:
-    """Preconditions the rows of matrices with these numbers of columns, else the gradient."""
-
-    def is_chosen(rows: int, dim: int, rank: int, *, other: int) -> bool:
-        return dim in dims
-
-    monkeypatch.setattr(affine, "precondition_rows_of", is_chosen)
-
-
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("count", [50, 10, 5])
 @pytest.mark.parametrize("has_bias", [True, False])
@@ -197,7 +185,10 @@ def test_affine_equals_explicit_product(
 
     The first gradient replaces the contents.
     """
-    choose(monkeypatch, by_rows)
+    # Rows of matrices with these numbers of columns are preconditioned, else the gradient is.
+    monkeypatch.setattr(
+        natural_gradient, "precondition_rows_of", lambda _, dim, *__, **___: dim in by_rows
+    )
     x, dy = rows(count, 12), rows(count, 7, 1)
     options = NaturalGradientOptions(rank=4), NaturalGradientOptions(rank=3)
     linear, bias = np.ones((7, 12), np.float32), np.ones(7, np.float32)
@@ -222,35 +213,33 @@ def test_affine_equals_explicit_product(
     np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("by_rows", [(), (4,)])
-def test_time_splice_equals_its_parts(
-    by_rows: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A splice gives the result of its parts, with either method of preconditioning."""
-    choose(monkeypatch, by_rows)
-    dy = rows(30, 4, 1)
-    splice = TimeSplice(rows(33, 6), (0, 3), len(dy))
-    wide = np.zeros((33, 8), np.float32)
-    for view in splice.products(wide):
-        view[:] = dy
-    expected, actual = np.zeros((2, 4, 12), np.float32)
-
-    of_parts = AffineGradient(xs=splice.parts, dy=dy, linear=expected, first=True)
-    of_splice = attrs.evolve(of_parts, linear=actual, splice=splice, wide=wide)
-    for gradient in (of_parts, of_splice):
-        options = NaturalGradientOptions(rank=3), NaturalGradientOptions(rank=2)
-        tape = NumpyTape()
-        tape.precondition_affine(AffinePreconditioner(*map(FisherEstimate, options)), gradient)
-        tape.run()
-
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
-
-
 def test_narrow_sides_are_preconditioned_by_rows() -> None:
     """Rows are preconditioned if they are few or narrow; otherwise the gradient is."""
+    precondition_rows_of = natural_gradient.precondition_rows_of
     assert precondition_rows_of(400, 160, 80, other=3072)
     assert not precondition_rows_of(400, 3072, 20, other=160)
     assert precondition_rows_of(8, 3000, 20, other=512)
+
+
+@pytest.mark.parametrize("part", [slice(0, 20), slice(5, 12)])
+def test_products_of_column_blocks(part: slice) -> None:
+    """Products and norms, also of some rows, are those of the plain matrix."""
+    parts, ones = [rows(20, 3), rows(20, 2, 1)], np.ones(20, np.float32)
+    matrix, blocks = np.hstack([*parts, ones[:, None]])[part], ColumnBlocks(parts, last=ones)
+    h, w, out = rows(20, 4, 2)[part], rows(4, 6, 4), rows(4, 6, 5)
+    expected = 2.0 * h.T @ matrix + 0.5 * out
+    projected = np.empty((len(matrix), 4), np.float32)
+
+    x = blocks.rows(part)
+    x.project(w, projected)
+    x.transposed_times(h, out, alpha=2.0, beta=0.5)
+
+    assert x.dim == 6
+    np.testing.assert_allclose(projected, matrix @ w.T, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-2)
+    assert x.sum_of_squares() == pytest.approx(float((matrix**2).sum()), rel=1e-5)
+    difference = x.sum_of_squared_differences(h, w)
+    assert difference == pytest.approx(float(((matrix - h @ w) ** 2).sum()), rel=1e-4)
 
 
 def test_norm_of_rows_in_few_directions() -> None:

@@ -7,8 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 from natural_gradient_by_definition import NaturalGradientByDefinition
-from nnet3_runtime_cuda.cpu.natural_gradient.estimate import OnlineNaturalGradient
-from nnet3_runtime_cuda.cpu.natural_gradient.row_matrices import ColumnBlocks
+from nnet3_runtime_cuda.cpu.estimate import ColumnBlocks, OnlineNaturalGradient
 from nnet3_runtime_cuda.operations.gradients import FisherEstimate, NaturalGradientOptions
 
 MINIBATCHES = 25

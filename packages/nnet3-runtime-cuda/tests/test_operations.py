@@ -25,7 +25,7 @@ ELSEWHERE = {
 }
 """Operations whose tests are elsewhere."""
 
-OTHERS = {"Panels.record", "ThinProduct", "record_row_range_sums"}
+OTHERS = {"Panels.record", "record_row_range_sums"}
 """Cases of functions that are not methods of a tape."""
 
 NOT_ARITHMETIC = {
@@ -38,7 +38,7 @@ NOT_ARITHMETIC = {
 
 RECORDERS = {
     "cpu/bf16.py": "test_bf16.py",
-    "cpu/natural_gradient/affine.py": "test_natural_gradient.py",
+    "cpu/natural_gradient.py": "test_natural_gradient.py",
     "cpu/recorder.py": "here",
     "cpu/sign_bits.py": "here: pack_signs and unpack_signs",
     "cpu/tape.py": "here",

@@ -14,7 +14,7 @@ from nnet3 import CachingCompiler, Model
 from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer, check_plan
-from nnet3_runtime_cuda.kernels.tiles import tiled_product
+from nnet3_runtime_cuda.kernels import tiled_product
 from nnet3_runtime_cuda.lowering.areas import Area
 from nnet3_runtime_cuda.lowering.plan import splices
 from nnet3_runtime_cuda.lowering.plan.make import plan_with

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from nnet3_runtime_cuda.kernels.tiles.tile_blocking import PART_COLUMNS, TileBlocking
-from nnet3_runtime_cuda.kernels.tiles.time_tiles import TimeTiles
+from nnet3_runtime_cuda.kernels.tile_parts import PART_COLUMNS, TileBlocking
+from nnet3_runtime_cuda.kernels.time_tiles import TimeTiles
 
 
 @pytest.mark.parametrize("rows", [300, 552, 1200, 2000])
@@ -19,9 +19,7 @@ def test_changing_factors_take_no_more_memory_than_a_splice(rows: int) -> None:
         tiles, input_dim, output_dim, itemsize=4, is_fixed=False, in_panels=False, threads=1
     )
 
-    factors = [
-        tiles.num_products * part.inputs.count * part.outputs.count for part in blocking.parts
-    ]
+    factors = [tiles.num_products * part.shape[0] * part.shape[1] for part in blocking.parts]
     assert max(factors) <= rows * num_taps * input_dim
-    assert sum(part.outputs.count for part in blocking.parts) == output_dim
+    assert sum(part.shape[0] for part in blocking.parts) == output_dim
     assert blocking.part_columns > 0.75 * min(rows * num_taps / tiles.num_products, PART_COLUMNS)

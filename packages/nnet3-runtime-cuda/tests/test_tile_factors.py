@@ -6,8 +6,7 @@ from computations import single
 from nnet3_runtime_cuda import DeviceNnet
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.cpu.threads import Workers
-from nnet3_runtime_cuda.kernels.tiles.tile_blocking import Columns, Part
-from nnet3_runtime_cuda.kernels.tiles.tile_factors import TileFactors
+from nnet3_runtime_cuda.kernels.tile_parts import Part, TileFactors
 from nnet3_runtime_cuda.operations.panels import MOST_INNER, WIDTH, Panels
 
 TAPS = np.array([[1, 0], [1, 1], [1, -1], [0, 1]], np.float32)
@@ -22,11 +21,7 @@ def test_sums_of_panels(inputs: int, outputs: int, threads: int) -> None:
     store = DeviceNnet(nnet, trainable=True).kernel(0).store
     rng = np.random.default_rng(inputs)
     linear = rng.integers(-99, 99, (outputs, 2 * inputs)).astype(np.float32)
-    part = Part(
-        number=0,
-        inputs=Columns(span=slice(0, inputs)),
-        outputs=Columns(span=slice(0, outputs)),
-    )
+    part = Part(0, slice(0, inputs), slice(0, outputs), *[True] * 4)
     tape = NumpyTape(workers=Workers(threads) if threads > 1 else None)
     factors = TileFactors(store, linear, TAPS, [part], in_panels=True)
 

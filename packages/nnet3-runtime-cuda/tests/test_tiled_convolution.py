@@ -11,8 +11,8 @@ from nnet3_runtime_cuda import DeviceNnet
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.cpu.threads import Workers
 from nnet3_runtime_cuda.kernels import Backpropagation, Propagation, convolution
-from nnet3_runtime_cuda.kernels.tiles.height_tiles import HeightTiles
-from nnet3_runtime_cuda.kernels.tiles.time_tiles import TimeTiles
+from nnet3_runtime_cuda.kernels.heights import HeightTiles
+from nnet3_runtime_cuda.kernels.time_tiles import TimeTiles
 
 FILTERS_IN, FILTERS_OUT = 16, 17
 

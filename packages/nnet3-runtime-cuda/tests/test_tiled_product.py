@@ -12,9 +12,8 @@ from nnet3_descriptors.components import TimeOffsetPrecomputedIndexes
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.cpu.threads import Workers
-from nnet3_runtime_cuda.kernels import Backpropagation, Propagation
-from nnet3_runtime_cuda.kernels.tiles import tile_blocking, tiled_product
-from nnet3_runtime_cuda.kernels.tiles.tiled_product import TiledProduct
+from nnet3_runtime_cuda.kernels import Backpropagation, Propagation, tile_parts, tiled_product
+from nnet3_runtime_cuda.kernels.tiled_product import TiledProduct
 
 DOUBLE = np.dtype(np.float64)
 
@@ -93,9 +92,9 @@ def always_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
         (tiled_product, "FEWEST_FIXED_ROWS", 1),
         (tiled_product, "FEWEST_CHANGING_ROWS", 1),
         (tiled_product, "FEWEST_COLUMNS", 1),
-        (tile_blocking, "PART_COLUMNS", 3),
-        (tile_blocking, "CHANGING_PART_COLUMNS", 3),
-        (tile_blocking, "BLOCK_ROWS", 8),
+        (tile_parts, "PART_COLUMNS", 3),
+        (tile_parts, "CHANGING_PART_COLUMNS", 3),
+        (tile_parts, "BLOCK_ROWS", 8),
     ):
         monkeypatch.setattr(module, name, value)
 

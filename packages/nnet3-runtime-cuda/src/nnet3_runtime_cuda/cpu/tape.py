@@ -17,8 +17,8 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_runtime_cuda.cpu.natural_gradient.affine import record_affine
-from nnet3_runtime_cuda.cpu.natural_gradient.estimate import Estimates
+from nnet3_runtime_cuda.cpu.estimate import Estimates
+from nnet3_runtime_cuda.cpu.natural_gradient import record_affine
 from nnet3_runtime_cuda.cpu.numpy_faults import avoided
 from nnet3_runtime_cuda.cpu.products import TILES, bound_axpy, bound_gemm, is_mkl, panels_are_faster
 from nnet3_runtime_cuda.cpu.recorder import Recorder
@@ -116,7 +116,7 @@ class NumpyTape(Recorder):
                 call = partial(getattr(np, function), *parts, out=target)
                 self.record(call, reads=parts, writes=(target,))
             return
-        for target, *parts in self._broadcast_shares(out, *self._as_arrays(operands)):
+        for target, *parts in self._broadcast_shares(out, *operands):
             # `out` by position: a keyword costs 0.2 microseconds a call.
             call = partial(getattr(np, function), *parts, target)
             self.record(call, reads=parts, writes=(target,))
@@ -126,19 +126,6 @@ class NumpyTape(Recorder):
         if isinstance(operand, np.ndarray) or out.ndim < 2 or out.dtype != self.dtype:
             return operand
         return operand if out.shape[-1] < FEWEST_COLUMNS else self.row(operand, out.shape[-1])
-
-    def _as_arrays(self, operands: tuple[Operand, ...]) -> tuple[Operand, ...]:
-        """Operands with numbers as arrays without axes, which take NumPy half as long.
-
-        If an array has another type than the values, numbers stay numbers.
-        """
-        arrays = [operand for operand in operands if isinstance(operand, np.ndarray)]
-        if len(arrays) == len(operands) or any(array.dtype != self.dtype for array in arrays):
-            return operands
-        return tuple(
-            operand if isinstance(operand, np.ndarray) else self.row(operand, 1).reshape(())
-            for operand in operands
-        )
 
     def convert(self, source: Array, out: Array) -> None:
         """out = source as another type; fractions are cut off."""

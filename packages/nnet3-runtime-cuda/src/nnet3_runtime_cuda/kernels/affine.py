@@ -28,12 +28,12 @@ from nnet3_runtime_cuda.kernels.parameters import (
     record_product,
 )
 from nnet3_runtime_cuda.kernels.registry import kernel_for
-from nnet3_runtime_cuda.kernels.tiles.tiled_product import TiledProduct
+from nnet3_runtime_cuda.kernels.tiled_product import TiledProduct
 from nnet3_runtime_cuda.operations import Array, Operations
 from nnet3_runtime_cuda.operations.gradients import (
     AffineGradient,
+    GradientProduct,
     NaturalGradientOptions,
-    Product,
     TimeSplice,
     options_of_sides,
 )
@@ -147,7 +147,7 @@ class AffineKernel(FixedAffineKernel):
         dy: Array,
         *,
         first: bool,
-        product: Product | None = None,
+        product: GradientProduct | None = None,
     ) -> None:
         """Records the addition of the gradient.
 

@@ -93,9 +93,6 @@ def record_affine_gradient(tape: Operations, gradient: AffineGradient) -> None:
     add = not gradient.first
     if gradient.product is not None:
         gradient.product(dy, linear, scale=None, add=add)
-    elif gradient.splice is not None and gradient.wide is not None:
-        splice = gradient.splice
-        tape.matmul(gradient.wide.T, splice.x, splice.by_row(linear), add=add)
     else:
         start = 0
         for x in gradient.xs:

@@ -14,11 +14,11 @@ from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation
 from nnet3_runtime_cuda.kernels.parameters import record_affine_gradient, record_product
 from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.kernels.rows import rows_at_offsets
-from nnet3_runtime_cuda.kernels.tiles.tiled_product import TiledProduct
+from nnet3_runtime_cuda.kernels.tiled_product import TiledProduct
 from nnet3_runtime_cuda.operations import Array, Operations
 from nnet3_runtime_cuda.operations.gradients import (
     AffineGradient,
-    Product,
+    GradientProduct,
     TimeSplice,
     options_of_sides,
 )
@@ -129,9 +129,7 @@ class TdnnKernel(Kernel):
                 tiled.record_input_derivative(b.tape, b.dy, b.dx, add=b.add)
             if b.update:
                 parts = rows_at_offsets(b.x, b.indexes, num_rows)
-                splice = self._splice(b.x, b.indexes, num_rows)
-                product = partial(tiled.record_gradient, b.tape, b.x)
-                self._update(b, parts, splice=splice, product=product)
+                self._update(b, parts, partial(tiled.record_gradient, b.tape, b.x))
             return
         splice = self._splice(b.x, b.indexes, num_rows)
         if splice is not None:
@@ -172,22 +170,12 @@ class TdnnKernel(Kernel):
                 if len(rest):
                     tape.fill(0.0, rest)
         if b.update:
-            self._update(b, splice.parts, splice=splice, wide=wide)
+            self._update(b, splice.parts)
 
     def _update(
-        self,
-        b: Backpropagation,
-        parts: list[Array],
-        *,
-        splice: TimeSplice | None = None,
-        wide: Array | None = None,
-        product: Product | None = None,
+        self, b: Backpropagation, parts: list[Array], product: GradientProduct | None = None
     ) -> None:
-        """Records the gradient.
-
-        splice, wide, product: See `AffineGradient`; a splice is used as its parts if there is a
-            bias.
-        """
+        """Records the gradient; parts, product: see `AffineGradient`."""
         directions = self.store.directions
         gradient = AffineGradient(
             xs=parts,
@@ -195,8 +183,6 @@ class TdnnKernel(Kernel):
             linear=directions["linear_params"],
             bias=directions["bias_params"] if self.has_bias else None,
             first=b.first,
-            splice=None if self.has_bias else splice,
-            wide=None if self.has_bias else wide,
             product=product,
         )
         if self.store.natural_gradient and self.component.use_natural_gradient:

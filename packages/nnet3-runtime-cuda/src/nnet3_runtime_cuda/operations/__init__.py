@@ -11,8 +11,8 @@ from nnet3_runtime_cuda.operations.gradients import (
     AffinePreconditioner,
     EstimateState,
     FisherEstimate,
+    GradientProduct,
     NaturalGradientOptions,
-    Product,
     TimeSplice,
 )
 from nnet3_runtime_cuda.operations.panels import Panels
@@ -25,11 +25,11 @@ __all__ = [
     "Call",
     "EstimateState",
     "FisherEstimate",
+    "GradientProduct",
     "NaturalGradientOptions",
     "Operand",
     "Operations",
     "Panels",
-    "Product",
     "Tape",
     "TimeSplice",
 ]

@@ -225,17 +225,6 @@ class TimeSplice:
         """The K blocks of columns, each (num_rows, d): views of x."""
         return [self.x[first : first + self.num_rows] for first in self.offsets]
 
-    @property
-    def left_out(self) -> list[Array]:
-        """The rows of x that an offset does not reach, for each offset."""
-        x, count = self.x, self.num_rows
-        return [rest for k in self.offsets for rest in (x[:k], x[k + count :]) if len(rest)]
-
-    def rows(self, part: slice) -> TimeSplice:
-        """The splice of some of the rows."""
-        end = part.stop + max(self.offsets)
-        return TimeSplice(self.x[part.start : end], self.offsets, part.stop - part.start)
-
     def by_row(self, matrix: Array) -> Array:
         """(height, K d) as (height K, d): a view."""
         return matrix.reshape(-1, self.x.shape[1])
@@ -254,7 +243,7 @@ class TimeSplice:
         return [gap for gap in gaps if gap.size]
 
 
-class Product(Protocol):
+class GradientProduct(Protocol):
     """Records a product with X in a way that takes less work than the product itself."""
 
     def __call__(self, dy: Array, out: Array, /, *, scale: Array | None, add: bool) -> None:
@@ -274,9 +263,7 @@ class AffineGradient:
         linear: (output_dim, input_dim), for D^T X.
         bias: (output_dim,), for the sum of the rows of D; or None.
         first: Whether the gradient replaces the contents of linear and bias.
-        splice: The time splice with the parts xs, if it saves work; only without bias.
-        wide: The matrix S of D, see `TimeSplice`; only with a splice.
-        product: Records D^T X in a way that takes less work; only without wide.
+        product: Records D^T X in a way that takes less work.
     """
 
     xs: Sequence[Array]
@@ -284,10 +271,4 @@ class AffineGradient:
     linear: Array
     bias: Array | None = None
     first: bool = False
-    splice: TimeSplice | None = None
-    wide: Array | None = None
-    product: Product | None = None
-
-    def __attrs_post_init__(self) -> None:
-        assert self.splice is None or self.bias is None
-        assert self.wide is None or (self.splice is not None and self.product is None)
+    product: GradientProduct | None = None

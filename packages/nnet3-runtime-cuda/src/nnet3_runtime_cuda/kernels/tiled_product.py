@@ -21,9 +21,8 @@ import numpy as np
 
 from nnet3_runtime_cuda.kernels.base import ComponentStore
 from nnet3_runtime_cuda.kernels.parameters import record_factor_product
-from nnet3_runtime_cuda.kernels.tiles.tile_blocking import Share, TileBlocking
-from nnet3_runtime_cuda.kernels.tiles.tile_factors import TileFactors
-from nnet3_runtime_cuda.kernels.tiles.time_tiles import TileBlock, TimeTiles
+from nnet3_runtime_cuda.kernels.tile_parts import Part, Share, TileBlocking, TileFactors
+from nnet3_runtime_cuda.kernels.time_tiles import TileBlock, TimeTiles
 from nnet3_runtime_cuda.operations import Array, Operations
 from nnet3_runtime_cuda.operations.panels import ROWS
 
@@ -131,29 +130,37 @@ class TiledProduct:
             kept = self._blocking.kept_memory(tape)
             for part in self._blocking.parts:
                 for share in self._blocking.shares(tape, part, self._blocking.runs, kept):
-                    self._record_share_forward(tape, share, x, y, bias=bias, add=add)
+                    self._record_share_forward(tape, part, share, x, y, bias=bias, add=add)
 
     def _record_share_forward(
-        self, tape: Operations, share: Share, x: Array, y: Array, *, bias: Array | None, add: bool
+        self,
+        tape: Operations,
+        part: Part,
+        share: Share,
+        x: Array,
+        y: Array,
+        *,
+        bias: Array | None,
+        add: bool,
     ) -> None:
         """Records the work of one thread."""
-        tiles, inputs, outputs = self._tiles, share.part.inputs, share.part.outputs
-        factors = self._factors.forward(tape, share.part)
-        for block in share.run:
-            frames, products = share.inputs.of(block), share.outputs.of(block)
-            if inputs.is_first:
-                tiles.record_inputs(tape, block, inputs.of(x), frames[:, None])
-            is_sum = not outputs.is_first
+        tiles, (run, inputs, outputs) = self._tiles, share
+        factors = self._factors.forward(tape, part)
+        for block in run:
+            frames, products = inputs(block), outputs(block)
+            if part.begins_inputs:
+                tiles.record_inputs(tape, block, x[:, part.inputs], frames[:, None])
             for k, frame in enumerate(frames):
                 plus = None
-                if bias is not None and k == tiles.in_all_outputs and not is_sum:
-                    plus = outputs.of(bias[None])
+                if bias is not None and k == tiles.in_all_outputs and part.begins_outputs:
+                    plus = bias[None, part.outputs]
+                add_product = not part.begins_outputs
                 with tape.passing():
                     record_factor_product(
-                        tape, frame, factors[k], products[k], add=is_sum, plus=plus
+                        tape, frame, factors[k], products[k], add=add_product, plus=plus
                     )
-            if outputs.is_last:
-                self._record_outputs(tape, block, products, outputs.of(y), add=add)
+            if part.ends_outputs:
+                self._record_outputs(tape, block, products, y[:, part.outputs], add=add)
 
     def _record_outputs(
         self, tape: Operations, block: TileBlock, products: Array, y: Array, *, add: bool
@@ -187,30 +194,30 @@ class TiledProduct:
             for part in self._blocking.parts:
                 with tape.passing():
                     runs = self._blocking.derivative_runs
-                    runs = tiles.bordered(tape, runs, part.inputs.count)
+                    runs = tiles.bordered(tape, runs, part.shape[1])
                     for share in self._blocking.shares(tape, part, runs, kept):
-                        self._record_share_backward(tape, share, dy, dx, add=add)
-                    if part.inputs.is_last:
-                        tiles.record_borders(tape, runs, part.inputs.of(dx))
+                        self._record_share_backward(tape, part, share, dy, dx, add=add)
+                    if part.ends_inputs:
+                        tiles.record_borders(tape, runs, dx[:, part.inputs])
 
     def _record_share_backward(
-        self, tape: Operations, share: Share, dy: Array, dx: Array, *, add: bool
+        self, tape: Operations, part: Part, share: Share, dy: Array, dx: Array, *, add: bool
     ) -> None:
         """Records the work of one thread, except for rows that belong to another thread."""
-        tiles, inputs, outputs = self._tiles, share.part.inputs, share.part.outputs
-        dx, dy = inputs.of(dx), outputs.of(dy)
-        factors = self._factors.backward(tape, share.part)
-        largest = max(share.run, key=lambda block: block.rows)
-        sums = tiles.sum_memory(tape, share.inputs.of(largest), add=add)
+        tiles, (run, inputs, outputs) = self._tiles, share
+        dx, dy = dx[:, part.inputs], dy[:, part.outputs]
+        factors = self._factors.backward(tape, part)
+        largest = max(run, key=lambda block: block.rows)
+        sums = tiles.sum_memory(tape, inputs(largest), add=add)
         # From the last block to the first: see `TimeTiles.record_input_derivatives`.
-        for block in share.run[::-1]:
-            dys, dxs = share.outputs.of(block), share.inputs.of(block)
-            if outputs.is_first:
+        for block in run[::-1]:
+            dys, dxs = outputs(block), inputs(block)
+            if part.begins_outputs:
                 tiles.record_output_derivatives(tape, block, dy, dys)
             for frame, factor, product in zip(dys, factors, dxs, strict=True):
                 with tape.passing():
-                    record_factor_product(tape, frame, factor, product, add=not inputs.is_first)
-            if inputs.is_last:
+                    record_factor_product(tape, frame, factor, product, add=not part.begins_inputs)
+            if part.ends_inputs:
                 tiles.record_input_derivatives(tape, block, dxs[:, None], sums, dx, add=add)
 
     def record_gradient(
@@ -252,7 +259,7 @@ class TiledProduct:
                 each = gradients.reshape(len(runs), tiles.num_products, *part.shape)
                 shares = self._blocking.shares(tape, part, runs, kept)
                 for share, gradient in zip(shares, each, strict=True):
-                    self._record_share_gradient(tape, share, x, dy, gradient)
+                    self._record_share_gradient(tape, part, share, x, dy, gradient)
                 total = self._factors.by_tap(out, part)
                 products = gradients.transpose(1, 0, 2)
                 if terms is None:
@@ -263,16 +270,16 @@ class TiledProduct:
                 tape.add(total, term, total)
 
     def _record_share_gradient(
-        self, tape: Operations, share: Share, x: Array, dy: Array, gradients: Array
+        self, tape: Operations, part: Part, share: Share, x: Array, dy: Array, gradients: Array
     ) -> None:
         """Records the work of one thread; overwrites gradients, (products, outputs, inputs)."""
-        tiles, inputs, outputs = self._tiles, share.part.inputs, share.part.outputs
-        for block in share.run:
-            dys, xs = share.outputs.of(block), share.inputs.of(block)
-            if outputs.is_first:
-                tiles.record_output_derivatives(tape, block, outputs.of(dy), dys)
-            if inputs.is_first:
-                tiles.record_inputs(tape, block, inputs.of(x), xs[:, None])
+        tiles, (run, inputs, outputs) = self._tiles, share
+        for block in run:
+            dys, xs = outputs(block), inputs(block)
+            if part.begins_outputs:
+                tiles.record_output_derivatives(tape, block, dy[:, part.outputs], dys)
+            if part.begins_inputs:
+                tiles.record_inputs(tape, block, x[:, part.inputs], xs[:, None])
             for each_dy, each_x, gradient in zip(dys, xs, gradients, strict=True):
                 with tape.passing():
-                    tape.matmul(each_dy.T, each_x, gradient, add=block is not share.run[0])
+                    tape.matmul(each_dy.T, each_x, gradient, add=block is not run[0])

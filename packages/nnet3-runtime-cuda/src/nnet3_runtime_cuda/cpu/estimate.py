@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_runtime_cuda.cpu.natural_gradient.row_matrices import ColumnBlocks, RowMatrix
 from nnet3_runtime_cuda.cpu.products import gemm
 from nnet3_runtime_cuda.machine import Restore, keep_attributes
 from nnet3_runtime_cuda.operations import Array
@@ -38,8 +39,85 @@ SMALLEST_DIFFERENCE = 1.0e-2
 """A squared norm is not computed by subtraction if it shrinks below this part of itself."""
 
 
+SUM_LENGTH = 1 << 16
+"""The number of squares that are added up in single precision."""
+
 EVERYTHING = slice(None)
 """All rows or columns."""
+
+
+class ColumnBlocks:
+    """X: (rows, dim), one row for each sample, in blocks of columns that lie apart in memory.
+
+    Attributes:
+        blocks: Each (rows, some columns), with the columns of X.
+        dim: Number of columns in all.
+        last: (rows,), the last column; or None, and the last block has it.
+    """
+
+    def __init__(self, blocks: Sequence[Array], *, last: Array | None = None) -> None:
+        """Puts blocks of columns, and perhaps one more column, side by side."""
+        starts = [0, *itertools.accumulate(block.shape[1] for block in blocks)]
+        self.blocks = [
+            (block, slice(start, end))
+            for block, start, end in zip(blocks, starts, starts[1:], strict=False)
+        ]
+        self.last = last
+        self.dim = starts[-1] + (last is not None)
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """The arrays that X is made of."""
+        blocks = tuple(block for block, _ in self.blocks)
+        return blocks if self.last is None else (*blocks, self.last)
+
+    def rows(self, part: slice) -> ColumnBlocks:
+        """Some of the rows."""
+        last = None if self.last is None else self.last[part]
+        return ColumnBlocks([block[part] for block, _ in self.blocks], last=last)
+
+    def project(self, w: Array, out: Array) -> None:
+        """Computes out = X w^T; w: (height, dim), out: (rows, height), contiguous."""
+        for number, (block, columns) in enumerate(self.blocks):
+            gemm(block, w[:, columns].T, out, beta=float(number > 0))
+        if self.last is not None:
+            out += self.last[:, None] * w[:, -1]
+
+    def transposed_times(
+        self, h: Array, out: Array, *, alpha: float = 1.0, beta: float = 0.0
+    ) -> None:
+        """Computes out = alpha h^T X + beta out; out: (height, dim), or without the last column."""
+        for block, columns in self.blocks:
+            gemm(h.T, block, out[:, columns], alpha=alpha, beta=beta)
+        if self.last is not None and out.shape[1] == self.dim:
+            gemm(h.T, self.last[:, None], out[:, -1:], alpha=alpha, beta=beta)
+
+    def sum_of_squares(self) -> float:
+        """tr(X X^T)."""
+        return sum(_sum_of_squares(array) for array in self.arrays)
+
+    def subtract(self, h: Array, w: Array, out: Array) -> None:
+        """Computes out = X - h w; out: (rows, dim)."""
+        for block, columns in self.blocks:
+            np.copyto(out[:, columns], block)
+        if self.last is not None:
+            np.copyto(out[:, -1], self.last)
+        gemm(h, w, out, alpha=-1.0, beta=1.0)
+
+    def sum_of_squared_differences(self, h: Array, w: Array) -> float:
+        """tr(Y Y^T) of Y = X - h w."""
+        difference = np.empty((len(h), self.dim), h.dtype)
+        self.subtract(h, w, difference)
+        return _sum_of_squares(difference)
+
+
+def _sum_of_squares(array: Array) -> float:
+    """The sum of the squares of the elements of an array, with small rounding errors."""
+    if not array.flags.c_contiguous:
+        return float(np.vecdot(array, array).sum(dtype=np.float64))
+    flat = array.reshape(-1)
+    parts = (flat[start : start + SUM_LENGTH] for start in range(0, flat.size, SUM_LENGTH))
+    return math.fsum(float(np.dot(part, part)) for part in parts)
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -77,8 +155,8 @@ class OnlineNaturalGradient:
 
     One object serves one side of one parameter matrix, over the minibatches of a training run.
     `precondition` makes all steps. The steps are public for code that shares them among threads, or
-    that does not need the rows themselves. They are `begin`, H = X `transposed` and its
-    `gram_matrix`, and `scale`. After the last use of `w` comes the update of the estimate:
+    that does not need the rows themselves. They are `begin`, H = X W^T and its `gram_matrix`, and
+    `scale`. After the last use of `w` comes the update of the estimate:
     `project_back`, `turn`, `move`. The update does nothing if it is not due.
 
     Attributes:
@@ -93,7 +171,6 @@ class OnlineNaturalGradient:
         self.is_frozen = False
         self._minibatches = 0
         self._w: Array | None = None  # (rank, dim)
-        self._transposed: Array | None = None  # W^T, contiguous, from its first use on
         self._ww: _Doubles | None = None  # W W^T, from its first use on
         self._d: _Doubles = np.zeros(0)  # (rank,)
         self._rho = 0.0
@@ -121,7 +198,7 @@ class OnlineNaturalGradient:
         self._minibatches, self._has_begun = state.minibatches, state.has_begun
         self._w = state.w.copy() if state.w.shape[1] else None
         self._ww = state.ww.astype(np.float64) if len(state.ww) else None
-        self._transposed = self._minibatch = self._turn = None
+        self._minibatch = self._turn = None
         self._d, self._rho = state.d.copy(), state.rho
         self._renewed = state.renewed.copy() if len(state.renewed) else None
 
@@ -137,13 +214,6 @@ class OnlineNaturalGradient:
         """W, (rank(dim), dim), of the present estimate; the update puts another array here."""
         assert self._w is not None
         return self._w
-
-    @property
-    def transposed(self) -> Array:
-        """W^T, (dim, rank(dim)), contiguous. The update changes it, too."""
-        if self._transposed is None:
-            self._transposed = np.ascontiguousarray(self.w.T)
-        return self._transposed
 
     @property
     def is_updating(self) -> bool:
@@ -163,8 +233,9 @@ class OnlineNaturalGradient:
         matrix = ColumnBlocks([x])
         h = np.empty((len(x), self.rank(x.shape[1])), dtype=x.dtype)
         self.begin(matrix, h)
-        square_sum = matrix.project(self.transposed, h) if h.shape[1] else 0.0
-        scale = self.scale(matrix, h, square_sum, gram_matrix(h))
+        if h.shape[1]:
+            matrix.project(self.w, h)
+        scale = self.scale(matrix, h, matrix.sum_of_squares(), gram_matrix(h))
         j = np.empty_like(self.w)
         self.project_back(matrix, h, j)
         gemm(h, self.w, x, alpha=-1.0, beta=1.0)
@@ -172,7 +243,7 @@ class OnlineNaturalGradient:
         self.move(j)
         return scale
 
-    def begin(self, x: RowMatrix, h: Array) -> None:
+    def begin(self, x: ColumnBlocks, h: Array) -> None:
         """Makes the first estimate, if no finite minibatch has made one.
 
         Args:
@@ -183,7 +254,7 @@ class OnlineNaturalGradient:
             self._initialize(x, h)
         self._renew()
 
-    def scale(self, x: RowMatrix, h: Array, square_sum: float, gram: _Doubles) -> float:
+    def scale(self, x: ColumnBlocks, h: Array, square_sum: float, gram: _Doubles) -> float:
         """The factor that gives scale (x - h w) the Frobenius norm of x.
 
         Few callers need the preconditioned rows themselves: products with them follow from products
@@ -191,7 +262,7 @@ class OnlineNaturalGradient:
 
         Args:
             x: See `begin`.
-            h: x `transposed`.
+            h: x W^T.
             square_sum: tr(x x^T).
             gram: h^T h.
 
@@ -222,7 +293,7 @@ class OnlineNaturalGradient:
         if self.is_updating and rows:
             self._minibatch = _Minibatch(gram=gram, rows=rows, square_sum=square_sum)
 
-    def project_back(self, x: RowMatrix, h: Array, j: Array, part: slice = EVERYTHING) -> None:
+    def project_back(self, x: ColumnBlocks, h: Array, j: Array, part: slice = EVERYTHING) -> None:
         """Sets some rows of J = H^T X if this minibatch updates the estimate.
 
         Args:
@@ -242,8 +313,6 @@ class OnlineNaturalGradient:
                 self._has_begun = True
                 # The old arrays do not change: `Estimates.keep` keeps them.
                 self._w = np.empty_like(self._turn.before)
-                if self._transposed is not None:
-                    self._transposed = np.empty_like(self._transposed)
 
     def move(self, j: Array, part: slice = EVERYTHING) -> None:
         """Changes some columns of W, and overwrites these columns of j, J."""
@@ -252,10 +321,8 @@ class OnlineNaturalGradient:
         w, columns = self.w[:, part], j[:, part]
         columns += self._turn.old * self._turn.before[:, part]
         gemm(self._turn.left, columns, w)
-        if self._transposed is not None:
-            self._transposed[part] = w.T
 
-    def _initialize(self, x: RowMatrix, h: Array) -> None:
+    def _initialize(self, x: ColumnBlocks, h: Array) -> None:
         """Starts from a fixed estimate and updates it a few times with the first minibatch."""
         dim, rank = x.dim, self.rank(x.dim)
         if not rank:
@@ -263,12 +330,13 @@ class OnlineNaturalGradient:
             self._has_begun = True
             return
         self._w = self.estimate.first_w(dim).astype(h.dtype)
-        self._transposed = self._ww = None
+        self._ww = None
         self._d = np.full(rank, SMALLEST)
         self._rho = SMALLEST
         j = np.empty_like(self._w)
         for _ in range(1 if len(h) <= rank else 3):
-            square_sum = x.project(self.transposed, h)
+            x.project(self.w, h)
+            square_sum = x.sum_of_squares()
             if math.isfinite(square_sum):
                 self._look_at(len(h), square_sum, gram_matrix(h))
             self.project_back(x, h, j)
@@ -313,7 +381,7 @@ class OnlineNaturalGradient:
         """Makes the rows of R orthonormal again if the last update may have spoilt it."""
         if self._renewed is not None:
             self._w, self._renewed = _orthogonalized(self.w, self._renewed), None
-            self._transposed = self._ww = None
+            self._ww = None
 
     def _e(self, d: _Doubles, rho: float, dim: int) -> _Doubles:
         alpha = self.estimate.options.alpha

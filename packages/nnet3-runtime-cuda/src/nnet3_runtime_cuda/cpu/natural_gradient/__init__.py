@@ -1,1 +1,0 @@
-"""The natural gradient on the processor."""
