@@ -153,7 +153,7 @@ def test_supervisions_of_lattices(run: Run) -> None:
         ("0.trans_mdl", "tree", "expected '<TransitionModel>', found 'ContextDependency'"),
         ("tree", "missing", "missing"),
         ("ark:sup.ark", "ark:sup.ark --lattice-input", "a text lattice starts on a line"),
-        ("--left-tolerance=5", "--left-tolerance=-1", "left_tolerance must be at least 0"),
+        ("--left-tolerance=5", "--left-tolerance=-1", "left_tolerance must be an integer >= 0"),
         ("ark:phones.txt", "ark:phone_seqs.txt", "these are no pairs"),
     ],
 )

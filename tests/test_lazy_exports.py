@@ -174,6 +174,7 @@ HELPFUL = {
     "nnet3_training.chain",
     "nnet3_training.chain.options",
     "nnet3_training.errors",
+    "nnet3_training.fields",
     "nnet3_training.recipes",
     "nnet3_training.recipes.iterations",
 }

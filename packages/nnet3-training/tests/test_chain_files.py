@@ -217,7 +217,7 @@ def test_damaged_fsts(data: bytes, message: str, tmp_path: Path) -> None:
     [
         (b"<Weight> 0.5", b"<Weight> -1", "weight must be at least 0 and finite"),
         (b"<Weight> 0.5", b"<Weight> 1e39", r"finite in single precision \(got 1e\+39\)"),
-        (b"<NumSequences> 3", b"<NumSequences> 0", "num_sequences must be an integer, at least 1"),
+        (b"<NumSequences> 3", b"<NumSequences> 0", "num_sequences must be an integer >= 1"),
         (b"<FramesPerSeq> 4", b"<FramesPerSeq> x", "this is no integer"),
         (b"<LabelDim> 5", b"<LabelDim> 1", r"has the label \d; expected at most 1"),
         (b"<End2End> F", b"<End2End> X", "this is no truth value"),

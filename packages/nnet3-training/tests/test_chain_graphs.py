@@ -312,17 +312,16 @@ def test_phones_in_context(graph: Graph, width: int, data: st.DataObject) -> Non
     center = data.draw(st.integers(0, width - 1))
     tree = ContextDependency(context_width=width, central_position=center, to_pdf=Leaf(0))
 
-    result = in_context(graph, tree)
+    result, windows = in_context(graph, tree)
 
     found = {
-        tuple(result.windows[label - 1] for label in labels): cost
-        for labels, cost in accepted(result.graph).items()
+        tuple(windows[label - 1] for label in labels): cost
+        for labels, cost in accepted(result).items()
     }
     wanted = {}
     for phones, cost in accepted(graph).items():
         padded = (0,) * center + phones + (0,) * (width - 1 - center)
-        windows = tuple(padded[i : i + width] for i in range(len(phones)))
-        wanted[windows] = cost
+        wanted[tuple(padded[i : i + width] for i in range(len(phones)))] = cost
     assert_same(found, wanted)
 
 
@@ -397,9 +396,9 @@ def test_phone_lm_drops_most_states() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"ngram_order": 1}, "ngram_order must be at least 2 (got 1)"),
+        ({"ngram_order": 1}, "ngram_order must be an integer >= 2 (got 1)"),
         ({"no_prune_ngram_order": 5}, "no_prune_ngram_order must be 1 to 4, the order (got 5)"),
-        ({"num_extra_lm_states": -1}, "num_extra_lm_states must be at least 0 (got -1)"),
+        ({"num_extra_lm_states": -1}, "num_extra_lm_states must be an integer >= 0 (got -1)"),
     ],
 )
 def test_options_of_phone_lms(options: dict[str, int], message: str) -> None:
@@ -490,7 +489,7 @@ def test_supervisions_of_many_states(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_options_of_supervisions() -> None:
     """Tolerances that are negative, or too small for the subsampling, are refused."""
-    with pytest.raises(ExampleError, match="left_tolerance must be at least 0"):
+    with pytest.raises(ExampleError, match="left_tolerance must be an integer >= 0"):
         SupervisionOptions(left_tolerance=-1)
     with pytest.raises(ExampleError, match="frame_subsampling_factor must be 1 to 2"):
         SupervisionOptions(left_tolerance=0, right_tolerance=1, frame_subsampling_factor=3)

@@ -10,19 +10,15 @@ import math
 import os
 import weakref
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Self
 
 import attrs
 import numpy as np
 from nnet3_runtime_cuda import TrainingError
 
+from nnet3_training import fields
 from nnet3_training.objectives import Objective
 from nnet3_training.trainer import Callback, Trainer
-
-
-def _at_least_one(_: object, field: attrs.Attribute[Any], value: object) -> None:
-    if not isinstance(value, int) or value < 1:
-        raise TrainingError(f"{field.name} must be an integer >= 1 (got {value!r})")
 
 
 @attrs.frozen(kw_only=True)
@@ -149,15 +145,9 @@ class LearningRateSchedule(Callback):
         num_minibatches: Number of minibatches of the whole run.
     """
 
-    initial: float = attrs.field()
-    final: float = attrs.field()
-    num_minibatches: int = attrs.field(validator=_at_least_one)
-
-    @initial.validator
-    @final.validator
-    def _check_rate(self, field: attrs.Attribute[Any], value: float) -> None:
-        if not isinstance(value, int | float | np.number) or not 0.0 < value < math.inf:
-            raise TrainingError(f"{field.name} must be a number above 0 (got {value!r})")
+    initial: float = fields.number(TrainingError, above=0.0)
+    final: float = fields.number(TrainingError, above=0.0)
+    num_minibatches: int = fields.integer(TrainingError, least=1)
 
     def rate(self, minibatch: int) -> float:
         """The rate of the minibatch of that number, from 0."""
@@ -179,7 +169,9 @@ class Checkpoints(Callback):
     """
 
     path: str | os.PathLike[str]
-    period: int = attrs.field(default=100, validator=_at_least_one, kw_only=True)
+    period: int = attrs.field(
+        default=100, validator=fields.is_integer(TrainingError, 1), kw_only=True
+    )
 
     def after_minibatch(self, trainer: Trainer, objectives: Mapping[str, Objective]) -> None:
         """Writes a checkpoint, if one is due."""

@@ -128,15 +128,8 @@ def minibatches(examples: Iterable[TrainingExample], size: int) -> Iterator[Trai
     """
     if not isinstance(size, int | np.integer) or size < 1:
         raise ExampleError(f"the size of minibatches must be a positive integer (got {size!r})")
-    waiting: dict[object, list[TrainingExample]] = {}
-    for example in examples:
-        shape = shape_of(example)
-        group = waiting.setdefault(shape, [])
-        group.append(example)
-        if len(group) == size:
-            yield merge_examples(waiting.pop(shape))
-    for group in waiting.values():
-        yield merge_examples(group)
+    rules = MinibatchRules(((0, ((1, int(size)),)),))
+    yield from map(merge_examples, ExampleMerger(rules).groups(examples))
 
 
 _Ranges = tuple[tuple[int, int], ...]
@@ -240,27 +233,28 @@ class ExampleMerger:
         Raises:
             ExampleError: see `merge_examples`.
         """
+        for number, group in enumerate(self.groups(examples), self.num_written.total()):
+            self.num_written[_size(group[0]), len(group)] += 1
+            merged = merge_examples(group)
+            if self.compress:
+                merged = with_compression(merged)
+            yield attrs.evolve(merged, key=f"merged-{number}-{len(group)}")
+
+    def groups(self, examples: Iterable[TrainingExample]) -> Iterator[list[TrainingExample]]:
+        """The examples of each minibatch, as soon as it is full; counts those that are left out."""
         waiting: dict[object, list[TrainingExample]] = {}
         for example in examples:
             shape = shape_of(example)
             group = waiting.setdefault(shape, [])
             group.append(example)
             if self.rules.size(_size(example), len(group), at_end=False):
-                yield self._merge(waiting.pop(shape))
+                yield waiting.pop(shape)
         for group in waiting.values():
             size = _size(group[0])
             while group and (count := self.rules.size(size, len(group), at_end=True)):
-                yield self._merge(group[:count])
+                yield group[:count]
                 del group[:count]
             self.num_discarded[size] += len(group)
-
-    def _merge(self, group: list[TrainingExample]) -> TrainingExample:
-        number = self.num_written.total()
-        self.num_written[_size(group[0]), len(group)] += 1
-        merged = merge_examples(group)
-        if self.compress:
-            merged = with_compression(merged)
-        return attrs.evolve(merged, key=f"merged-{number}-{len(group)}")
 
     def lines(self) -> list[str]:
         """The lines that Kaldi's tools log at the end.

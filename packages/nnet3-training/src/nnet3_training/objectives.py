@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import attrs
 import numpy as np
@@ -63,24 +63,19 @@ def takes_device_arrays(function: ObjectiveFunction) -> bool:
     return bool(getattr(function, "takes_device_arrays", False))
 
 
-@runtime_checkable
-class PreparesExamples(Protocol):
-    """An objective function that needs more outputs than an example has."""
-
-    def prepared(self, example: TrainingExample) -> TrainingExample:
-        """The example with the outputs that the function needs."""
-        ...
-
-
 def prepared(objective: object, example: TrainingExample) -> TrainingExample:
     """The example with the outputs that an objective function needs.
+
+    A function that needs more outputs than an example has gives it these by a method `prepared`.
 
     Raises:
         ExampleError: it is no example.
     """
     if not isinstance(example, TrainingExample):
         raise ExampleError(f"expected a TrainingExample, found {type(example).__name__}")
-    return objective.prepared(example) if isinstance(objective, PreparesExamples) else example
+    prepare: Callable[[TrainingExample], TrainingExample] | None
+    prepare = getattr(objective, "prepared", None)
+    return example if prepare is None else prepare(example)
 
 
 def objectives_at(

@@ -8,11 +8,9 @@ own digest, by which a reader notices any damage.
 from __future__ import annotations
 
 import hashlib
-from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import attrs
-import numpy as np
 import numpy.typing as npt
 from nnet3_compiler import CompilerOptions
 from nnet3_descriptors import Nnet, SerializationError
@@ -21,57 +19,9 @@ from nnet3_optimizer import OptimizeOptions
 from nnet3_runtime_cuda import TrainingError
 from nnet3_runtime_cuda.device import TrainingState
 
+from nnet3_training import fields
 from nnet3_training.evaluation import MOST_COMPUTERS
 from nnet3_training.objectives import ObjectiveSum
-
-_LARGEST = float(np.finfo(np.float32).max)
-"""Steps are computed in single precision, where larger numbers are infinite."""
-
-
-def _number(default: float | None, *, above: float | None = None, most: float | None = None) -> Any:
-    """A field for a number of at least 0; `above` is a bound that it must not reach."""
-    if above is not None:
-        expected = f"at least 0.0 and below {above}"
-    elif most is not None:
-        expected = f"0.0 to {most}"
-    else:
-        expected = "at least 0.0, and finite in single precision"
-
-    def check(_: object, field: attrs.Attribute[Any], value: float | None) -> None:
-        if value is None and default is None:
-            return
-        inside = (
-            isinstance(value, int | float | np.number)
-            and 0.0 <= value <= (_LARGEST if most is None else most)
-            and (above is None or value < above)
-        )
-        if not inside:
-            raise TrainingError(f"{field.name} must be {expected} (got {value!r})")
-
-    return attrs.field(default=default, validator=check)
-
-
-def _integer(default: int, *, least: int) -> Any:
-    """A field for an integer."""
-
-    def check(_: object, field: attrs.Attribute[Any], value: object) -> None:
-        if not isinstance(value, Integral) or int(value) < least:
-            raise TrainingError(f"{field.name} must be an integer >= {least} (got {value!r})")
-
-    def convert(value: object) -> object:
-        return int(value) if isinstance(value, Integral) else value  # NumPy's integers, too
-
-    return attrs.field(default=default, validator=check, converter=convert)
-
-
-def _switch(default: bool) -> Any:
-    """A field for True or False; the word "no" does not count as True."""
-
-    def check(_: object, field: attrs.Attribute[Any], value: object) -> None:
-        if not isinstance(value, bool | np.bool_):
-            raise TrainingError(f"{field.name} must be True or False (got {value!r})")
-
-    return attrs.field(default=default, validator=check)
 
 
 @attrs.frozen(kw_only=True)
@@ -113,21 +63,21 @@ class TrainerOptions:
             both backstitch and momentum.
     """
 
-    learning_rate: float | None = _number(None)
-    momentum: float = _number(0.0, above=1.0)
-    max_param_change: float = _number(2.0)
-    l2_regularize_factor: float = _number(1.0)
-    batchnorm_stats_scale: float = _number(0.8, most=1.0)
-    natural_gradient: bool = _switch(True)
-    store_component_stats: bool = _switch(True)
-    zero_component_stats: bool = _switch(True)
-    orthonormal_period: int = _integer(4, least=1)
-    print_interval: int = _integer(100, least=1)
-    backstitch_training_scale: float = _number(0.0)
-    backstitch_training_interval: int = _integer(1, least=1)
-    backstitch_phase: int = _integer(0, least=0)
-    seed: int = _integer(0, least=0)
-    max_computations: int = _integer(MOST_COMPUTERS, least=1)
+    learning_rate: float | None = fields.number(TrainingError, None)
+    momentum: float = fields.number(TrainingError, 0.0, below=1.0)
+    max_param_change: float = fields.number(TrainingError, 2.0)
+    l2_regularize_factor: float = fields.number(TrainingError, 1.0)
+    batchnorm_stats_scale: float = fields.number(TrainingError, 0.8, most=1.0)
+    natural_gradient: bool = fields.switch(TrainingError, True)
+    store_component_stats: bool = fields.switch(TrainingError, True)
+    zero_component_stats: bool = fields.switch(TrainingError, True)
+    orthonormal_period: int = fields.integer(TrainingError, 4, least=1)
+    print_interval: int = fields.integer(TrainingError, 100, least=1)
+    backstitch_training_scale: float = fields.number(TrainingError, 0.0)
+    backstitch_training_interval: int = fields.integer(TrainingError, 1, least=1)
+    backstitch_phase: int = fields.integer(TrainingError, 0, least=0)
+    seed: int = fields.integer(TrainingError, 0, least=0)
+    max_computations: int = fields.integer(TrainingError, MOST_COMPUTERS, least=1)
     compiler_options: CompilerOptions = attrs.field(factory=CompilerOptions)
     optimize_options: OptimizeOptions = attrs.field(factory=OptimizeOptions)
 

@@ -377,21 +377,14 @@ def _record_dot(tape: Tape, a: Array, b: Array, out: Array) -> None:
     tape.row_sum(sums[None], out)
 
 
-class OrthonormalConstraints:
-    """The components of a network with an orthonormal constraint.
-
-    Attributes:
-        tapes: By component number, the step towards the constraint.
-    """
-
-    def __init__(self, device_nnet: DeviceNnet) -> None:
-        """Records the step of each."""
-        self.tapes: dict[int, Tape] = {}
-        for number, component in enumerate(device_nnet.nnet.components):
-            scale = getattr(component, "orthonormal_constraint", 0.0)
-            if scale:
-                parameters = device_nnet.kernel(number).store.parameters
-                # The first parameter is the matrix: linear_params, of a LinearComponent params.
-                matrix = next(iter(parameters.values()))
-                self.tapes[number] = device_nnet.tape()
-                record_orthonormal_step(self.tapes[number], matrix, scale)
+def orthonormal_steps(device_nnet: DeviceNnet) -> dict[int, Tape]:
+    """By number of each component with an orthonormal constraint, the step towards it."""
+    tapes: dict[int, Tape] = {}
+    for number, component in enumerate(device_nnet.nnet.components):
+        scale = getattr(component, "orthonormal_constraint", 0.0)
+        if scale:
+            # The first parameter is the matrix: linear_params, of a LinearComponent params.
+            matrix = next(iter(device_nnet.kernel(number).store.parameters.values()))
+            tapes[number] = device_nnet.tape()
+            record_orthonormal_step(tapes[number], matrix, scale)
+    return tapes

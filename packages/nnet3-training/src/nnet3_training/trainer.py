@@ -32,9 +32,9 @@ from nnet3_training.objectives import (
 from nnet3_training.options import Checkpoint, Progress, TrainerOptions
 from nnet3_training.parameter_update import (
     LimitedChange,
-    OrthonormalConstraints,
     ParameterUpdate,
     limit_change,
+    orthonormal_steps,
 )
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class Trainer:
         self._savepoint = self._device_nnet.savepoint()
         self._undo: Callable[[], object] | None = None  # of a step that has not ended
         self._is_stepping = False
-        self._orthonormal = OrthonormalConstraints(self._device_nnet)
+        self._orthonormal = orthonormal_steps(self._device_nnet)
         self._forgetting = self._device_nnet.tape()
         self._device_nnet.record_forgetting(self._forgetting, self.options.batchnorm_stats_scale)
         self._compiler = self._compiler_of(nnet)
@@ -559,7 +559,7 @@ class Trainer:
 
     def _constrain(self) -> None:
         """Moves matrices with an orthonormal constraint towards it, if a step is due."""
-        for number, step in self._orthonormal.tapes.items():
+        for number, step in self._orthonormal.items():
             if self.is_constrained(number, self.num_minibatches):
                 step.run()
 

@@ -31,9 +31,9 @@ from nnet3_training.egs.files import (
     expect_example,
     key_bytes,
     read_indexes,
-    read_stored_matrix,
+    read_io,
     write_indexes,
-    write_stored_matrix,
+    write_io,
 )
 from nnet3_training.errors import ExampleError
 
@@ -68,7 +68,10 @@ def read_chain_example(reader: Reader) -> TrainingExample:
     try:
         reader.expect("<NumInputs>")
         count = reader.count("inputs", maximum=_MAX_IOS)
-        inputs = [_read_input(reader) for _ in range(count)]
+        ios = [read_io(reader) for _ in range(count)]
+        inputs = [
+            ExampleInput(name=name, indexes=rows, values=values) for name, rows, values in ios
+        ]
         reader.expect("<NumOutputs>")
         count = reader.count("outputs", maximum=_MAX_IOS)
         outputs = [_read_output(reader) for _ in range(count)]
@@ -76,15 +79,6 @@ def read_chain_example(reader: Reader) -> TrainingExample:
         return TrainingExample(inputs=inputs, outputs=outputs)
     except ExampleError as error:
         reader.fail(str(error), at=start)
-
-
-def _read_input(reader: Reader) -> ExampleInput:
-    reader.expect("<NnetIo>")
-    name = reader.token()
-    indexes = read_indexes(reader)
-    values = read_stored_matrix(reader)
-    reader.expect("</NnetIo>")
-    return ExampleInput(name=name, indexes=indexes, values=values)
 
 
 def _read_output(reader: Reader) -> ExampleOutput:
@@ -179,11 +173,7 @@ def example_bytes(example: TrainingExample, *, binary: bool = True) -> bytes:
     writer.integer(len(example.inputs))
     writer.newline()
     for io in example.inputs:
-        writer.token("<NnetIo>")
-        writer.token(io.name)
-        write_indexes(writer, io.indexes)
-        write_stored_matrix(writer, io.matrix)
-        writer.token("</NnetIo>")
+        write_io(writer, io)
         writer.newline()
     writer.token("<NumOutputs>")
     writer.integer(len(example.outputs))

@@ -80,23 +80,9 @@ def _arcs_by_frame(frames: _Integers, arcs: _Arcs, num_frames: int) -> list[_Arc
     ]
 
 
-@attrs.frozen(eq=False)
-class NumeratorResult:
-    """The numerator's result for a minibatch.
-
-    Attributes:
-        log_prob: The log-probability, summed over sequences; -inf where no path is possible.
-        derivative: Its derivative by the output: the posteriors of pdfs, in the output's shape and
-            on its device.
-    """
-
-    log_prob: float
-    derivative: Any
-
-
 def numerator(
     supervision: ChainSupervision, output: Any, *, derivative: bool = True
-) -> NumeratorResult:
+) -> tuple[float, Any]:
     """Computes the log-probability of the correct paths, and its derivative.
 
     The paths read few elements of the output. These are copied to the processor, which sums over
@@ -106,6 +92,10 @@ def numerator(
         supervision: The paths.
         output: (frames * sequences, pdfs), the rows of a frame side by side, of NumPy or CuPy.
         derivative: Whether the derivative is wanted.
+
+    Returns:
+        The log-probability, summed over sequences, -inf where no path is possible; and its
+        derivative by the output, the posteriors of pdfs, in the output's shape and on its device.
 
     Raises:
         ExampleError: the supervision is not epsilon-free, or its paths are of another length.
@@ -124,7 +114,7 @@ def numerator(
         totals = [float(np.logaddexp.reduce(each)) for each in ends]
         log_prob = float(sum(totals))
         if not derivative:
-            return NumeratorResult(log_prob, None)
+            return log_prob, None
         beta = np.full(len(plan.final_costs), -np.inf)
         for group, total in zip(plan.groups, totals, strict=True):
             beta[group] = -plan.final_costs[group] - total
@@ -138,7 +128,7 @@ def numerator(
     sums = np.bincount(numbers, np.concatenate(shares[::-1]), minlength=len(read))
     posteriors = modules.arrays.zeros_like(flat)
     posteriors[places] = modules.put(sums.astype(flat.dtype))
-    return NumeratorResult(log_prob, posteriors.reshape(output.shape))
+    return log_prob, posteriors.reshape(output.shape)
 
 
 def frame_posteriors(supervision: ChainSupervision) -> SparsePosteriors:
@@ -159,7 +149,7 @@ def frame_posteriors(supervision: ChainSupervision) -> SparsePosteriors:
                 f"times, found {found}"
             )
         return SparsePosteriors.from_labels(supervision.alignment_pdfs, pdfs)
-    derivative = numerator(supervision, np.zeros((frames, pdfs), np.float32)).derivative
+    _, derivative = numerator(supervision, np.zeros((frames, pdfs), np.float32))
     rows, classes = np.nonzero(derivative)
     return SparsePosteriors(
         dim=pdfs,

@@ -143,8 +143,8 @@ class ChainObjective:
             self.options.leaky_hmm_coefficient,
             derivative=derivative,
         )
-        num = numerator(supervision, values, derivative=derivative)
-        total = supervision.weight * (num.log_prob - den.log_prob)
+        log_prob, posteriors = numerator(supervision, values, derivative=derivative)
+        total = supervision.weight * (log_prob - den.log_prob)
         if not (den.is_sound and math.isfinite(total)):
             return self._failed(supervision, values, total, derivative=derivative)
         scale = supervision.weight * self.options.l2_regularize
@@ -154,9 +154,8 @@ class ChainObjective:
         )
         if not math.isfinite(highest - lowest):  # where the denominator cut them off
             return self._failed(supervision, values, total, derivative=derivative)
-        result = posteriors = None
-        if num.derivative is not None and den.derivative is not None:
-            posteriors, result = num.derivative, den.derivative
+        result = den.derivative
+        if result is not None:
             if supervision.weight != 1.0:
                 posteriors *= supervision.weight
                 result *= supervision.weight

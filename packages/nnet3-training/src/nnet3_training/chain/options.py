@@ -2,31 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from numbers import Real
-from typing import Any
-
 import attrs
 from nnet3_runtime_cuda import TrainingError
 
-
-def _coefficient(default: float, *, is_share: bool = False) -> Any:
-    """A field for a number of at least 0; a share is above 0 and below 1."""
-
-    def check(_: object, field: attrs.Attribute[Any], value: object) -> None:
-        number = float(value) if isinstance(value, Real) else math.nan
-        if is_share:
-            if not 0.0 < number < 1.0:
-                raise TrainingError(f"{field.name} must be above 0 and below 1 (got {value!r})")
-        elif not 0.0 <= number < math.inf:
-            raise TrainingError(f"{field.name} must be at least 0, and finite (got {value!r})")
-
-    return attrs.field(default=default, validator=check)
-
-
-def _true_or_false(_: object, field: attrs.Attribute[Any], value: object) -> None:
-    if not isinstance(value, bool):
-        raise TrainingError(f"{field.name} must be True or False (got {value!r})")
+from nnet3_training import fields
 
 
 @attrs.frozen(kw_only=True)
@@ -49,8 +28,8 @@ class ChainOptions:
         TrainingError: a number is out of range, or the switch is neither True nor False.
     """
 
-    leaky_hmm_coefficient: float = _coefficient(1e-5, is_share=True)
-    l2_regularize: float = _coefficient(0.0)
-    out_of_range_regularize: float = _coefficient(0.01)
-    xent_regularize: float = _coefficient(0.0)
-    apply_deriv_weights: bool = attrs.field(default=True, validator=_true_or_false)
+    leaky_hmm_coefficient: float = fields.number(TrainingError, 1e-5, above=0.0, below=1.0)
+    l2_regularize: float = fields.number(TrainingError, 0.0)
+    out_of_range_regularize: float = fields.number(TrainingError, 0.01)
+    xent_regularize: float = fields.number(TrainingError, 0.0)
+    apply_deriv_weights: bool = fields.switch(TrainingError, True)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterable, Sequence
-from numbers import Real
 from typing import Self
 
 import attrs
@@ -31,6 +30,7 @@ from nnet3_descriptors.files import (
     write_atomically,
 )
 
+from nnet3_training import fields
 from nnet3_training.chain.fsts.files import (
     compact_bytes,
     read_binary_fst,
@@ -40,8 +40,6 @@ from nnet3_training.chain.fsts.files import (
 from nnet3_training.chain.fsts.fst import EPSILON, Fst, breadth_first, concatenated
 from nnet3_training.egs.examples import weights_of
 from nnet3_training.errors import ExampleError
-
-_LARGEST = float(np.finfo(np.float32).max)
 
 
 def _fsts(values: Iterable[Fst]) -> tuple[Fst, ...]:
@@ -92,25 +90,16 @@ class ChainSupervision:
         ExampleError: a number is out of range, or the FSTs are not as described above.
     """
 
-    weight: float = 1.0
-    num_sequences: int = 1
-    frames_per_sequence: int
-    label_dim: int
+    weight: float = fields.number(ExampleError, 1.0)
+    num_sequences: int = fields.integer(ExampleError, 1, least=1)
+    frames_per_sequence: int = fields.integer(ExampleError, least=1)
+    label_dim: int = fields.integer(ExampleError, least=1)
     fst: Fst | None = None
     e2e_fsts: tuple[Fst, ...] = attrs.field(default=(), converter=_fsts)
     alignment_pdfs: tuple[int, ...] = attrs.field(default=(), converter=_pdfs)
     deriv_weights: npt.NDArray[np.float32] = attrs.field(default=(), converter=weights_of)
 
     def __attrs_post_init__(self) -> None:
-        for name in ("num_sequences", "frames_per_sequence", "label_dim"):
-            value: object = getattr(self, name)
-            if not isinstance(value, int | np.integer) or value < 1:
-                raise ExampleError(f"{name} must be an integer, at least 1 (got {value!r})")
-        weight: object = self.weight
-        if not (isinstance(weight, Real) and 0.0 <= float(weight) <= _LARGEST):
-            raise ExampleError(
-                f"weight must be at least 0 and finite in single precision (got {self.weight})"
-            )
         if (self.fst is None) != bool(self.e2e_fsts):
             raise ExampleError("a supervision has either one FST or one for each sequence")
         if self.e2e_fsts and len(self.e2e_fsts) != self.num_sequences:
@@ -327,19 +316,16 @@ def _read_fst(reader: Reader) -> Fst:
 
 def write_supervision(writer: Writer, supervision: ChainSupervision) -> None:
     """Writes a supervision."""
-    for token, number in (
-        ("<Weight>", supervision.weight),
+    writer.token("<Supervision>")
+    writer.token("<Weight>")
+    writer.real(supervision.weight)
+    for token, count in (
         ("<NumSequences>", supervision.num_sequences),
         ("<FramesPerSeq>", supervision.frames_per_sequence),
         ("<LabelDim>", supervision.label_dim),
     ):
-        if token == "<Weight>":
-            writer.token("<Supervision>")
         writer.token(token)
-        if isinstance(number, int):
-            writer.integer(number)
-        else:
-            writer.real(number)
+        writer.integer(count)
     writer.token("<End2End>")
     writer.boolean(supervision.fst is None)
     if supervision.fst is not None:

@@ -7,14 +7,14 @@ import logging
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_descriptors.indexes import IndexArray, T
 from nnet3_speech.hmm import Transitions
 
 from nnet3_training.chain.graphs import Normalization, SupervisionSplitter, unconstrained
 from nnet3_training.chain.supervision import ChainSupervision
+from nnet3_training.egs.changes import OUTPUT
 from nnet3_training.egs.chunks import Random, SplitOptions, UtteranceChunk, UtteranceSplitter
-from nnet3_training.egs.examples import ExampleInput, ExampleOutput, TrainingExample
-from nnet3_training.egs.making import Features, frames_of
+from nnet3_training.egs.examples import ExampleOutput, TrainingExample
+from nnet3_training.egs.making import Features, drawn_ivector, input_of, times
 from nnet3_training.errors import ExampleError
 
 Array = npt.NDArray[np.float32]
@@ -241,43 +241,16 @@ def _example(
     The i-vector is that of one of `length` frames.
     """
     known = attrs.evolve(part, deriv_weights=_weights(utterance, chunk, step))
-    indexes = _times(0, known.frames_per_sequence, step)
-    output = ExampleOutput(name="output", indexes=indexes, supervision=known)
-    inputs = [_features(utterance, chunk)]
+    indexes = times(0, known.frames_per_sequence, step)
+    output = ExampleOutput(name=OUTPUT, indexes=indexes, supervision=known)
+    inputs = [input_of(utterance.features, chunk)]
     rng.integers(0, _CHECKED)  # Kaldi decides here whether to check the supervision
     if utterance.ivectors is not None:
-        inputs.append(_ivector(utterance, chunk, length, rng))
+        first = chunk.first_frame - chunk.left_context
+        inputs.append(
+            drawn_ivector(utterance.ivectors, utterance.ivector_period, first, length, rng)
+        )
     return TrainingExample(key=utterance.key, inputs=inputs, outputs=[output])
-
-
-def _ivector(
-    utterance: ChainUtterance, chunk: UtteranceChunk, length: int, rng: Random
-) -> ExampleInput:
-    """The i-vector of a random frame, from the chunk's first input frame on."""
-    ivectors = utterance.ivectors
-    assert ivectors is not None
-    first = chunk.first_frame - chunk.left_context
-    frame = int(rng.integers(first, first + length))
-    number = min(max(frame // utterance.ivector_period, 0), len(ivectors) - 1)
-    return ExampleInput(
-        name="ivector", indexes=_times(0, 1, 1), values=ivectors[number : number + 1]
-    )
-
-
-def _times(start: int, count: int, step: int) -> IndexArray:
-    indexes = np.zeros((count, 3), dtype=np.int32)
-    indexes[:, T] = start + step * np.arange(count)
-    return indexes
-
-
-def _features(utterance: ChainUtterance, chunk: UtteranceChunk) -> ExampleInput:
-    count = chunk.left_context + chunk.num_frames + chunk.right_context
-    first = chunk.first_frame - chunk.left_context
-    return ExampleInput(
-        name="input",
-        indexes=_times(-chunk.left_context, count, 1),
-        values=frames_of(utterance.features, first, count),
-    )
 
 
 def _weights(utterance: ChainUtterance, chunk: UtteranceChunk, step: int) -> Array:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from numbers import Real
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import attrs
 import numpy as np
@@ -18,6 +17,7 @@ from nnet3_descriptors import NetworkError
 from nnet3_descriptors.files import CompressedMatrix, compressed
 from nnet3_descriptors.indexes import IndexArray, N, T
 
+from nnet3_training import fields
 from nnet3_training.egs.chunks import CRandom
 from nnet3_training.egs.examples import (
     DenseTargets,
@@ -316,16 +316,6 @@ _UNIT: Final = 1e-5
 Image = npt.NDArray[np.float32]
 
 
-def _from_zero_to(largest: float) -> Any:
-    """A field for a number from 0 to `largest`."""
-
-    def check(_: object, field: attrs.Attribute[Any], value: object) -> None:
-        if not (isinstance(value, Real) and 0.0 <= float(value) <= largest):
-            raise ExampleError(f"{field.name} must be from 0 to {largest:g} (got {value!r})")
-
-    return attrs.field(default=0.0, validator=check)
-
-
 @attrs.frozen(kw_only=True)
 class ImageAugmentation:
     """How images are changed; names and defaults are those of Kaldi's nnet3-egs-augment-image.
@@ -346,18 +336,15 @@ class ImageAugmentation:
         ExampleError: a value is out of range.
     """
 
-    num_channels: int = 1
-    horizontal_flip_prob: float = _from_zero_to(1.0)
-    horizontal_shift: float = _from_zero_to(1.0)
-    vertical_shift: float = _from_zero_to(1.0)
-    rotation_degree: float = _from_zero_to(180.0)
-    rotation_prob: float = _from_zero_to(1.0)
+    num_channels: int = fields.integer(ExampleError, 1, least=1)
+    horizontal_flip_prob: float = fields.number(ExampleError, 0.0, most=1.0)
+    horizontal_shift: float = fields.number(ExampleError, 0.0, most=1.0)
+    vertical_shift: float = fields.number(ExampleError, 0.0, most=1.0)
+    rotation_degree: float = fields.number(ExampleError, 0.0, most=180.0)
+    rotation_prob: float = fields.number(ExampleError, 0.0, most=1.0)
     fill_mode: str = "nearest"
 
     def __attrs_post_init__(self) -> None:
-        channels: object = self.num_channels
-        if not isinstance(channels, int | np.integer) or channels < 1:
-            raise ExampleError(f"num_channels must be an integer >= 1 (got {channels!r})")
         if self.fill_mode not in _FILL_MODES:
             raise ExampleError(
                 f"fill_mode must be {' or '.join(map(repr, _FILL_MODES))} (got {self.fill_mode!r})"

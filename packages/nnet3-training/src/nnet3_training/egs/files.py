@@ -284,16 +284,24 @@ def read_example(
     count = reader.count("inputs and outputs", maximum=_MAX_IOS)
     if not count:
         reader.fail("the example has no input and no output", at=at)
-    ios = []
     try:
-        for _ in range(count):
-            reader.expect("<NnetIo>")
-            ios.append((reader.token(), read_indexes(reader), read_stored_matrix(reader)))
-            reader.expect("</NnetIo>")
+        ios = [read_io(reader) for _ in range(count)]
         reader.expect("</Nnet3Eg>")
         return example_of(ios, is_output)
     except ExampleError as error:
         reader.fail(str(error), at=start)
+
+
+def read_io(reader: Reader) -> tuple[str, IndexArray, StoredMatrix]:
+    """Reads an input or output: its name, indexes (rows, 3) and matrix (rows, dim).
+
+    Raises:
+        ModelFileError: the file holds something else there.
+    """
+    reader.expect("<NnetIo>")
+    io = reader.token(), read_indexes(reader), read_stored_matrix(reader)
+    reader.expect("</NnetIo>")
+    return io
 
 
 def example_of(
@@ -333,11 +341,9 @@ def write_examples(
             dense nor sparse.
         FileError: the file cannot be written.
     """
-    write_atomically(path, (_entry(each, binary=binary) for each in examples))
-
-
-def _entry(example: TrainingExample, *, binary: bool) -> bytes:
-    return key_bytes(example.key) + example_bytes(example, binary=binary)
+    write_atomically(
+        path, (key_bytes(each.key) + example_bytes(each, binary=binary) for each in examples)
+    )
 
 
 def example_bytes(example: TrainingExample, *, binary: bool = True) -> bytes:
@@ -353,14 +359,15 @@ def example_bytes(example: TrainingExample, *, binary: bool = True) -> bytes:
     writer.token("<NumIo>")
     writer.integer(len(example.ios))
     for io in example.ios:
-        _write_io(writer, io.name, io.indexes, io.matrix)
+        write_io(writer, io)
     writer.token("</Nnet3Eg>")
     return writer.data
 
 
-def _write_io(writer: Writer, name: str, indexes: IndexArray, matrix: StoredMatrix) -> None:
+def write_io(writer: Writer, io: ExampleInput | ExampleOutput) -> None:
+    """Writes an input or output."""
     writer.token("<NnetIo>")
-    writer.token(name)
-    write_indexes(writer, indexes)
-    write_stored_matrix(writer, matrix)
+    writer.token(io.name)
+    write_indexes(writer, io.indexes)
+    write_stored_matrix(writer, io.matrix)
     writer.token("</NnetIo>")

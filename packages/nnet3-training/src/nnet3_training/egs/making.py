@@ -194,19 +194,18 @@ def make_examples(
     if not utterance.features.shape[0]:
         return examples
     for chunk in splitter.chunks(utterance.features.shape[0]):
-        inputs = [
-            ExampleInput(
-                name=INPUT,
-                indexes=_times(-chunk.left_context, _input_length(chunk), 1),
-                values=frames_of(utterance.features, *_input_range(chunk)),
-            )
-        ]
+        inputs = [input_of(utterance.features, chunk)]
         if utterance.ivectors is not None:
-            inputs.append(_ivector(utterance, chunk, rng))
+            if not len(utterance.ivectors):
+                raise ExampleError(f"utterance '{utterance.key}' has no i-vectors")
+            first, count = chunk.first_frame - chunk.left_context, len(inputs[0].indexes)
+            inputs.append(
+                drawn_ivector(utterance.ivectors, utterance.ivector_period, first, count, rng)
+            )
         step = splitter.options.frame_subsampling_factor
         known = _supervision(utterance, chunk, step)
         output = ExampleOutput(
-            name=OUTPUT, indexes=_times(0, len(chunk.weights), step), supervision=known
+            name=OUTPUT, indexes=times(0, len(chunk.weights), step), supervision=known
         )
         key = f"{utterance.key}-{chunk.first_frame}"
         example = TrainingExample(key=key, inputs=inputs, outputs=[output])
@@ -214,38 +213,34 @@ def make_examples(
     return examples
 
 
-def _times(start: int, count: int, step: int) -> IndexArray:
+def times(start: int, count: int, step: int) -> IndexArray:
+    """The indexes of rows at t = start, start + step, ..., (count, 3)."""
     indexes = np.zeros((count, 3), dtype=np.int32)
     indexes[:, T] = start + step * np.arange(count)
     return indexes
 
 
-def _input_length(chunk: UtteranceChunk) -> int:
-    return chunk.left_context + chunk.num_frames + chunk.right_context
+def input_of(features: Features, chunk: UtteranceChunk) -> ExampleInput:
+    """The features of a chunk with its context.
 
-
-def _input_range(chunk: UtteranceChunk) -> tuple[int, int]:
-    return chunk.first_frame - chunk.left_context, _input_length(chunk)
-
-
-def frames_of(features: Features, first: int, count: int) -> Features:
-    """Frames of a chunk; the first or last frame stands for each frame beyond the ends."""
+    The first or last frame stands for each frame beyond the ends.
+    """
+    first = chunk.first_frame - chunk.left_context
+    count = chunk.left_context + chunk.num_frames + chunk.right_context
     if isinstance(features, CompressedMatrix):
-        return features.with_rows(first, count)
-    return features[np.clip(np.arange(first, first + count), 0, len(features) - 1)]
+        values: Features = features.with_rows(first, count)
+    else:
+        values = features[np.clip(np.arange(first, first + count), 0, len(features) - 1)]
+    return ExampleInput(name=INPUT, indexes=times(-chunk.left_context, count, 1), values=values)
 
 
-def _ivector(utterance: Utterance, chunk: UtteranceChunk, rng: Random) -> ExampleInput:
-    """The i-vector of a random frame of the chunk."""
-    assert utterance.ivectors is not None
-    if not len(utterance.ivectors):
-        raise ExampleError(f"utterance '{utterance.key}' has no i-vectors")
-    first, count = _input_range(chunk)
+def drawn_ivector(
+    ivectors: FloatArray, period: int, first: int, count: int, rng: Random
+) -> ExampleInput:
+    """The i-vector, of (number, dim), of a random frame among `count` from `first` on."""
     frame = int(rng.integers(first, first + count))
-    number = min(max(frame // utterance.ivector_period, 0), len(utterance.ivectors) - 1)
-    return ExampleInput(
-        name=IVECTOR, indexes=_times(0, 1, 1), values=utterance.ivectors[number : number + 1]
-    )
+    row = min(max(frame // period, 0), len(ivectors) - 1)
+    return ExampleInput(name=IVECTOR, indexes=times(0, 1, 1), values=ivectors[row : row + 1])
 
 
 def _supervision(
@@ -315,7 +310,7 @@ def example_of_matrices(key: str, matrices: Iterable[tuple[str, StoredMatrix]]) 
         matrices: The matrix (rows, dim) of each input and output, by name; names of outputs begin
             with "output".
     """
-    ios = ((name, _times(0, matrix.shape[0], 1), matrix) for name, matrix in matrices)
+    ios = ((name, times(0, matrix.shape[0], 1), matrix) for name, matrix in matrices)
     return attrs.evolve(example_of(ios), key=key)
 
 

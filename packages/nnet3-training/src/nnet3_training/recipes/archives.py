@@ -6,10 +6,10 @@ and reads them, and gives the function that a `Trainer` maximises. Archives are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import attrs
 import numpy as np
@@ -46,151 +46,85 @@ TrainingData = Utterance | ChainUtterance | TrainingExample
 _ANY_XENT = 0.1
 
 
-class RunObjective(Protocol):
-    """An objective as a part of a run; a value that can be sent to a process."""
+@attrs.frozen(kw_only=True)
+class RunObjective:
+    """The objective as a part of a run; a value that can be sent to a process.
+
+    It is that of the output nodes, for classes of frames or for target values; or LF-MMI.
+
+    Attributes:
+        compress: Whether to compress features, and dense targets, that are not compressed yet.
+        chain: The options of LF-MMI; None for the objectives that the output nodes name.
+        den_fst: The file of the denominator of LF-MMI.
+    """
+
+    compress: bool
+    chain: ChainOptions | None = None
+    den_fst: Path = Path()
 
     def examples(
         self, nnet: Nnet, splitter: UtteranceSplitter, rng: np.random.Generator
     ) -> Callable[[TrainingData], list[TrainingExample]]:
         """The function that makes the examples of an utterance: none if it is too short.
 
+        For LF-MMI, parts of supervisions get the weights of the normalization FST, which follows
+        from the denominator; parts without a path in it are left out.
+
         Raises:
             RecipeError: (the result) an argument is of another kind.
             ExampleError: (the result) an argument is not valid.
         """
-        ...
-
-    def to_bytes(self, example: TrainingExample) -> bytes:
-        """An example as it stands in an archive, behind its key."""
-        ...
-
-    def decode(self, reader: Reader) -> TrainingExample:
-        """Reads one example."""
-        ...
-
-    def read(self, path: Path, nnet: Nnet) -> Iterator[TrainingExample]:
-        """The examples of an archive."""
-        ...
-
-    def function(self, nnet: Nnet) -> ObjectiveFunction | None:
-        """The objective to maximise; None for the objectives that the output nodes name."""
-        ...
-
-    def stats_function(self, nnet: Nnet) -> ObjectiveFunction | None:
-        """The objective for statistics: it uses all outputs, so that all components have some."""
-        ...
-
-
-@attrs.frozen
-class FrameObjective:
-    """The objectives that the output nodes name: for classes of frames, or for target values.
-
-    Attributes:
-        compress: Whether to compress features, and targets, that are not compressed yet.
-    """
-
-    compress: bool
-
-    def examples(
-        self, nnet: Nnet, splitter: UtteranceSplitter, rng: np.random.Generator
-    ) -> Callable[[TrainingData], list[TrainingExample]]:
-        """See `RunObjective.examples`."""
+        maker = None
+        if self.chain is not None:
+            fst = make_normalization_fst(read_fst(self.den_fst), nnet.node_dim("output"))
+            maker = ChainExampleMaker(splitter=splitter, normalization=Normalization(fst), rng=rng)
 
         def made(data: TrainingData) -> list[TrainingExample]:
+            found: Sequence[TrainingExample | None]
             if isinstance(data, TrainingExample):
-                return [with_compression(data) if self.compress else data]
-            if not isinstance(data, Utterance):
-                raise _other_kind(data, "an Utterance")
-            return make_examples(data, splitter, rng, compress=self.compress)
-
-        return made
-
-    def to_bytes(self, example: TrainingExample) -> bytes:
-        """See `RunObjective.to_bytes`."""
-        return example_bytes(example)
-
-    def decode(self, reader: Reader) -> TrainingExample:
-        """See `RunObjective.decode`."""
-        return read_example(reader)
-
-    def read(self, path: Path, nnet: Nnet) -> Iterator[TrainingExample]:
-        """See `RunObjective.read`."""
-        return read_examples(path, nnet)
-
-    def function(self, nnet: Nnet) -> None:
-        """See `RunObjective.function`."""
-
-    def stats_function(self, nnet: Nnet) -> None:
-        """See `RunObjective.stats_function`."""
-
-
-@attrs.frozen
-class ChainRunObjective:
-    """LF-MMI.
-
-    Attributes:
-        den_fst: The file of the denominator.
-        options: The options of the objective.
-        compress: Whether to compress features that are not compressed yet.
-    """
-
-    den_fst: Path
-    options: ChainOptions
-    compress: bool
-
-    def examples(
-        self, nnet: Nnet, splitter: UtteranceSplitter, rng: np.random.Generator
-    ) -> Callable[[TrainingData], list[TrainingExample]]:
-        """See `RunObjective.examples`.
-
-        Parts of supervisions get the weights of the normalization FST, which follows from the
-        denominator; parts without a path in it are left out.
-        """
-        normalization = make_normalization_fst(read_fst(self.den_fst), nnet.node_dim("output"))
-        maker = ChainExampleMaker(
-            splitter=splitter, normalization=Normalization(normalization), rng=rng
-        )
-
-        def made(data: TrainingData) -> list[TrainingExample]:
-            if isinstance(data, TrainingExample):
-                found: list[TrainingExample | None] = [data]
-            elif isinstance(data, ChainUtterance):
+                found = [data]
+            elif maker is not None and isinstance(data, ChainUtterance):
                 found = maker.examples(data)
+            elif maker is None and isinstance(data, Utterance):
+                found = make_examples(data, splitter, rng)
             else:
-                raise _other_kind(data, "a ChainUtterance")
+                kind = "an Utterance" if maker is None else "a ChainUtterance"
+                raise RecipeError(
+                    f"expected {kind} or a TrainingExample to train on, found a "
+                    f"{type(data).__name__}"
+                )
             examples = [example for example in found if example is not None]
             return [with_compression(each) if self.compress else each for each in examples]
 
         return made
 
     def to_bytes(self, example: TrainingExample) -> bytes:
-        """See `RunObjective.to_bytes`."""
-        return chain_example_bytes(example)
+        """An example as it stands in an archive, behind its key."""
+        return example_bytes(example) if self.chain is None else chain_example_bytes(example)
 
     def decode(self, reader: Reader) -> TrainingExample:
-        """See `RunObjective.decode`."""
-        return read_chain_example(reader)
+        """Reads one example."""
+        return read_example(reader) if self.chain is None else read_chain_example(reader)
 
     def read(self, path: Path, nnet: Nnet) -> Iterator[TrainingExample]:
-        """See `RunObjective.read`."""
-        return read_chain_examples(path)
+        """The examples of an archive."""
+        return read_examples(path, nnet) if self.chain is None else read_chain_examples(path)
 
-    def function(self, nnet: Nnet) -> ChainTraining:
-        """See `RunObjective.function`."""
-        return ChainTraining(nnet, self.den_fst, self.options)
+    def function(self, nnet: Nnet, *, is_for_stats: bool = False) -> ObjectiveFunction | None:
+        """The objective to maximise; None for the objectives that the output nodes name.
 
-    def stats_function(self, nnet: Nnet) -> ChainTraining:
-        """See `RunObjective.stats_function`: with the cross-entropy output, if there is one."""
+        Args:
+            nnet: The network.
+            is_for_stats: Whether it uses the cross-entropy output, if there is one, in any case, so
+                that all components have statistics.
+        """
+        if self.chain is None:
+            return None
+        options = self.chain
         has_xent = any(node.name == "output-xent" for node in nnet.output_nodes)
-        weight = self.options.xent_regularize or (_ANY_XENT if has_xent else 0.0)
-        options = attrs.evolve(self.options, xent_regularize=weight)
+        if is_for_stats and has_xent and not options.xent_regularize:
+            options = attrs.evolve(options, xent_regularize=_ANY_XENT)
         return ChainTraining(nnet, self.den_fst, options)
-
-
-def _other_kind(data: object, expected: str) -> RecipeError:
-    return RecipeError(
-        f"expected {expected} or a TrainingExample to train on, found a {type(data).__name__}"
-    )
 
 
 def utterance_name(example: TrainingExample) -> str:

@@ -10,6 +10,7 @@ from nnet3_descriptors import Nnet
 from nnet3_descriptors.components import BatchNormComponent
 from nnet3_descriptors.editing import weighted_sum
 
+from nnet3_training import fields
 from nnet3_training.egs.examples import TrainingExample
 from nnet3_training.errors import ExampleError
 from nnet3_training.evaluation import Evaluator, in_test_mode, zero_component_stats
@@ -31,16 +32,9 @@ class Combination:
         ExampleError: the number is below 1.
     """
 
-    max_objective_evaluations: int = 30
+    max_objective_evaluations: int = fields.integer(ExampleError, 30, least=1)
     batchnorm_test_mode: bool = False
     dropout_test_mode: bool = True
-
-    def __attrs_post_init__(self) -> None:
-        if self.max_objective_evaluations < 1:
-            raise ExampleError(
-                "max_objective_evaluations must be at least 1 (got "
-                f"{self.max_objective_evaluations})"
-            )
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from nnet3_training import fields
 from nnet3_training.chain.options import ChainOptions
 from nnet3_training.errors import RecipeError
 
@@ -32,24 +33,6 @@ if TYPE_CHECKING:
 
 _MOST_JOBS = 200_000
 """Jobs that a run may have: many times those of Kaldi's largest recipes."""
-
-
-def _integer(least: int) -> Any:
-    def check(_: object, field: attrs.Attribute[Any], value: object) -> None:
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise RecipeError(f"{field.name} must be an integer >= {least} (got {value!r})")
-
-    return check
-
-
-def _positive(_: object, field: attrs.Attribute[Any], value: float) -> None:
-    if not 0.0 < value < math.inf:
-        raise RecipeError(f"{field.name} must be above 0 and finite (got {value!r})")
-
-
-def _not_negative(_: object, field: attrs.Attribute[Any], value: float) -> None:
-    if not value >= 0.0:
-        raise RecipeError(f"{field.name} must be at least 0 (got {value!r})")
 
 
 def _patterns(values: Sequence[str]) -> tuple[str, ...]:
@@ -117,27 +100,29 @@ class RecipeOptions:
         TrainingError: the schedule of dropout cannot be understood.
     """
 
-    num_epochs: float = attrs.field(default=4.0, validator=_positive)
-    num_jobs_initial: int = attrs.field(default=1, validator=_integer(1))
-    num_jobs_final: int = attrs.field(default=1, validator=_integer(1))
-    initial_learning_rate: float = attrs.field(default=0.001, validator=_positive)
-    final_learning_rate: float = attrs.field(default=0.0001, validator=_positive)
+    num_epochs: float = fields.number(RecipeError, 4.0, above=0.0)
+    num_jobs_initial: int = fields.integer(RecipeError, 1, least=1)
+    num_jobs_final: int = fields.integer(RecipeError, 1, least=1)
+    initial_learning_rate: float = fields.number(RecipeError, 0.001, above=0.0)
+    final_learning_rate: float = fields.number(RecipeError, 0.0001, above=0.0)
     momentum: float = 0.0
     max_param_change: float = 2.0
     minibatch_size: str = attrs.field(default="64", validator=_rules)
     frames_per_example: tuple[int, ...] = attrs.field(
-        default=(20,), converter=tuple, validator=attrs.validators.deep_iterable(_integer(1))
+        default=(20,),
+        converter=tuple,
+        validator=attrs.validators.deep_iterable(fields.is_integer(RecipeError, 1)),
     )
-    frames_per_archive: int = attrs.field(default=400_000, validator=_integer(1))
-    shuffle_buffer_size: int = attrs.field(default=5000, validator=_integer(1))
+    frames_per_archive: int = fields.integer(RecipeError, 400_000, least=1)
+    shuffle_buffer_size: int = fields.integer(RecipeError, 5000, least=1)
     compress: bool = True
-    held_out_every: int = attrs.field(default=20, validator=_integer(2))
-    diagnostic_examples: int = attrs.field(default=500, validator=_integer(1))
-    max_models_combine: int = attrs.field(default=20, validator=_integer(1))
-    seed: int = attrs.field(default=0, validator=_integer(0))
-    frame_subsampling_factor: int = attrs.field(default=1, validator=_integer(1))
+    held_out_every: int = fields.integer(RecipeError, 20, least=2)
+    diagnostic_examples: int = fields.integer(RecipeError, 500, least=1)
+    max_models_combine: int = fields.integer(RecipeError, 20, least=1)
+    seed: int = fields.integer(RecipeError, 0, least=0)
+    frame_subsampling_factor: int = fields.integer(RecipeError, 1, least=1)
     dropout_schedule: str = attrs.field(default="", validator=_dropout)
-    max_objective_difference: float = attrs.field(default=1.0, validator=_not_negative)
+    max_objective_difference: float = fields.number(RecipeError, 1.0, least=0.0, most=math.inf)
     fine_tuning: bool = False
     freeze: tuple[str, ...] = attrs.field(default=(), converter=_patterns)
     chain: ChainOptions | None = None

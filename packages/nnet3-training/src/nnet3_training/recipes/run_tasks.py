@@ -51,28 +51,37 @@ _EVALUATED = MinibatchRules.parse("150=1:64/600=1:16/2400=1:4/9600=1")
 
 
 @attrs.frozen(kw_only=True)
-class TrainingTask:
-    """A job of an iteration.
+class EvaluationTask:
+    """A network to be evaluated.
 
     Attributes:
         folder: The folder of the archives.
-        network: The network that the iteration begins with.
-        result: Path of the trained network; the record lies beside it.
-        iteration: The iteration.
-        job: Number of the job in its iteration.
-        options: The options of the run.
-        objective: The objective to maximise.
-        device: The device, as for a `Trainer`.
+        network: The network.
+        objective: The objective that is measured or maximised.
+        device: Where to compute, as for a `Trainer`.
     """
 
     folder: Path
     network: Path
+    objective: RunObjective
+    device: str = "cpu"
+
+
+@attrs.frozen(kw_only=True)
+class TrainingTask(EvaluationTask):
+    """A job of an iteration, which begins with `network`.
+
+    Attributes:
+        result: Path of the trained network; the record lies beside it.
+        iteration: The iteration.
+        job: Number of the job in its iteration.
+        options: The options of the run.
+    """
+
     result: Path
     iteration: Iteration
     job: int
     options: RecipeOptions
-    objective: RunObjective
-    device: str = "cpu"
 
     @property
     def record(self) -> Path:
@@ -176,23 +185,6 @@ def _figure(total: ObjectiveSum, accuracy: float | None = None) -> Figure:
     )
 
 
-@attrs.frozen(kw_only=True)
-class EvaluationTask:
-    """A network to be evaluated.
-
-    Attributes:
-        folder: The folder of the archives.
-        network: The network.
-        objective: What is measured.
-        device: Where to compute, as for an `Evaluator`.
-    """
-
-    folder: Path
-    network: Path
-    objective: RunObjective
-    device: str = "cpu"
-
-
 def evaluate(task: EvaluationTask) -> Diagnostics:
     """Evaluates a network on training examples and on held-out examples.
 
@@ -227,24 +219,16 @@ def _figures(task: EvaluationTask, nnet: Nnet, path: Path) -> dict[str, Figure]:
 
 
 @attrs.frozen(kw_only=True)
-class CombinationTask:
-    """The last networks of a run, to be combined.
+class CombinationTask(EvaluationTask):
+    """The last networks of a run, to be combined; `network` is the average to write.
 
     Attributes:
-        folder: The folder of the archives.
         networks: The networks, the last one first.
-        result: Path of the average.
         options: The options of the run.
-        objective: What is measured.
-        device: Where to compute, as for an `Evaluator`.
     """
 
-    folder: Path
     networks: tuple[Path, ...]
-    result: Path
     options: RecipeOptions
-    objective: RunObjective
-    device: str = "cpu"
 
 
 def combine_networks(task: CombinationTask) -> FinalRecord:
@@ -264,33 +248,22 @@ def combine_networks(task: CombinationTask) -> FinalRecord:
         Combination(batchnorm_test_mode=task.options.fine_tuning),
         num_nnets=len(task.networks),
         objective=objective.function(nnet),
-        stats_objective=objective.stats_function(nnet),
+        stats_objective=objective.function(nnet, is_for_stats=True),
         device=task.device,
     )
-    write_nnet(kept(nnet, combined.nnet, task.options), task.result)
+    write_nnet(kept(nnet, combined.nnet, task.options), task.network)
     return FinalRecord(
         num_models=combined.num_models,
         objectives=combined.objectives,
-        diagnostics=evaluate(
-            EvaluationTask(
-                folder=task.folder,
-                network=task.result,
-                objective=objective,
-                device=task.device,
-            )
-        ),
+        diagnostics=evaluate(task),
     )
 
 
-Task = TrainingTask | EvaluationTask | CombinationTask
-
-
-def do(task: Task) -> JobRecord | Diagnostics | FinalRecord:
+def do(task: EvaluationTask) -> JobRecord | Diagnostics | FinalRecord:
     """Does a task of any kind."""
     match task:
         case TrainingTask():
             return train_job(task)
-        case EvaluationTask():
-            return evaluate(task)
         case CombinationTask():
             return combine_networks(task)
+    return evaluate(task)

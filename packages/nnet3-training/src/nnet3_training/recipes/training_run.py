@@ -33,8 +33,6 @@ from nnet3_training.chain.objective import ChainTraining
 from nnet3_training.errors import RecipeError
 from nnet3_training.evaluation import saturation
 from nnet3_training.recipes.archives import (
-    ChainRunObjective,
-    FrameObjective,
     RunObjective,
     TrainingData,
     make_archives,
@@ -55,7 +53,6 @@ from nnet3_training.recipes.records import (
 from nnet3_training.recipes.run_tasks import (
     CombinationTask,
     EvaluationTask,
-    Task,
     TrainingTask,
     do,
     kept,
@@ -155,9 +152,9 @@ class TrainingRun:
     def objective(self) -> RunObjective:
         """The objective of the run."""
         options = self.options
-        if options.chain is None:
-            return FrameObjective(options.compress)
-        return ChainRunObjective(self.folder / _DEN_FST, options.chain, options.compress)
+        return RunObjective(
+            compress=options.compress, chain=options.chain, den_fst=self.folder / _DEN_FST
+        )
 
     @property
     def num_frames(self) -> int:
@@ -363,10 +360,9 @@ def _iterate(
     """Makes the next network, and evaluates the one before."""
     start = time.perf_counter()
     number, network = iteration.number, run.network(iteration.number)
-    archives = run.folder / "archives"
     tasks = [
         TrainingTask(
-            folder=archives,
+            folder=run.folder / "archives",
             network=network,
             result=run.folder / "jobs" / f"{number}.{job}.raw",
             iteration=iteration,
@@ -378,16 +374,9 @@ def _iterate(
         for job in range(len(iteration.archives))
     ]
     evaluated = run.folder / "diagnostics" / f"{number}.json"
-    every_task: list[Task] = [*tasks]
+    every_task: list[EvaluationTask] = [*tasks]
     if not evaluated.exists():
-        every_task.append(
-            EvaluationTask(
-                folder=archives,
-                network=network,
-                objective=run.objective,
-                device=devices[len(tasks) % len(devices)],
-            )
-        )
+        every_task.append(_evaluation(run, number, devices[len(tasks) % len(devices)]))
     jobs = []
     for result in workers.map(do, every_task):
         if isinstance(result, JobRecord):
@@ -420,6 +409,16 @@ def _iterate(
     write_record(record, run.folder / "iterations" / f"{number}.json")
     say(record)
     _tidy(run, number + 1)
+
+
+def _evaluation(run: TrainingRun, number: int, device: str) -> EvaluationTask:
+    """The evaluation of network `number`."""
+    return EvaluationTask(
+        folder=run.folder / "archives",
+        network=run.network(number),
+        objective=run.objective,
+        device=device,
+    )
 
 
 def _tidy(run: TrainingRun, newest: int) -> None:
@@ -455,20 +454,15 @@ def _relative_changes(old: Nnet, new: Nnet) -> dict[str, float]:
 
 def _finish(run: TrainingRun, workers: Workers, devices: Sequence[str]) -> FinalRecord:
     """Evaluates the last network, and averages the last ones."""
-    last, archives = len(run.schedule), run.folder / "archives"
+    last = len(run.schedule)
     evaluated = run.folder / "diagnostics" / f"{last}.json"
     first = first_combined(run.options, last)
-    tasks: list[Task] = [
-        EvaluationTask(
-            folder=archives,
-            network=run.network(last),
-            objective=run.objective,
-            device=devices[0],
-        ),
+    tasks = [
+        _evaluation(run, last, devices[0]),
         CombinationTask(
-            folder=archives,
+            folder=run.folder / "archives",
+            network=run.folder / "final.raw",
             networks=tuple(run.network(number) for number in range(last, first - 1, -1)),
-            result=run.folder / "final.raw",
             options=run.options,
             objective=run.objective,
             device=devices[-1],

@@ -352,22 +352,7 @@ def fst_bytes(fst: Fst, *, binary: bool = True) -> bytes:
 
 _EXPANDED: Final = 1 << 0
 _MUTABLE: Final = 1 << 1
-_ACCEPTOR: Final = 16
-_INPUT_DETERMINISTIC: Final = 18
-_OUTPUT_DETERMINISTIC: Final = 20
-_EPSILONS: Final = 22
-_INPUT_EPSILONS: Final = 24
-_OUTPUT_EPSILONS: Final = 26
-_INPUT_SORTED: Final = 28
-_OUTPUT_SORTED: Final = 30
-_WEIGHTED: Final = 32
-_CYCLIC: Final = 34
-_INITIAL_CYCLIC: Final = 36
-_TOP_SORTED: Final = 38
-_ACCESSIBLE: Final = 40
-_COACCESSIBLE: Final = 42
-_STRING: Final = 44
-_WEIGHTED_CYCLES: Final = 46
+_FIRST_PAIR: Final = 16
 
 
 def properties(fst: Fst) -> int:
@@ -377,40 +362,41 @@ def properties(fst: Fst) -> int:
     Properties about cycles and reachable states are known here only if the states are in
     topological order.
     """
-
-    def known(bit: int, holds: bool) -> int:
-        return 1 << bit if holds else 1 << (bit + 1)
-
-    inputs, outputs = fst.labels, fst.output_labels
-    sources, arcs_of = fst.sources, np.diff(fst.splits)
-    final = np.isfinite(fst.final_costs)
+    inputs, outputs, sources = fst.labels, fst.output_labels, fst.sources
+    num_arcs, final = np.diff(fst.splits), np.isfinite(fst.final_costs)
     costs = np.concatenate((fst.costs, fst.final_costs))
-    bits = _EXPANDED
-    bits |= known(_ACCEPTOR, fst.is_acceptor)
-    bits |= known(_INPUT_DETERMINISTIC, _no_twins(sources, inputs))
-    bits |= known(_OUTPUT_DETERMINISTIC, _no_twins(sources, outputs))
-    bits |= known(_EPSILONS, bool(((inputs == 0) & (outputs == 0)).any()))
-    bits |= known(_INPUT_EPSILONS, bool((inputs == 0).any()))
-    bits |= known(_OUTPUT_EPSILONS, bool((outputs == 0).any()))
-    bits |= known(_INPUT_SORTED, _rises(sources, inputs))
-    bits |= known(_OUTPUT_SORTED, _rises(sources, outputs))
-    bits |= known(_WEIGHTED, bool(((costs != 0.0) & np.isfinite(costs)).any()))
+    is_sorted = fst.is_top_sorted
+    entered = np.zeros(fst.num_states, dtype=bool)
+    entered[fst.destinations] = True
+    entered[max(fst.start, 0) :][:1] = True
     is_chain = (
         fst.start <= 0
-        and bool((fst.destinations == sources + 1).all())
-        and bool((arcs_of[~final] == 1).all())
+        and (fst.destinations == sources + 1).all()
+        and (num_arcs[~final] == 1).all()
         and not final[:-1].any()
     )
-    bits |= known(_STRING, is_chain)
-    bits |= known(_TOP_SORTED, fst.is_top_sorted)
-    if fst.is_top_sorted:
-        entered = np.zeros(fst.num_states, dtype=bool)
-        entered[fst.destinations] = True
-        entered[max(fst.start, 0) :][:1] = True
-        bits |= known(_CYCLIC, False) | known(_INITIAL_CYCLIC, False)
-        bits |= known(_WEIGHTED_CYCLES, False)
-        bits |= known(_ACCESSIBLE, bool(entered.all()))
-        bits |= known(_COACCESSIBLE, bool((final | (arcs_of > 0)).all()))
+    holding = (
+        fst.is_acceptor,
+        _no_twins(sources, inputs),  # deterministic by inputs
+        _no_twins(sources, outputs),
+        ((inputs == 0) & (outputs == 0)).any(),  # epsilons
+        (inputs == 0).any(),
+        (outputs == 0).any(),
+        _rises(sources, inputs),  # sorted by inputs
+        _rises(sources, outputs),
+        ((costs != 0.0) & np.isfinite(costs)).any(),  # weighted
+        False if is_sorted else None,  # cyclic
+        False if is_sorted else None,  # the start is on a cycle
+        is_sorted,  # in topological order
+        entered.all() if is_sorted else None,  # accessible
+        (final | (num_arcs > 0)).all() if is_sorted else None,  # coaccessible
+        is_chain,  # one path
+        False if is_sorted else None,  # cycles with weights
+    )
+    bits = _EXPANDED
+    for number, holds in enumerate(holding):
+        if holds is not None:
+            bits |= 1 << (_FIRST_PAIR + 2 * number + (not holds))
     return bits
 
 

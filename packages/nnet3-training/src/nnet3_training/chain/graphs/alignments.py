@@ -18,6 +18,7 @@ import numpy as np
 from nnet3_descriptors.files import BinaryReader, Reader, parse_integer
 from nnet3_speech.hmm import ContextDependency, Transitions
 
+from nnet3_training import fields
 from nnet3_training.chain.fsts.fst import Arc, Graph, breadth_first
 from nnet3_training.chain.fsts.machines import Machine
 from nnet3_training.chain.graphs.phone_lattices import PhoneLattice
@@ -99,27 +100,19 @@ class SupervisionOptions:
             have no output frame.
     """
 
-    left_tolerance: int = 5
-    right_tolerance: int = 5
-    frame_subsampling_factor: int = 1
+    left_tolerance: int = fields.integer(ExampleError, 5, least=0)
+    right_tolerance: int = fields.integer(ExampleError, 5, least=0)
+    frame_subsampling_factor: int = fields.integer(ExampleError, 1, least=1)
     convert_to_pdfs: bool = True
-    lm_scale: float = 0.0
+    lm_scale: float = fields.number(ExampleError, 0.0, below=1.0)
 
     def __attrs_post_init__(self) -> None:
-        for name in ("left_tolerance", "right_tolerance", "frame_subsampling_factor"):
-            value: object = getattr(self, name)
-            if not isinstance(value, int | np.integer):
-                raise ExampleError(f"{name} must be an integer (got {value!r})")
-            if value < 0:
-                raise ExampleError(f"{name} must be at least 0 (got {value})")
         widest = self.left_tolerance + self.right_tolerance + 1
-        if not 1 <= self.frame_subsampling_factor <= widest:
+        if self.frame_subsampling_factor > widest:
             raise ExampleError(
                 f"frame_subsampling_factor must be 1 to {widest}, one more than the tolerances "
                 f"together (got {self.frame_subsampling_factor})"
             )
-        if not 0.0 <= self.lm_scale < 1.0:
-            raise ExampleError(f"lm_scale must be at least 0 and below 1 (got {self.lm_scale:g})")
 
     def output_frames(self, begin: int, end: int, num_frames: int) -> range:
         """The frames of the output that a phone may be in.

@@ -133,7 +133,7 @@ def read_phone_lattice(reader: Reader) -> PhoneLattice:
         ModelFileError: the file holds no lattice there; the error says where.
     """
     begin = reader.position
-    lattice = _Lattice()
+    lattice = PhoneLattice(graph=Graph(), lengths=[], final_lengths=[])
     binary = binary_reader(reader)
     if binary is None:
         start = _read_text(reader, lattice)
@@ -142,33 +142,25 @@ def read_phone_lattice(reader: Reader) -> PhoneLattice:
         reader.position = binary.position
     if start > 0 or (start < 0 and lattice.lengths):
         reader.fail("impossible start of a lattice", at=begin, expected="state 0", found=str(start))
-    return PhoneLattice(
-        graph=lattice.graph, lengths=lattice.lengths, final_lengths=lattice.final_lengths
-    )
+    return lattice
 
 
-class _Lattice:
-    """A lattice that is being read."""
+def _add_states(lattice: PhoneLattice, count: int) -> None:
+    for _ in range(count):
+        lattice.graph.add_state()
+        lattice.lengths.append([])
+        lattice.final_lengths.append(0)
 
-    def __init__(self) -> None:
-        self.graph = Graph()
-        self.lengths: list[list[int]] = []
-        self.final_lengths: list[int] = []
 
-    def add_state(self) -> None:
-        self.graph.add_state()
-        self.lengths.append([])
-        self.final_lengths.append(0)
-
-    def add_arc(self, state: int, arc: Arc, frames: int) -> None:
-        self.graph.arcs[state].append(arc)
-        self.lengths[state].append(frames)
+def _add_arc(lattice: PhoneLattice, state: int, arc: Arc, frames: int) -> None:
+    lattice.graph.arcs[state].append(arc)
+    lattice.lengths[state].append(frames)
 
 
 # ---- binary ----
 
 
-def _read_binary(reader: BinaryReader, lattice: _Lattice) -> int:
+def _read_binary(reader: BinaryReader, lattice: PhoneLattice) -> int:
     header = read_header(reader, (VECTOR,), tuple(_COSTS))
     costs = _COSTS[header.arc]
 
@@ -188,8 +180,7 @@ def _read_binary(reader: BinaryReader, lattice: _Lattice) -> int:
         reader.position += length * _INT32.size
         return (math.inf if math.isinf(acoustic) else graph), length
 
-    for _ in range(header.states):
-        lattice.add_state()
+    _add_states(lattice, header.states)
     for state in range(header.states):
         lattice.graph.finals[state], lattice.final_lengths[state] = weight()
         at = reader.position
@@ -211,7 +202,7 @@ def _read_binary(reader: BinaryReader, lattice: _Lattice) -> int:
                     expected=f"a phone, a cost, and a state of {header.states}",
                     found=f"phone {label}, cost {cost:g}, state {destination}",
                 )
-            lattice.add_arc(state, Arc(label, cost, destination), length)
+            _add_arc(lattice, state, Arc(label, cost, destination), length)
     return header.start
 
 
@@ -233,7 +224,7 @@ def _unpack(reader: BinaryReader, form: struct.Struct) -> tuple[float, ...]:
 # ---- text ----
 
 
-def _read_text(reader: Reader, lattice: _Lattice) -> int:
+def _read_text(reader: Reader, lattice: PhoneLattice) -> int:
     begin = reader.position
     first = reader.line()
     if first.strip():
@@ -269,10 +260,9 @@ def _read_text(reader: Reader, lattice: _Lattice) -> int:
         return start
     if not 0 <= min(numbers) <= max(numbers) < 2 * len(numbers):
         reader.fail("impossible numbers of states", at=begin)
-    for _ in range(max(numbers) + 1):
-        lattice.add_state()
+    _add_states(lattice, max(numbers) + 1)
     for state, arc, length in arcs:
-        lattice.add_arc(state, arc, length)
+        _add_arc(lattice, state, arc, length)
     for state, cost, length in finals:
         lattice.graph.finals[state], lattice.final_lengths[state] = cost, length
     return start

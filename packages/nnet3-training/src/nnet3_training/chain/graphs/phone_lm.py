@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 import attrs
 import numpy as np
 
+from nnet3_training import fields
 from nnet3_training.chain.fsts.fst import Arc, Fst, Graph
 from nnet3_training.errors import ExampleError
 
@@ -43,21 +44,15 @@ class PhoneLmOptions:
         ExampleError: the orders contradict each other.
     """
 
-    ngram_order: int = 4
-    num_extra_lm_states: int = 1000
-    no_prune_ngram_order: int = 3
+    ngram_order: int = fields.integer(ExampleError, 4, least=2)
+    num_extra_lm_states: int = fields.integer(ExampleError, 1000, least=0)
+    no_prune_ngram_order: int = fields.integer(ExampleError, 3, least=1)
 
     def __attrs_post_init__(self) -> None:
-        if self.ngram_order < 2:
-            raise ExampleError(f"ngram_order must be at least 2 (got {self.ngram_order})")
-        if not 1 <= self.no_prune_ngram_order <= self.ngram_order:
+        if self.no_prune_ngram_order > self.ngram_order:
             raise ExampleError(
                 f"no_prune_ngram_order must be 1 to {self.ngram_order}, the order (got "
                 f"{self.no_prune_ngram_order})"
-            )
-        if self.num_extra_lm_states < 0:
-            raise ExampleError(
-                f"num_extra_lm_states must be at least 0 (got {self.num_extra_lm_states})"
             )
 
 

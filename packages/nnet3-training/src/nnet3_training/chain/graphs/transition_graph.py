@@ -16,7 +16,6 @@ import logging
 import math
 from collections import deque
 
-import attrs
 import numpy as np
 from nnet3_speech import HmmError
 from nnet3_speech.hmm import ContextDependency, Transitions, topology_of
@@ -35,23 +34,13 @@ _END = -1
 Window = tuple[int, ...]
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class PhonesInContext:
-    """An acceptor of phones in context.
-
-    Attributes:
-        graph: Its labels are 1 + the number of a window; 0 where the first windows are filled.
-        windows: The windows of phones.
-    """
-
-    graph: Graph
-    windows: list[Window]
-
-
-def in_context(phones: Graph, tree: ContextDependency) -> PhonesInContext:
+def in_context(phones: Graph, tree: ContextDependency) -> tuple[Graph, list[Window]]:
     """Replaces each phone of an acceptor by the window of phones that the tree asks for.
 
-    A state of the result is a state of the acceptor with the last phones on the way to it.
+    Returns:
+        An acceptor whose labels are 1 + the number of a window, or 0 where the first windows are
+        filled; and the windows. A state is one of the given acceptor with the last phones on the
+        way to it.
     """
     width, center, right = tree.context_width, tree.central_position, tree.right_context
     source = _with_ends(phones) if right else phones
@@ -95,7 +84,7 @@ def in_context(phones: Graph, tree: ContextDependency) -> PhonesInContext:
             destination = state(full[1:], arc.destination)
             window = tuple(_NONE if phone == _END else phone for phone in full)
             result.arcs[states[pair]].append(Arc(label(window), arc.cost, destination))
-    return PhonesInContext(graph=result, windows=windows)
+    return result, windows
 
 
 def _with_ends(phones: Graph) -> Graph:
@@ -117,7 +106,7 @@ _START = -1
 
 
 def transition_graph(
-    phones: PhonesInContext,
+    phones: tuple[Graph, list[Window]],
     tree: ContextDependency,
     transitions: Transitions,
     *,
@@ -126,7 +115,7 @@ def transition_graph(
     """An acceptor of transition-ids for an acceptor of phones in context.
 
     Args:
-        phones: The acceptor, of `in_context`.
+        phones: The acceptor and its windows, of `in_context`.
         tree: The tree.
         transitions: The transition model.
         probabilities: Whether arcs have the costs of transitions; else only those of `phones`.
@@ -135,7 +124,7 @@ def transition_graph(
         HmmError: a phone has no topology, or the tree no pdf for it.
     """
     hmms = _Hmms(tree, transitions, 1.0 if probabilities else 0.0)
-    graph = _expanded(phones, hmms)
+    graph = _expanded(*phones, hmms)
     return with_self_loops(graph, transitions, 1.0 if probabilities else 0.0)
 
 
@@ -210,7 +199,7 @@ def _cost(phone: int, probability: float) -> float:
     return -math.log(probability)
 
 
-def _expanded(context: PhonesInContext, hmms: _Hmms) -> Graph:
+def _expanded(source: Graph, windows: list[Window], hmms: _Hmms) -> Graph:
     """The graph with each arc that reads a window replaced by the window's HMM.
 
     If only one arc leaves the start of an HMM and none enters it, the HMM begins with that arc;
@@ -218,13 +207,12 @@ def _expanded(context: PhonesInContext, hmms: _Hmms) -> Graph:
     nothing.
     """
     result = Graph()
-    source = context.graph
     entries: list[tuple[int, Arc]] = []  # number of an HMM, and the arc into it
     states: dict[tuple[int, int, int], int] = {}
     queue: deque[tuple[int, int, int]] = deque()
     between = -1  # stands for "no HMM"
 
-    for window in context.windows:
+    for window in windows:
         number = hmms.number(window)
         entries.append((number, _entry(hmms.graphs[number])))
 
@@ -361,7 +349,7 @@ def make_denominator_fst(phone_lm: Fst, tree: ContextDependency, transitions: Tr
         raise ExampleError("the phone language model must be an acceptor: labels of an arc differ")
     _log("phone-LM FST is", phone_lm.num_states, phone_lm.num_arcs)
     phones = in_context(Graph.of(phone_lm), tree)
-    _log("context-dependent LM FST is", phones.graph.num_states, phones.graph.num_arcs)
+    _log("context-dependent LM FST is", phones[0].num_states, phones[0].num_arcs)
     graph = transition_graph(phones, tree, transitions, probabilities=True)
     graph = with_pdfs(graph, transitions)
     _log("transition-id FST is", graph.num_states, graph.num_arcs)
