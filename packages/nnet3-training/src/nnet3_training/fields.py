@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from math import inf
 from numbers import Integral, Real
 from typing import Any
 
@@ -25,17 +26,17 @@ def number(error: type[Exception], default: Any = attrs.NOTHING, **bounds: float
         error: The error for other values.
         default: The default.
         bounds: `least` or `above`, and `most` or `below`; by default it is at least 0. Without an
-            upper bound it is finite in single precision.
+            upper bound it is finite in single precision; `most=inf` allows infinity.
     """
     if not bounds.keys() & {"least", "above"}:
         bounds = {"least": 0.0, **bounds}
     held = [(_BOUNDS[kind][0], bound) for kind, bound in bounds.items()]
-    expected = [_BOUNDS[kind][1].format(bound) for kind, bound in bounds.items()]
+    expected = [_BOUNDS[kind][1].format(bound) for kind, bound in bounds.items() if bound < inf]
     if len(bounds) == 1:
         held.append((operator.le, _LARGEST))
         expected.append("finite in single precision")
     text = " and ".join(expected)
-    if bounds.keys() == {"least", "most"}:
+    if bounds.keys() == {"least", "most"} and len(expected) == 2:
         text = f"from {bounds['least']:g} to {bounds['most']:g}"
 
     def check(_: object, field: attrs.Attribute[Any], value: object) -> None:
