@@ -145,8 +145,8 @@ class LearningRateSchedule(Callback):
         num_minibatches: Number of minibatches of the whole run.
     """
 
-    initial: float = fields.number(TrainingError, above=0.0)
-    final: float = fields.number(TrainingError, above=0.0)
+    initial: float = fields.number(TrainingError, above=0.0, below=math.inf)
+    final: float = fields.number(TrainingError, above=0.0, below=math.inf)
     num_minibatches: int = fields.integer(TrainingError, least=1)
 
     def rate(self, minibatch: int) -> float:

@@ -26,12 +26,15 @@ def number(error: type[Exception], default: Any = attrs.NOTHING, **bounds: float
         error: The error for other values.
         default: The default.
         bounds: `least` or `above`, and `most` or `below`; by default it is at least 0. Without an
-            upper bound it is finite in single precision; `most=inf` allows infinity.
+            upper bound it is finite in single precision; `below=inf` is for double
+            precision, `most=inf` allows infinity.
     """
     if not bounds.keys() & {"least", "above"}:
         bounds = {"least": 0.0, **bounds}
     held = [(_BOUNDS[kind][0], bound) for kind, bound in bounds.items()]
     expected = [_BOUNDS[kind][1].format(bound) for kind, bound in bounds.items() if bound < inf]
+    if bounds.get("below") == inf:
+        expected.append("finite")
     if len(bounds) == 1:
         held.append((operator.le, _LARGEST))
         expected.append("finite in single precision")

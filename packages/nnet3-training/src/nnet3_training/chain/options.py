@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import attrs
 from nnet3_runtime_cuda import TrainingError
 
@@ -29,7 +31,7 @@ class ChainOptions:
     """
 
     leaky_hmm_coefficient: float = fields.number(TrainingError, 1e-5, above=0.0, below=1.0)
-    l2_regularize: float = fields.number(TrainingError, 0.0)
-    out_of_range_regularize: float = fields.number(TrainingError, 0.01)
-    xent_regularize: float = fields.number(TrainingError, 0.0)
+    l2_regularize: float = fields.number(TrainingError, 0.0, below=math.inf)
+    out_of_range_regularize: float = fields.number(TrainingError, 0.01, below=math.inf)
+    xent_regularize: float = fields.number(TrainingError, 0.0, below=math.inf)
     apply_deriv_weights: bool = fields.switch(TrainingError, True)

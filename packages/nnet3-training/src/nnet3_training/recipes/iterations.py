@@ -100,11 +100,11 @@ class RecipeOptions:
         TrainingError: the schedule of dropout cannot be understood.
     """
 
-    num_epochs: float = fields.number(RecipeError, 4.0, above=0.0)
+    num_epochs: float = fields.number(RecipeError, 4.0, above=0.0, below=math.inf)
     num_jobs_initial: int = fields.integer(RecipeError, 1, least=1)
     num_jobs_final: int = fields.integer(RecipeError, 1, least=1)
-    initial_learning_rate: float = fields.number(RecipeError, 0.001, above=0.0)
-    final_learning_rate: float = fields.number(RecipeError, 0.0001, above=0.0)
+    initial_learning_rate: float = fields.number(RecipeError, 0.001, above=0.0, below=math.inf)
+    final_learning_rate: float = fields.number(RecipeError, 0.0001, above=0.0, below=math.inf)
     momentum: float = 0.0
     max_param_change: float = 2.0
     minibatch_size: str = attrs.field(default="64", validator=_rules)
