@@ -488,7 +488,7 @@ def test_combination_is_an_average(run: Run) -> None:
         ("nnet3-chain-combine den.fst initial.raw ark:cegs8.ark", "expected four arguments"),
         (
             "nnet3-chain-combine --max-objective-evaluations=0 den.fst initial.raw ark:cegs8.ark o",
-            "max_objective_evaluations must be at least 1 (got 0)",
+            "max_objective_evaluations must be an integer >= 1 (got 0)",
         ),
         (
             "nnet3-chain-combine den.fst initial.raw 'ark:true |' o",

@@ -997,7 +997,7 @@ TOOL_MISTAKES: dict[str, tuple[str, str]] = {
     ),
     "a momentum of 2": (
         "nnet3-train --momentum=2 final.raw ark:chain.egs new.raw",
-        "nnet3-train: momentum must be at least 0.0 and below 1.0 (got 2.0)",
+        "nnet3-train: momentum must be at least 0 and below 1 (got 2.0)",
     ),
     "a weight too few": (
         "nnet3-average --weights=0.5 final.raw final.raw new.raw",
