@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NoReturn
 
-import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_computation.analysis import MATRIX, CommandKinds
@@ -259,24 +259,20 @@ def check_scales(subject: Subject) -> None:
         known = _among(alpha, expected)
         if not known.all():
             known |= _among(-alpha, expected) & (subject.segment(at) > 0)
-        subject.require(known, at, _ScaleMessage(alpha, expected, what))
+        subject.require(known, at, partial(_wrong_scale, alpha, expected, what))
+
+
+def _wrong_scale(
+    alpha: npt.NDArray[np.float32], expected: npt.NDArray[np.float32], what: str, which: int
+) -> str:
+    listed = ", ".join(f"{value:g}" for value in expected.tolist())
+    return f"alpha = {alpha[which]:g}, expected one of {listed} ({what})"
 
 
 def _among(values: npt.NDArray[np.float32], ascending: npt.NDArray[np.float32]) -> Bools:
     nearest = ascending[np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)]
     among: Bools = nearest == values
     return among
-
-
-@attrs.frozen
-class _ScaleMessage:
-    alpha: npt.NDArray[np.float32]
-    expected: npt.NDArray[np.float32]
-    what: str
-
-    def __call__(self, i: int) -> str:
-        listed = ", ".join(f"{value:g}" for value in self.expected.tolist())
-        return f"alpha = {self.alpha[i]:g}, expected one of {listed} ({self.what})"
 
 
 @remembered

@@ -302,40 +302,30 @@ class Execution:
         rows, cols = self._rows[output], self._cols[output]
         self.write(output, Rectangle.constant(rows, cols, alpha_value(command[1])), adds=False)
 
-    def _matrix_copy(self, command: Command) -> None:
-        self.transfer(command[2], command[3], command[1], adds=False)
-
-    def _matrix_add(self, command: Command) -> None:
-        self.transfer(command[2], command[3], command[1], adds=True)
+    def _copy_matrix(self, command: Command) -> None:
+        self.transfer(command[2], command[3], command[1], adds=command[0] in _ADDING)
 
     def _copy_rows(self, command: Command) -> None:
-        self.write(command[2], self._taken(command), adds=False)
+        taken = self.read(command[3]).taken(self.computation.indexes[command[4]])
+        self.write(command[2], _scaled(taken, command[1]), adds=command[0] in _ADDING)
 
-    def _add_rows(self, command: Command) -> None:
-        self.write(command[2], self._taken(command), adds=True)
-
-    def _taken(self, command: Command) -> Rectangle:
-        return _scaled(
-            self.read(command[3]).taken(self.computation.indexes[command[4]]), command[1]
-        )
-
-    def _copy_rows_multi(self, command: Command) -> None:
-        parts = self._gathered(command)  # all sources are read before anything is written
-        rows, cols = self._rows[command[2]], self._cols[command[2]]
-        self.write(command[2], Rectangle.constant(rows, cols, 0.0), adds=False)
-        for part, places in parts:
-            self.write(command[2], part, adds=False, places=places)
-
-    def _add_rows_multi(self, command: Command) -> None:
-        for part, places in self._gathered(command):
-            self.write(command[2], part, adds=True, places=places)
-
-    def _gathered(self, command: Command) -> list[tuple[Rectangle, Rows]]:
-        """The rows that are taken from submatrices, and the places where they go."""
-        return [
-            (_scaled(self.read(submatrix).taken(rows), command[1]), places)
-            for submatrix, rows, places in self._pairs(command[3])
+    def _gather(self, command: Command) -> None:
+        alpha, output, indexes_multi = command[1:4]
+        adds = command[0] in _ADDING
+        parts = [  # all sources are read before anything is written
+            (_scaled(self.read(submatrix).taken(rows), alpha), places)
+            for submatrix, rows, places in self._pairs(indexes_multi)
         ]
+        if not adds:
+            zeros = Rectangle.constant(self._rows[output], self._cols[output], 0.0)
+            self.write(output, zeros, adds=False)
+        for part, places in parts:
+            self.write(output, part, adds=adds, places=places)
+
+    def _scatter(self, command: Command) -> None:
+        source = _scaled(self.read(command[2]), command[1]).changed(np.copy)
+        for submatrix, rows, places in self._pairs(command[3]):
+            self.write(submatrix, source.taken(places), adds=command[0] in _ADDING, places=rows)
 
     def _pairs(self, indexes_multi: int) -> list[tuple[int, Rows, Rows]]:
         """The pairs of a list by submatrix: the rows named, and their places in the list."""
@@ -357,17 +347,6 @@ class Execution:
             else:
                 found.append((int(submatrix[begin]), rows[begin:end], places[begin:end]))
         return found
-
-    def _copy_to_rows(self, command: Command) -> None:
-        self._scatter(command, adds=False)
-
-    def _add_to_rows(self, command: Command) -> None:
-        self._scatter(command, adds=True)
-
-    def _scatter(self, command: Command, *, adds: bool) -> None:
-        source = _scaled(self.read(command[2]), command[1]).changed(np.copy)
-        for submatrix, rows, places in self._pairs(command[3]):
-            self.write(submatrix, source.taken(places), adds=adds, places=rows)
 
     def _add_ranges(self, command: Command) -> None:
         begin, end = self.computation.indexes_ranges[command[4]].T
@@ -409,18 +388,12 @@ class Execution:
             stored = seed_of("stored", component, self._all_rows(output), self._memos.get(memo))
         self.behaviour.stats[component].add(stored, self.command)
 
-    def _backprop(self, command: Command) -> None:
-        self._backward(command, updates=True)
-
-    def _backprop_no_update(self, command: Command) -> None:
-        self._backward(command, updates=False)
-
-    def _backward(self, command: Command, *, updates: bool) -> None:
-        _, _, component, precomputed, given, output, output_deriv, input_deriv, memo = command
+    def _backward(self, command: Command) -> None:
+        opcode, _, component, precomputed, given, output, output_deriv, input_deriv, memo = command
         kind = self._kinds[component]
         given = given if kind.backprop_needs_input else _ABSENT
         output = output if kind.backprop_needs_output else _ABSENT
-        updates = updates and kind.is_updatable
+        updates = opcode == Backprop.OPCODE and kind.is_updatable
         adds = kind.backprop_adds and not self.same_place(input_deriv, output_deriv)
         indexes = self.computation.precomputed_indexes[precomputed]
         if kind.works_by_rows:
@@ -478,6 +451,7 @@ _Maker = Callable[[int], Hashes]
 """Makes a number for each row of a matrix."""
 
 _ENDS = NoOperationMarker.OPCODE, GotoLabel.OPCODE
+_ADDING = frozenset(each.OPCODE for each in (MatrixAdd, AddRows, AddRowsMulti, AddToRowsMulti))
 
 _ACTIONS: dict[int, _Action] = {
     AllocMatrixZeroed.OPCODE: Execution._alloc_zeroed,
@@ -489,19 +463,19 @@ _ACTIONS: dict[int, _Action] = {
     ProvideOutput.OPCODE: Execution._provide,
     NoOperationMarker.OPCODE: Execution._next_segment,
     SetConst.OPCODE: Execution._set_const,
-    MatrixCopy.OPCODE: Execution._matrix_copy,
-    MatrixAdd.OPCODE: Execution._matrix_add,
+    MatrixCopy.OPCODE: Execution._copy_matrix,
+    MatrixAdd.OPCODE: Execution._copy_matrix,
     CopyRows.OPCODE: Execution._copy_rows,
-    AddRows.OPCODE: Execution._add_rows,
-    CopyRowsMulti.OPCODE: Execution._copy_rows_multi,
-    AddRowsMulti.OPCODE: Execution._add_rows_multi,
-    CopyToRowsMulti.OPCODE: Execution._copy_to_rows,
-    AddToRowsMulti.OPCODE: Execution._add_to_rows,
+    AddRows.OPCODE: Execution._copy_rows,
+    CopyRowsMulti.OPCODE: Execution._gather,
+    AddRowsMulti.OPCODE: Execution._gather,
+    CopyToRowsMulti.OPCODE: Execution._scatter,
+    AddToRowsMulti.OPCODE: Execution._scatter,
     AddRowRanges.OPCODE: Execution._add_ranges,
     Propagate.OPCODE: Execution._propagate,
     StoreStats.OPCODE: Execution._store_stats,
-    Backprop.OPCODE: Execution._backprop,
-    BackpropNoModelUpdate.OPCODE: Execution._backprop_no_update,
+    Backprop.OPCODE: Execution._backward,
+    BackpropNoModelUpdate.OPCODE: Execution._backward,
 }
 """What executes each command; the other commands do nothing that matters here."""
 

@@ -136,21 +136,10 @@ def _last_output_time(draft: Draft) -> int:
     return max(int(draft.debug_info[m].pattern[:, T].max()) for m in matrices)
 
 
-@attrs.frozen
-class _Stretch:
-    """Some rows of a submatrix: begin <= r < end."""
-
-    begin: int
-    end: int
-
-    @classmethod
-    def around(cls, kept: Bools) -> _Stretch:
-        """Returns the rows from the first to the last of those that are true."""
-        at = np.flatnonzero(kept)
-        return cls(int(at[0]), int(at[-1]) + 1) if len(at) else cls(0, 0)
-
-    def __len__(self) -> int:
-        return self.end - self.begin
+def _around(kept: Bools) -> range:
+    """Returns the rows from the first to the last of those that are true."""
+    at = np.flatnonzero(kept)
+    return range(int(at[0]), int(at[-1]) + 1) if len(at) else range(0)
 
 
 class _Limiter:
@@ -161,7 +150,7 @@ class _Limiter:
         self.edit = Edit(draft)
         self.low, self.high = low, high
         self._kept: dict[int, Bools] = {}
-        self._narrowed: dict[tuple[int, _Stretch], int] = {}
+        self._narrowed: dict[tuple[int, range], int] = {}
 
     def run(self) -> Draft:
         """Returns the narrowed draft."""
@@ -201,17 +190,17 @@ class _Limiter:
             self._kept[matrix] = (t >= self.low) & (t <= self.high)
         return self._kept[matrix][row : row + rows]
 
-    def _stretch(self, submatrix: int) -> _Stretch:
+    def _stretch(self, submatrix: int) -> range:
         """Returns the rows from the first to the last row inside the range."""
-        return _Stretch.around(self._kept_rows(submatrix))
+        return _around(self._kept_rows(submatrix))
 
-    def _part(self, submatrix: int, stretch: _Stretch) -> int:
+    def _part(self, submatrix: int, stretch: range) -> int:
         """Returns the submatrix of some rows of another one."""
         if submatrix == 0 or len(stretch) == self.draft.submatrices[submatrix, 2]:
             return submatrix
         key = submatrix, stretch
         if key not in self._narrowed:
-            self._narrowed[key] = self.edit.rows_of(submatrix, stretch.begin, len(stretch))
+            self._narrowed[key] = self.edit.rows_of(submatrix, stretch.start, len(stretch))
         return self._narrowed[key]
 
     def _set(self, at: int, command: Command, **operands: int) -> None:
@@ -233,11 +222,11 @@ class _Limiter:
 
     def _matrix(self, at: int, command: MatrixCopy | MatrixAdd) -> None:
         kept = self._kept_rows(command.output) & self._kept_rows(command.input)
-        stretch = _Stretch.around(kept)
+        stretch = _around(kept)
         if not len(stretch):
             self.edit.delete(at)
             return
-        kept = kept[stretch.begin : stretch.end]
+        kept = kept[stretch.start : stretch.stop]
         output, given = (self._part(each, stretch) for each in (command.output, command.input))
         if kept.all():
             self._set(at, command, output=output, input=given)
@@ -255,7 +244,7 @@ class _Limiter:
         if not kept.any():
             self.edit.delete(at)
             return
-        new = np.where(kept, indexes - source.begin, -1)[own.begin : own.end]
+        new = np.where(kept, indexes - source.start, -1)[own.start : own.stop]
         self._set(
             at,
             command,
@@ -279,12 +268,12 @@ class _Limiter:
             stretch = self._stretch(submatrix)
             part = self._part(submatrix, stretch) if kept.any() else -1
             new[at_rows, 0] = np.where(kept, part, -1)
-            new[at_rows, 1] = np.where(kept, rows - stretch.begin, -1)
+            new[at_rows, 1] = np.where(kept, rows - stretch.start, -1)
         if (new[:, 0] < 0).all():
             self.edit.delete(at)
             return
         changes = {name: self._part(first, own)}
-        changes["indexes_multi"] = self.edit.indexes_multi(new[own.begin : own.end])
+        changes["indexes_multi"] = self.edit.indexes_multi(new[own.start : own.stop])
         self._set(at, command, **changes)
 
     def _ranges(self, at: int, command: AddRowRanges) -> None:
@@ -297,19 +286,19 @@ class _Limiter:
             for number, piece in enumerate(_pieces(kept_source, *ranges[row].tolist())):
                 if number == len(pieces):
                     pieces.append(np.full_like(ranges, -1))
-                pieces[number][row] = piece.begin - source.begin, piece.end - source.begin
+                pieces[number][row] = piece.start - source.start, piece.stop - source.start
         if not pieces:
             self.edit.delete(at)
             return
         output, given = self._part(command.output, own), self._part(command.input, source)
-        lists = [self.edit.indexes_ranges(piece[own.begin : own.end]) for piece in pieces]
+        lists = [self.edit.indexes_ranges(piece[own.start : own.stop]) for piece in pieces]
         self._set(at, command, output=output, input=given, indexes_ranges=lists[0])
         for each in lists[1:]:
             added = attrs.evolve(command, output=output, input=given, indexes_ranges=each)
             self.edit.insert(at + 1, np.array([added.row], np.int32))
 
 
-def _pieces(kept: Bools, begin: int, end: int) -> list[_Stretch]:
+def _pieces(kept: Bools, begin: int, end: int) -> list[range]:
     """Returns the runs of rows inside the time range, among the rows from begin to end - 1."""
     edges = np.flatnonzero(np.diff(kept[begin:end].astype(np.int8), prepend=0, append=0))
-    return [_Stretch(begin + first, begin + last) for first, last in edges.reshape(-1, 2).tolist()]
+    return [range(begin + first, begin + last) for first, last in edges.reshape(-1, 2).tolist()]
