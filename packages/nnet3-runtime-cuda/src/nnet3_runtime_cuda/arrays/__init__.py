@@ -9,8 +9,8 @@ from nnet3_runtime_cuda.arrays.checks import (
     check_output,
     checked_arrays,
     on_host,
+    running,
 )
-from nnet3_runtime_cuda.arrays.settings import running
 
 __all__ = [
     "FloatArray",

@@ -1,16 +1,39 @@
-"""Checks of the shapes and values of a caller's arrays; errors name the array."""
+"""Arrays of callers: their checks and conversion; NumPy's settings while it computes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from nnet3_descriptors.values import has_masks
 
-from nnet3_runtime_cuda.arrays.settings import running
 from nnet3_runtime_cuda.errors import RunError
+
+UFUNC_BUFFER = 256
+"""Elements of an operand that NumPy may buffer in an element-wise operation.
+
+With NumPy's default of 8192, each call copies shorter rows to buffers that it allocates. So sums of
+a matrix and a vector, or of parts of matrices, take up to four times as long.
+"""
+
+
+@contextmanager
+def running() -> Iterator[None]:
+    """Sets NumPy's settings for recorded calls, in this thread.
+
+    Overflow to infinity and division by it are part of the formulas (sigmoid); log 0 is not an
+    error either.
+    """
+    with np.errstate(all="ignore"):
+        before = np.setbufsize(UFUNC_BUFFER)
+        try:
+            yield
+        finally:
+            np.setbufsize(before)
+
 
 FloatArray = npt.NDArray[np.float32]
 """An array in single precision, on the processor."""

@@ -19,7 +19,6 @@ import numpy.typing as npt
 
 from nnet3_runtime_cuda.cpu.estimate import Estimates
 from nnet3_runtime_cuda.cpu.natural_gradient import record_affine
-from nnet3_runtime_cuda.cpu.numpy_faults import avoided
 from nnet3_runtime_cuda.cpu.products import TILES, bound_axpy, bound_gemm, is_mkl, panels_are_faster
 from nnet3_runtime_cuda.cpu.recorder import Recorder
 from nnet3_runtime_cuda.cpu.sign_bits import record_pack_signs, record_unpack_signs
@@ -411,3 +410,26 @@ def _fill_uniform(rng: np.random.Generator, out: Array) -> None:
         rng.random(dtype=np.float32, out=out)
     else:
         out[...] = rng.random(out.shape, dtype=np.float32)
+
+
+def avoided(function: str, operands: tuple[Operand, ...]) -> tuple[str, tuple[Operand, ...]]:
+    """The function and the operands, or a replacement if NumPy would be wrong.
+
+    Operations are bound to their operands once, so that runs pay nothing for it.
+
+    `negative` reads the wrong elements in NumPy 2.1.0 to 2.5.4, on any processor: where elements of
+    the input lie 16 bytes apart for types of 4 bytes, or 64 bytes for types of 8, and those of the
+    output are apart too, it reads contiguous elements. Pull request 27027 of numpy/numpy introduced
+    the fault: the choice of the vector loop for contiguous inputs compares their stride, in
+    elements, with the size of an element instead of 1. NumPy 2.5.5 is right. The product with -1 is
+    exact; it takes some nanoseconds more, so other operands keep `negative`.
+
+    Args:
+        function: NumPy's name for it.
+        operands: Arrays and numbers.
+    """
+    if function == "negative":
+        (operand,) = operands
+        if isinstance(operand, np.ndarray) and operand.itemsize**2 in operand.strides:
+            return "multiply", (operand, -1)
+    return function, operands

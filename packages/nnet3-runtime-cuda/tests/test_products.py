@@ -1,17 +1,148 @@
-"""Tests of matrix products through a BLAS library."""
+"""Tests of products through a BLAS library, of the choice of a way, and of what chooses instead."""
+
+from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from computations import single
 from hypothesis import given
 from hypothesis import strategies as st
-from nnet3_runtime_cuda import RunError
+from nnet3 import Model
+from nnet3_runtime_cuda import DeviceNnet, RunError
 from nnet3_runtime_cuda.cpu import products
-from nnet3_runtime_cuda.cpu.products import BLAS, Library, bound_gemm, gemm
+from nnet3_runtime_cuda.cpu.products import (
+    BLAS,
+    MOST_ROUNDS,
+    PANELS,
+    REPEATS,
+    TILES,
+    Library,
+    Switch,
+    bound_gemm,
+    fastest,
+    gemm,
+)
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
+
+SWITCHES = (BLAS, PANELS, TILES)
+each_switch = pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: switch.variable)
+
+
+@each_switch
+def test_values(switch: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each allowed value is chosen; without the variable, or if it is empty, none is."""
+    monkeypatch.delenv(switch.variable, raising=False)
+    assert switch.chosen() is None
+    for value in ("", *switch.values):
+        monkeypatch.setenv(switch.variable, value)
+        assert switch.chosen() == (value or None)
+
+
+@each_switch
+@pytest.mark.parametrize("kind", [Model, DeviceNnet])
+def test_unknown_values(
+    switch: Switch, kind: type[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An unknown value is refused at once, with the variable, the allowed values, and the value."""
+    nnet = single("type=AffineComponent input-dim=2 output-dim=3", dim=2)
+    monkeypatch.setenv(switch.variable, "foo")
+
+    *others, last = map(repr, switch.values)
+    message = f"^{switch.variable}: expected {', '.join(others)} or {last}, found 'foo'$"
+    with pytest.raises(RunError, match=message):
+        kind(nnet)
+
+
+@pytest.mark.parametrize(("value", "wanted"), [("0", False), ("1", True), ("", True)])
+def test_tiles(value: str, wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles are used unless the variable is 0."""
+    monkeypatch.setenv(TILES.variable, value)
+
+    assert NumpyTape().uses_tiles() is wanted
+
+
+def test_all_are_described() -> None:
+    """The README names every variable, with its values."""
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+
+    assert {each for each in vars(products).values() if isinstance(each, Switch)} == set(SWITCHES)
+    for switch in SWITCHES:
+        values = ", ".join(f"`{value}`" for value in switch.values)
+        assert f"| `{switch.variable}` | {values} |" in readme
+
+
+class Clock:
+    """A clock that only tasks move on."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        """The time."""
+        return self.now
+
+    def task(self, *seconds: float) -> Callable[[], None]:
+        """A task that takes these times in turn; the last time is repeated."""
+        left = list(seconds)
+
+        def run() -> None:
+            self.now += left.pop(0) if len(left) > 1 else left[0]
+
+        return run
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ([1.0, 1.0], [0.5, 0.5], "second"),
+        ([1.0, 1.0], [0.95, 0.9], "first"),
+        ([1.0, 1.0], [2.0, 0.9], "first"),
+        ([1e-6, 1.0], [0.5e-6, 1.1], "second"),
+    ],
+)
+def test_the_clearly_faster_way(first: list[float], second: list[float], expected: str) -> None:
+    """If times are about equal the first method stays; short tasks count as much as long ones."""
+    clock = Clock()
+    ways = {
+        "first": [clock.task(seconds) for seconds in first],
+        "second": [clock.task(seconds) for seconds in second],
+    }
+
+    assert fastest(ways, clock) == expected
+
+
+def test_the_first_time_does_not_count() -> None:
+    """A library with a slow first call is judged by later calls."""
+    clock = Clock()
+    ways = {"first": [clock.task(1.0)], "second": [clock.task(9.0, 0.5)]}
+
+    assert fastest(ways, clock) == "second"
+
+
+def test_a_disturbed_round_does_not_decide() -> None:
+    """A method that seemed slow while another program had the processor is found to be faster."""
+    clock = Clock()
+    disturbed = [3.0] * (3 * REPEATS)
+    ways = {"first": [clock.task(1.0)], "second": [clock.task(*disturbed, 0.5)]}
+
+    assert fastest(ways, clock) == "second"
+
+
+def test_what_is_faster_is_not_tried_for_long() -> None:
+    """Many repeats are made only if no method is clearly faster."""
+    clock = Clock()
+
+    assert fastest({"first": [clock.task(1.0)], "second": [clock.task(0.5)]}, clock) == "second"
+    assert clock.now == REPEATS * 1.5
+
+    start = clock.now
+    assert fastest({"first": [clock.task(1.0)], "second": [clock.task(1.0)]}, clock) == "first"
+    assert clock.now - start == MOST_ROUNDS * REPEATS * 2.0
+
 
 SIZES = st.integers(1, 9)
 LAYOUTS = st.sampled_from(["rows", "columns", "part of rows", "part of columns"])
