@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import click
 import nnet3_tables
 import nnet3_training
+from nnet3_training import chain, egs
+from nnet3_training.chain import graphs
 
 from nnet3_tools import cli, streams
-from nnet3_tools.egs import splitting
-
-if TYPE_CHECKING:
-    from nnet3_tables import ObjectLookup, ObjectWriter, VectorLookup
-    from nnet3_training import ChainSupervision
-    from nnet3_training.chain import ChainExampleMaker, ChainUtterance
-
+from nnet3_tools.egs import forms, splitting
 
 _FST_SCALE = click.option(
     "--normalization-fst-scale", type=float, default=1.0, help="Multiplies the costs of the FST."
@@ -61,28 +57,23 @@ def nnet3_chain_get_egs(
     training before nnet3-chain-normalize-egs has changed them.
     """
     from nnet3_speech.hmm import read_transitions
-    from nnet3_training.chain import ChainExampleMaker
-    from nnet3_training.chain.graphs import Normalization
-    from nnet3_training.egs import CRandom, UtteranceSplitter, read_stored_matrix
-
-    from nnet3_tools.egs.forms import check_files
 
     if len(names) not in (3, 4):
         raise cli.ArgumentCountError(f"expected three or four arguments, got {len(names)}")
     *first, features_in, supervisions_in, egs_out = names
     normalization = None
     if first:
-        normalization = Normalization(
+        normalization = graphs.Normalization(
             streams.read(nnet3_training.read_fst, first[0]), normalization_fst_scale
         )
     for table in (features_in, supervisions_in):
-        check_files(table, egs_out)
+        forms.check_files(table, egs_out)
     transitions = None
     if transition_model:
         transitions = streams.read(read_transitions, transition_model)
-    rng = CRandom(options["srand"])
-    maker = ChainExampleMaker(
-        splitter=UtteranceSplitter(splitting.rounded_split_options(options), rng),
+    rng = egs.CRandom(options["srand"])
+    maker = chain.ChainExampleMaker(
+        splitter=egs.UtteranceSplitter(splitting.rounded_split_options(options), rng),
         normalization=normalization,
         rng=rng,
         transitions=transitions,
@@ -92,7 +83,7 @@ def nnet3_chain_get_egs(
     tables = ChainTables.opened(supervisions_in, deriv_weights_rspecifier, options)
     written = failed = 0
     with nnet3_tables.ObjectWriter(egs_out) as writer:
-        for entry in nnet3_tables.read_objects(features_in, read_stored_matrix):
+        for entry in nnet3_tables.read_objects(features_in, egs.read_stored_matrix):
             assert not isinstance(entry.value, nnet3_training.SparsePosteriors)
             try:
                 utterance = tables.utterance(entry.key, entry.value)
@@ -113,13 +104,13 @@ def nnet3_chain_get_egs(
 
 
 def _write(
-    writer: ObjectWriter, maker: ChainExampleMaker, utterance: ChainUtterance, *, compress: bool
+    writer: nnet3_tables.ObjectWriter,
+    maker: chain.ChainExampleMaker,
+    utterance: chain.ChainUtterance,
+    *,
+    compress: bool,
 ) -> int:
     """Writes the examples of an utterance; returns how many."""
-    from nnet3_training.egs import with_compression
-
-    from nnet3_tools.egs.forms import CHAIN
-
     examples = maker.examples(utterance)
     if not examples:
         cli.warn(
@@ -133,7 +124,7 @@ def _write(
             "normalization FST; it is left out."
         )
     for example in found:
-        CHAIN.write(writer, with_compression(example) if compress else example)
+        forms.CHAIN.write(writer, egs.with_compression(example) if compress else example)
     return len(found)
 
 
@@ -147,17 +138,13 @@ def nnet3_chain_normalize_egs(
 
     This is for examples that nnet3-chain-get-egs made without such an FST, and for no others.
     """
-    from nnet3_training.chain.graphs import Normalization
-
-    from nnet3_tools.egs.forms import CHAIN, check_files
-
-    normalization = Normalization(
+    normalization = graphs.Normalization(
         streams.read(nnet3_training.read_fst, fst_in), normalization_fst_scale
     )
-    check_files(egs_in, egs_out)
+    forms.check_files(egs_in, egs_out)
     written = failed = 0
     with nnet3_tables.ObjectWriter(egs_out) as writer:
-        for entry in CHAIN.entries(egs_in):
+        for entry in forms.CHAIN.entries(egs_in):
             example = entry.value
             if len(example.outputs) != 1:
                 raise click.ClickException(
@@ -174,7 +161,7 @@ def nnet3_chain_normalize_egs(
                 failed += 1
                 continue
             changed = attrs.evolve(output, supervision=found)
-            CHAIN.write(writer, attrs.evolve(example, outputs=[changed]))
+            forms.CHAIN.write(writer, attrs.evolve(example, outputs=[changed]))
             written += 1
         cli.log(f"Added normalization to {written} egs; had errors on {failed}")
         if not written:
@@ -194,43 +181,41 @@ class ChainTables:
         tolerance: Number of frames by which features and i-vectors may differ.
     """
 
-    supervision: Callable[[str, int], ChainSupervision | None]
-    ivectors: ObjectLookup[Any] | None
-    weights: VectorLookup | None
+    supervision: Callable[[str, int], nnet3_training.ChainSupervision | None]
+    ivectors: nnet3_tables.ObjectLookup[Any] | None
+    weights: nnet3_tables.VectorLookup | None
     period: int
     tolerance: int
 
     @classmethod
     def opened(
         cls,
-        supervisions: str | Callable[[str, int], ChainSupervision | None],
+        supervisions: str | Callable[[str, int], nnet3_training.ChainSupervision | None],
         weights: str,
         options: dict[str, Any],
     ) -> ChainTables:
         """The tables that the options name; supervisions are of a table or a function."""
-        from nnet3_training.chain import read_supervision
-        from nnet3_training.egs import read_stored_matrix
-
         ivectors = options["online_ivectors"]
         if isinstance(supervisions, str):
-            table = nnet3_tables.ObjectLookup(supervisions, read_supervision)
+            table = nnet3_tables.ObjectLookup(supervisions, chain.read_supervision)
             supervisions = lambda key, _: table.take(key)  # noqa: E731
         return cls(
             supervision=supervisions,
-            ivectors=nnet3_tables.ObjectLookup(ivectors, read_stored_matrix) if ivectors else None,
+            ivectors=nnet3_tables.ObjectLookup(ivectors, egs.read_stored_matrix)
+            if ivectors
+            else None,
             weights=nnet3_tables.VectorLookup(weights) if weights else None,
             period=options["online_ivector_period"],
             tolerance=options["length_tolerance"],
         )
 
-    def utterance(self, key: str, features: Any) -> ChainUtterance:
+    def utterance(self, key: str, features: Any) -> chain.ChainUtterance:
         """An utterance with its data.
 
         Raises:
             ExampleError: something is missing, or there are too few or too many i-vectors.
         """
         from nnet3_descriptors.files import CompressedMatrix
-        from nnet3_training.chain import ChainUtterance
 
         supervision = self.supervision(key, features.shape[0])
         if supervision is None:
@@ -250,7 +235,7 @@ class ChainTables:
             weights = self.weights.get(key)
             if weights is None:
                 raise nnet3_training.ExampleError(f"No deriv weights for utterance {key}")
-        return ChainUtterance(
+        return chain.ChainUtterance(
             key=key,
             features=features,
             supervision=supervision,

@@ -13,26 +13,23 @@ import attrs
 import click
 import nnet3_tables
 import nnet3_training
+from nnet3_training import chain, egs
+from nnet3_training.chain import graphs
 
 from nnet3_tools import cli, streams
-from nnet3_tools.egs import splitting
+from nnet3_tools.egs import forms, splitting
 
 if TYPE_CHECKING:
     from nnet3_speech.hmm import Transitions
-    from nnet3_tables import FloatArray, MatrixLookup
-    from nnet3_training import Fst, SplitOptions, TrainingExample
-    from nnet3_training.chain.graphs import Normalization
-    from nnet3_training.egs import CRandom
 
 
 _MOST_MISSING = 4
 """The most frames by which an utterance may be longer or shorter than an allowed length."""
 
 
-def _normalization(name: str) -> Normalization:
-    from nnet3_training.chain.graphs import Normalization
+def _normalization(name: str) -> graphs.Normalization:
 
-    return Normalization(streams.read(nnet3_training.read_fst, name))
+    return graphs.Normalization(streams.read(nnet3_training.read_fst, name))
 
 
 def _transitions(name: str) -> Transitions:
@@ -50,22 +47,17 @@ def chain_make_num_fst_e2e(model_in: str, fst_in: str, graphs_in: str, fsts_out:
     Labels become 1 + the number of a pdf, and paths get the weights of NORMALIZATION-FST. The FST
     of a graph without such a path is empty.
     """
-    from nnet3_training.chain import fst_bytes, read_table_fst
-    from nnet3_training.chain.graphs import numerator_fst
-
-    from nnet3_tools.egs.forms import check_files
-
     transitions, normalization = _transitions(model_in), _normalization(fst_in)
-    check_files(graphs_in, fsts_out)
+    forms.check_files(graphs_in, fsts_out)
     count = 0
     with nnet3_tables.ObjectWriter(fsts_out) as writer:
-        for entry in nnet3_tables.read_objects(graphs_in, read_table_fst):
+        for entry in nnet3_tables.read_objects(graphs_in, chain.read_table_fst):
             fst = nnet3_training.Fst.empty()
             try:
-                fst = normalization.composed(numerator_fst(entry.value, transitions))
+                fst = normalization.composed(graphs.numerator_fst(entry.value, transitions))
             except nnet3_training.ExampleError as error:
                 cli.warn(f"Utterance {entry.key} rejected: {cli.one_line(error)}")
-            writer.write(entry.key, fst_bytes(fst, binary=not writer.is_text))
+            writer.write(entry.key, chain.fst_bytes(fst, binary=not writer.is_text))
             count += 1
     cli.log(f"Converted {count} Fsts with transition-id to Fsts with pdf-id and normalized.")
 
@@ -86,11 +78,6 @@ def nnet3_chain_e2e_get_egs(names: tuple[str, ...], **options: Any) -> None:
     NORMALIZATION-FST the examples are not ready for training before nnet3-chain-normalize-egs has
     changed them.
     """
-    from nnet3_training.chain import read_table_fst
-    from nnet3_training.egs import CRandom, with_compression
-
-    from nnet3_tools.egs.forms import CHAIN, check_files
-
     if len(names) not in (4, 5):
         raise cli.ArgumentCountError(f"expected four or five arguments, got {len(names)}")
     *first, features_in, graphs_in, model_in, egs_out = names
@@ -99,7 +86,7 @@ def nnet3_chain_e2e_get_egs(names: tuple[str, ...], **options: Any) -> None:
         raise click.UsageError("--num-frames: expected the allowed lengths of utterances, found -1")
     ivectors_in = options["online_ivectors"]
     for table in filter(None, (features_in, graphs_in, ivectors_in)):
-        check_files(table, egs_out)
+        forms.check_files(table, egs_out)
     failed = 0
     with contextlib.ExitStack() as stack:
         lookup = nnet3_tables.MatrixLookup
@@ -111,19 +98,19 @@ def nnet3_chain_e2e_get_egs(names: tuple[str, ...], **options: Any) -> None:
             ivectors=stack.enter_context(lookup(ivectors_in)) if ivectors_in else None,
             period=options["online_ivector_period"],
             tolerance=options["length_tolerance"],
-            rng=CRandom(options["srand"]),
+            rng=egs.CRandom(options["srand"]),
         )
         writer = stack.enter_context(nnet3_tables.ObjectWriter(egs_out))
-        for entry in nnet3_tables.read_objects(graphs_in, read_table_fst):
+        for entry in nnet3_tables.read_objects(graphs_in, chain.read_table_fst):
             try:
                 example = maker.example(entry.key, entry.value)
                 if options["compress"]:
-                    example = with_compression(example)
+                    example = egs.with_compression(example)
             except nnet3_training.ExampleError as error:
                 cli.warn(cli.one_line(error))
                 failed += 1
             else:
-                CHAIN.write(writer, example)
+                forms.CHAIN.write(writer, example)
     if failed:
         cli.warn(f"{failed} utterances had errors and could not be processed.")
 
@@ -143,25 +130,22 @@ class _ExampleMaker:
         rng: Draws the i-vectors.
     """
 
-    options: SplitOptions
+    options: nnet3_training.SplitOptions
     transitions: Transitions
-    normalization: Normalization | None
-    features: MatrixLookup
-    ivectors: MatrixLookup | None
+    normalization: graphs.Normalization | None
+    features: nnet3_tables.MatrixLookup
+    ivectors: nnet3_tables.MatrixLookup | None
     period: int
     tolerance: int
-    rng: CRandom
+    rng: egs.CRandom
 
-    def example(self, key: str, graph: Fst) -> TrainingExample:
+    def example(self, key: str, graph: nnet3_training.Fst) -> nnet3_training.TrainingExample:
         """The example of an utterance with this training graph.
 
         Raises:
             ExampleError: something is missing, or the graph does not fit the features.
             click.ClickException: the length of the utterance is not allowed.
         """
-        from nnet3_training.chain import ChainUtterance, whole_example
-        from nnet3_training.chain.graphs import end_to_end
-
         features = self.features.get(key)
         if features is None:
             raise nnet3_training.ExampleError(f"No features for utterance {key}")
@@ -169,7 +153,7 @@ class _ExampleMaker:
         num_frames = self._allowed_length(key, len(features))
         num_outputs = -(-num_frames // self.options.frame_subsampling_factor)
         try:
-            known = end_to_end(graph, self.transitions, num_outputs)
+            known = graphs.end_to_end(graph, self.transitions, num_outputs)
         except nnet3_training.ExampleError as error:
             raise nnet3_training.ExampleError(f"For utterance {key}, {error}") from error
         if self.normalization is not None:
@@ -181,16 +165,16 @@ class _ExampleMaker:
                 )
             else:
                 known = normalized
-        utterance = ChainUtterance(
+        utterance = chain.ChainUtterance(
             key=key,
             features=features,
             supervision=known,
             ivectors=ivectors,
             ivector_period=self.period,
         )
-        return whole_example(utterance, num_frames, self.options, self.rng)
+        return chain.whole_example(utterance, num_frames, self.options, self.rng)
 
-    def _ivectors(self, key: str, num_frames: int) -> FloatArray | None:
+    def _ivectors(self, key: str, num_frames: int) -> nnet3_tables.FloatArray | None:
         if self.ivectors is None:
             return None
         found = self.ivectors.get(key)

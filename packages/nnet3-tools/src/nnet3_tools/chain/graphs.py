@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import nnet3_tables
 import nnet3_training
+from nnet3_training import chain
+from nnet3_training.chain import graphs
 
 from nnet3_tools import cli, flags, streams
-
-if TYPE_CHECKING:
-    from nnet3_training import Fst
-    from nnet3_training.chain.graphs import ProtoSupervision, SupervisionOptions
 
 
 @cli.tool(
@@ -40,10 +38,8 @@ def chain_est_phone_lm(phones_in: str, fst_out: str, **options: Any) -> None:
 
     It is a deterministic acceptor without epsilons, and nothing is smoothed.
     """
-    from nnet3_training.chain.graphs import PhoneLmOptions, estimate_phone_lm, read_phones
-
-    sequences = (entry.value for entry in nnet3_tables.read_objects(phones_in, read_phones))
-    model = estimate_phone_lm(sequences, PhoneLmOptions(**options))
+    sequences = (entry.value for entry in nnet3_tables.read_objects(phones_in, graphs.read_phones))
+    model = graphs.estimate_phone_lm(sequences, graphs.PhoneLmOptions(**options))
     extra = options["num_extra_lm_states"]
     cli.log(
         f"In LM [hard] backoff, target num states was {model.num_basic} + --num-extra-lm-states="
@@ -77,15 +73,14 @@ def chain_make_den_fst(
     """
     import numpy as np
     from nnet3_speech.hmm import read_transitions, read_tree
-    from nnet3_training.chain.graphs import make_denominator_fst, make_normalization_fst
 
     tree = streams.read(read_tree, tree_in)
     transitions = streams.read(read_transitions, model_in)
     phone_lm = streams.read(nnet3_training.read_fst, phone_lm_in)
     try:
         with cli.logged("nnet3_training.chain"):
-            den_fst = make_denominator_fst(phone_lm, tree, transitions)
-        normalization_fst = make_normalization_fst(den_fst, transitions.num_pdfs)
+            den_fst = graphs.make_denominator_fst(phone_lm, tree, transitions)
+        normalization_fst = graphs.make_normalization_fst(den_fst, transitions.num_pdfs)
     except (nnet3_training.ExampleError, nnet3_training.HmmError) as error:
         raise click.ClickException(
             f"no denominator can be made of {tree_in}, {model_in} and {phone_lm_in}: {error}"
@@ -111,7 +106,7 @@ def chain_make_den_fst(
     )
 
 
-def _write(fst: Fst, name: str) -> None:
+def _write(fst: nnet3_training.Fst, name: str) -> None:
     with streams.writable(name) as target:
         nnet3_training.write_fst(fst, target)
 
@@ -164,10 +159,8 @@ def chain_get_supervision(
     TRANSITION-MODEL.
     """
     from nnet3_speech.hmm import read_transitions, read_tree
-    from nnet3_training.chain import supervision_bytes
-    from nnet3_training.chain.graphs import SupervisionOptions, supervision_of
 
-    settings = SupervisionOptions(**options)
+    settings = graphs.SupervisionOptions(**options)
     transitions = streams.read(read_transitions, model_in)
     tree = streams.read(read_tree, tree_in)
     nnet3_tables.Specifier.to_write(supervisions_out).check_overwrites_none(
@@ -179,7 +172,7 @@ def chain_get_supervision(
             reason = "there are too many phones for the frames"
             try:
                 proto = make()
-                found = supervision_of(
+                found = graphs.supervision_of(
                     proto, tree, transitions, convert_to_pdfs=settings.convert_to_pdfs
                 )
             except nnet3_training.ExampleError as error:
@@ -188,7 +181,7 @@ def chain_get_supervision(
                 cli.warn(f"Failed creating supervision for utterance {key}: {reason}")
                 failed += 1
                 continue
-            writer.write(key, supervision_bytes(found, binary=not writer.is_text))
+            writer.write(key, chain.supervision_bytes(found, binary=not writer.is_text))
             done += 1
         cli.log(
             f"Generated chain supervision information for {done} utterances, errors on {failed}"
@@ -201,15 +194,13 @@ def chain_get_supervision(
 
 
 def _protos(
-    rspecifier: str, options: SupervisionOptions, *, lattices: bool
-) -> Iterator[tuple[str, Callable[[], ProtoSupervision]]]:
+    rspecifier: str, options: graphs.SupervisionOptions, *, lattices: bool
+) -> Iterator[tuple[str, Callable[[], graphs.ProtoSupervision]]]:
     """For each entry of a table of alignments or of lattices a function that makes its proto."""
-    from nnet3_training.chain import graphs
-
-    proto = graphs.ProtoSupervision
+    proto = chain.graphs.ProtoSupervision
     if lattices:
-        for lattice in nnet3_tables.read_objects(rspecifier, graphs.read_phone_lattice):
+        for lattice in nnet3_tables.read_objects(rspecifier, chain.graphs.read_phone_lattice):
             yield lattice.key, partial(proto.from_lattice, lattice.value, options)
     else:
-        for alignment in nnet3_tables.read_objects(rspecifier, graphs.read_alignment):
+        for alignment in nnet3_tables.read_objects(rspecifier, chain.graphs.read_alignment):
             yield alignment.key, partial(proto.from_alignment, alignment.value, options)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import click
 import nnet3_training
 
 from nnet3_tools import cli, streams
-
-if TYPE_CHECKING:
-    from nnet3_training import ChainOptions, Fst
 
 CHAIN_NUMBERS = {
     "l2_regularize": "Factor of the l2 term of the output.",
@@ -53,7 +50,7 @@ CHAIN_OPTIONS = (
 """The options of the objective."""
 
 
-def taken(options: dict[str, Any]) -> ChainOptions:
+def taken(options: dict[str, Any]) -> nnet3_training.ChainOptions:
     """Removes the options of the objective from all options of a command, and returns them.
 
     Raises:
@@ -62,7 +59,7 @@ def taken(options: dict[str, Any]) -> ChainOptions:
     return nnet3_training.ChainOptions(**{name: options.pop(name) for name in CHAIN_NUMBERS})
 
 
-def read_den_fst(name: str) -> Fst:
+def read_den_fst(name: str) -> nnet3_training.Fst:
     """The denominator FST: from a file, "-" or "command |".
 
     Raises:

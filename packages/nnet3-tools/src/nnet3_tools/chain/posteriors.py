@@ -6,25 +6,21 @@ nnet3-chain-add-post-to-egs     adds those of examples to the examples
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import nnet3
 import nnet3_tables
 import nnet3_training
+from nnet3_training import chain
 
 from nnet3_tools import cli, flags, streams
 from nnet3_tools.chain.options import read_den_fst
 from nnet3_tools.compute.chunks import compute_chunks
 from nnet3_tools.compute.inputs import ACOUSTIC_SCALE, FRAME_OPTIONS
 from nnet3_tools.compute.utterance_tool import MEMORY, UtteranceRun, utterance_tool
+from nnet3_tools.egs import forms
 from nnet3_tools.progress import LackingError
-
-if TYPE_CHECKING:
-    from nnet3 import Model
-    from nnet3_tables import FloatArray
-    from nnet3_training import Fst
-
 
 EXAMPLES = """\
   nnet3-chain-compute-post --transform-mat=transform.mat --frame-subsampling-factor=3 \\
@@ -82,7 +78,7 @@ def nnet3_chain_compute_post(
     fst = read_den_fst(den_fst)
     found: list[_Posteriors] = []
 
-    def posteriors(model: Model) -> _Posteriors:
+    def posteriors(model: nnet3.Model) -> _Posteriors:
         transform = _transform(transform_mat, model.output_dim) if transform_mat else None
         found.append(_Posteriors(fst, model.output_dim, options.leaky_hmm_coefficient, transform))
         return found[0]
@@ -97,7 +93,7 @@ def nnet3_chain_compute_post(
     return status
 
 
-def _transform(name: str, num_pdfs: int) -> FloatArray:
+def _transform(name: str, num_pdfs: int) -> nnet3_tables.FloatArray:
     """A matrix of a column for each pdf.
 
     Raises:
@@ -122,12 +118,18 @@ class _Posteriors:
         num_frames: Number of their output frames.
     """
 
-    def __init__(self, fst: Fst, num_pdfs: int, leaky: float, transform: FloatArray | None) -> None:
+    def __init__(
+        self,
+        fst: nnet3_training.Fst,
+        num_pdfs: int,
+        leaky: float,
+        transform: nnet3_tables.FloatArray | None,
+    ) -> None:
         self.log_prob, self.num_frames = 0.0, 0
         self._graph = nnet3_training.DenominatorGraph(fst, num_pdfs)
         self._leaky, self._transform = leaky, transform
 
-    def __call__(self, outputs: FloatArray) -> FloatArray:
+    def __call__(self, outputs: nnet3_tables.FloatArray) -> nnet3_tables.FloatArray:
         """The posteriors of an utterance, (frames, pdfs or phones).
 
         Args:
@@ -144,7 +146,7 @@ class _Posteriors:
             )
         self.log_prob += result.log_prob
         self.num_frames += len(outputs)
-        posteriors: FloatArray = result.derivative
+        posteriors: nnet3_tables.FloatArray = result.derivative
         return posteriors if self._transform is None else posteriors @ self._transform.T
 
 
@@ -208,21 +210,18 @@ def nnet3_chain_add_post_to_egs(
     keep what NNET-IN computes. nnet3-chain-train of this package does not train in this way.
     """
     import numpy as np
-    from nnet3_training.chain import with_posteriors
-
-    from nnet3_tools.egs.forms import CHAIN, check_files
 
     options = nnet3_training.ChainOptions(leaky_hmm_coefficient=leaky_hmm_coefficient)
     nnet = streams.read_nnet(nnet_in)
     graph = nnet3_training.DenominatorGraph(read_den_fst(den_fst), nnet.node_dim("output"))
-    check_files(egs_in, egs_out)
+    forms.check_files(egs_in, egs_out)
     tested = nnet3_training.in_test_mode(
         nnet, batchnorm=batchnorm_test_mode, dropout=dropout_test_mode
     )
     evaluator = nnet3_training.Evaluator(tested, device=flags.device(use_gpu))
     count = 0
     with nnet3_tables.ObjectWriter(egs_out) as writer:
-        for entry in CHAIN.entries(egs_in):
+        for entry in forms.CHAIN.entries(egs_in):
             example = entry.value
             values = evaluator.outputs(example).get("output")
             if values is None:
@@ -238,7 +237,7 @@ def nnet3_chain_add_post_to_egs(
                 values = np.where(found.derivative < clip_threshold, 0.0, found.derivative)
             elif apply_exp:
                 values = np.exp(values)
-            CHAIN.write(writer, with_posteriors(example, values))
+            forms.CHAIN.write(writer, chain.with_posteriors(example, values))
             count += 1
         cli.log(f"Read {count} neural-network training examples, wrote {count}")
         if not count:

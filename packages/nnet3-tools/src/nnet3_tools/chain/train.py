@@ -8,14 +8,15 @@ import attrs
 import click
 import nnet3_tables
 import nnet3_training
+from nnet3_training import recipes
 
 from nnet3_tools import cli, flags, streams
 from nnet3_tools.chain.options import CHAIN_OPTIONS, read_den_fst, taken
+from nnet3_tools.egs import forms
 from nnet3_tools.training.step_options import STEP_OPTIONS, trainer_options
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
-    from nnet3_training import ChainTraining, Trainer
 
 
 @cli.tool(
@@ -48,7 +49,6 @@ def nnet3_chain_train(
     DEN-FST is the denominator. nnet3-chain-merge-egs makes minibatches, for example in
     'ark:nnet3-chain-merge-egs --minibatch-size=64 ark:1.cegs ark:- |'.
     """
-    from nnet3_tools.egs.forms import CHAIN
     from nnet3_tools.training.objective_log import ObjectiveLog, say_compiling
 
     objective = attrs.evolve(taken(options), apply_deriv_weights=apply_deriv_weights)
@@ -62,7 +62,7 @@ def nnet3_chain_train(
     progress = ObjectiveLog(print_interval)
     with flags.profiled(profile) as tracer:
         trainer = nnet3_training.Trainer(nnet, settings, device, objective=training, trace=tracer)
-        for number, entry in enumerate(CHAIN.entries(egs_in)):
+        for number, entry in enumerate(forms.CHAIN.entries(egs_in)):
             progress.add(number, trainer.train_minibatch(entry.value))
     _say_all(trainer, training)
     _write(trainer.nnet, nnet_out, binary=binary)
@@ -71,7 +71,7 @@ def nnet3_chain_train(
         raise cli.NothingDoneError(f"'{egs_in}' has no examples with weight")
 
 
-def _say_all(trainer: Trainer, training: ChainTraining) -> None:
+def _say_all(trainer: nnet3_training.Trainer, training: nnet3_training.ChainTraining) -> None:
     """Logs the objectives and limits after all minibatches."""
     from nnet3_tools.training.objective_log import say_limits, say_totals
 
@@ -111,7 +111,6 @@ def nnet3_chain_compute_prob(
     **options: Any,
 ) -> None:
     """Print the objective per frame of the network NNET-IN on the examples of EGS-RSPECIFIER."""
-    from nnet3_tools.egs.forms import CHAIN
     from nnet3_tools.training.objective_log import log_probability, say_compiling
 
     nnet = streams.read_nnet(nnet_in)
@@ -120,7 +119,7 @@ def nnet3_chain_compute_prob(
         nnet, batchnorm=batchnorm_test_mode, dropout=dropout_test_mode
     )
     evaluator = nnet3_training.Evaluator(tested, objective=training)
-    for entry in CHAIN.entries(egs_in):
+    for entry in forms.CHAIN.entries(egs_in):
         evaluator.add(entry.value)
     for name, total in evaluator.objectives.items():
         cli.log(log_probability(name, total), _PLACE)
@@ -160,26 +159,23 @@ def nnet3_chain_combine(
     The objective is that on EGS-RSPECIFIER. Give the last network of a run first. DEN-FST is the
     denominator.
     """
-    from nnet3_training.recipes import Combination, combine  # slow: loads all of training
-
-    from nnet3_tools.egs.forms import CHAIN
     from nnet3_tools.training.objective_log import log_probability, say_combination, say_combined
 
     if len(names) < 3:
         raise cli.ArgumentCountError(f"expected four arguments at least, got {len(names) + 1}")
     *inputs, egs_in, nnet_out = names
-    settings = Combination(
+    settings = recipes.Combination(
         max_objective_evaluations=max_objective_evaluations,
         batchnorm_test_mode=batchnorm_test_mode,
         dropout_test_mode=dropout_test_mode,
     )
-    examples = [entry.value for entry in CHAIN.entries(egs_in)]
+    examples = [entry.value for entry in forms.CHAIN.entries(egs_in)]
     cli.log(f"Read {len(examples)} examples.")
     first, denominator, chain = streams.read_nnet(inputs[0]), read_den_fst(den_fst), taken(options)
     training = nnet3_training.ChainTraining(first, denominator, chain)
     # Not 0, so that the cross-entropy output gets statistics, too.
     with_xent = attrs.evolve(chain, xent_regularize=chain.xent_regularize or _ANY_XENT)
-    combined = combine(
+    combined = recipes.combine(
         map(streams.read_nnet, inputs),
         examples,
         settings,

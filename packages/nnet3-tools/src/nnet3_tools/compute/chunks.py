@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import click
@@ -21,11 +21,6 @@ import nnet3_tables
 from nnet3_tools import cli, flags
 from nnet3_tools.compute import inputs
 from nnet3_tools.compute.utterance_tool import MEMORY, UtteranceRun, utterance_tool
-
-if TYPE_CHECKING:
-    from nnet3 import BatchOptions, Model, Work
-    from nnet3_tables import FloatArray
-
 
 _COMPUTE_EXAMPLES = """\
   nnet3-compute final.raw scp:feats.scp ark:output.ark
@@ -58,8 +53,11 @@ def nnet3_compute(
 def compute_chunks(
     run: UtteranceRun,
     options: dict[str, Any],
-    batches: BatchOptions,
-    make_change: Callable[[Model], Callable[[FloatArray], FloatArray]] | None = None,
+    batches: nnet3.BatchOptions,
+    make_change: Callable[
+        [nnet3.Model], Callable[[nnet3_tables.FloatArray], nnet3_tables.FloatArray]
+    ]
+    | None = None,
     *,
     jobs: int = 0,
     dask: str | None = None,
@@ -121,7 +119,7 @@ def compute_chunks(
                 recordings=recordings,
             )
 
-        def prepare(utterance: str, frames: FloatArray) -> Work:
+        def prepare(utterance: str, frames: nnet3_tables.FloatArray) -> nnet3.Work:
             ivector, online = (recordings or source).of(utterance)
             work = model.compute_work(
                 frames, ivector, online, chunk_options, score_options, batches
@@ -275,7 +273,7 @@ def nnet3_compute_looped(
     model.stream(**options)  # raises errors of the network before a table is opened
     with inputs.IvectorSource.open(ivectors, online_ivectors, utt2spk) as source:
 
-        def prepare(utterance: str, frames: FloatArray) -> Work:
+        def prepare(utterance: str, frames: nnet3_tables.FloatArray) -> nnet3.Work:
             ivector, online = (recordings or source).of(utterance)
             return _work(model, frames, ivector, online, online_ivector_period, options)
 
@@ -286,17 +284,17 @@ def nnet3_compute_looped(
 
 
 def _work(
-    model: Model,
-    frames: FloatArray,
-    ivector: FloatArray | None,
-    online: FloatArray | None,
+    model: nnet3.Model,
+    frames: nnet3_tables.FloatArray,
+    ivector: nnet3_tables.FloatArray | None,
+    online: nnet3_tables.FloatArray | None,
     period: int,
     options: dict[str, Any],
-) -> Work:
+) -> nnet3.Work:
     """The work of an utterance: one task, since each chunk needs the one before."""
     import numpy as np
 
-    outputs: list[FloatArray] = []
+    outputs: list[nnet3_tables.FloatArray] = []
 
     def compute() -> None:
         stream = model.stream(**options)

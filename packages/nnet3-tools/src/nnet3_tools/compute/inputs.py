@@ -19,7 +19,6 @@ from nnet3_tools.progress import LackingError
 
 if TYPE_CHECKING:
     from nnet3 import ChunkOptions, Model
-    from nnet3_tables import FloatArray, MatrixLookup, VectorLookup
 
 
 def _text(name: str, help_text: str) -> cli.Parameter:
@@ -151,8 +150,8 @@ def log_rounding(options: ChunkOptions, model: Model) -> None:
 class IvectorSource:
     """The tables of i-vectors that the options name, if any."""
 
-    vectors: VectorLookup | None
-    matrices: MatrixLookup | None
+    vectors: nnet3_tables.VectorLookup | None
+    matrices: nnet3_tables.MatrixLookup | None
     speakers: Mapping[str, str] | None
 
     @classmethod
@@ -176,7 +175,9 @@ class IvectorSource:
                 speakers=nnet3_tables.read_tokens(utt2spk) if utt2spk else None,
             )
 
-    def of(self, utterance: str) -> tuple[FloatArray | None, FloatArray | None]:
+    def of(
+        self, utterance: str
+    ) -> tuple[nnet3_tables.FloatArray | None, nnet3_tables.FloatArray | None]:
         """The i-vector of an utterance and its online i-vectors; None for each that it lacks.
 
         Raises:
@@ -196,7 +197,7 @@ class IvectorSource:
         return None, None
 
 
-def _present(array: FloatArray | None, message: str) -> FloatArray:
+def _present(array: nnet3_tables.FloatArray | None, message: str) -> nnet3_tables.FloatArray:
     if array is None:
         raise LackingError(message)
     return array
@@ -205,7 +206,7 @@ def _present(array: FloatArray | None, message: str) -> FloatArray:
 _MARKS = (b"RIFF", b"RIFX")
 
 
-Samples = tuple["FloatArray", float]
+Samples = tuple["nnet3_tables.FloatArray", float]
 """Samples (n,) in the units of 16-bit integers, and their rate."""
 
 
@@ -249,7 +250,7 @@ class Recordings:
         """
         self._table = table
         self._model = model
-        self._ivectors: FloatArray | None = None
+        self._ivectors: nnet3_tables.FloatArray | None = None
         self.ivector_period = model.feature_pipeline().ivector_period
 
     def takes_ivectors(self, is_given: bool) -> bool:
@@ -262,7 +263,7 @@ class Recordings:
             raise click.UsageError("the i-vectors of WAV files are computed; expected no table")
         return self._model.ivector_dim > 0
 
-    def __iter__(self) -> Iterator[tuple[str, Callable[[], FloatArray]]]:
+    def __iter__(self) -> Iterator[tuple[str, Callable[[], nnet3_tables.FloatArray]]]:
         """The key of each recording, and a function that computes its features (frames, dim)."""
         for key, opened in nnet3_tables.read_files(self._table):
             yield key, partial(self._features, opened)
@@ -272,12 +273,14 @@ class Recordings:
         for key, opened in nnet3_tables.read_files(self._table):
             yield key, partial(_samples, opened)
 
-    def _features(self, opened: _Opened) -> FloatArray:
+    def _features(self, opened: _Opened) -> nnet3_tables.FloatArray:
         found = self._model.features(_samples(opened))
         self._ivectors = found.online_ivectors
         return found.features
 
-    def of(self, utterance: str) -> tuple[FloatArray | None, FloatArray | None]:
+    def of(
+        self, utterance: str
+    ) -> tuple[nnet3_tables.FloatArray | None, nnet3_tables.FloatArray | None]:
         """The i-vectors of the recording whose features were computed last; see `IvectorSource`."""
         return None, self._ivectors
 

@@ -21,7 +21,6 @@ from nnet3_tools.compute.utterances import until_damaged, with_frames
 from nnet3_tools.progress import LackingError
 
 if TYPE_CHECKING:
-    from nnet3 import Model
     from nnet3_tables import FloatArray, TableWriter
     from nnet3_training.workers import Workers
 
@@ -37,19 +36,19 @@ Ivectors = tuple["FloatArray | None", "FloatArray | None"]
 Entry = tuple[str, Callable[[], "FloatArray | Samples"]]
 """The key of an utterance, and a function that reads its features (frames, dim) or recording."""
 
-Compute = Callable[["Model", "FloatArray", Ivectors], "FloatArray"]
+Compute = Callable[["nnet3.Model", "FloatArray", Ivectors], "FloatArray"]
 """Computes the result of an utterance from a model, features (frames, dim) and i-vectors."""
 
 
 def outputs_of(
-    model: Model, frames: FloatArray, ivectors: Ivectors, *, options: dict[str, Any]
+    model: nnet3.Model, frames: FloatArray, ivectors: Ivectors, *, options: dict[str, Any]
 ) -> FloatArray:
     """The outputs (rows, dim), with keyword arguments of `Model.compute`."""
     return model.compute(frames, ivectors[0], online_ivectors=ivectors[1], **options)
 
 
 def xvector_of(
-    model: Model, frames: FloatArray, ivectors: Ivectors, *, options: dict[str, Any]
+    model: nnet3.Model, frames: FloatArray, ivectors: Ivectors, *, options: dict[str, Any]
 ) -> FloatArray:
     """The x-vector (dim,), with keyword arguments of `Model.xvector`."""
     return model.xvector(frames, **options)
@@ -74,7 +73,7 @@ class Shard:
 
 
 @functools.lru_cache(maxsize=1)
-def _loaded(path: str, version: int, node: str) -> Model:
+def _loaded(path: str, version: int, node: str) -> nnet3.Model:
     return nnet3.load(path, output=node)
 
 

@@ -26,13 +26,9 @@ from nnet3_tools.compute.utterances import compute_all, num_utterances, total_of
 from nnet3_tools.progress import Progress
 
 if TYPE_CHECKING:
-    from nnet3 import BatchOptions, Model, Work
-    from nnet3_runtime_cuda import Tracer
-    from nnet3_tables import FloatArray, TableWriter
-
     from nnet3_tools.compute.shards import Compute, Ivectors
 
-    Prepare = Callable[[str, FloatArray], Work]
+    Prepare = Callable[[str, nnet3_tables.FloatArray], nnet3.Work]
     """Makes the work for an utterance, from its key and features."""
 
 
@@ -114,9 +110,9 @@ class UtteranceRun:
     use_gpu: str
     progress: Progress
     profile: str = ""
-    tracer: Tracer | None = None
+    tracer: nnet3_runtime_cuda.Tracer | None = None
 
-    def load_model(self, *, capacity: int = 64) -> Model:
+    def load_model(self, *, capacity: int = 64) -> nnet3.Model:
         """Loads the model on the requested device.
 
         Args:
@@ -156,7 +152,7 @@ class UtteranceRun:
             for name, value in options.items()
         }
 
-    def recordings(self, model: Model) -> Recordings | None:
+    def recordings(self, model: nnet3.Model) -> Recordings | None:
         """The recordings, if the table has no features, but WAV files.
 
         Raises:
@@ -188,12 +184,12 @@ class UtteranceRun:
 
     def write(
         self,
-        model: Model,
-        writer: Callable[[str], TableWriter],
+        model: nnet3.Model,
+        writer: Callable[[str], nnet3_tables.TableWriter],
         prepare: Prepare,
         *,
         tables: Iterable[str] = (),
-        batches: BatchOptions | None = None,
+        batches: nnet3.BatchOptions | None = None,
         step: int = 1,
         recordings: Recordings | None = None,
     ) -> int:
@@ -252,8 +248,8 @@ class UtteranceRun:
 
     def write_by_workers(
         self,
-        model: Model,
-        writer: Callable[[str], TableWriter],
+        model: nnet3.Model,
+        writer: Callable[[str], nnet3_tables.TableWriter],
         compute: Compute,
         jobs: int,
         dask: str | None,

@@ -20,25 +20,22 @@ import nnet3_tables
 from nnet3_tools.progress import BYTES, UTTERANCES, LackingError, Progress
 
 if TYPE_CHECKING:
-    from nnet3 import UtteranceQueue, Work
-    from nnet3_tables import FloatArray, TableWriter
-
     from nnet3_tools.compute.inputs import Recordings
 
-    _Entry = tuple[str, Callable[[], FloatArray]]
+    _Entry = tuple[str, Callable[[], nnet3_tables.FloatArray]]
 
 T = TypeVar("T")
 
 
 def compute_all(
     features: str,
-    open_output: Callable[[], TableWriter],
-    prepare: Callable[[str, FloatArray], Work],
+    open_output: Callable[[], nnet3_tables.TableWriter],
+    prepare: Callable[[str, nnet3_tables.FloatArray], nnet3.Work],
     progress: Progress,
     *,
     recordings: Recordings | None = None,
     num_threads: int = 1,
-    waiting: UtteranceQueue | None = None,
+    waiting: nnet3.UtteranceQueue | None = None,
 ) -> None:
     """Writes a result for each utterance of a table, in the order of the table.
 
@@ -88,7 +85,7 @@ def compute_all(
             _finish(queue, writer, progress, sizes.waiting.popleft())
 
 
-def with_frames(features: FloatArray, least: int = 1) -> FloatArray:
+def with_frames(features: nnet3_tables.FloatArray, least: int = 1) -> nnet3_tables.FloatArray:
     """The features, (frames, dim).
 
     Raises:
@@ -124,7 +121,9 @@ class _Sizes:
 
 
 @contextlib.contextmanager
-def _reported(writer: TableWriter, progress: Progress) -> Iterator[TableWriter]:
+def _reported(
+    writer: nnet3_tables.TableWriter, progress: Progress
+) -> Iterator[nnet3_tables.TableWriter]:
     """A context with a table to write; after an error, it says where the written part is."""
     try:
         with writer:
@@ -135,7 +134,9 @@ def _reported(writer: TableWriter, progress: Progress) -> Iterator[TableWriter]:
         raise
 
 
-def _finish(queue: UtteranceQueue, writer: TableWriter, progress: Progress, size: int) -> None:
+def _finish(
+    queue: nnet3.UtteranceQueue, writer: nnet3_tables.TableWriter, progress: Progress, size: int
+) -> None:
     """Waits for the oldest utterance, and writes its result; `size` is its size for the bar."""
     utterance = queue.oldest
     try:

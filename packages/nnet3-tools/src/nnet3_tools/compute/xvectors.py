@@ -7,7 +7,7 @@ nnet3-xvector-compute-batched    the mean over chunks of one length that cover t
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import nnet3
@@ -16,11 +16,6 @@ import nnet3_tables
 from nnet3_tools import cli, flags
 from nnet3_tools.compute.utterance_tool import MEMORY, UtteranceRun, utterance_tool
 from nnet3_tools.compute.utterances import with_frames
-
-if TYPE_CHECKING:
-    from nnet3 import Work
-    from nnet3_tables import FloatArray
-
 
 EXAMPLES = """\
   nnet3-xvector-compute final.raw scp:feats.scp ark,scp:xvector.ark,xvector.scp
@@ -124,7 +119,7 @@ def nnet3_xvector_compute(
         )
     model = run.load_model(capacity=cache_capacity)
 
-    def prepare(utterance: str, frames: FloatArray) -> Work:
+    def prepare(utterance: str, frames: nnet3_tables.FloatArray) -> nnet3.Work:
         with_frames(frames, least_frames)
         if len(frames) < chunk_size:
             cli.log(
@@ -203,7 +198,7 @@ def nnet3_xvector_compute_batched(
     )
     num_read = 0
 
-    def prepare(_: str, frames: FloatArray) -> Work:
+    def prepare(_: str, frames: nnet3_tables.FloatArray) -> nnet3.Work:
         nonlocal num_read
         num_read += 1
         return model.xvector_work(with_frames(frames, 1 if pad_input else chunk_size), options)

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import nnet3_tables
+from nnet3_training import egs
 
 from nnet3_tools import cli
+from nnet3_tools.egs import forms
 
 if TYPE_CHECKING:
     from nnet3_training import TrainingExample
-    from nnet3_training.egs import CRandom
 
-    from nnet3_tools.egs.forms import ExampleForm
-
-    Change = Callable[[TrainingExample, CRandom], TrainingExample | None]
+    Change = Callable[[TrainingExample, egs.CRandom], TrainingExample | None]
     """Changes an example before it is written; returns None to drop it."""
 
 COPY_OPTIONS = (
@@ -134,14 +133,14 @@ class CopyOptions(NamedTuple):
                 )
         return egs.with_context(example, left=left, right=right)
 
-    def times(self, rng: CRandom) -> int:
+    def times(self, rng: egs.CRandom) -> int:
         """The number of times to write an example: the proportion, randomly rounded up or down."""
         whole = math.floor(self.keep_proportion)
         return whole + rng.with_probability(self.keep_proportion - whole)
 
 
 def _copy(
-    form: ExampleForm,
+    form: forms.ExampleForm,
     options: CopyOptions,
     change: Change,
     egs_in: str,
@@ -163,12 +162,8 @@ def _copy(
         NothingDoneError: no example was written.
         TableError, ModelFileError: a table cannot be read or written.
     """
-    from nnet3_training.egs import CRandom
-
-    from nnet3_tools.egs.forms import check_files
-
-    check_files(egs_in, *egs_out)
-    rng = CRandom(options.srand)  # the same draws as in Kaldi, in the same order
+    forms.check_files(egs_in, *egs_out)
+    rng = egs.CRandom(options.srand)  # the same draws as in Kaldi, in the same order
     num_read = num_written = num_missing = 0
     with contextlib.ExitStack() as stack:
         writers = [stack.enter_context(nnet3_tables.ObjectWriter(name)) for name in egs_out]
@@ -212,12 +207,10 @@ def nnet3_copy_egs(egs_in: str, egs_out: tuple[str, ...], frame: str, **given: A
     """
     from nnet3_training import egs
 
-    from nnet3_tools.egs.forms import NNET3
-
     options = CopyOptions.given(**given)
     number = _frame(frame)
 
-    def change(example: TrainingExample, rng: CRandom) -> TrainingExample | None:
+    def change(example: TrainingExample, rng: egs.CRandom) -> TrainingExample | None:
         weight, name = options.relabelled(example.key)
         if weight is not None and weight != 1.0:
             example = egs.with_weight(example, weight)
@@ -230,7 +223,7 @@ def nnet3_copy_egs(egs_in: str, egs_out: tuple[str, ...], frame: str, **given: A
         example = egs.shifted(options.cut(example), options.frame_shift)
         return example if name is None else egs.with_output_name(example, name)
 
-    _copy(NNET3, options, change, egs_in, egs_out, says_missing=True)
+    _copy(forms.NNET3, options, change, egs_in, egs_out, says_missing=True)
 
 
 def _frame(text: str) -> int | None:
@@ -245,7 +238,7 @@ def _frame(text: str) -> int | None:
         ) from None
 
 
-def _random_frame(example: TrainingExample, rng: CRandom) -> int:
+def _random_frame(example: TrainingExample, rng: egs.CRandom) -> int:
     """A random t of "output", from its first to its last.
 
     Raises:
@@ -269,11 +262,9 @@ def nnet3_chain_copy_egs(egs_in: str, egs_out: tuple[str, ...], **given: Any) ->
     """
     from nnet3_training import chain
 
-    from nnet3_tools.egs.forms import CHAIN
-
     options = CopyOptions.given(**given)
 
-    def change(example: TrainingExample, rng: CRandom) -> TrainingExample:
+    def change(example: TrainingExample, rng: egs.CRandom) -> TrainingExample:
         weight, name = options.relabelled(example.key)
         if weight is not None:
             example = chain.with_weight(example, weight)
@@ -281,7 +272,7 @@ def nnet3_chain_copy_egs(egs_in: str, egs_out: tuple[str, ...], **given: Any) ->
             example = chain.with_output_name(example, name)
         return options.cut(chain.shifted(example, options.frame_shift))
 
-    _copy(CHAIN, options, change, egs_in, egs_out)
+    _copy(forms.CHAIN, options, change, egs_in, egs_out)
 
 
 def _number(name: str, help_text: str) -> Callable[[Any], Any]:
@@ -313,16 +304,12 @@ def nnet3_egs_augment_image(egs_in: str, egs_out: str, srand: int, **options: An
     The input 'input' has the image: a row for each t, from left to right, and in it the pixels of a
     column of the image, each with its channels side by side.
     """
-    from nnet3_training.egs import CRandom, ImageAugmentation
-
-    from nnet3_tools.egs.forms import NNET3, check_files
-
-    augmentation, rng = ImageAugmentation(**options), CRandom(srand)
-    check_files(egs_in, egs_out)
+    augmentation, rng = egs.ImageAugmentation(**options), egs.CRandom(srand)
+    forms.check_files(egs_in, egs_out)
     count = 0
     with nnet3_tables.ObjectWriter(egs_out) as writer:
-        for entry in NNET3.entries(egs_in):
-            NNET3.write(writer, augmentation.changed(entry.value, rng))
+        for entry in forms.NNET3.entries(egs_in):
+            forms.NNET3.write(writer, augmentation.changed(entry.value, rng))
             count += 1
         cli.log(f"Perturbed {count} neural-network training images.")
         if not count:

@@ -5,21 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
-import attrs
-from nnet3_descriptors import Nnet, files
-from nnet3_descriptors.files import Reader
-from nnet3_tables import ObjectWriter, Specifier, TableError, files_of, read_objects
-from nnet3_training import TrainingExample, chain
-from nnet3_training.egs import example_bytes, read_example
+import nnet3_tables
+from nnet3_training import chain, egs
 
 from nnet3_tools import cli
 
-Entry = files.Entry[TrainingExample]
+if TYPE_CHECKING:
+    from nnet3_descriptors import Nnet
+    from nnet3_descriptors.files import Entry as EntryOf
+    from nnet3_descriptors.files import Reader
+    from nnet3_training import TrainingExample
+
+    Entry = EntryOf[TrainingExample]
 
 
-@attrs.frozen(kw_only=True)
-class ExampleForm:
+class ExampleForm(NamedTuple):
     """A kind of examples.
 
     Attributes:
@@ -38,10 +40,12 @@ class ExampleForm:
         Raises:
             TableError, ModelFileError: the table cannot be read, or holds something else.
         """
-        for entry in read_objects(rspecifier, self.decode):
+        import attrs  # not for --help
+
+        for entry in nnet3_tables.read_objects(rspecifier, self.decode):
             yield attrs.evolve(entry, value=attrs.evolve(entry.value, key=entry.key))
 
-    def write(self, writer: ObjectWriter, example: TrainingExample) -> None:
+    def write(self, writer: nnet3_tables.ObjectWriter, example: TrainingExample) -> None:
         """Writes an example.
 
         Raises:
@@ -49,7 +53,7 @@ class ExampleForm:
         """
         writer.write(example.key, self.encode(example, not writer.is_text))
 
-    def write_entry(self, writer: ObjectWriter, entry: Entry) -> None:
+    def write_entry(self, writer: nnet3_tables.ObjectWriter, entry: Entry) -> None:
         """Writes an example byte for byte, unless it changes from text to binary or back.
 
         Raises:
@@ -63,8 +67,8 @@ class ExampleForm:
 
 NNET3 = ExampleForm(
     name="neural-network training examples",
-    decode=read_example,
-    encode=lambda example, binary: example_bytes(example, binary=binary),
+    decode=lambda reader: egs.read_example(reader),  # loads it late
+    encode=lambda example, binary: egs.example_bytes(example, binary=binary),
 )
 """The examples of nnet3-get-egs and of the tools for its examples."""
 
@@ -85,19 +89,19 @@ def form_of_tool() -> ExampleForm:
 def form_for(nnet: Nnet) -> ExampleForm:
     """The form of nnet3's examples, for which a network tells inputs from outputs."""
     outputs = frozenset(node.name for node in nnet.output_nodes)
-    return attrs.evolve(NNET3, decode=partial(read_example, is_output=outputs.__contains__))
+    return NNET3._replace(decode=partial(egs.read_example, is_output=outputs.__contains__))
 
 
 def check_files(rspecifier: str, *wspecifiers: str) -> None:
     """Raises a TableError if an output table would overwrite an input table, or another output."""
     written: dict[str, str] = {}
     for wspecifier in wspecifiers:
-        specifier = Specifier.to_write(wspecifier)
-        specifier.check_overwrites_none(files_of(rspecifier))
+        specifier = nnet3_tables.Specifier.to_write(wspecifier)
+        specifier.check_overwrites_none(nnet3_tables.files_of(rspecifier))
         for name in specifier.files:
             path = os.path.realpath(name)
             if path in written and not (os.path.exists(path) and not os.path.isfile(path)):
-                raise TableError(
+                raise nnet3_tables.TableError(
                     f"'{written[path]}' and '{wspecifier}' would both be written to '{name}'"
                 )
             written[path] = wspecifier

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import nnet3_tables
+from nnet3_training import egs
 
 from nnet3_tools import cli, streams
-from nnet3_tools.egs import splitting
+from nnet3_tools.egs import forms, splitting
 
 if TYPE_CHECKING:
-    from nnet3_tables import ObjectWriter
     from nnet3_training import SparsePosteriors
-    from nnet3_training.egs import SpeakerChunk
 
 
 @cli.tool(
@@ -33,9 +32,7 @@ def nnet3_get_egs(
 
     POSTERIORS-RSPECIFIER has the classes of each output frame, with weights.
     """
-    from nnet3_training.egs import read_posterior
-
-    table = nnet3_tables.ObjectLookup(posteriors_in, read_posterior)
+    table = nnet3_tables.ObjectLookup(posteriors_in, egs.read_posterior)
 
     def supervision(key: str) -> SparsePosteriors | None:
         frames = table.take(key)
@@ -61,9 +58,7 @@ def nnet3_get_egs_dense_targets(
 
     TARGETS-RSPECIFIER has a matrix for each utterance, with a row for each output frame.
     """
-    from nnet3_training.egs import read_stored_matrix
-
-    table = nnet3_tables.ObjectLookup(targets_in, read_stored_matrix)
+    table = nnet3_tables.ObjectLookup(targets_in, egs.read_stored_matrix)
 
     def supervision(key: str) -> splitting.Known | None:
         matrix = table.take(key)
@@ -86,19 +81,15 @@ def nnet3_get_egs_simple(tables: tuple[str, ...], egs_out: str) -> None:
     NAME is the input or output that the rows of a matrix belong to, for t = 0, 1, ... Names of
     outputs begin with "output". Of several tables, all but the first may have further keys.
     """
-    from nnet3_training.egs import example_of_matrices, read_stored_matrix
-
-    from nnet3_tools.egs.forms import NNET3, check_files
-
     (first, first_in), *others = map(_split, tables)
     for table in (first_in, *(each for _, each in others)):
-        check_files(table, egs_out)
+        forms.check_files(table, egs_out)
     lookups = [
-        (name, nnet3_tables.ObjectLookup(table, read_stored_matrix)) for name, table in others
+        (name, nnet3_tables.ObjectLookup(table, egs.read_stored_matrix)) for name, table in others
     ]
     written = failed = 0
     with nnet3_tables.ObjectWriter(egs_out) as writer:
-        for entry in nnet3_tables.read_objects(first_in, read_stored_matrix):
+        for entry in nnet3_tables.read_objects(first_in, egs.read_stored_matrix):
             matrices = [(first, entry.value)]
             for name, lookup in lookups:
                 matrix = lookup.take(entry.key)
@@ -108,7 +99,7 @@ def nnet3_get_egs_simple(tables: tuple[str, ...], egs_out: str) -> None:
                     break
                 matrices.append((name, matrix))
             else:
-                NNET3.write(writer, example_of_matrices(entry.key, matrices))
+                forms.NNET3.write(writer, egs.example_of_matrices(entry.key, matrices))
                 written += 1
         if failed:
             cli.warn(f"{failed} utterances had errors and could not be processed.")
@@ -140,12 +131,8 @@ def nnet3_xvector_get_egs(
     Each line has an utterance, the number of the table from 0, a number that is not used, the first
     frame, the number of frames, and the number of the speaker.
     """
-    from nnet3_training.egs import parse_ranges
-
-    from nnet3_tools.egs.forms import NNET3, check_files
-
-    check_files(features_in, *egs_out)
-    ranges = parse_ranges(streams.read_text(ranges_in).splitlines())
+    forms.check_files(features_in, *egs_out)
+    ranges = egs.parse_ranges(streams.read_text(ranges_in).splitlines())
     num_done = num_failed = num_written = 0
     with contextlib.ExitStack() as stack:
         writers = [stack.enter_context(nnet3_tables.ObjectWriter(name)) for name in egs_out]
@@ -166,7 +153,7 @@ def nnet3_xvector_get_egs(
                         f"{chunk.num_frames} but utterance has only {len(values)} frames."
                     )
                     continue
-                NNET3.write(_writer(writers, chunk), example)
+                forms.NNET3.write(_writer(writers, chunk), example)
                 num_written += 1
             num_done += 1
         cli.log(
@@ -182,7 +169,9 @@ def nnet3_xvector_get_egs(
         )
 
 
-def _writer(writers: list[ObjectWriter], chunk: SpeakerChunk) -> ObjectWriter:
+def _writer(
+    writers: list[nnet3_tables.ObjectWriter], chunk: egs.SpeakerChunk
+) -> nnet3_tables.ObjectWriter:
     if chunk.archive >= len(writers):
         raise click.ClickException(
             f"'{chunk.key}' is for table {chunk.archive}; there are {len(writers)}, from 0"

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 import click
 import nnet3_tables
 import nnet3_training
+from nnet3_training import chain, egs
 
 from nnet3_tools import cli, flags
+from nnet3_tools.egs import forms
 
 if TYPE_CHECKING:
-    from nnet3_training import TrainingExample
-
-    from nnet3_tools.egs.forms import Entry, ExampleForm
-
-    Change = Callable[[TrainingExample], TrainingExample]
+    Change = Callable[[nnet3_training.TrainingExample], nnet3_training.TrainingExample]
 
 _TABLES = "EGS-RSPECIFIER EGS-WSPECIFIER"
 
@@ -36,7 +34,7 @@ _COMPRESS = cli.boolean_option("--compress", help="Compress the features of mini
 
 
 def _merge(
-    form: ExampleForm,
+    form: forms.ExampleForm,
     egs_in: str,
     egs_out: str,
     minibatch_size: str,
@@ -61,13 +59,13 @@ def _merge(
         TableError, ModelFileError: a table cannot be read or written.
         ExampleError: the rules are not valid, or examples do not fit each other.
     """
-    from nnet3_tools.egs.forms import check_files
-
-    check_files(egs_in, egs_out)
+    forms.check_files(egs_in, egs_out)
     merger = nnet3_training.ExampleMerger(
         nnet3_training.MinibatchRules.parse(minibatch_size), compress=compress
     )
-    examples: Iterable[TrainingExample] = (entry.value for entry in form.entries(egs_in))
+    examples: Iterable[nnet3_training.TrainingExample] = (
+        entry.value for entry in form.entries(egs_in)
+    )
     if before is not None:
         examples = map(before, examples)
     with nnet3_tables.ObjectWriter(egs_out) as writer:
@@ -88,9 +86,7 @@ def _merge(
 )
 def nnet3_merge_egs(egs_in: str, egs_out: str, minibatch_size: str, compress: bool) -> None:
     """Merge the examples of EGS-RSPECIFIER into minibatches, and write them to EGS-WSPECIFIER."""
-    from nnet3_tools.egs.forms import NNET3
-
-    _merge(NNET3, egs_in, egs_out, minibatch_size, compress=compress)
+    _merge(forms.NNET3, egs_in, egs_out, minibatch_size, compress=compress)
 
 
 @cli.tool(
@@ -107,10 +103,8 @@ def nnet3_chain_merge_egs(
     egs_in: str, egs_out: str, minibatch_size: str, multilingual_eg: bool, compress: bool
 ) -> None:
     """Merge the examples of EGS-RSPECIFIER into minibatches, and write them to EGS-WSPECIFIER."""
-    from nnet3_tools.egs.forms import CHAIN
-
     _merge(
-        CHAIN,
+        forms.CHAIN,
         egs_in,
         egs_out,
         minibatch_size,
@@ -120,22 +114,22 @@ def nnet3_chain_merge_egs(
     )
 
 
-def _with_language(example: TrainingExample) -> TrainingExample:
+def _with_language(example: nnet3_training.TrainingExample) -> nnet3_training.TrainingExample:
     """The example with its output named by the language in its key.
 
     Raises:
         click.ClickException: The key names none.
     """
-    from nnet3_training.chain import with_output_name
-
     query = example.key.partition("?")[2]
     languages = dict(part.partition("=")[::2] for part in query.split("&"))
     if "lang" not in languages:
         raise click.ClickException(f"expected ?lang=NAME in the key, found '{example.key}'")
-    return with_output_name(example, f"output-{languages['lang']}")
+    return chain.with_output_name(example, f"output-{languages['lang']}")
 
 
-def _with_language_in_key(minibatch: TrainingExample) -> TrainingExample:
+def _with_language_in_key(
+    minibatch: nnet3_training.TrainingExample,
+) -> nnet3_training.TrainingExample:
     import attrs
 
     language = minibatch.outputs[0].name.partition("-")[2]
@@ -155,16 +149,12 @@ def _with_language_in_key(minibatch: TrainingExample) -> TrainingExample:
 )
 def nnet3_shuffle_egs(egs_in: str, egs_out: str, srand: int, buffer_size: int) -> None:
     """Write the examples of EGS-RSPECIFIER to EGS-WSPECIFIER in random order."""
-    from nnet3_training.egs import CRandom, shuffled
-
-    from nnet3_tools.egs.forms import check_files, form_of_tool
-
-    form = form_of_tool()
-    check_files(egs_in, egs_out)
-    rng = CRandom(srand)
+    form = forms.form_of_tool()
+    forms.check_files(egs_in, egs_out)
+    rng = egs.CRandom(srand)
     count = 0
     with nnet3_tables.ObjectWriter(egs_out) as writer:
-        for entry in shuffled(form.entries(egs_in), rng, buffer_size):
+        for entry in egs.shuffled(form.entries(egs_in), rng, buffer_size):
             count += 1
             form.write_entry(writer, entry)
         partly = "using a buffer (partial randomization)" if buffer_size else ""
@@ -189,15 +179,12 @@ def nnet3_subset_egs(egs_in: str, egs_out: str, n: int, srand: int, randomize_or
     keep their places, and each example that is drawn later takes the place of one of them.
     """
     import numpy as np
-    from nnet3_training.egs import CRandom
 
-    from nnet3_tools.egs.forms import check_files, form_of_tool
-
-    form = form_of_tool()
-    check_files(egs_in, egs_out)
+    form = forms.form_of_tool()
+    forms.check_files(egs_in, egs_out)
     rng = np.random.default_rng(abs(srand))
-    drawing = CRandom()  # Kaldi uses the seed only for the order
-    chosen: list[Entry] = []
+    drawing = egs.CRandom()  # Kaldi uses the seed only for the order
+    chosen: list[forms.Entry] = []
     count = 0
     for entry in form.entries(egs_in):
         count += 1

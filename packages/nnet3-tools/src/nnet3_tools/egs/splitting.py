@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import nnet3_tables
 import nnet3_training
+from nnet3_training import egs
 
 from nnet3_tools import cli
+from nnet3_tools.egs import forms
 
 if TYPE_CHECKING:
     import numpy as np
     from nnet3_descriptors.files import CompressedMatrix
-    from nnet3_tables import ObjectLookup
-    from nnet3_training import DenseTargets, SparsePosteriors
-    from nnet3_training.egs import SplitOptions, Utterance
 
     Features = np.ndarray[Any, np.dtype[np.float32]] | CompressedMatrix
-    Known = SparsePosteriors | DenseTargets
+    Known = nnet3_training.SparsePosteriors | nnet3_training.DenseTargets
 
 _SPLIT = (
     "left_context",
@@ -33,7 +32,7 @@ _SPLIT = (
 
 def posteriors_of(
     key: str, frames: Sequence[Sequence[tuple[int, float]]], dim: int, rspecifier: str
-) -> SparsePosteriors:
+) -> nnet3_training.SparsePosteriors:
     """The supervision of an utterance.
 
     Args:
@@ -45,10 +44,8 @@ def posteriors_of(
     Raises:
         ExampleError: a class is out of range; the error names the table and the utterance.
     """
-    from nnet3_training.egs import posteriors
-
     try:
-        return posteriors(frames, dim)
+        return egs.posteriors(frames, dim)
     except nnet3_training.ExampleError as error:
         raise nnet3_training.ExampleError(f"'{rspecifier}', '{key}': {error}") from error
 
@@ -115,15 +112,13 @@ SPLIT_OPTIONS = (
 """How utterances are split, and options of i-vectors."""
 
 
-def parse_split_options(options: Mapping[str, Any]) -> SplitOptions:
+def parse_split_options(options: Mapping[str, Any]) -> egs.SplitOptions:
     """The split options from the options of a command.
 
     Raises:
         click.ClickException: the lengths of chunks are not numbers.
         ExampleError: a number is out of range.
     """
-    from nnet3_training.egs import SplitOptions
-
     text = options["num_frames"]
     try:
         lengths = tuple(int(part) for part in text.split(","))
@@ -131,12 +126,12 @@ def parse_split_options(options: Mapping[str, Any]) -> SplitOptions:
         raise click.ClickException(
             f"--num-frames: expected numbers with commas between, found '{text}'"
         ) from None
-    return SplitOptions(
+    return egs.SplitOptions(
         num_frames=() if lengths == (-1,) else lengths, **{name: options[name] for name in _SPLIT}
     )
 
 
-def rounded_split_options(options: Mapping[str, Any]) -> SplitOptions:
+def rounded_split_options(options: Mapping[str, Any]) -> egs.SplitOptions:
     """The split options with lengths rounded up for subsampling; logs the change.
 
     Raises:
@@ -177,24 +172,22 @@ class ExampleMaker(NamedTuple):
             TableError, ModelFileError: a table cannot be read or written.
             ExampleError: an option is not valid.
         """
-        from nnet3_training.egs import CRandom, UtteranceSplitter, make_examples
-
-        from nnet3_tools.egs.forms import NNET3, check_files
-
-        check_files(features_in, egs_out)
-        check_files(labels_in, egs_out)
-        rng = CRandom(self.options["srand"])
-        splitter = UtteranceSplitter(parse_split_options(self.options), rng)
+        forms.check_files(features_in, egs_out)
+        forms.check_files(labels_in, egs_out)
+        rng = egs.CRandom(self.options["srand"])
+        splitter = egs.UtteranceSplitter(parse_split_options(self.options), rng)
         with nnet3_tables.ObjectWriter(egs_out) as writer:
             for utterance in self.utterances(features_in):
-                made = make_examples(utterance, splitter, rng, compress=self.options["compress"])
+                made = egs.make_examples(
+                    utterance, splitter, rng, compress=self.options["compress"]
+                )
                 if not made:
                     cli.warn(
                         f"Not producing egs for utterance {utterance.key} because it is too short: "
                         f"{utterance.features.shape[0]} frames."
                     )
                 for example in made:
-                    NNET3.write(writer, example)
+                    forms.NNET3.write(writer, example)
             for line in splitter.lines():
                 cli.log(line)
             if not splitter.num_chunks:
@@ -202,21 +195,19 @@ class ExampleMaker(NamedTuple):
                     f"no example was made of the utterances of '{features_in}'"
                 )
 
-    def utterances(self, features_in: str) -> Iterator[Utterance]:
+    def utterances(self, features_in: str) -> Iterator[egs.Utterance]:
         """The utterances of a table of features; warns of utterances with missing data.
 
         Raises:
             TableError, ModelFileError: a table cannot be read.
         """
-        from nnet3_training.egs import read_stored_matrix
-
         ivectors = None
         if self.options["online_ivectors"]:
             ivectors = nnet3_tables.ObjectLookup(
-                self.options["online_ivectors"], read_stored_matrix
+                self.options["online_ivectors"], egs.read_stored_matrix
             )
         num_failed = 0
-        for entry in nnet3_tables.read_objects(features_in, read_stored_matrix):
+        for entry in nnet3_tables.read_objects(features_in, egs.read_stored_matrix):
             assert not isinstance(entry.value, nnet3_training.SparsePosteriors)
             utterance = self._utterance(entry.key, entry.value, ivectors)
             if utterance is None:
@@ -227,11 +218,10 @@ class ExampleMaker(NamedTuple):
             cli.warn(f"{num_failed} utterances had errors and could not be processed.")
 
     def _utterance(
-        self, key: str, features: Features, ivectors: ObjectLookup[Any] | None
-    ) -> Utterance | None:
+        self, key: str, features: Features, ivectors: nnet3_tables.ObjectLookup[Any] | None
+    ) -> egs.Utterance | None:
         """An utterance with its data; None, and a warning, if something is missing."""
         from nnet3_descriptors.files import CompressedMatrix
-        from nnet3_training.egs import Utterance, has_input_rows
 
         frames = features.shape[0]
         known = self.supervision(key)
@@ -258,7 +248,7 @@ class ExampleMaker(NamedTuple):
         if (
             self.takes_input_rows
             and isinstance(known, nnet3_training.SparsePosteriors)
-            and has_input_rows(known, frames, step)
+            and egs.has_input_rows(known, frames, step)
         ):
             expected = frames
         if abs(known.shape[0] - expected) > self.options["targets_length_tolerance"]:
@@ -268,7 +258,7 @@ class ExampleMaker(NamedTuple):
                 f"{expected}{given}, got {known.shape[0]}"
             )
             return None
-        return Utterance(
+        return egs.Utterance(
             key=key,
             features=features,
             supervision=known,

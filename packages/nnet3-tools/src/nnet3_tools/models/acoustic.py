@@ -8,6 +8,7 @@ import click
 import nnet3_descriptors
 import nnet3_graph
 import nnet3_tables
+from nnet3_training import egs
 
 from nnet3_tools import cli, flags, streams
 
@@ -143,11 +144,10 @@ def nnet3_am_train_transitions(
 def _counted(alignments_in: str, transitions: Transitions) -> npt.NDArray[np.float64]:
     """The number of times that each transition-id occurs in a table of alignments, (ids,)."""
     import numpy as np
-    from nnet3_training.egs import read_alignment
 
     counts = np.zeros(len(transitions.pdfs))
     number = 0
-    for entry in nnet3_tables.read_objects(alignments_in, read_alignment):
+    for entry in nnet3_tables.read_objects(alignments_in, egs.read_alignment):
         wrong = entry.value[(entry.value < 1) | (entry.value > transitions.num_ids)]
         if len(wrong):
             raise click.ClickException(

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 import nnet3_descriptors
 from nnet3_descriptors import editing
 
 from nnet3_tools import cli, flags, streams
-
-if TYPE_CHECKING:
-    from nnet3_descriptors import Nnet
 
 
 class ModelChanges(NamedTuple):
@@ -34,7 +31,7 @@ class ModelChanges(NamedTuple):
     scale: float
     prepare_for_test: bool
 
-    def with_config(self, nnet: Nnet) -> Nnet:
+    def with_config(self, nnet: nnet3_descriptors.Nnet) -> nnet3_descriptors.Nnet:
         """Returns the network with the nodes and components of --nnet-config."""
         if not self.nnet_config:
             return nnet
@@ -42,12 +39,12 @@ class ModelChanges(NamedTuple):
         with streams.understanding(self.nnet_config):
             return nnet3_descriptors.parse_config(text, nnet)
 
-    def with_learning_rate(self, nnet: Nnet) -> Nnet:
+    def with_learning_rate(self, nnet: nnet3_descriptors.Nnet) -> nnet3_descriptors.Nnet:
         """Returns the network with --learning-rate."""
         rate = self.learning_rate
         return nnet if rate < 0 else editing.set_learning_rate(nnet, rate)
 
-    def with_edits(self, nnet: Nnet) -> Nnet:
+    def with_edits(self, nnet: nnet3_descriptors.Nnet) -> nnet3_descriptors.Nnet:
         """Returns the network after --edits-config and --edits."""
         if not self.edits_config and not self.edits:
             return nnet
@@ -60,11 +57,11 @@ class ModelChanges(NamedTuple):
                 nnet = editing.apply_edits(nnet, self.edits.replace(";", "\n"))
         return nnet
 
-    def scaled(self, nnet: Nnet) -> Nnet:
+    def scaled(self, nnet: nnet3_descriptors.Nnet) -> nnet3_descriptors.Nnet:
         """Returns the network with --scale."""
         return nnet if self.scale == 1.0 else editing.scale(nnet, self.scale)
 
-    def prepared(self, nnet: Nnet) -> Nnet:
+    def prepared(self, nnet: nnet3_descriptors.Nnet) -> nnet3_descriptors.Nnet:
         """Returns the network with --prepare-for-test."""
         if not self.prepare_for_test:
             return nnet
@@ -123,7 +120,7 @@ def nnet3_init(names: tuple[str, ...], binary: bool, srand: int) -> None:
     cli.log(f"Initialized raw neural net and wrote it to {output_name}")
 
 
-def _with_batchnorm_test_mode(nnet: Nnet, on: bool) -> Nnet:
+def _with_batchnorm_test_mode(nnet: nnet3_descriptors.Nnet, on: bool) -> nnet3_descriptors.Nnet:
     from nnet3_descriptors.components import BatchNormComponent  # with all other types
 
     return nnet.with_components(
@@ -259,7 +256,7 @@ def nnet3_average(names: tuple[str, ...], binary: bool, weights: str) -> None:
     if len(names) < 2:
         raise cli.ArgumentCountError(f"expected two files at least, got {len(names)}")
     *input_names, output_name = names
-    total: Nnet | None = None
+    total: nnet3_descriptors.Nnet | None = None
     for name, weight in zip(
         input_names, _normalized_weights(weights, len(input_names)), strict=True
     ):

@@ -15,10 +15,9 @@ from nnet3_tools import cli, streams
 
 if TYPE_CHECKING:
     from nnet3_computation import ComputationRequest
-    from nnet3_descriptors import Nnet
 
 
-def context_of(nnet: Nnet) -> tuple[int, int] | None:
+def context_of(nnet: nnet3_descriptors.Nnet) -> tuple[int, int] | None:
     """Returns left and right context in frames; None where a network has none."""
     try:
         return nnet3_graph.compute_context(nnet)

@@ -13,6 +13,8 @@ import click
 import nnet3_descriptors
 import nnet3_tables
 import nnet3_training
+from nnet3_training import chain, egs, recipes
+from nnet3_training.chain import graphs
 from nnet3_training.recipes import FINE_TUNING
 
 from nnet3_tools import cli, streams
@@ -21,11 +23,7 @@ from nnet3_tools.chain.options import read_den_fst
 from nnet3_tools.recipes import runs
 
 if TYPE_CHECKING:
-    from nnet3_descriptors import AcousticModel, Nnet
     from nnet3_speech import ModelFolder
-    from nnet3_training import ChainSupervision, Fst, TrainingExample
-    from nnet3_training.chain import ChainUtterance
-    from nnet3_training.chain.graphs import Transcripts
 
 
 SUBSAMPLING = 3
@@ -120,8 +118,8 @@ class Origin:
     """
 
     path: str
-    nnet: Nnet
-    model: AcousticModel | None
+    nnet: nnet3_descriptors.Nnet
+    model: nnet3_descriptors.AcousticModel | None
     folder: ModelFolder | None
 
     @classmethod
@@ -176,25 +174,24 @@ class Origin:
         return str(self.folder.file(name))
 
 
-def named_denominator(data: TuningData, origin: Origin) -> Fst | None:
+def named_denominator(data: TuningData, origin: Origin) -> nnet3_training.Fst | None:
     """The denominator that is given, or that the model's folder has."""
     if data.den_fst is None and (origin.folder is None or "den.fst" not in origin.folder.files):
         return None
     return read_den_fst(origin.file(data.den_fst, "den.fst", "--den-fst"))
 
 
-def denominator_of(transcripts: Transcripts, seed: int) -> Fst:
+def denominator_of(transcripts: graphs.Transcripts, seed: int) -> nnet3_training.Fst:
     """The denominator of what was said, where the model's is lost."""
     cli.log("No den.fst is given: the denominator is made of the phones of --text")
     with cli.logged("nnet3_training.chain"):
         return transcripts.denominator(seed=seed)
 
 
-def transcripts_of(data: TuningData, origin: Origin) -> Transcripts:
+def transcripts_of(data: TuningData, origin: Origin) -> graphs.Transcripts:
     """The transcripts, with the lexicon and the tree of the model."""
     from nnet3_speech import read_symbols
     from nnet3_speech.hmm import Transitions, read_tree
-    from nnet3_training.chain.graphs import Transcripts, read_lexicon, read_transcripts
 
     if origin.model is None:
         raise click.ClickException(
@@ -204,26 +201,24 @@ def transcripts_of(data: TuningData, origin: Origin) -> Transcripts:
     assert data.text is not None
     assert data.lexicon is not None
     symbols = read_symbols(origin.file(data.phones, "phones.txt", "--phones"))
-    lexicon = read_lexicon(data.lexicon, symbols, silence=data.silence, oov=data.oov)
-    return Transcripts(
-        words=read_transcripts(data.text),
+    lexicon = graphs.read_lexicon(data.lexicon, symbols, silence=data.silence, oov=data.oov)
+    return graphs.Transcripts(
+        words=graphs.read_transcripts(data.text),
         lexicon=lexicon,
         tree=read_tree(origin.file(data.tree, "tree", "--tree")),
         transitions=Transitions.of(origin.model.transition_model),
     )
 
 
-def examples_of(egs: str) -> Iterator[TrainingExample]:
+def examples_of(egs: str) -> Iterator[nnet3_training.TrainingExample]:
     """The examples of a table."""
-    from nnet3_training.chain import read_chain_example
-
-    for entry in nnet3_tables.read_objects(egs, read_chain_example):
+    for entry in nnet3_tables.read_objects(egs, chain.read_chain_example):
         yield attrs.evolve(entry.value, key=entry.key)
 
 
 def utterances_of(
-    data: TuningData, origin: Origin, transcripts: Transcripts, step: int
-) -> Iterator[ChainUtterance]:
+    data: TuningData, origin: Origin, transcripts: graphs.Transcripts, step: int
+) -> Iterator[chain.ChainUtterance]:
     """The utterances that have a transcript; warns of others, and of those that are too short."""
     from nnet3_tools.compute.inputs import has_recordings
 
@@ -236,7 +231,9 @@ def utterances_of(
     return _usable(made(data, origin, supervision))
 
 
-def _usable(utterances: Iterable[Callable[[], ChainUtterance]]) -> Iterator[ChainUtterance]:
+def _usable(
+    utterances: Iterable[Callable[[], chain.ChainUtterance]],
+) -> Iterator[chain.ChainUtterance]:
     for made in utterances:
         try:
             yield made()
@@ -245,11 +242,11 @@ def _usable(utterances: Iterable[Callable[[], ChainUtterance]]) -> Iterator[Chai
 
 
 def _of_features(
-    data: TuningData, origin: Origin, supervision: Callable[[str, int], ChainSupervision]
-) -> Iterable[Callable[[], ChainUtterance]]:
+    data: TuningData,
+    origin: Origin,
+    supervision: Callable[[str, int], nnet3_training.ChainSupervision],
+) -> Iterable[Callable[[], chain.ChainUtterance]]:
     """For each entry of the table of features a function that makes its utterance."""
-    from nnet3_training.egs import read_stored_matrix
-
     assert data.features is not None
     if origin.reads_ivectors and not data.online_ivectors:
         raise click.UsageError("the model reads i-vectors: expected --online-ivectors")
@@ -261,16 +258,17 @@ def _of_features(
     tables = ChainTables.opened(supervision, "", options)
     return (
         functools.partial(tables.utterance, entry.key, entry.value)
-        for entry in nnet3_tables.read_objects(data.features, read_stored_matrix)
+        for entry in nnet3_tables.read_objects(data.features, egs.read_stored_matrix)
     )
 
 
 def _of_recordings(
-    data: TuningData, origin: Origin, supervision: Callable[[str, int], ChainSupervision]
-) -> Iterable[Callable[[], ChainUtterance]]:
+    data: TuningData,
+    origin: Origin,
+    supervision: Callable[[str, int], nnet3_training.ChainSupervision],
+) -> Iterable[Callable[[], chain.ChainUtterance]]:
     """For each recording a function that makes its utterance."""
     from nnet3_speech import FeaturePipeline, read_wav
-    from nnet3_training.chain import ChainUtterance
 
     assert data.features is not None
     if data.online_ivectors:
@@ -282,7 +280,9 @@ def _of_recordings(
         )
     pipeline = FeaturePipeline.of(origin.folder)
 
-    def made(key: str, opened: Callable[[], AbstractContextManager[IO[bytes]]]) -> ChainUtterance:
+    def made(
+        key: str, opened: Callable[[], AbstractContextManager[IO[bytes]]]
+    ) -> chain.ChainUtterance:
         with opened() as file:
             recording = read_wav(cast(BinaryIO, file))
         if len(recording.samples) != 1:
@@ -295,7 +295,7 @@ def _of_recordings(
                 f"{origin.path}: the model reads i-vectors, which its folder does not give; give "
                 "features and --online-ivectors"
             )
-        return ChainUtterance(
+        return chain.ChainUtterance(
             key=key,
             features=found.features,
             supervision=supervision(key, len(found.features)),
@@ -336,8 +336,6 @@ def nnet3_chain_fine_tune(
     DIR/final.mdl, or final.raw if MODEL is a .raw file. It differs from MODEL in its parameters
     only, and is the same to the last bit, however often the run was interrupted.
     """
-    from nnet3_training.recipes import TrainingRun, fine_tuning_options
-
     path = Path(folder)
     data = TuningData(**{name: options.pop(name) for name in attrs.fields_dict(TuningData)})
     around = runs.Surroundings(
@@ -352,14 +350,14 @@ def nnet3_chain_fine_tune(
     if not (has_run and has_examples) or data.is_given:
         data.check()
     origin = Origin.read(model_in)
-    is_new = not has_run or (data.is_given and not TrainingRun.read(path).has_begun)
+    is_new = not has_run or (data.is_given and not recipes.TrainingRun.read(path).has_begun)
     usual = None
     if is_new:
         step = 1 if data.egs else origin.frame_subsampling_factor
-        usual = fine_tuning_options(origin.nnet, frame_subsampling_factor=step)
+        usual = recipes.fine_tuning_options(origin.nnet, frame_subsampling_factor=step)
     wanted = runs.wanted_options(path, usual, given)
-    used = wanted or TrainingRun.read(path).options
-    utterances: Iterator[TrainingExample | ChainUtterance] | None = None
+    used = wanted or recipes.TrainingRun.read(path).options
+    utterances: Iterator[nnet3_training.TrainingExample | chain.ChainUtterance] | None = None
     den_fst = named_denominator(data, origin)
     if data.egs:
         utterances = examples_of(data.egs)

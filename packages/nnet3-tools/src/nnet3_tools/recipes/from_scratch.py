@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import click
 import nnet3_descriptors
 import nnet3_tables
 import nnet3_training
+from nnet3_training import chain, egs, recipes
 
 from nnet3_tools import cli, streams
 from nnet3_tools.chain.egs import ChainTables
 from nnet3_tools.chain.options import CHAIN_NUMBERS, read_den_fst
 from nnet3_tools.egs import splitting
 from nnet3_tools.recipes import runs
-
-if TYPE_CHECKING:
-    from nnet3_descriptors import Nnet
-    from nnet3_training import SparsePosteriors
-    from nnet3_training.chain import ChainUtterance
-    from nnet3_training.recipes import RecipeOptions, TrainingData
-
 
 _LABELS = ("alignments", "posteriors", "targets", "supervisions")
 
@@ -97,7 +91,7 @@ class DataOptions:
             )
             raise click.UsageError(f"expected {options} as the labels of {kind}, got {found}")
 
-    def read(self, dim: int, step: int, *, is_chain: bool) -> Iterator[TrainingData]:
+    def read(self, dim: int, step: int, *, is_chain: bool) -> Iterator[recipes.TrainingData]:
         """The data; warns of utterances that lack labels or i-vectors.
 
         Args:
@@ -109,11 +103,8 @@ class DataOptions:
             TableError, ModelFileError: A table cannot be read.
             click.ClickException: Targets have another number of columns than the output.
         """
-        from nnet3_training.chain import read_chain_example
-        from nnet3_training.egs import read_example
-
         if self.egs:
-            decode = read_chain_example if is_chain else read_example
+            decode = chain.read_chain_example if is_chain else egs.read_example
             for entry in nnet3_tables.read_objects(self.egs, decode):
                 yield attrs.evolve(entry.value, key=entry.key)
             return
@@ -133,13 +124,12 @@ class DataOptions:
         )
         yield from maker.utterances(self.features)
 
-    def _chain_utterances(self, options: dict[str, Any]) -> Iterator[ChainUtterance]:
-        from nnet3_training.egs import read_stored_matrix
+    def _chain_utterances(self, options: dict[str, Any]) -> Iterator[chain.ChainUtterance]:
 
         assert self.features is not None
         assert self.supervisions is not None
         tables = ChainTables.opened(self.supervisions, "", options)
-        for entry in nnet3_tables.read_objects(self.features, read_stored_matrix):
+        for entry in nnet3_tables.read_objects(self.features, egs.read_stored_matrix):
             try:
                 yield tables.utterance(entry.key, entry.value)
             except nnet3_training.ExampleError as error:
@@ -147,13 +137,11 @@ class DataOptions:
 
     def _labels(self, dim: int) -> Callable[[str], splitting.Known | None]:
         """A function from the key of an utterance to the labels of its frames."""
-        from nnet3_training.egs import read_alignment, read_posterior, read_stored_matrix
-
         if self.alignments is not None:
             alignments = self.alignments
-            classes = nnet3_tables.ObjectLookup(alignments, read_alignment)
+            classes = nnet3_tables.ObjectLookup(alignments, egs.read_alignment)
 
-            def of_alignment(key: str) -> SparsePosteriors | None:
+            def of_alignment(key: str) -> nnet3_training.SparsePosteriors | None:
                 found = classes.take(key)
                 if found is None:
                     return None
@@ -163,15 +151,15 @@ class DataOptions:
             return of_alignment
         if self.posteriors is not None:
             posteriors = self.posteriors
-            weighted = nnet3_tables.ObjectLookup(posteriors, read_posterior)
+            weighted = nnet3_tables.ObjectLookup(posteriors, egs.read_posterior)
 
-            def of_posterior(key: str) -> SparsePosteriors | None:
+            def of_posterior(key: str) -> nnet3_training.SparsePosteriors | None:
                 frames = weighted.take(key)
                 return splitting.posteriors_of(key, frames, dim, posteriors) if frames else None
 
             return of_posterior
         assert self.targets is not None
-        matrices = nnet3_tables.ObjectLookup(self.targets, read_stored_matrix)
+        matrices = nnet3_tables.ObjectLookup(self.targets, egs.read_stored_matrix)
 
         def of_targets(key: str) -> splitting.Known | None:
             matrix = matrices.take(key)
@@ -213,8 +201,6 @@ def nnet3_train_recipe(
     is the same to the last bit, whatever --jobs and --dask are, and however often the run was
     interrupted.
     """
-    from nnet3_training.recipes import TrainingRun
-
     path = Path(folder)
     names = [field.name for field in attrs.fields(DataOptions)]
     data = DataOptions(**{name: options.pop(name) for name in names})
@@ -235,9 +221,9 @@ def nnet3_train_recipe(
         raise click.UsageError(
             f"the run in '{folder}' has not made its examples: give --features or --egs again"
         )
-    is_new = not has_run or (has_network and not TrainingRun.read(folder).has_begun)
+    is_new = not has_run or (has_network and not recipes.TrainingRun.read(folder).has_begun)
     wanted = runs.wanted_options(path, _usual(den_fst, given) if is_new else None, given)
-    used = wanted or TrainingRun.read(folder).options
+    used = wanted or recipes.TrainingRun.read(folder).options
     nnet = _network(nnet_config, nnet_in, used.seed) if has_network else None
     utterances = None
     if data.is_given:
@@ -250,24 +236,22 @@ def nnet3_train_recipe(
     runs.run_recipe(path, nnet, utterances, wanted, denominator, around)
 
 
-def _usual(den_fst: str | None, given: dict[str, Any]) -> RecipeOptions:
+def _usual(den_fst: str | None, given: dict[str, Any]) -> recipes.RecipeOptions:
     """The defaults of a new run.
 
     Raises:
         click.UsageError: There are options for chain models, and no denominator.
     """
-    from nnet3_training.recipes import RecipeOptions
-
     if den_fst is not None:
-        return RecipeOptions(chain=nnet3_training.ChainOptions())
+        return recipes.RecipeOptions(chain=nnet3_training.ChainOptions())
     for name in CHAIN_NUMBERS:
         if name in given:
             option = name.replace("_", "-")
             raise click.UsageError(f"--{option} is for chain models, which need --den-fst")
-    return RecipeOptions()
+    return recipes.RecipeOptions()
 
 
-def _network(nnet_config: str | None, nnet_in: str | None, seed: int) -> Nnet:
+def _network(nnet_config: str | None, nnet_in: str | None, seed: int) -> nnet3_descriptors.Nnet:
     import numpy as np
 
     if nnet_config:

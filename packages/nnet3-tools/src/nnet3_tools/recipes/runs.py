@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 import nnet3_training
+from nnet3_training import recipes
 
 from nnet3_tools import cli, flags
 from nnet3_tools.chain.options import CHAIN_NUMBERS
@@ -16,17 +17,6 @@ from nnet3_tools.progress import Bar
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
-    from nnet3_training import Fst
-    from nnet3_training.recipes import (
-        ArchivesRecord,
-        Figure,
-        FinalRecord,
-        IterationRecord,
-        JobRecord,
-        RecipeOptions,
-        TrainingData,
-        TrainingRun,
-    )
 
 _HELP = {
     "num_epochs": "How often each example is used.",
@@ -68,10 +58,10 @@ def recipe_options(usual: Mapping[str, Any], *left_out: str) -> Iterator[cli.Par
         usual: The defaults, as the help shows them, that are not those of `RecipeOptions`.
         left_out: Options of `RecipeOptions` that the tool does not have.
     """
-    from nnet3_training.recipes import RecipeOptions
-
     chain = usual.get("chain", nnet3_training.ChainOptions())
-    values = {field.name: field.default for field in attrs.fields(RecipeOptions)} | dict(usual)
+    values = {field.name: field.default for field in attrs.fields(recipes.RecipeOptions)} | dict(
+        usual
+    )
     values |= attrs.asdict(chain)
     texts = {name: _HELP[name] for name in _HELP if name not in left_out} | CHAIN_NUMBERS
 
@@ -129,8 +119,8 @@ class Surroundings:
 
 
 def wanted_options(
-    folder: Path, usual: RecipeOptions | None, given: dict[str, Any]
-) -> RecipeOptions | None:
+    folder: Path, usual: recipes.RecipeOptions | None, given: dict[str, Any]
+) -> recipes.RecipeOptions | None:
     """The options on the command line; None to go on with the options of the folder.
 
     Args:
@@ -138,13 +128,11 @@ def wanted_options(
         usual: The options of a new run where they are not given; None to continue a run.
         given: The options that are given, those of the objective among them.
     """
-    from nnet3_training.recipes import TrainingRun
-
     chain = {name: given.pop(name) for name in CHAIN_NUMBERS if name in given}
     if usual is None:
         if not given and not chain:
             return None
-        usual = TrainingRun.read(folder).options
+        usual = recipes.TrainingRun.read(folder).options
     if chain:
         given["chain"] = attrs.evolve(usual.chain or nnet3_training.ChainOptions(), **chain)
     return attrs.evolve(usual, **given)
@@ -153,18 +141,16 @@ def wanted_options(
 def run_recipe(
     folder: Path,
     nnet: Nnet | None,
-    utterances: Iterable[TrainingData] | None,
-    options: RecipeOptions | None,
-    den_fst: Fst | None,
+    utterances: Iterable[recipes.TrainingData] | None,
+    options: recipes.RecipeOptions | None,
+    den_fst: nnet3_training.Fst | None,
     surroundings: Surroundings,
-) -> TrainingRun:
+) -> recipes.TrainingRun:
     """Begins or continues a run, and reports its progress; see `train_recipe`."""
-    from nnet3_training.recipes import train_recipe
-
     report, device = surroundings.report, surroundings.device
     workers_of = flags.chosen_workers(surroundings.jobs, surroundings.dask)
     with _Progress(folder, report) as progress, workers_of as workers:
-        run = train_recipe(
+        run = recipes.train_recipe(
             folder,
             nnet,
             utterances,
@@ -189,9 +175,8 @@ def write_report(folder: Path, path: str) -> None:
     """
     from nnet3_descriptors.files import write_atomically
     from nnet3_report.pages import training_page
-    from nnet3_training.recipes import TrainingRun
 
-    page = training_page(folder.resolve().name, TrainingRun.read(folder))
+    page = training_page(folder.resolve().name, recipes.TrainingRun.read(folder))
     write_atomically(path, [page.encode()])
 
 
@@ -210,25 +195,28 @@ class _Progress:
         if self._bar is not None:
             self._bar.close()
 
-    def take(self, event: ArchivesRecord | JobRecord | IterationRecord | FinalRecord) -> None:
+    def take(
+        self,
+        event: recipes.ArchivesRecord
+        | recipes.JobRecord
+        | recipes.IterationRecord
+        | recipes.FinalRecord,
+    ) -> None:
         """Reports an event of the run."""
-        from nnet3_training.recipes import ArchivesRecord, FinalRecord, IterationRecord, JobRecord
-
         match event:
-            case ArchivesRecord():
+            case recipes.ArchivesRecord():
                 self._begin(event)
-            case JobRecord():
+            case recipes.JobRecord():
                 if self._bar is not None:
                     self._bar.advance(event.frames)
-            case IterationRecord():
+            case recipes.IterationRecord():
                 self._say_iteration(event)
-            case FinalRecord():
+            case recipes.FinalRecord():
                 self._say_end(event)
 
-    def _begin(self, archives: ArchivesRecord) -> None:
-        from nnet3_training.recipes import TrainingRun
+    def _begin(self, archives: recipes.ArchivesRecord) -> None:
 
-        run = TrainingRun.read(self._folder)
+        run = recipes.TrainingRun.read(self._folder)
         self._total = len(run.schedule)
         done = sum(job.frames for record in run.iterations for job in record.jobs)
         self._say(
@@ -238,7 +226,7 @@ class _Progress:
         )
         self._bar = Bar(run.num_frames, " frames", done=done, with_prefixes=True)
 
-    def _say_iteration(self, record: IterationRecord) -> None:
+    def _say_iteration(self, record: recipes.IterationRecord) -> None:
         # Only the main output; a chain model also has one for cross-entropy.
         figures = [
             figure
@@ -274,14 +262,12 @@ class _Progress:
         if self._report is not None:
             write_report(self._folder, self._report)
 
-    def _held_out(self, number: int) -> dict[str, Figure]:
+    def _held_out(self, number: int) -> dict[str, recipes.Figure]:
         """The objectives of a network on held-out examples."""
-        from nnet3_training.recipes import TrainingRun
-
-        found = TrainingRun.read(self._folder).diagnostics.get(number)
+        found = recipes.TrainingRun.read(self._folder).diagnostics.get(number)
         return {} if found is None else found.held_out
 
-    def _say_end(self, record: FinalRecord) -> None:
+    def _say_end(self, record: recipes.FinalRecord) -> None:
         for name, figure in record.diagnostics.held_out.items():
             right = "" if figure.accuracy is None else f", {figure.accuracy:.1%} of frames right"
             self._say(

@@ -20,7 +20,6 @@ from nnet3_tools.speech.tables import Tally, check_output, class_options, each_v
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-    from nnet3_speech import FbankOptions, FeatureExtractor, MfccOptions, Recording
 
 
 _HELPS = {
@@ -114,7 +113,7 @@ left out; the exit status is 255 then. It is 1 if no recording has features."""
 class _Run:
     """A run of one of the tools: what its own options say."""
 
-    extractor: FeatureExtractor
+    extractor: nnet3_speech.FeatureExtractor
     tally: Tally
     subtract_mean: bool
     channel: int
@@ -153,7 +152,9 @@ class _Run:
         utterances = self.tally.done + self.tally.failed
         cli.log(f" Done {self.tally.done} out of {utterances} utterances.")
 
-    def _features(self, key: str, recording: Recording) -> npt.NDArray[np.float32] | None:
+    def _features(
+        self, key: str, recording: nnet3_speech.Recording
+    ) -> npt.NDArray[np.float32] | None:
         """The features of a recording; None if it is left out, after a warning."""
         channels, size = recording.samples.shape
         seconds = size / recording.rate
@@ -185,7 +186,7 @@ class _Run:
         return features
 
 
-def _recording(opened: Callable[[], AbstractContextManager[IO[bytes]]]) -> Recording:
+def _recording(opened: Callable[[], AbstractContextManager[IO[bytes]]]) -> nnet3_speech.Recording:
     with opened() as file:
         return nnet3_speech.read_wav(file)
 
@@ -221,7 +222,10 @@ def compute_fbank_feats(wav: str, features: str, **given: Any) -> int:
 
 
 def _compute(
-    cls: type[MfccOptions | FbankOptions], wav: str, features: str, given: dict[str, Any]
+    cls: type[nnet3_speech.MfccOptions | nnet3_speech.FbankOptions],
+    wav: str,
+    features: str,
+    given: dict[str, Any],
 ) -> int:
     for name, value in (("vtln-warp", 1.0), ("vtln-map", ""), ("utt2spk", "")):
         if given.pop(name.replace("-", "_")) != value:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import click
@@ -13,11 +13,6 @@ from nnet3_descriptors import Nnet3Error
 
 from nnet3_tools import cli
 from nnet3_tools.speech.tables import Tally, check_output, class_options, read_speakers
-
-if TYPE_CHECKING:
-    from nnet3_speech import AdaptationState, OnlineIvectorExtractor
-    from nnet3_tables import FloatArray
-
 
 _PITCH_DIM = 3
 
@@ -125,7 +120,7 @@ class _Extraction:
         repeat: Whether to write a row for each frame.
     """
 
-    extractor: OnlineIvectorExtractor
+    extractor: nnet3_speech.OnlineIvectorExtractor
     features: nnet3_tables.MatrixLookup
     weights: nnet3_tables.VectorLookup | None
     tolerance: int
@@ -136,7 +131,7 @@ class _Extraction:
 
     def write_speaker(self, output: nnet3_tables.MatrixWriter, utterances: list[str]) -> None:
         """Writes the i-vectors of a speaker's utterances, in their order."""
-        state: AdaptationState | None = None
+        state: nnet3_speech.AdaptationState | None = None
         for utterance in utterances:
             try:
                 found = self._ivectors(utterance, state)
@@ -149,15 +144,14 @@ class _Extraction:
                 self.tally.done += 1
 
     def _ivectors(
-        self, utterance: str, state: AdaptationState | None
-    ) -> tuple[FloatArray, AdaptationState] | None:
+        self, utterance: str, state: nnet3_speech.AdaptationState | None
+    ) -> tuple[nnet3_tables.FloatArray, nnet3_speech.AdaptationState] | None:
         """The i-vectors of an utterance, (rows, dim), and the state after it; or None.
 
         Raises:
             Nnet3Error: the features or weights cannot be read, or do not fit the extractor.
         """
         import numpy as np
-        from nnet3_speech import OnlineIvectors
 
         frames = self.features.get(utterance)
         if frames is None:
@@ -189,7 +183,7 @@ class _Extraction:
                 return None
             weights = np.zeros(count)
             weights[: len(given)] = given[:count]
-        stream = OnlineIvectors(self.extractor, state)
+        stream = nnet3_speech.OnlineIvectors(self.extractor, state)
         ivectors = stream.push(frames, weights, last=True)
         if self.repeat:
             ivectors = ivectors.repeat(self.extractor.period, axis=0)[:count]

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from nnet3_descriptors.files import Reader
     from nnet3_speech import Plda
-    from nnet3_tables import FloatArray
 
 
 @cli.tool(
@@ -110,7 +109,7 @@ def _write_means(
     )
 
 
-def _check_size(key: str, vector: FloatArray, size: int) -> None:
+def _check_size(key: str, vector: nnet3_tables.FloatArray, size: int) -> None:
     if len(vector) != size:
         raise click.ClickException(
             f"'{key}': expected a vector of {size} values, as before, found {len(vector)}"

@@ -16,7 +16,6 @@ from nnet3_tools import cli
 
 if TYPE_CHECKING:
     from nnet3_descriptors.files import Reader
-    from nnet3_tables import FloatArray
 
 
 T = TypeVar("T")
@@ -165,7 +164,7 @@ def write_each(
                 file.write(key, result)
 
 
-def read_vectors(rspecifier: str) -> Iterator[tuple[str, FloatArray]]:
+def read_vectors(rspecifier: str) -> Iterator[tuple[str, nnet3_tables.FloatArray]]:
     """The vectors of a table in order, each with its key.
 
     Raises:
@@ -175,7 +174,7 @@ def read_vectors(rspecifier: str) -> Iterator[tuple[str, FloatArray]]:
         yield entry.key, entry.value
 
 
-def _vector(reader: Reader) -> FloatArray:
+def _vector(reader: Reader) -> nnet3_tables.FloatArray:
     return reader.vector().copy()
 
 

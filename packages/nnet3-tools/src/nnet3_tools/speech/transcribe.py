@@ -20,7 +20,6 @@ from nnet3_tools.speech.tables import Tally, each_value
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-    from nnet3 import Model
     from nnet3_speech import Recording, WordDecoder
 
     Samples = npt.NDArray[np.float32]
@@ -154,7 +153,7 @@ def nnet3_transcribe(
     return tally.status
 
 
-def _decoder(model: Model, units: str | None, nbest: int) -> WordDecoder | None:
+def _decoder(model: nnet3.Model, units: str | None, nbest: int) -> WordDecoder | None:
     """What finds words, or None for phones.
 
     Raises:

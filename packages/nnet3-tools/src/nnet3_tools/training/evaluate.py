@@ -14,12 +14,10 @@ import nnet3_tables
 import nnet3_training
 
 from nnet3_tools import cli, flags, streams
+from nnet3_tools.egs import forms
 
 if TYPE_CHECKING:
     import numpy as np
-    from nnet3_descriptors import Nnet
-    from nnet3_tables import FloatArray
-    from nnet3_training import Evaluator, TrainingExample
 
 
 _ACCURACIES = (
@@ -47,7 +45,6 @@ def nnet3_compute_prob(
     compute_per_dim_accuracy: bool,
 ) -> None:
     """Print the objective per frame of the network NNET-IN on the examples of EGS-RSPECIFIER."""
-    from nnet3_tools.egs.forms import form_for
     from nnet3_tools.training.objective_log import say_compiling, say_evaluation
 
     nnet = streams.read_nnet(nnet_in)
@@ -55,7 +52,7 @@ def nnet3_compute_prob(
         nnet, batchnorm=batchnorm_test_mode, dropout=dropout_test_mode
     )
     evaluator = nnet3_training.Evaluator(nnet)
-    for entry in form_for(nnet).entries(egs_in):
+    for entry in forms.form_for(nnet).entries(egs_in):
         evaluator.add(entry.value)
     if not compute_accuracy:
         evaluator.accuracies.clear()
@@ -111,8 +108,8 @@ def nnet3_show_progress(
 
 
 def _say_objectives(
-    old: Nnet,
-    new: Nnet,
+    old: nnet3_descriptors.Nnet,
+    new: nnet3_descriptors.Nnet,
     egs_in: str,
     num_segments: int,
     *,
@@ -123,10 +120,9 @@ def _say_objectives(
     import numpy as np
     from nnet3_descriptors.editing import weighted_sum
 
-    from nnet3_tools.egs.forms import form_for
     from nnet3_tools.training.objective_log import by_component, dot_products, say_evaluation
 
-    examples = [entry.value for entry in form_for(new).entries(egs_in)]
+    examples = [entry.value for entry in forms.form_for(new).entries(egs_in)]
     if not examples:
         raise click.ClickException(f"'{egs_in}' has no examples")
     difference = nnet3_descriptors.vectorize(new).astype(np.float64) - nnet3_descriptors.vectorize(
@@ -152,7 +148,7 @@ def _say_objectives(
     cli.log(f"Total objf change per component is {by_component(old, changes)}")
 
 
-def _say_parameters(old: Nnet, new: Nnet) -> None:
+def _say_parameters(old: nnet3_descriptors.Nnet, new: nnet3_descriptors.Nnet) -> None:
     import numpy as np
 
     from nnet3_tools.training.objective_log import by_component
@@ -168,7 +164,7 @@ def _say_parameters(old: Nnet, new: Nnet) -> None:
 
 
 def _norms(
-    nnet: Nnet, vector: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+    nnet: nnet3_descriptors.Nnet, vector: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     import numpy as np
 
@@ -194,15 +190,15 @@ class ExampleShard(NamedTuple):
     nnet: str
     version: int
     output: str
-    examples: list[TrainingExample]
+    examples: list[nnet3_training.TrainingExample]
 
 
 @functools.lru_cache(maxsize=1)
-def _evaluator(path: str, version: int) -> Evaluator:
+def _evaluator(path: str, version: int) -> nnet3_training.Evaluator:
     return nnet3_training.Evaluator(nnet3_descriptors.read_nnet(path))
 
 
-def compute_shard(shard: ExampleShard) -> list[tuple[str, FloatArray]]:
+def compute_shard(shard: ExampleShard) -> list[tuple[str, nnet3_tables.FloatArray]]:
     """The key and the output, (rows, dim), of each example of a shard.
 
     Raises:
@@ -213,7 +209,9 @@ def compute_shard(shard: ExampleShard) -> list[tuple[str, FloatArray]]:
     return [(each.key, _output(evaluator, each, shard.output)) for each in shard.examples]
 
 
-def _output(evaluator: Evaluator, example: TrainingExample, name: str) -> FloatArray:
+def _output(
+    evaluator: nnet3_training.Evaluator, example: nnet3_training.TrainingExample, name: str
+) -> nnet3_tables.FloatArray:
     outputs = evaluator.outputs(example)
     if name not in outputs:
         raise nnet3_training.ExampleError(f"example '{example.key}' has no output '{name}'")
@@ -243,11 +241,9 @@ def nnet3_compute_from_egs(
     """Write the output of the network NNET-IN for each example of EGS-RSPECIFIER."""
     import numpy as np
 
-    from nnet3_tools.egs.forms import check_files, form_for
-
-    check_files(egs_in, matrices_out)
+    forms.check_files(egs_in, matrices_out)
     nnet = streams.read_nnet(nnet_in)
-    examples = (entry.value for entry in form_for(nnet).entries(egs_in))
+    examples = (entry.value for entry in forms.form_for(nnet).entries(egs_in))
     if jobs or dask:
         if use_gpu != "no":
             raise click.UsageError("--jobs and --dask do not go with --use-gpu")
@@ -264,8 +260,12 @@ def nnet3_compute_from_egs(
 
 
 def _by_workers(
-    nnet: str, examples: Iterator[TrainingExample], output: str, jobs: int, dask: str | None
-) -> Iterator[tuple[str, FloatArray]]:
+    nnet: str,
+    examples: Iterator[nnet3_training.TrainingExample],
+    output: str,
+    jobs: int,
+    dask: str | None,
+) -> Iterator[tuple[str, nnet3_tables.FloatArray]]:
     """Keys and outputs in the order of the examples, computed in shards by worker processes."""
     if not os.path.isfile(nnet):
         raise click.UsageError("--jobs and --dask need a model in a file, which all workers read")

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 import click
 import nnet3_descriptors
 import nnet3_training
+from nnet3_training import chain
 
 from nnet3_tools import cli, flags, streams
+from nnet3_tools.egs import forms
 
 if TYPE_CHECKING:
-    from nnet3_training import SparsePosteriors
-
-    from nnet3_tools.egs.forms import Entry, ExampleForm
     from nnet3_tools.training.lda_stats import FeatureTransform, LdaStats
 
 
@@ -43,10 +42,8 @@ def nnet3_acc_lda_stats(
     nnet_in: str, egs_in: str, stats_out: str, binary: bool, rand_prune: float
 ) -> None:
     """Sum up the outputs of the network NNET-IN on examples, by the classes of their labels."""
-    from nnet3_tools.egs.forms import form_for
-
     nnet = streams.read_nnet(nnet_in)
-    stats = _summed_up(nnet, form_for(nnet), egs_in, _classes, rand_prune)
+    stats = _summed_up(nnet, forms.form_for(nnet), egs_in, _classes, rand_prune)
     _write_stats(stats, stats_out, binary=binary)
 
 
@@ -65,14 +62,12 @@ def nnet3_chain_acc_lda_stats(
     The pdfs of a frame are those of the paths of the supervision, by their probability; or of the
     alignment, where paths are not bound to times. Examples must not be merged.
     """
-    from nnet3_tools.egs.forms import CHAIN
-
     nnet = streams.read_nnet(nnet_in)
-    stats = _summed_up(nnet, CHAIN, egs_in, _pdfs, rand_prune)
+    stats = _summed_up(nnet, forms.CHAIN, egs_in, _pdfs, rand_prune)
     _write_stats(stats, stats_out, binary=binary)
 
 
-def _classes(entry: Entry) -> SparsePosteriors:
+def _classes(entry: forms.Entry) -> nnet3_training.SparsePosteriors:
     """The classes of an example, frame by frame."""
     from nnet3_tools.training.lda_stats import as_posteriors
 
@@ -84,10 +79,8 @@ def _classes(entry: Entry) -> SparsePosteriors:
     return supervision
 
 
-def _pdfs(entry: Entry) -> SparsePosteriors:
+def _pdfs(entry: forms.Entry) -> nnet3_training.SparsePosteriors:
     """The pdfs of an example of a chain model, frame by frame."""
-    from nnet3_training.chain import frame_posteriors
-
     names = [io.name for io in entry.value.outputs]
     if names != ["output"]:
         raise click.ClickException(
@@ -100,16 +93,16 @@ def _pdfs(entry: Entry) -> SparsePosteriors:
             f"{output.supervision.num_sequences}: the examples were merged"
         )
     try:
-        return frame_posteriors(output.supervision)
+        return chain.frame_posteriors(output.supervision)
     except nnet3_training.ExampleError as error:
         raise click.ClickException(f"example '{entry.key}': {error}") from error
 
 
 def _summed_up(
     nnet: nnet3_descriptors.Nnet,
-    form: ExampleForm,
+    form: forms.ExampleForm,
     egs_in: str,
-    classes_of: Callable[[Entry], SparsePosteriors],
+    classes_of: Callable[[forms.Entry], nnet3_training.SparsePosteriors],
     rand_prune: float,
 ) -> LdaStats:
     """The statistics of the outputs for examples."""

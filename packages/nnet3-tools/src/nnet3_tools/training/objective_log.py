@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 import attrs
 import numpy as np
 import numpy.typing as npt
-from nnet3_training import ObjectiveSum
+from nnet3_training import ObjectiveSum, recipes
 
 from nnet3_tools import cli
 
 if TYPE_CHECKING:
     from nnet3_descriptors import Nnet
     from nnet3_training import Evaluator, Objective, Trainer
-    from nnet3_training.recipes import Combined
 
 
 def value(total: ObjectiveSum, sign: str = "is") -> str:
@@ -140,7 +139,7 @@ def say_combination(count: int, objective: float) -> None:
         cli.log(f"Combining last {count} models, objective function is {objective:.6g}")
 
 
-def say_combined(combined: Combined) -> None:
+def say_combined(combined: recipes.Combined) -> None:
     """Logs the best number of models, and the improvement by their average."""
     first, best = combined.objectives[1], combined.objectives[combined.num_models]
     cli.log(

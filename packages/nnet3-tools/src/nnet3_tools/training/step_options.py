@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import nnet3_optimizer
 import nnet3_training
+from nnet3_training import egs
 
 from nnet3_tools import cli, flags
-
-if TYPE_CHECKING:
-    from nnet3_training import TrainerOptions
 
 _LARGEST_PHASE = 100_000
 
@@ -94,7 +92,7 @@ STEP_OPTIONS = (
 """The options of training steps, including some that `trainer_options` does not take."""
 
 
-def trainer_options(srand: int, **options: Any) -> TrainerOptions:
+def trainer_options(srand: int, **options: Any) -> nnet3_training.TrainerOptions:
     """The options of a Trainer; a seed has the effect that it has in Kaldi's tools.
 
     The first random number chooses the minibatches with a step back.
@@ -102,13 +100,11 @@ def trainer_options(srand: int, **options: Any) -> TrainerOptions:
     Raises:
         TrainingError: An option is out of range.
     """
-    from nnet3_training.egs import CRandom
-
     limits = {name: options.pop(name) for name in _LIMITS}
     optimize_options = nnet3_optimizer.OptimizeOptions(
         **{name: time for name, time in limits.items() if abs(time) < _NO_TIME}
     )
-    phase = CRandom(srand).integers(0, _LARGEST_PHASE + 1)
+    phase = egs.CRandom(srand).integers(0, _LARGEST_PHASE + 1)
     return nnet3_training.TrainerOptions(
         seed=abs(srand), backstitch_phase=phase, optimize_options=optimize_options, **options
     )

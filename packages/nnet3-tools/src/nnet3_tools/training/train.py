@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import nnet3_tables
 import nnet3_training
+from nnet3_training import recipes
 
 from nnet3_tools import cli, flags, streams
+from nnet3_tools.egs import forms
 from nnet3_tools.training.step_options import STEP_OPTIONS, trainer_options
 
 if TYPE_CHECKING:
@@ -39,7 +41,6 @@ def nnet3_train(
     nnet3-merge-egs makes minibatches, for example in
     'ark:nnet3-merge-egs --minibatch-size=64 ark:1.egs ark:- |'.
     """
-    from nnet3_tools.egs.forms import form_for
     from nnet3_tools.training.objective_log import (
         ObjectiveLog,
         say_change,
@@ -55,7 +56,7 @@ def nnet3_train(
     progress = ObjectiveLog(print_interval)
     with flags.profiled(profile) as tracer:
         trainer = nnet3_training.Trainer(nnet, settings, flags.device(use_gpu), trace=tracer)
-        for number, entry in enumerate(form_for(nnet).entries(egs_in)):
+        for number, entry in enumerate(forms.form_for(nnet).entries(egs_in)):
             progress.add(number, trainer.train_minibatch(entry.value))
             say_change(trainer)
     say_totals(dict(sorted(trainer.objectives.items())))
@@ -97,19 +98,18 @@ def nnet3_combine(
 
     The objective is that on EGS-RSPECIFIER. Give the last network of the training run first.
     """
-    from nnet3_training.recipes import Combination, combine  # slow: loads all of training
-
-    from nnet3_tools.egs.forms import form_for
     from nnet3_tools.training.objective_log import say_combination, say_combined, say_evaluation
 
-    examples = [entry.value for entry in form_for(streams.read_nnet(nnets_in[0])).entries(egs_in)]
+    examples = [
+        entry.value for entry in forms.form_for(streams.read_nnet(nnets_in[0])).entries(egs_in)
+    ]
     cli.log(f"Read {len(examples)} examples.")
     if not examples:
         raise click.ClickException(f"'{egs_in}' has no examples")
-    combined = combine(
+    combined = recipes.combine(
         map(streams.read_nnet, nnets_in),
         examples,
-        Combination(
+        recipes.Combination(
             max_objective_evaluations=max_objective_evaluations,
             batchnorm_test_mode=batchnorm_test_mode,
             dropout_test_mode=dropout_test_mode,
