@@ -176,7 +176,7 @@ def test_every_layout(
 @pytest.mark.parametrize("layout", ["rows", "columns", "part of rows"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_scaled_sum(layout: str, dtype: type[np.floating]) -> None:
-    """The result is out + factor a, with or without such a function in the library."""
+    """The result is out + factor a, for any layout and type."""
     rng, tape = np.random.default_rng(0), NumpyTape(dtype=dtype)
     a, out = (matrix(rng, 70, 3000, layout).astype(dtype, order="K") for _ in range(2))
     expected = out - 0.5 * a
@@ -262,7 +262,7 @@ def test_libraries(library: str, beta: float) -> None:
 @pytest.mark.parametrize("quicker", [products.OPENBLAS, products.MKL])
 def test_the_faster_library_is_chosen(quicker: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """If there are two libraries, both are timed, and the faster one computes all products."""
-    found = {name: Library(name, print, print) for name in (products.OPENBLAS, products.MKL)}
+    found = {name: Library(name, print) for name in (products.OPENBLAS, products.MKL)}
     monkeypatch.delenv(BLAS.variable, raising=False)
     monkeypatch.setattr(products, "_found", lambda: found)
     monkeypatch.setattr(products, "_trial_by_openblas", lambda rows: (products.OPENBLAS, rows))

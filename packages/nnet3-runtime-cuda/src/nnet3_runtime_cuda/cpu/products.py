@@ -180,17 +180,16 @@ LIBRARY_TRIAL_ROWS = (8, 64, 256)
 """The numbers of rows of the products that are timed to choose a library."""
 
 _ROW_MAJOR, _NO_TRANS, _TRANS = 101, 111, 112
-_OPENBLAS_SYMBOLS = "scipy_cblas_sgemm64_", "scipy_cblas_saxpy64_"
-"""The names in NumPy's wheels: 64-bit sizes, with a prefix that no other BLAS has."""
+_OPENBLAS_SYMBOL = "scipy_cblas_sgemm64_"
+"""The name in NumPy's wheels: 64-bit sizes, with a prefix that no other BLAS has."""
 
-_MKL_SYMBOLS = "cblas_sgemm_64", "cblas_saxpy_64"
+_MKL_SYMBOL = "cblas_sgemm_64"
 _SIZE, _SINGLE, _POINTER = ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
 _GEMM_TYPES = (
     *[ctypes.c_int] * 3,
     *[_SIZE] * 3,
     *(_SINGLE, _POINTER, _SIZE, _POINTER, _SIZE, _SINGLE, _POINTER, _SIZE),
 )
-_AXPY_TYPES = _SIZE, _SINGLE, _POINTER, _SIZE, _POINTER, _SIZE
 _BF16_SYMBOL = "cblas_gemm_bf16bf16f32_64"
 _MKL_FILES = ("libmkl_rt.so*", "libmkl_rt*.dylib", "mkl_rt*.dll")
 
@@ -201,12 +200,10 @@ class Library(NamedTuple):
     Attributes:
         name: OPENBLAS or MKL.
         sgemm: Its cblas_sgemm, with 64-bit sizes.
-        saxpy: Its cblas_saxpy, with 64-bit sizes.
     """
 
     name: str
     sgemm: Callable[..., None]
-    saxpy: Callable[..., None]
 
 
 @functools.cache
@@ -251,15 +248,14 @@ def library_name() -> str:
 def _found() -> dict[str, Library]:
     """The libraries that are installed, by name."""
     candidates = {
-        OPENBLAS: (list(_openblas_paths()), _OPENBLAS_SYMBOLS),
-        MKL: (list(_mkl_paths()), _MKL_SYMBOLS),
+        OPENBLAS: (list(_openblas_paths()), _OPENBLAS_SYMBOL),
+        MKL: (list(_mkl_paths()), _MKL_SYMBOL),
     }
     found = {}
-    for name, (paths, (sgemm_symbol, saxpy_symbol)) in candidates.items():
-        sgemm = _first(paths, sgemm_symbol, _GEMM_TYPES)
-        saxpy = _first(paths, saxpy_symbol, _AXPY_TYPES)
-        if sgemm is not None and saxpy is not None:
-            found[name] = Library(name, sgemm, saxpy)
+    for name, (paths, symbol) in candidates.items():
+        sgemm = _first(paths, symbol, _GEMM_TYPES)
+        if sgemm is not None:
+            found[name] = Library(name, sgemm)
     return found
 
 
@@ -340,28 +336,6 @@ def bound_gemm(
     if found is None or a.dtype != np.float32 or b.dtype != np.float32:
         return None
     return _bound(found.sgemm, a, b, out, alpha, beta)
-
-
-def bound_axpy(factor: float, x: Array, out: Array) -> Callable[[], None] | None:
-    """A call that computes out += factor x, in one pass.
-
-    Args:
-        factor: A number.
-        x: float32, contiguous.
-        out: The same, of the same shape; does not overlap x.
-
-    Returns:
-        The call, or None if these operands cannot be given to BLAS.
-    """
-    found = library()
-    if found is None or x.shape != out.shape:
-        return None
-    if any(a.dtype != np.float32 or not a.flags.c_contiguous for a in (x, out)):
-        return None
-    call = partial(found.saxpy, out.size, factor, x.ctypes.data, 1, out.ctypes.data, 1)
-    # The addresses are valid only while the arrays live.
-    call.operands = (x, out)  # type: ignore[attr-defined]
-    return call
 
 
 def has_bf16() -> bool:

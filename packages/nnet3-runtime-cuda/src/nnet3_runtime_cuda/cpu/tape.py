@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from nnet3_runtime_cuda.cpu.estimate import Estimates
 from nnet3_runtime_cuda.cpu.natural_gradient import record_affine
-from nnet3_runtime_cuda.cpu.products import TILES, bound_axpy, bound_gemm, is_mkl, panels_are_faster
+from nnet3_runtime_cuda.cpu.products import TILES, bound_gemm, is_mkl, panels_are_faster
 from nnet3_runtime_cuda.cpu.recorder import Recorder
 from nnet3_runtime_cuda.cpu.sign_bits import record_pack_signs, record_unpack_signs
 from nnet3_runtime_cuda.cpu.threads import Workers
@@ -154,12 +154,8 @@ class NumpyTape(Recorder):
             self.record(partial(target.fill, value), writes=(target,))
 
     def add_scaled(self, a: Array, factor: float, out: Array) -> None:
-        """out += factor a, in one pass over both where they are contiguous."""
+        """out += factor a."""
         for values, target in self.row_blocks(a, out):
-            call = bound_axpy(factor, values, target)
-            if call is not None:
-                self.record(call, reads=(values,), writes=(target,))
-                continue
             term = self.scratch(*target.shape)
             self.multiply(values, factor, term)
             self.add(target, term, target)
