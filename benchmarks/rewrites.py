@@ -11,7 +11,6 @@ forward and a backward pass, without the natural gradient and without changing t
 
 early products     the input's part of recurrent layers, for many steps at once
 late products      the derivative of that input, also for many steps at once
-late outputs       output columns that a recurrence does not wait for, also for many steps at once
 step panels        factors of steps, laid out in panels once for all steps
 splices            affine layers that read several frames read the rows from the copies' source,
                    and add to the source's derivatives directly
@@ -82,7 +81,6 @@ def without_rules(**found: object) -> Iterator[None]:
 REWRITES: dict[str, Change] = {
     "early products": partial(without_rules, known_inputs=()),
     "late products": partial(without_rules, deferred_derivatives=()),
-    "late outputs": partial(without_rules, deferred_outputs=()),
     "step panels": partial(without_rules, step_panels=((), ())),
     "splices": partial(without_rules, spliced_inputs=((), ()), spliced_derivatives=()),
     "pending zeros": partial(replaced, PendingZeros, "take", lambda *_: False),

@@ -18,7 +18,6 @@ from unittest import mock
 
 import attrs
 import numpy as np
-from checked_plans import checked_plan
 from judged_cases import LOSSLESS, Case, parameter_names
 from limited_times import limited_times
 from nnet3_computation import NnetComputation
@@ -32,7 +31,7 @@ from nnet3_descriptors.components import (
     TimeHeightConvolutionComponent,
 )
 from nnet3_optimizer import check_computation
-from nnet3_runtime_cuda import DeviceNnet, NnetComputer, check_plan, make_plan
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cuda import Platform
 from nnet3_runtime_cuda.kernels import Kernel, Propagation, base
 from nnet3_runtime_cuda.kernels.masks import (
@@ -232,8 +231,6 @@ def run_runtime(
         trainable=precision != BF16 and (case.seed + threads) % 3 > 0,
     )
     with _deterministic(case.nnet, masks), thresholds(case.seed + threads):
-        if threads == 1 or case.seed % 2:
-            check_plan(case.nnet, case.optimized, make_plan(device_nnet, case.optimized))
         computer = NnetComputer(device_nnet, case.optimized)
         remembers = case.request.store_component_stats or "self-repair" in case.kinds
         if case.seed % 2 and not case.is_random and not remembers:
@@ -314,8 +311,6 @@ def _mask(kernel: Kernel, p: Propagation, x: np.ndarray) -> np.ndarray:
 def judge(case: Case, precision: str = FP32, device: Device = "cpu") -> Verdict:
     """Optimizes, checks and runs a case, and compares the results with the definition.
 
-    It checks plans of the run, and one of a machine on which every rewrite pays.
-
     Args:
         case: The case.
         precision: FP32; FP64, which also judges almost all cases for which float32 has too few
@@ -327,9 +322,6 @@ def judge(case: Case, precision: str = FP32, device: Device = "cpu") -> Verdict:
         return Verdict(is_skipped=True)
     options = case.options
     check_computation(case.nnet, case.optimized, check_unused=options.remove_dead_commands)
-    planned = case.optimized if case.seed % 2 else case.compiled
-    with thresholds(case.seed + len(planned.commands)):
-        checked_plan(case.nnet, planned, rows=1 + case.seed % 8)
     masks: Masks = {}
     several = 2 + case.seed % 4
     if device == "cpu":

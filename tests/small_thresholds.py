@@ -12,11 +12,10 @@ from nnet3_compiler import backward
 from nnet3_runtime_cuda.cpu import bf16, recorder, tape
 from nnet3_runtime_cuda.cpu.products import PANELS
 from nnet3_runtime_cuda.kernels import convolution, tile_parts, tiled_convolution, tiled_product
-from nnet3_runtime_cuda.lowering import kernel_capabilities
+from nnet3_runtime_cuda.lowering import capabilities
 from nnet3_runtime_cuda.lowering.bind import rows
 from nnet3_runtime_cuda.lowering.plan import (
     deferred_derivatives,
-    deferred_outputs,
     known_inputs,
     splices,
     step_panels,
@@ -50,9 +49,6 @@ def thresholds(seed: int) -> Iterator[None]:
             (known_inputs, "MOST_ROWS", most),
             (known_inputs, "FEWEST_STEPS", rng.choice([1, 2, 3])),
             (deferred_derivatives, "MOST_ROWS", most),
-            (deferred_outputs, "MOST_ROWS", most),
-            (deferred_outputs, "FEWEST_STEPS", rng.choice([1, 2, 3])),
-            (deferred_outputs, "FEWEST_PARAMETERS", 1),
             (splices, "FEWEST_ROWS", most + 1),
             (step_panels, "FEWEST_STEPS", 2),
             (step_panels, "FEWEST_PARAMETERS", 1),
@@ -60,14 +56,10 @@ def thresholds(seed: int) -> Iterator[None]:
     if rng.randrange(2):
         at_once = rng.choice([2, 5, 256])
         settings += [
-            (kernel_capabilities, "ROWS_AT_ONCE", at_once),
-            (kernel_capabilities, "CHANGING_ROWS_AT_ONCE", at_once),
+            (capabilities, "ROWS_AT_ONCE", at_once),
+            (capabilities, "CHANGING_ROWS_AT_ONCE", at_once),
             (deferred_derivatives, "ROWS_AT_ONCE", at_once),
-            (deferred_outputs, "ROWS_AT_ONCE", at_once),
         ]
-    if rng.randrange(2):
-        everywhere = kernel_capabilities.KernelCapabilities
-        settings.append((everywhere, "gains_by_deferring", lambda *_: True))
     if rng.randrange(2):
         settings += [
             (tiled_product, "FEWEST_COLUMNS", 1),

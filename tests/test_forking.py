@@ -107,7 +107,7 @@ class Finder:
             time.sleep(1)
 
 sys.meta_path.insert(0, Finder())
-use = {"stream": model.stream, "export": lambda: nnet3_runtime_cuda.check_plan}[kind]
+use = {"stream": model.stream, "export": lambda: nnet3_runtime_cuda.Tracer}[kind]
 worker = threading.Thread(target=use)
 worker.start()
 is_importing.wait()
@@ -126,7 +126,7 @@ print(status)
     ("slow", "kind"),
     [
         ("nnet3.streams.stream", "stream"),
-        ("nnet3_runtime_cuda.lowering.check.execution", "export"),
+        ("nnet3_runtime_cuda.tracing.tracer", "export"),
     ],
 )
 def test_forked_while_a_thread_imports(slow: str, kind: str) -> None:

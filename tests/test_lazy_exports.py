@@ -115,7 +115,6 @@ NOT_NEEDED = {
     "nnet3_runtime_cuda.kernels.over_time",
     "nnet3_runtime_cuda.kernels.gru",
     "nnet3_runtime_cuda.kernels.lstm",
-    "nnet3_runtime_cuda.lowering.check",
     "nnet3_runtime_cuda.tracing",
     "numpy.ma",
     "numpy.random",

@@ -37,8 +37,7 @@ PUBLIC_NAMES = {
     "nnet3_optimizer": """
         OptimizeOptions analyze check_computation optimize""",
     "nnet3_runtime_cuda": """
-        Capabilities NnetComputer Plan PlanError Trace Tracer check_plan
-        format_plan format_trace make_plan trace_events""",
+        NnetComputer Trace Tracer format_trace trace_events""",
     "nnet3_runtime_onnx": """
         ExportError OnnxComputer RunError quantized to_onnx to_onnx_of_any_length""",
     "nnet3_runtime_reference": """

@@ -13,7 +13,7 @@ from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, parse_config, write_nnet
 from nnet3_graph import build_computation_graph
 from nnet3_optimizer import check_computation, optimize, verify_equivalent
-from nnet3_runtime_cuda import DeviceNnet, NnetComputer, make_plan
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_reference import ReferenceComputer
 
 CONFIG = """
@@ -64,17 +64,12 @@ def train(nnet: Nnet) -> None:
     device.take_step()
 
 
-def plan(nnet: Nnet) -> None:
-    """Makes a plan."""
-    make_plan(nnet, CachingCompiler(nnet).compile(REQUEST))
-
-
 def define(nnet: Nnet) -> None:
     """Runs the reference runtime."""
     ReferenceComputer(nnet, compile_computation(nnet, REQUEST)).forward({"input": FRAMES})
 
 
-@pytest.mark.parametrize("use", [build_graph, prove, loop, train, plan, define])
+@pytest.mark.parametrize("use", [build_graph, prove, loop, train, define])
 def test_network(use: Callable[[Nnet], None]) -> None:
     """Caches of the stages do not keep a network alive."""
     nnet = parse_config(CONFIG, rng=np.random.default_rng(0))

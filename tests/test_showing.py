@@ -23,7 +23,7 @@ from nnet3_graph import (
     compute_context,
 )
 from nnet3_optimizer import analyze, optimize
-from nnet3_runtime_cuda import DeviceNnet, NnetComputer, Plan, Tracer, format_plan, make_plan
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer, Tracer
 from nnet3_runtime_onnx import OnnxComputer
 from nnet3_runtime_reference import ReferenceComputer
 from nnet3_tables import MatrixLookup
@@ -73,7 +73,6 @@ def shown() -> dict[str, object]:
         "commands": computation.commands,
         "analysis": analyze(tested, computation),
         "compiler": CachingCompiler(nnet),
-        "plan": make_plan(tested, computation),
         "computer": NnetComputer(tested, computation),
         "model": load(MODEL),
         "trainer": trained(nnet, request),
@@ -165,7 +164,6 @@ class Elements(html.parser.HTMLParser):
         ("request", f">{FRAMES + 24}</td>"),
         ("graph", ">tdnn1.affine</td>"),
         ("computation", ">given</td>"),
-        ("plan", "<table>"),
         ("trainer", ">output</td>"),
     ],
 )
@@ -180,10 +178,8 @@ def test_notebooks(shown: dict[str, object], what: str, said: str) -> None:
 
 
 def test_print(shown: dict[str, object]) -> None:
-    """A computation is printed command by command, and a plan rewrite by rewrite."""
-    computation, plan = shown["computation"], shown["plan"]
+    """A computation is printed command by command."""
+    computation = shown["computation"]
     assert isinstance(computation, NnetComputation)
-    assert isinstance(plan, Plan)
 
     assert str(computation).count("\nc") == len(computation.commands)
-    assert str(plan) + "\n" == format_plan(plan)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import attrs
-from nnet3_runtime_cuda.lowering.kernel_capabilities import ROWS_AT_ONCE
+from nnet3_runtime_cuda.lowering.capabilities import ROWS_AT_ONCE
 
 
 @attrs.frozen(kw_only=True)
@@ -13,13 +13,11 @@ class Stated:
     Attributes:
         split: Numbers of the components that can be split as affine maps.
         taps: Numbers of the components that gain by taps.
-        deferring: Numbers of the components that gain by outputs put off.
         panels: Whether panels of parameters are faster.
     """
 
     split: frozenset[int] = attrs.field(default=(), converter=frozenset)
     taps: frozenset[int] = attrs.field(default=(), converter=frozenset)
-    deferring: frozenset[int] = attrs.field(default=(), converter=frozenset)
     panels: bool = False
 
     def can_split(self, component: int) -> bool:
@@ -29,10 +27,6 @@ class Stated:
     def rows_at_once(self, component: int) -> int:
         """The processor's number, for fixed parameters."""
         return ROWS_AT_ONCE
-
-    def gains_by_deferring(self, component: int) -> bool:
-        """Whether the component is in `deferring`."""
-        return component in self.deferring
 
     def gains_by_taps(self, component: int, rows: int, offsets: tuple[int, ...]) -> bool:
         """Whether the component is in `taps`."""

@@ -9,7 +9,7 @@ from nnet3_computation.commands import DeallocMatrix, NoOperationLabel
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import NnetComputer
-from nnet3_runtime_cuda.lowering import kernel_capabilities
+from nnet3_runtime_cuda.lowering import capabilities
 from nnet3_runtime_cuda.lowering.plan import known_inputs
 from nnet3_runtime_cuda.lowering.plan.make import plan_with
 from stated_capabilities import Stated
@@ -82,8 +82,8 @@ def test_values_are_the_same(
     nnet = network(delay)
     computation = program(nnet, derivatives=False)
     x = np.random.default_rng(1).standard_normal((FRAMES * SEQUENCES, 5)).astype(np.float32)
-    monkeypatch.setattr(kernel_capabilities, "CHANGING_ROWS_AT_ONCE", rows_at_once)
-    monkeypatch.setattr(kernel_capabilities, "ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(capabilities, "CHANGING_ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(capabilities, "ROWS_AT_ONCE", rows_at_once)
     outputs = NnetComputer(nnet, computation).forward({"input": x})
     monkeypatch.setattr(known_inputs, "FEWEST_STEPS", 10**6)
 

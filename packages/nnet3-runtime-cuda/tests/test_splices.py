@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from nnet3 import CachingCompiler, Model
 from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, parse_config
-from nnet3_runtime_cuda import DeviceNnet, NnetComputer, check_plan
+from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.kernels import tiled_product
 from nnet3_runtime_cuda.lowering.areas import Area
 from nnet3_runtime_cuda.lowering.plan import splices
@@ -42,7 +42,7 @@ def network(offsets: tuple[int, int, int] = (-2, 0, 2)) -> Nnet:
 NNET = network()
 
 
-NOTHING = Plan(components=NNET.component_names)
+NOTHING = Plan()
 
 
 def plan(text: str, *, gains: bool = True) -> Plan:
@@ -166,7 +166,6 @@ def test_one_splice_after_another() -> None:
         (6, 1, True),
         (12, 3, False),
     ]
-    check_plan(NNET, program(NNET, IN_TURN), found)
 
 
 def test_part_of_copied_rows() -> None:

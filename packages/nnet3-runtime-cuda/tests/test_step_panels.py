@@ -9,8 +9,10 @@ from nnet3_computation import ComputationRequest, IoSpecification, NnetComputati
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
-from nnet3_runtime_cuda.lowering import make_plan
+from nnet3_runtime_cuda.lowering.capabilities import Capabilities
 from nnet3_runtime_cuda.lowering.plan import step_panels
+from nnet3_runtime_cuda.lowering.plan.make import plan_with
+from nnet3_runtime_cuda.lowering.plan.plan import Plan
 from nnet3_runtime_cuda.lowering.plan.step_panels import Factor, placed
 
 FRAMES, SEQUENCES = 40, 2
@@ -53,13 +55,18 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(NumpyTape, "gains_by_panels", lambda _, rows: rows > 1)
 
 
+def _plan(device_nnet: DeviceNnet, computation: NnetComputation) -> Plan:
+    capabilities = Capabilities(device_nnet, device_nnet.machine.tape(device_nnet.dtype))
+    return plan_with(device_nnet.nnet, computation, capabilities)
+
+
 @pytest.mark.parametrize("is_backward", [False, True])
 def test_steps_of_a_recurrence(is_backward: bool) -> None:
     """Nearly all steps use panels of the recurrent parameters, which are laid out once."""
     nnet = test_known_inputs.network(-1)
     computation = test_known_inputs.program(nnet, derivatives=True)
 
-    plan = make_plan(DeviceNnet(nnet, trainable=True), computation)
+    plan = _plan(DeviceNnet(nnet, trainable=True), computation)
 
     gates = nnet.component_index("gates")
     (factor,) = (
@@ -104,7 +111,7 @@ def test_fixed_parameters_are_left_alone() -> None:
     nnet = network()
     computation = program(nnet)
 
-    assert make_plan(DeviceNnet(nnet), computation).panels == ()
+    assert _plan(DeviceNnet(nnet), computation).panels == ()
 
 
 def test_loops_are_left_alone() -> None:
@@ -112,4 +119,4 @@ def test_loops_are_left_alone() -> None:
     nnet = network()
     computation = loop(nnet, FRAMES, sequences=SEQUENCES)
 
-    assert make_plan(DeviceNnet(nnet, trainable=True), computation).panels == ()
+    assert _plan(DeviceNnet(nnet, trainable=True), computation).panels == ()

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from nnet3_report.notebook import model_html as model_html
     from nnet3_report.notebook import network_html as network_html
     from nnet3_report.notebook import network_picture as network_picture
-    from nnet3_report.notebook import plan_html as plan_html
     from nnet3_report.notebook import request_html as request_html
     from nnet3_report.notebook import trainer_html as trainer_html
     from nnet3_report.notebook import training_run_html as training_run_html

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from nnet3_computation import ComputationRequest, IoSpecification, NnetComputation
     from nnet3_descriptors import AcousticModel, Nnet
     from nnet3_graph import ComputationGraph
-    from nnet3_runtime_cuda import Plan
     from nnet3_training import Trainer
     from nnet3_training.recipes import Diagnostics, Figure, TrainingRun
 
@@ -131,11 +130,6 @@ def computation_html(computation: NnetComputation) -> str:
 
 def _folded(title: str, content: str) -> str:
     return f"<details><summary>{title}</summary>{content}</details>"
-
-
-def plan_html(plan: Plan) -> str:
-    """Returns what lowering changes, a row for each change, in the order of the commands."""
-    return html_table(("What lowering changes",), ([line] for line in str(plan).splitlines()))
 
 
 # -- training ----------------------------------------------------------------------------------

@@ -11,15 +11,9 @@ if TYPE_CHECKING:
     from nnet3_runtime_cuda.device import DeviceNnet as DeviceNnet
     from nnet3_runtime_cuda.errors import DeviceError as DeviceError
     from nnet3_runtime_cuda.errors import DeviceMemoryError as DeviceMemoryError
-    from nnet3_runtime_cuda.errors import PlanError as PlanError
     from nnet3_runtime_cuda.errors import RunError as RunError
     from nnet3_runtime_cuda.errors import TrainingError as TrainingError
     from nnet3_runtime_cuda.errors import UnsupportedComponentError as UnsupportedComponentError
-    from nnet3_runtime_cuda.lowering import Capabilities as Capabilities
-    from nnet3_runtime_cuda.lowering import Plan as Plan
-    from nnet3_runtime_cuda.lowering import check_plan as check_plan
-    from nnet3_runtime_cuda.lowering import format_plan as format_plan
-    from nnet3_runtime_cuda.lowering import make_plan as make_plan
     from nnet3_runtime_cuda.tracing import Trace as Trace
     from nnet3_runtime_cuda.tracing import Tracer as Tracer
     from nnet3_runtime_cuda.tracing import format_trace as format_trace

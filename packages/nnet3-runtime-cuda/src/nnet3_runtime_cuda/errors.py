@@ -15,10 +15,6 @@ class UnsupportedComponentError(Nnet3Error):
     """A network holds a component type that has no arithmetic here."""
 
 
-class PlanError(Nnet3Error):
-    """A plan changes the results of a computation, or belongs to another computation."""
-
-
 class DeviceError(Nnet3Error):
     """The device does not exist, or the library that drives it is missing."""
 

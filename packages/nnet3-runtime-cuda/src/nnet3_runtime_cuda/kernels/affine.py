@@ -71,12 +71,6 @@ class FixedAffineKernel(Kernel):
         record_product(self.store, tape, x, self.linear[:, : x.shape[1]], out)
         tape.add(out, self.bias, out)
 
-    def propagate_columns(self, tape: Operations, x: Array, out: Array, first: int) -> None:
-        """Records out = x A_2^T + b_2 with the rows A_2 of A and elements of b from `first` on."""
-        rows = slice(first, first + out.shape[1])
-        record_product(self.store, tape, x, self.linear[rows], out)
-        tape.add(out, self.bias[rows], out)
-
     def backprop_known(self, tape: Operations, dy: Array, out: Array) -> None:
         """Records out = dy A_1 with the first columns A_1 of A."""
         tape.matmul(dy, self.linear[:, : out.shape[1]], out)

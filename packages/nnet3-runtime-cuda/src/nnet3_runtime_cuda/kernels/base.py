@@ -334,8 +334,7 @@ class Kernel:
         store: Its arrays on the device.
         can_split_input: Whether the output is a sum over the columns of the input (and a bias).
             Then `propagate_known` can compute the part of the first columns, and `backprop_known`
-            their derivatives. Each column of the output is a sum of its own, so that
-            `propagate_columns` can compute some of them.
+            their derivatives.
         sets_gradient: Whether Backprop can replace the content of the directions, instead of
             adding.
         takes_signs: Whether Backprop needs only the signs of y, and takes them packed.
@@ -377,10 +376,6 @@ class Kernel:
 
     def propagate_known(self, tape: Operations, x: Array, out: Array) -> None:
         """Records the product of the first columns of the input, x; see `can_split_input`."""
-        raise NotImplementedError
-
-    def propagate_columns(self, tape: Operations, x: Array, out: Array, first: int) -> None:
-        """Records columns of the output from `first` on, all of `out`; see `can_split_input`."""
         raise NotImplementedError
 
     def backprop_known(self, tape: Operations, dy: Array, out: Array) -> None:

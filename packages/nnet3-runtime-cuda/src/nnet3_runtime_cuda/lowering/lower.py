@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from nnet3_computation import NnetComputation
 from nnet3_computation.checks import check_runnable
-from nnet3_descriptors import Nnet
 
 from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.lowering.bind.binding import Binding
+from nnet3_runtime_cuda.lowering.capabilities import Capabilities
 from nnet3_runtime_cuda.lowering.collection import uncollected
-from nnet3_runtime_cuda.lowering.kernel_capabilities import KernelCapabilities
-from nnet3_runtime_cuda.lowering.plan.capabilities import Capabilities
 from nnet3_runtime_cuda.lowering.plan.make import plan_with
-from nnet3_runtime_cuda.lowering.plan.plan import Plan
 from nnet3_runtime_cuda.machine import Program
 
 if TYPE_CHECKING:
@@ -46,30 +43,6 @@ def lower(
     check_runnable(nnet.nnet, computation)
     with nnet.lowering, uncollected(), np.errstate(all="ignore"):  # factors may overflow
         tape = nnet.machine.tape(nnet.dtype, is_alone=is_alone)
-        plan = plan_with(nnet.nnet, computation, KernelCapabilities(nnet, tape))
+        plan = plan_with(nnet.nnet, computation, Capabilities(nnet, tape))
         program = Binding(nnet, computation, plan, tape, watch).run()
         return nnet.machine.bind(program, tape, computation)
-
-
-def make_plan(
-    nnet: Nnet | DeviceNnet, computation: NnetComputation, capabilities: Capabilities | None = None
-) -> Plan:
-    """Makes the plan of a computation, without binding it.
-
-    Args:
-        nnet: The network, or a network on a device.
-        computation: A computation of it.
-        capabilities: The capabilities of the machine; None for the network's device, or without one
-            for the processor with one thread.
-
-    Raises:
-        ComputationError: the computation cannot be run; see `lower`.
-        UnsupportedComponentError: this package does not implement a component type.
-    """
-    device_nnet = nnet if isinstance(nnet, DeviceNnet) else DeviceNnet(nnet, threads=1)
-    check_runnable(device_nnet.nnet, computation)
-    with device_nnet.lowering, np.errstate(all="ignore"):
-        if capabilities is None:
-            tape = device_nnet.machine.tape(device_nnet.dtype)
-            capabilities = KernelCapabilities(device_nnet, tape)
-        return plan_with(device_nnet.nnet, computation, capabilities)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from nnet3_runtime_cuda.lowering.plan.plan import (
-    DeferredOutput,
     EarlyProduct,
     EarlyStep,
     LateProduct,
-    OutputStep,
     PanelledFactor,
     Plan,
     SplicedDerivative,
@@ -22,7 +20,6 @@ class ByPosition:
         left_out: Positions of commands that are not bound at all.
         early: The product from which a step takes a part of its result, and the step.
         late: The product that computes the first columns of a step.
-        outputs: The product that computes the last columns of a step, and the step.
         panels: The factor of a step, in panels.
         inputs: The rows of which an input is made.
         idle: Positions of commands whose input has a matrix without content.
@@ -36,9 +33,6 @@ class ByPosition:
         }
         self.late: dict[int, LateProduct] = {
             step.position: product for product in plan.late for step in product.steps
-        }
-        self.outputs: dict[int, tuple[DeferredOutput, OutputStep]] = {
-            step.position: (product, step) for product in plan.outputs for step in product.steps
         }
         self.panels: dict[int, PanelledFactor] = {
             position: factor for factor in plan.panels for position in factor.positions

@@ -9,7 +9,6 @@ from nnet3_runtime_cuda.kernels import KnownPart
 from nnet3_runtime_cuda.lowering.areas import Place
 from nnet3_runtime_cuda.lowering.bind.by_position import ByPosition
 from nnet3_runtime_cuda.lowering.plan.plan import (
-    DeferredOutput,
     EarlyProduct,
     LateProduct,
     Plan,
@@ -54,7 +53,6 @@ class StepProducts:
         self._panel_memory: dict[int, Array] = {}
         self._panels: dict[int, Panels] = {}
         self._early_values: dict[int, Array] = {}
-        self._kept_inputs: dict[int, Array] = {}
         self._spare_memory: list[Array] = []
 
     def _spare(self, tape: Operations, rows: int, columns: int) -> Array:
@@ -111,29 +109,6 @@ class StepProducts:
         kernel.propagate_known(binding.tape, x, values[: len(x)])
         return values
 
-    # ---- columns of outputs that are put off ----
-
-    def puts_off(self, binding: CommandPass, x: Array) -> bool:
-        """Records the current Propagate of x if a part of it is put off; tells whether.
-
-        With the last of its steps the product is recorded, too.
-        """
-        product, step = binding.changes.outputs.get(binding.position, (None, None))
-        if product is None or step is None:
-            return False
-        tape, first = binding.tape, product.steps[0].position
-        if step.position == first:
-            self._kept_inputs[first] = self._spare(tape, product.rows, x.shape[1])
-        memory = self._kept_inputs[first]
-        tape.copy(x, memory[slice(*step.rows)])
-        kernel = binding.nnet.kernel(product.component)
-        kernel.propagate_columns(tape, x, binding.set_place(step.others(product.split)), 0)
-        if step.position == product.steps[-1].position:
-            tape.begin_command()
-            _record_outputs(binding, product, memory[: product.rows])
-            self._spare_memory.append(memory)
-        return True
-
     # ---- derivatives that are put off ----
 
     def late_columns(self, binding: CommandPass) -> int:
@@ -147,14 +122,6 @@ class StepProducts:
         if product is not None and binding.position == product.steps[-1].position:
             binding.tape.begin_command()
             _record_late(binding, product)
-
-
-def _record_outputs(binding: CommandPass, product: DeferredOutput, x: Array) -> None:
-    kernel = binding.nnet.kernel(product.component)
-    values = binding.tape.scratch(len(x), product.steps[0].target.area.columns)
-    kernel.propagate_columns(binding.tape, x, values, product.split)
-    for step in product.steps:
-        binding.tape.copy(values[slice(*step.rows)], binding.set_place(step.target))
 
 
 def _record_late(binding: CommandPass, product: LateProduct) -> None:

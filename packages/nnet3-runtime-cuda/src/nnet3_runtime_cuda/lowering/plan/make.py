@@ -5,9 +5,8 @@ from __future__ import annotations
 from nnet3_computation import NnetComputation
 from nnet3_descriptors import Nnet
 
-from nnet3_runtime_cuda.lowering.plan.capabilities import Capabilities
+from nnet3_runtime_cuda.lowering.capabilities import Capabilities
 from nnet3_runtime_cuda.lowering.plan.deferred_derivatives import deferred_derivatives
-from nnet3_runtime_cuda.lowering.plan.deferred_outputs import deferred_outputs
 from nnet3_runtime_cuda.lowering.plan.known_inputs import known_inputs
 from nnet3_runtime_cuda.lowering.plan.plan import Plan
 from nnet3_runtime_cuda.lowering.plan.splices import spliced_derivatives, spliced_inputs
@@ -27,10 +26,7 @@ def plan_with(nnet: Nnet, computation: NnetComputation, can: Capabilities) -> Pl
     early = tuple(known_inputs(trace, can.can_split, can.rows_at_once))
     late = tuple(deferred_derivatives(trace, can.can_split))
     inputs, left_out = spliced_inputs(trace, can.gains_by_taps)
-    changed = {each.position for each in inputs}
-    changed |= {step.position for product in early for step in product.steps}
-    outputs = tuple(deferred_outputs(trace, nnet, can, early, changed))
-    panels, panel_memory = step_panels(trace, nnet, can, early, late, outputs)
+    panels, panel_memory = step_panels(trace, nnet, can, early, late)
     offsets = {each.position: each.taps.offsets for each in inputs}
 
     def agrees(position: int, derivative_offsets: tuple[int, ...]) -> bool:
@@ -38,10 +34,8 @@ def plan_with(nnet: Nnet, computation: NnetComputation, can: Capabilities) -> Pl
         return offsets.get(position, derivative_offsets) == derivative_offsets
 
     return Plan(
-        components=nnet.component_names,
         early=early,
         late=late,
-        outputs=outputs,
         panels=panels,
         panel_memory=panel_memory,
         inputs=inputs,

@@ -7,18 +7,14 @@ commands are bound as they are. Positions are those of the commands (c12 is the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
 import attrs
-from nnet3_descriptors.values import shown
 
 from nnet3_runtime_cuda.lowering.areas import Area, Place
 
 Span = tuple[int, int]
 """Rows first <= r < end."""
-
-FEW = 4
-"""More commands than this are counted, and only the first and the last are named."""
 
 
 @attrs.frozen(kw_only=True)
@@ -97,50 +93,6 @@ class LateProduct:
 
 
 @attrs.frozen(kw_only=True)
-class OutputStep:
-    """A Propagate command that leaves its last columns to a product made later.
-
-    Attributes:
-        position: Of the command.
-        rows: The rows of the product that are its.
-        target: Where its last columns belong.
-    """
-
-    position: int
-    rows: Span
-    target: Place
-
-    def others(self, split: int) -> Place:
-        """The place of the other columns, of which there are `split`."""
-        matrix, area = self.target
-        first = area.column - split
-        return Place(matrix, attrs.evolve(area, column=first, column_end=area.column))
-
-
-@attrs.frozen(kw_only=True)
-class DeferredOutput:
-    """The last columns of the outputs of several Propagate commands, computed at once.
-
-    Each step copies its input to memory of the product. The product is made directly after the last
-    of the steps, and written to their targets.
-
-    Attributes:
-        component: Number of the component, an affine map.
-        split: The first column that is put off.
-        steps: In the order of the commands, and of their rows.
-    """
-
-    component: int
-    split: int
-    steps: tuple[OutputStep, ...]
-
-    @property
-    def rows(self) -> int:
-        """Rows of all steps."""
-        return self.steps[-1].rows[1]
-
-
-@attrs.frozen(kw_only=True)
 class PanelledFactor:
     """Parameters A of an affine map that steps multiply by, copied into panels once.
 
@@ -177,11 +129,6 @@ class Taps:
     area: Area
     count: int
     distance: int
-
-    def __str__(self) -> str:
-        """The taps in words."""
-        place = Place(self.matrix, self.area)
-        return f"{self.count} taps, {self.distance} rows apart, of {place}"
 
     @property
     def rows(self) -> int:
@@ -245,15 +192,13 @@ class SplicedDerivative:
     added: tuple[int, ...]
 
 
-@attrs.frozen(kw_only=True, repr=False)
+@attrs.frozen(kw_only=True)
 class Plan:
     """All changes that lowering makes to a computation.
 
     Attributes:
-        components: Names of the components of the network.
         early: Products made before their place.
         late: Products put off.
-        outputs: Columns of outputs put off.
         panels: Parameters copied into panels for many commands.
         panel_memory: Elements of each memory for panels; two that share one are not used at the
             same time.
@@ -262,124 +207,10 @@ class Plan:
         derivatives: Input derivatives summed up by their command.
     """
 
-    components: tuple[str, ...]
     early: tuple[EarlyProduct, ...] = ()
     late: tuple[LateProduct, ...] = ()
-    outputs: tuple[DeferredOutput, ...] = ()
     panels: tuple[PanelledFactor, ...] = ()
     panel_memory: tuple[int, ...] = ()
     inputs: tuple[SplicedInput, ...] = ()
     left_out: tuple[int, ...] = ()
     derivatives: tuple[SplicedDerivative, ...] = ()
-
-    def __repr__(self) -> str:
-        fields = (field.name for field in attrs.fields(Plan) if field.name != "components")
-        counts = [f"{len(getattr(self, name))} {name}" for name in fields if getattr(self, name)]
-        return f"<Plan: {', '.join(counts) or 'every command as it is'}>"
-
-    def __str__(self) -> str:
-        """A line for each change, see `format_plan`."""
-        return format_plan(self).rstrip("\n")
-
-    def _repr_html_(self) -> str | None:
-        """A row for each change, in the order of the commands, for notebooks."""
-        return shown("plan_html", self)
-
-
-# ---- as text ----
-
-
-def format_plan(plan: Plan) -> str:
-    """Returns a plan as text, a line for each change, in the order of the commands.
-
-    A line begins with the command at which something changes (c12 is the command at position 12);
-    areas are written as in the text form of computations.
-    """
-    lines = sorted(_lines(plan))
-    return "".join(f"{text}\n" for _, text in lines) or "every command as it is\n"
-
-
-def _lines(plan: Plan) -> Iterator[tuple[int, str]]:
-    """The lines, each with the position of its command."""
-    names = plan.components
-    for product in plan.early:
-        yield product.steps[0].position, _early(product, names)
-    for late in plan.late:
-        yield late.steps[-1].position, _late(late, names)
-    for output in plan.outputs:
-        yield output.steps[-1].position, _output(output, names)
-    for factor in plan.panels:
-        yield factor.positions[0], _panels(factor, plan, names)
-    for each in plan.inputs:
-        yield each.position, _input(each)
-    if plan.left_out:
-        yield plan.left_out[0], f"left out: {_commands(plan.left_out)}"
-    for derivative in plan.derivatives:
-        yield derivative.position, _derivative(derivative)
-
-
-def _early(product: EarlyProduct, names: tuple[str, ...]) -> str:
-    steps = product.steps
-    return (
-        f"before c{steps[0].position}: {names[product.component]} of {product.source} for columns "
-        f"0:{product.columns - 1} of {len(steps)} steps: "
-        f"{_spans((step.position, step.rows) for step in steps)}"
-    )
-
-
-def _late(product: LateProduct, names: tuple[str, ...]) -> str:
-    steps = product.steps
-    return (
-        f"after c{steps[-1].position}: derivative of {names[product.component]} from "
-        f"{product.kept} for columns 0:{product.columns - 1} of {len(steps)} steps: "
-        f"{_spans((step.position, step.rows) for step in steps)}; to "
-        f"{steps[0].target} ... {steps[-1].target}; "
-        f"left out: {_commands([step.copied for step in steps])}"
-    )
-
-
-def _output(product: DeferredOutput, names: tuple[str, ...]) -> str:
-    steps = product.steps
-    return (
-        f"after c{steps[-1].position}: {names[product.component]} of {product.rows} input rows for "
-        f"columns from {product.split} of {len(steps)} steps: "
-        f"{_spans((step.position, step.rows) for step in steps)}; to "
-        f"{steps[0].target} ... {steps[-1].target}"
-    )
-
-
-def _panels(factor: PanelledFactor, plan: Plan, names: tuple[str, ...]) -> str:
-    direction = "backward" if factor.is_backward else "forward"
-    skipped = f" without columns 0:{factor.skipped - 1}" if factor.skipped else ""
-    return (
-        f"before c{factor.positions[0]}: {names[factor.component]}, {direction},{skipped} in "
-        f"panels (memory {factor.memory}, {plan.panel_memory[factor.memory]} elements) for "
-        f"{_commands(factor.positions)}"
-    )
-
-
-def _input(each: SplicedInput) -> str:
-    without = f", without {_commands(each.copies)}" if each.copies else ""
-    idle = "; its matrix is idle" if each.is_idle else ""
-    return f"c{each.position}: input from {each.taps}{without}{idle}"
-
-
-def _derivative(each: SplicedDerivative) -> str:
-    added = f", added at c{each.added[0]}; left out: {_commands(each.added[1:])}"
-    return f"c{each.position}: input derivative summed up in m{each.matrix}, {each.taps}{added}"
-
-
-def _commands(positions: Iterable[int]) -> str:
-    """Positions of commands."""
-    names = [f"c{position}" for position in positions]
-    if len(names) > FEW:
-        return f"{names[0]} ... {names[-1]} ({len(names)} commands)"
-    return ", ".join(names)
-
-
-def _spans(steps: Iterable[tuple[int, Span]]) -> str:
-    """Positions of commands and rows of a product."""
-    names = [f"c{position} rows {first}:{end - 1}" for position, (first, end) in steps]
-    if len(names) > FEW:
-        return f"{names[0]} ... {names[-1]}"
-    return ", ".join(names)

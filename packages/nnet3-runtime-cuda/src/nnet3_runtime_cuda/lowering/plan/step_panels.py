@@ -22,9 +22,8 @@ import attrs
 from nnet3_computation import commands as c
 from nnet3_descriptors import Nnet
 
-from nnet3_runtime_cuda.lowering.plan.capabilities import Capabilities
+from nnet3_runtime_cuda.lowering.capabilities import Capabilities
 from nnet3_runtime_cuda.lowering.plan.plan import (
-    DeferredOutput,
     EarlyProduct,
     LateProduct,
     PanelledFactor,
@@ -76,7 +75,6 @@ def step_panels(
     can: Capabilities,
     early: Sequence[EarlyProduct],
     late: Sequence[LateProduct],
-    outputs: Sequence[DeferredOutput],
 ) -> tuple[tuple[PanelledFactor, ...], tuple[int, ...]]:
     """Finds the factors that are copied into panels.
 
@@ -86,7 +84,6 @@ def step_panels(
         can: The capabilities of the machine.
         early: The products that take the first columns off forward steps.
         late: The products that take the first columns off backward steps.
-        outputs: The products that take the last columns off forward steps, which have no panels.
 
     Returns:
         The factors, and how many elements each memory for them has.
@@ -95,11 +92,8 @@ def step_panels(
         return (), ()
     skipped = {step.position: product.columns for product in early for step in product.steps}
     skipped |= {step.position: product.columns for product in late for step in product.steps}
-    put_off = {step.position for product in outputs for step in product.steps}
     positions: dict[Factor, list[int]] = defaultdict(list)
     for position, factor in _factors(trace, can, skipped):
-        if position in put_off:
-            continue
         positions[factor].append(position)
 
     def size(factor: Factor) -> int:

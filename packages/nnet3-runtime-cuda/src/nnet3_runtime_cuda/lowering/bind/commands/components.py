@@ -22,8 +22,6 @@ def _propagate(binding: Binding, command: c.Propagate) -> None:
     properties = binding.properties(command.component)
     splice = binding.input_splice(command)
     x = binding.read(command.input) if command.input and splice is None else binding.arena.view(0)
-    if binding.steps.puts_off(binding, x):
-        return
     in_place = command.input == command.output
     if properties & ComponentProperties.PROPAGATE_ADDS and not in_place:
         y, add = binding.add_to(command.output)

@@ -1,4 +1,4 @@
-"""The capabilities of a machine, according to its kernels and its tape."""
+"""The facts about the machine and the kernels of components that a plan needs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ CHANGING_ROWS_AT_ONCE = 640
 
 
 @attrs.frozen
-class KernelCapabilities:
-    """The capabilities of the kernels of a network.
+class Capabilities:
+    """The capabilities of a network on its machine; components are given by their numbers.
 
     Attributes:
         nnet: The network on its device.
@@ -27,23 +27,28 @@ class KernelCapabilities:
     tape: Operations
 
     def can_split(self, component: int) -> bool:
-        """See `Capabilities`."""
+        """Whether it is an affine map that can compute some of its input columns at a time."""
         return self.nnet.kernel(component).can_split_input
 
     def rows_at_once(self, component: int) -> int:
-        """See `Capabilities`."""
+        """The approximate number of rows that a product for several steps should have."""
         is_changing = self.tape.gains_by_tiles and not self.nnet.kernel(component).store.is_fixed
         return CHANGING_ROWS_AT_ONCE if is_changing else ROWS_AT_ONCE
 
-    def gains_by_deferring(self, component: int) -> bool:
-        """See `Capabilities`; a device takes the time for launches, trained steps have panels."""
-        return self.tape.gains_by_tiles and self.nnet.kernel(component).store.is_fixed
-
     def gains_by_taps(self, component: int, rows: int, offsets: tuple[int, ...]) -> bool:
-        """See `Capabilities`."""
+        """Whether a component computes an input of taps faster than blocks of columns.
+
+        Args:
+            component: Number of the component.
+            rows: Rows of the input.
+            offsets: The first row of each tap.
+        """
         return self.nnet.kernel(component).gains_by_splice(self.tape, rows, offsets)
 
     def gains_by_panels(self, component: int, rows: int) -> bool:
-        """See `Capabilities`; fixed parameters are in panels anyhow."""
+        """Whether steps of `rows` rows are faster with the parameters copied into panels.
+
+        Fixed parameters are in panels anyhow.
+        """
         store = self.nnet.kernel(component).store
         return not store.is_fixed and self.tape.gains_by_panels(rows)
