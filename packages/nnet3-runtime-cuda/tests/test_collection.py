@@ -4,7 +4,7 @@ import gc
 from collections.abc import Iterator
 
 import pytest
-from nnet3_runtime_cuda.lowering.collection import uncollected
+from nnet3_runtime_cuda.lowering.lower import uncollected
 
 
 @pytest.fixture(autouse=True)

@@ -1,9 +1,8 @@
 """A plan bound to memory: calls.
 
-`arena` places the matrices. `regular` and `rows` turn lists of rows into strided views.
+`arena` places the matrices, and turns lists of rows into strided views, as `rows` uses them.
 `pending_zeros` leaves out needless zeroing. `binding` holds the state of a pass over the commands.
-`by_position` and `step_products` look up the changes of the plan. `commands/` binds the commands of
-each class.
+`step_products` looks up the changes of the plan. `commands` binds the commands of each class.
 """
 
 from __future__ import annotations

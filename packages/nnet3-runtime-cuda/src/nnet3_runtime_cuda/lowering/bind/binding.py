@@ -20,14 +20,12 @@ from nnet3_descriptors.components import ComponentProperties, PrecomputedIndexes
 from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.kernels import Memo
 from nnet3_runtime_cuda.lowering.areas import Area, Areas, Place
-from nnet3_runtime_cuda.lowering.bind.arena import Arena
-from nnet3_runtime_cuda.lowering.bind.by_position import ByPosition
+from nnet3_runtime_cuda.lowering.bind.arena import Arena, Positions
 from nnet3_runtime_cuda.lowering.bind.compression import CompressedForm
 from nnet3_runtime_cuda.lowering.bind.hand_over import Memory
 from nnet3_runtime_cuda.lowering.bind.pending_zeros import PendingZeros
-from nnet3_runtime_cuda.lowering.bind.regular import Positions
 from nnet3_runtime_cuda.lowering.bind.rows import record_scaled
-from nnet3_runtime_cuda.lowering.bind.step_products import StepProducts
+from nnet3_runtime_cuda.lowering.bind.step_products import ByPosition, StepProducts
 from nnet3_runtime_cuda.lowering.plan.plan import Plan, SplicedDerivative
 from nnet3_runtime_cuda.lowering.plan.splices import input_of
 from nnet3_runtime_cuda.machine import Port, Program, Segment

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nnet3_runtime_cuda.lowering.bind.arena import Arena
-from nnet3_runtime_cuda.lowering.bind.regular import Positions, regular_blocks
+from nnet3_runtime_cuda.lowering.bind.arena import Arena, Positions, regular_blocks
 from nnet3_runtime_cuda.operations import Array, Operations
 
 MAX_BLOCKS = 24
