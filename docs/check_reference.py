@@ -9,8 +9,10 @@ inventory, which Sphinx writes for links from other sites.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
+import itertools
 import re
 import sys
 import tomllib
@@ -40,11 +42,31 @@ def exporters() -> Iterator[str]:
     yield from sorted(module for module in found if "." in module)
 
 
+def exported(module: types.ModuleType) -> list[str]:
+    """The public names of a module: its `__all__`, or what it defines, or imports as itself."""
+    if (named := getattr(module, "__all__", None)) is not None:
+        return list(named)
+    names: list[str] = []
+    body = ast.parse(inspect.getsource(module)).body
+    for node, following in itertools.zip_longest(body, body[1:]):
+        match node, following:
+            case ast.ImportFrom(names=aliases), _:
+                names += [each.name for each in aliases if each.asname == each.name]
+            case ((ast.FunctionDef(name=name) | ast.ClassDef(name=name)), _):
+                names.append(name)
+            case (
+                ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(),
+            ):  # a constant with a text
+                names.append(name)
+    return [name for name in names if not name.startswith("_")]
+
+
 def undescribed(names: set[str]) -> Iterator[str]:
     """The exported names that the reference lacks at every module, or that have no docstring."""
     for exporter in exporters():
         module = importlib.import_module(exporter)
-        for name in getattr(module, "__all__", ()):
+        for name in exported(module):
             value = getattr(module, name)
             if isinstance(value, types.ModuleType):
                 continue

@@ -7,12 +7,17 @@ import inspect
 import itertools
 import pkgutil
 import re
+import sys
 import types
 import typing
+from pathlib import Path
 
 from sphinx.application import Sphinx
 from sphinx.pycode import ModuleAnalyzer
 from sphinx.util import logging
+
+sys.path.append(str(Path(__file__).parent))
+from check_reference import exported  # noqa: E402
 
 project = "nnet3 in Python"
 author = "The nnet3 in Python developers"
@@ -132,7 +137,11 @@ def plain_text(app: Sphinx, context: object, lines: list[str]) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    """Connects the functions of this file."""
+    """Connects the functions of this file, and says what modules export that have no `__all__`."""
+    for page in Path(__file__).parent.glob("reference/*.md"):
+        for name in re.findall(r"automodule:: (\S+)", page.read_text(encoding="utf-8")):
+            module = importlib.import_module(name)
+            module.__all__ = exported(module)
     app.connect("autodoc-skip-member", skip_member)
     app.connect("autodoc-process-docstring", describe_constants)
     for part in ("description", "options", "epilog"):
