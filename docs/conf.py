@@ -17,7 +17,7 @@ from sphinx.pycode import ModuleAnalyzer
 from sphinx.util import logging
 
 sys.path.append(str(Path(__file__).parent))
-from check_reference import exported  # noqa: E402
+from check_reference import exported
 
 project = "nnet3 in Python"
 author = "The nnet3 in Python developers"
