@@ -24,7 +24,7 @@ author = "The nnet3 in Python developers"
 smartquotes = False  # options begin with "--"
 html_title = "nnet3 in Python"
 html_show_copyright = False
-html_search_scorer = "search.js"  # pages before declarations
+html_search_scorer = str(Path(__file__).with_name("search.js"))  # pages before declarations
 
 extensions = [
     "myst_parser",
