@@ -15,6 +15,8 @@ PathOrFile = str | os.PathLike[str] | IO[bytes]
 """A path, `path:offset` (as in Kaldi's scp files), or a file that is open for reading bytes."""
 
 BINARY_MARK: Final = b"\0B"
+"""The bytes before each object of Kaldi's binary files."""
+
 _CHUNK: Final = 1 << 20
 _OFFSET: Final = re.compile(r"(.+):(\d{1,18})")
 
