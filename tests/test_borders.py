@@ -20,10 +20,7 @@ MODULES = {
 
 
 def exported(file: Path) -> set[str]:
-    """The names that a package lists, in __all__ or as `import name as name`, or defines itself.
-
-    A module has none.
-    """
+    """The names that a package lists, in __all__ or as `import name as name`; none for a module."""
     if file.name != "__init__.py":
         return set()
     tree = ast.parse(file.read_text(encoding="utf-8"))
@@ -31,18 +28,7 @@ def exported(file: Path) -> set[str]:
     lists = [each.value for each in assigned if "__all__" in map(ast.unparse, each.targets)]
     imports = (each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom))
     aliases = {alias.name for each in imports for alias in each.names if alias.asname == alias.name}
-    listed = {name for each in lists for name in ast.literal_eval(each)}
-    return aliases | listed | {name for name in _defined(tree) if not name.startswith("_")}
-
-
-def _defined(tree: ast.Module) -> Iterator[str]:
-    """The names of the classes, functions and constants of a module."""
-    for node in tree.body:
-        match node:
-            case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
-                yield name
-            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
-                yield name
+    return aliases | {name for each in lists for name in ast.literal_eval(each)}
 
 
 def crossings(package: str, text: str, modules: dict[str, Path]) -> Iterator[tuple[str, str]]:

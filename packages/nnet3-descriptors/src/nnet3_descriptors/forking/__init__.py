@@ -16,6 +16,12 @@ from contextlib import contextmanager
 
 from nnet3_descriptors.errors import Nnet3Error
 
+__all__ = [
+    "GATE",
+    "ForkError",
+    "ForkGate",
+]
+
 PATIENCE = 10.0
 """Seconds that a fork waits, at most."""
 

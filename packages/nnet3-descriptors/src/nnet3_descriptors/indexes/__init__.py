@@ -20,6 +20,26 @@ import numpy.typing as npt
 from nnet3_descriptors.errors import NetworkError, Nnet3Error
 from nnet3_descriptors.limits import check_limit
 
+__all__ = [
+    "INT32_MAX",
+    "INT32_MIN",
+    "LEAST_TIME",
+    "NO_TIME",
+    "AnyIndexes",
+    "IndexArray",
+    "N",
+    "T",
+    "X",
+    "as_indexes",
+    "as_rows",
+    "distinct",
+    "index_keys",
+    "index_order",
+    "is_int32",
+    "make_indexes",
+    "moved_indexes",
+]
+
 IndexArray = npt.NDArray[np.int32]
 """Indexes (n, t, x): (rows, 3) int32."""
 AnyIndexes = npt.NDArray[np.int32] | npt.NDArray[np.int64]

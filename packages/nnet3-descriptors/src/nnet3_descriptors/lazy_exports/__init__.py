@@ -5,7 +5,7 @@ not need the optimizer. The `__init__` of such a package lists each of its names
 that type checkers and editors read, and that never runs::
 
     if TYPE_CHECKING:
-        from nnet3_descriptors.nnet import Nnet as Nnet
+        from nnet3_descriptors.nnet import Nnet
     else:
         __getattr__, __dir__ = on_first_use(__name__)
 
@@ -20,6 +20,10 @@ import importlib
 import sys
 from collections.abc import Callable
 from typing import Any
+
+__all__ = [
+    "on_first_use",
+]
 
 _EXPORT = r"(?m)^ *from (\S+) import \(?\s*(\w+) as \2\b"
 

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+__all__ = [
+    "hint",
+    "most_similar",
+]
+
 _MOST_NAMES: Final = 2000
 _LONGEST_NAME: Final = 100
 """Beyond these sizes, the search for a similar name takes too long."""

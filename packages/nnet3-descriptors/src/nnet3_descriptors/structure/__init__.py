@@ -26,6 +26,7 @@ from nnet3_descriptors.network_structure import (
     ComponentNode,
     DimRangeNode,
     InputNode,
+    NetworkStructure,
 )
 from nnet3_descriptors.values import remembered
 
@@ -33,6 +34,17 @@ if TYPE_CHECKING:
     from nnet3_descriptors.components.declaration.base import Component
     from nnet3_descriptors.network_structure import Node as NetworkNode
     from nnet3_descriptors.nnet import Nnet
+
+__all__ = [
+    "DIGEST_BYTES",
+    "Digests",
+    "NetworkFingerprint",
+    "NetworkStructure",
+    "component_dims",
+    "component_properties",
+    "node_dims",
+    "updated_components",
+]
 
 _UPDATABLE = int(ComponentProperties.UPDATABLE)
 

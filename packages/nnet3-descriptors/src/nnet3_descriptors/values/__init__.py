@@ -13,12 +13,27 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from nnet3_descriptors.files.atomic_write import write_atomically
 from nnet3_descriptors.files.opening import read_file
-from nnet3_descriptors.frozen_arrays import array_of as array_of
-from nnet3_descriptors.frozen_arrays import frozen as frozen
-from nnet3_descriptors.frozen_arrays import has_masks as has_masks
-from nnet3_descriptors.frozen_arrays import is_frozen as is_frozen
-from nnet3_descriptors.frozen_arrays import is_masked as is_masked
-from nnet3_descriptors.frozen_arrays import read_only as read_only
+from nnet3_descriptors.frozen_arrays import (
+    array_of,
+    frozen,
+    has_masks,
+    is_frozen,
+    is_masked,
+    read_only,
+)
+
+__all__ = [
+    "Serialized",
+    "array_of",
+    "frozen",
+    "has_masks",
+    "is_frozen",
+    "is_integer",
+    "is_masked",
+    "read_only",
+    "remembered",
+    "shown",
+]
 
 
 def is_integer(value: object) -> bool:
