@@ -441,6 +441,13 @@ def test_offsets_of_many_digits(tmp_path: Path) -> None:
         read_nnet(f"{tmp_path}/a:{'9' * 5000}")
 
 
+@pytest.mark.parametrize("row", ["0 1 2", "0.5 1", "inf 1", "3000000000 1"])
+def test_faulty_rows_of_sparse_matrices(row: str) -> None:
+    """In text, each column is an integer with a number behind it."""
+    with pytest.raises(ModelFileError, match=r"no row of a sparse matrix; expected columns, wh"):
+        SparseMatrix.read(TextReader(memoryview(f"rows=1 dim=4 [ {row} ]".encode()), "m"))
+
+
 def test_sparse_matrices_of_many_columns() -> None:
     """The zeros of a sparse matrix are counted before they take memory."""
     columns, values = np.array([0, 3]), np.ones(2, np.float32)

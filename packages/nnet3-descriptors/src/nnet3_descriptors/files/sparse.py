@@ -11,12 +11,13 @@ from typing import Any, Final, Self
 
 import attrs
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from nnet3_descriptors.files.binary_reader import BinaryReader
 from nnet3_descriptors.files.reader import Reader
+from nnet3_descriptors.files.text_reader import TextReader
 from nnet3_descriptors.files.writer import Writer
-from nnet3_descriptors.indexes import is_int32
+from nnet3_descriptors.indexes import INT32_MAX, is_int32
 from nnet3_descriptors.limits import check_limit
 from nnet3_descriptors.text import parse_integer
 
@@ -88,6 +89,7 @@ class SparseMatrix:
         if isinstance(reader, BinaryReader):
             dims, splits, columns, values = _read_binary(reader)
         else:
+            assert isinstance(reader, TextReader)
             dims, splits, columns, values = _read_text(reader)
         if len(dims) > 2:  # rows without elements may have 0
             reader.fail("the rows of a sparse matrix differ in their dimension", at=start)
@@ -175,29 +177,34 @@ def _read_elements(reader: BinaryReader, rows: int) -> _Parts:
         for _ in range(reader.count("elements", maximum=_MAX_ROWS)):
             elements.append((reader.integer(), reader.real()))
         splits.append(len(elements))
-    return _parts(dims, splits, elements)
-
-
-def _parts(dims: set[int], splits: list[int], elements: list[tuple[int, float]]) -> _Parts:
     columns = np.array([column for column, _ in elements], dtype=np.int64)
-    with np.errstate(over="ignore"):
-        values = np.array([value for _, value in elements], dtype=np.float64).astype(np.float32)
+    values = _single([value for _, value in elements])
     return dims, np.array(splits, dtype=np.int64), columns, values
 
 
-def _read_text(reader: Reader) -> _Parts:
+def _single(values: ArrayLike) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):
+        return np.asarray(values, dtype=np.float64).astype(np.float32)
+
+
+def _read_text(reader: TextReader) -> _Parts:
     rows, dims, splits = _assigned(reader, "rows"), {0}, [0]
-    elements: list[tuple[int, float]] = []
+    parts = [np.zeros(0)]
     for _ in range(rows):
         dims.add(_assigned(reader, "dim"))
-        reader.expect("[")
-        reader.skip_blanks()
-        while not reader.next_is(b"]"):
-            elements.append((reader.integer(), reader.real()))
-            reader.skip_blanks()
-        reader.position += 1
-        splits.append(len(elements))
-    return _parts(dims, splits, elements)
+        start = reader.position
+        numbers = reader.numbers("row of a sparse matrix")
+        columns = numbers[::2]
+        is_column = (columns == np.rint(columns)) & (np.abs(columns) <= INT32_MAX)
+        if len(numbers) % 2 or not is_column.all():
+            reader.fail("this is no row of a sparse matrix", at=start,
+                        expected="columns, which are integers, with a number behind each",
+                        found=f"{len(numbers)} numbers")  # fmt: skip
+        parts.append(numbers)
+        splits.append(splits[-1] + len(columns))
+    numbers = np.concatenate(parts)
+    splits_of = np.array(splits, dtype=np.int64)
+    return dims, splits_of, numbers[::2].astype(np.int64), _single(numbers[1::2])
 
 
 def _assigned(reader: Reader, name: str) -> int:

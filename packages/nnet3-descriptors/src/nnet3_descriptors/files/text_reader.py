@@ -163,9 +163,13 @@ class TextReader(Reader):
         ]
         return _joined(pieces, precision)
 
-    def _triangle(self) -> NDArray[np.float64]:
-        pieces = self._pieces(*self._bracketed("triangle of a matrix"), "number")
+    def numbers(self, what: str) -> NDArray[np.float64]:
+        """Reads `[ ... ]`, on one line or several; returns the numbers, (size,)."""
+        pieces = self._pieces(*self._bracketed(what), "number")
         return _joined([self._numbers(piece, at) for at, piece in pieces], np.float64)
+
+    def _triangle(self) -> NDArray[np.float64]:
+        return self.numbers("triangle of a matrix")
 
     def _matrix(self, precision: type[F]) -> NDArray[F]:
         cols = 0
