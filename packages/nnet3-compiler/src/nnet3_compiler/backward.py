@@ -15,20 +15,9 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
+from nnet3_computation import commands
 from nnet3_computation.arrays import NONE, IntArray, freeze, run_starts, where
-from nnet3_computation.commands import (
-    AddRowRanges,
-    AddRows,
-    AddToRowsMulti,
-    AllocMatrixZeroed,
-    CopyRows,
-    DeallocMatrix,
-    Emission,
-    IndexLists,
-    MatrixAdd,
-    Table,
-    command_rows,
-)
+from nnet3_computation.commands import Emission, Table, command_rows
 from nnet3_computation.computation import MatrixDebugInfo
 from nnet3_descriptors.indexes import distinct
 from numpy.typing import NDArray
@@ -78,7 +67,9 @@ class GatheredMatrices:
         """Rows and columns of each: (matrices, 2) int32."""
         return np.array(self.sizes, np.int32).reshape(-1, 2)
 
-    def commands(self, command_type: type[AllocMatrixZeroed | DeallocMatrix]) -> Table:
+    def commands(
+        self, command_type: type[commands.AllocMatrixZeroed | commands.DeallocMatrix]
+    ) -> Table:
         """Returns the commands that allocate or free all of them."""
         matrix = np.array(self.wholes, np.int32)
         return command_rows(command_type, len(matrix), matrix=matrix)
@@ -95,50 +86,6 @@ class GatheredMatrices:
             cindexes = pieces.minibatch.indexes(pattern, block)[rows][:, [3, 0, 1, 2]]
             infos.append(MatrixDebugInfo(is_deriv=True, pattern=freeze(cindexes)))
         return infos
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class GatheredSum:
-    """Adds the rows of a derivative to rows that are each named many times.
-
-    Attributes:
-        piece: The piece of the input locations whose rows are added.
-        deriv: The submatrix that has them, (a part of) the derivative of its step.
-        targets: (K, 2) int32: submatrix and row to which row k is added, or (-1, -1) for none.
-        alpha: The factor of the derivative.
-    """
-
-    piece: int
-    deriv: int
-    targets: IntArray
-    alpha: float
-
-    def commands(
-        self, lists: IndexLists, submatrices: SubmatrixTable, matrices: GatheredMatrices
-    ) -> Table:
-        """Returns a CopyRows, and an AddRowRanges for each submatrix that is added to."""
-        order = np.lexsort((self.targets[:, 1], self.targets[:, 0])).astype(np.int32)
-        order = order[self.targets[order, 0] >= 0]
-        columns = int(submatrices.table[self.deriv, NUM_COLS])
-        gathered = matrices.add(submatrices, self.piece, order, columns)
-        number = lists.indexes.add(order)
-        tables = [command_rows(CopyRows, 1, 1.0, output=gathered, input=self.deriv, indexes=number)]
-        submatrix, row = self.targets[order].T
-        for output in distinct(submatrix).tolist():
-            rows = np.where(submatrix == output, row, NONE).astype(np.int32)
-            ranges = row_ranges(rows, int(submatrices.table[output, NUM_ROWS]))
-            number = lists.ranges.add(ranges)
-            tables.append(
-                command_rows(
-                    AddRowRanges,
-                    1,
-                    self.alpha,
-                    output=output,
-                    input=gathered,
-                    indexes_ranges=number,
-                )
-            )
-        return np.concatenate(tables)
 
 
 def most_runs(rows: IntArray) -> int:
@@ -173,7 +120,7 @@ class DescriptorBackward:
 
     pieces: Pieces
     info: StepInfo
-    lists: IndexLists
+    lists: commands.IndexLists
     gathered: GatheredMatrices
 
     def emit(self, emission: Emission) -> None:
@@ -209,7 +156,7 @@ class DescriptorBackward:
         )
         alpha = pieces.locations.alpha[chosen]
         deriv = self._deriv(chosen)
-        rows = command_rows(MatrixAdd, len(chosen), alpha, output=output, input=deriv)
+        rows = command_rows(commands.MatrixAdd, len(chosen), alpha, output=output, input=deriv)
         emission.add(self._place(chosen), rows)
 
     def _emit_rows(self, emission: Emission, piece: int) -> None:
@@ -237,15 +184,16 @@ class DescriptorBackward:
                 continue
             ranges = row_ranges(part, num_used * minibatch.size)
             number = self.lists.ranges.add(ranges)
-            rows = command_rows(
-                AddRowRanges,
-                1,
-                float(pieces.locations.alpha[piece]),
-                output=output,
-                input=int(self._deriv(piece)),
-                indexes_ranges=number,
-            )
-            emission.add(int(self._place(piece)), rows)
+            self._emit(emission, piece, commands.AddRowRanges, output=output, indexes_ranges=number)
+
+    def _emit(
+        self, emission: Emission, piece: int, command_type: type[commands.Command], **operands: int
+    ) -> None:
+        """Emits a command that adds the derivative of a piece, with its scale."""
+        alpha = float(self.pieces.locations.alpha[piece])
+        deriv = int(self._deriv(piece))
+        rows = command_rows(command_type, 1, alpha, input=deriv, **operands)
+        emission.add(int(self._place(piece)), rows)
 
     def _used_range(
         self, rows: IntArray, source_step: int, source_block: int
@@ -268,26 +216,35 @@ class DescriptorBackward:
 
     def _emit_unique(self, emission: Emission, piece: int, output: int, reverse: IntArray) -> None:
         number = self.lists.indexes.add(reverse)
-        rows = command_rows(
-            AddRows,
-            1,
-            float(self.pieces.locations.alpha[piece]),
-            output=output,
-            input=int(self._deriv(piece)),
-            indexes=number,
-        )
-        emission.add(int(self._place(piece)), rows)
+        self._emit(emission, piece, commands.AddRows, output=output, indexes=number)
 
     def _emit_gathered(self, emission: Emission, piece: int, targets: IntArray) -> None:
-        """Emits a piece whose rows are added to few others; see `GatheredSum`."""
-        gathered = GatheredSum(
-            piece=piece,
-            deriv=int(self._deriv(piece)),
-            targets=targets,
-            alpha=float(self.pieces.locations.alpha[piece]),
-        )
-        table = gathered.commands(self.lists, self.info.submatrices, self.gathered)
-        emission.add(int(self._place(piece)), table)
+        """Emits a piece whose rows are added to few others, each named many times.
+
+        These are a CopyRows, and an AddRowRanges for each submatrix that is added to.
+
+        Args:
+            emission: Receives the commands.
+            piece: The piece.
+            targets: (K, 2) int32: submatrix and row to which row k is added; (-1, -1) for none.
+        """
+        submatrices, deriv = self.info.submatrices, int(self._deriv(piece))
+        order = np.lexsort((targets[:, 1], targets[:, 0])).astype(np.int32)
+        order = order[targets[order, 0] >= 0]
+        columns = int(submatrices.table[deriv, NUM_COLS])
+        gathered = self.gathered.add(submatrices, piece, order, columns)
+        number = self.lists.indexes.add(order)
+        tables = [
+            command_rows(commands.CopyRows, 1, 1.0, output=gathered, input=deriv, indexes=number)
+        ]
+        alpha = float(self.pieces.locations.alpha[piece])
+        submatrix, row = targets[order].T
+        for output in distinct(submatrix).tolist():
+            rows = np.where(submatrix == output, row, NONE).astype(np.int32)
+            ranges = row_ranges(rows, int(submatrices.table[output, NUM_ROWS]))
+            operands = {"input": gathered, "indexes_ranges": self.lists.ranges.add(ranges)}
+            tables.append(command_rows(commands.AddRowRanges, 1, alpha, output=output, **operands))
+        emission.add(int(self._place(piece)), np.concatenate(tables))
 
     def _emit_scattered(self, emission: Emission, piece: int) -> None:
         """Emits a piece whose rows come from several steps."""
@@ -302,14 +259,7 @@ class DescriptorBackward:
         for pairs in unique_lists(rows_of_piece.pairs, list_of_row):
             part = attrs.evolve(rows_of_piece, pairs=pairs)
             number = self.lists.multi.add(part.repeated(self.pieces.minibatch))
-            rows = command_rows(
-                AddToRowsMulti,
-                1,
-                float(self.pieces.locations.alpha[piece]),
-                input=int(self._deriv(piece)),
-                indexes_multi=number,
-            )
-            emission.add(int(self._place(piece)), rows)
+            self._emit(emission, piece, commands.AddToRowsMulti, indexes_multi=number)
 
 
 def reversed_rows(rows: IntArray, size: int) -> IntArray | None:

@@ -10,20 +10,9 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 import numpy as np
-from nnet3_computation import ComputationRequest, OptionError, RequestFingerprint
+from nnet3_computation import ComputationRequest, OptionError, RequestFingerprint, commands
 from nnet3_computation.arrays import IntArray, where
-from nnet3_computation.commands import (
-    AcceptInput,
-    AllocMatrixZeroed,
-    Command,
-    DeallocMatrix,
-    Emission,
-    IndexLists,
-    NoOperationMarker,
-    ProvideOutput,
-    Table,
-    command_rows,
-)
+from nnet3_computation.commands import Emission, Table, command_rows
 from nnet3_computation.computation import (
     NO_DEBUG_INFO,
     DebugInfoOfRows,
@@ -91,7 +80,7 @@ class Assembly:
         self, *, debug_info: bool, made_for: tuple[RequestFingerprint, ...]
     ) -> NnetComputation:
         """Returns the computation, with or without debug info, and its fingerprints."""
-        lists = IndexLists()
+        lists = commands.IndexLists()
         components = ComponentCommands.of(
             self.network, self.requests, self.steps, self.info, self.precomputed_of_step
         )
@@ -126,29 +115,29 @@ class Assembly:
     ) -> Table:
         steps, info = self.steps, self.info
         is_output = self.network.kind[steps.node] == NodeKind.OUTPUT
-        marker = command_rows(NoOperationMarker, 1)
+        marker = command_rows(commands.NoOperationMarker, 1)
         table, places = forward.ordered()
         segment_of_command = steps.segment[places // PLACES_PER_STEP]
         parts: list[Table] = []
         for segment in range(len(self.requests)):
             own = steps.segment == segment
-            parts.append(self._io(AcceptInput, info.value, own & steps.is_given))
+            parts.append(self._io(commands.AcceptInput, info.value, own & steps.is_given))
             if segment == 0:
                 parts.append(self._allocations(is_output))
-                parts.append(gathered.commands(AllocMatrixZeroed))
+                parts.append(gathered.commands(commands.AllocMatrixZeroed))
             parts.append(table[segment_of_command == segment])
-            parts.append(self._io(ProvideOutput, info.value, own & is_output))
+            parts.append(self._io(commands.ProvideOutput, info.value, own & is_output))
             parts.append(marker)
-        parts.append(self._io(AcceptInput, info.deriv, is_output)[::-1])
+        parts.append(self._io(commands.AcceptInput, info.deriv, is_output)[::-1])
         parts.append(backward.ordered()[0])
         kept = self._matrices(info.value[is_output], info.deriv[steps.is_given])
-        parts.append(self._whole(DeallocMatrix, ~kept))
-        parts.append(gathered.commands(DeallocMatrix))
-        parts.append(self._io(ProvideOutput, info.deriv, steps.is_given))
+        parts.append(self._whole(commands.DeallocMatrix, ~kept))
+        parts.append(gathered.commands(commands.DeallocMatrix))
+        parts.append(self._io(commands.ProvideOutput, info.deriv, steps.is_given))
         return np.concatenate(parts)
 
     def _io(
-        self, command_type: type[Command], submatrix: IntArray, chosen: NDArray[np.bool_]
+        self, command_type: type[commands.Command], submatrix: IntArray, chosen: NDArray[np.bool_]
     ) -> Table:
         """Returns the commands that take or give the matrices of some steps."""
         step = where(chosen & (submatrix > 0))
@@ -159,7 +148,7 @@ class Assembly:
     def _allocations(self, is_output: NDArray[np.bool_]) -> Table:
         """Returns the commands that allocate all matrices except the ones that the user gives."""
         given = self._matrices(self.info.value[self.steps.is_given], self.info.deriv[is_output])
-        return self._whole(AllocMatrixZeroed, ~given)
+        return self._whole(commands.AllocMatrixZeroed, ~given)
 
     def _matrices(self, *submatrices: IntArray) -> NDArray[np.bool_]:
         """Returns which matrices these (whole) submatrices are: (M,) bool, True for the empty."""
@@ -169,7 +158,7 @@ class Assembly:
         chosen[0] = True
         return chosen
 
-    def _whole(self, command_type: type[Command], chosen: NDArray[np.bool_]) -> Table:
+    def _whole(self, command_type: type[commands.Command], chosen: NDArray[np.bool_]) -> Table:
         matrix = where(chosen)
         return command_rows(command_type, len(matrix), matrix=matrix)
 

@@ -6,21 +6,9 @@ from collections.abc import Sequence
 
 import attrs
 import numpy as np
-from nnet3_computation import ComputationRequest
+from nnet3_computation import ComputationRequest, commands
 from nnet3_computation.arrays import NONE, IntArray, where
-from nnet3_computation.commands import (
-    AddRows,
-    AddRowsMulti,
-    Backprop,
-    BackpropNoModelUpdate,
-    Emission,
-    IndexLists,
-    MatrixAdd,
-    Propagate,
-    SetConst,
-    StoreStats,
-    command_rows,
-)
+from nnet3_computation.commands import Emission, command_rows
 from nnet3_descriptors.components import ComponentProperties, PrecomputedIndexes
 from numpy.typing import NDArray
 
@@ -49,7 +37,7 @@ class DescriptorForward:
 
     pieces: Pieces
     info: StepInfo
-    lists: IndexLists
+    lists: commands.IndexLists
 
     def emit(self, emission: Emission) -> None:
         """Adds the commands of all descriptors: first constants, then one command a piece."""
@@ -79,7 +67,7 @@ class DescriptorForward:
         number, first, count = np.array(runs, np.int32).T
         output = self.info.submatrices.parts(whole[number], first, count)
         alpha = locations.constant[number]
-        rows = command_rows(SetConst, len(number), alpha, output=output)
+        rows = command_rows(commands.SetConst, len(number), alpha, output=output)
         emission.add(step[number] * PLACES_PER_STEP, rows)
 
     def _constant_runs(self, number: int) -> list[tuple[int, int]]:
@@ -106,7 +94,7 @@ class DescriptorForward:
         )
         alpha = pieces.locations.alpha[chosen]
         output = self._output(chosen)
-        rows = command_rows(MatrixAdd, len(chosen), alpha, output=output, input=source)
+        rows = command_rows(commands.MatrixAdd, len(chosen), alpha, output=output, input=source)
         emission.add(self._place(chosen), rows)
 
     def _emit_rows(self, emission: Emission) -> None:
@@ -124,7 +112,7 @@ class DescriptorForward:
             for piece in chosen.tolist()
         ]
         rows = command_rows(
-            AddRows,
+            commands.AddRows,
             len(chosen),
             pieces.locations.alpha[chosen],
             output=self._output(chosen),
@@ -143,7 +131,7 @@ class DescriptorForward:
             for piece in chosen.tolist()
         ]
         rows = command_rows(
-            AddRowsMulti,
+            commands.AddRowsMulti,
             len(chosen),
             pieces.locations.alpha[chosen],
             output=self._output(chosen),
@@ -259,7 +247,7 @@ class ComponentCommands:
         value, step = self.info.value, self.step
         place = step.astype(np.int64) * PLACES_PER_STEP
         rows = command_rows(
-            Propagate,
+            commands.Propagate,
             len(step),
             component=self.component,
             precomputed_indexes=self.precomputed,
@@ -270,7 +258,7 @@ class ComponentCommands:
         emission.add(place, rows)
         chosen = where(self.stores_stats)
         rows = command_rows(
-            StoreStats,
+            commands.StoreStats,
             len(chosen),
             component=self.component[chosen],
             output=value[step[chosen]],
@@ -287,7 +275,7 @@ class ComponentCommands:
         needs_output = properties & int(ComponentProperties.BACKPROP_NEEDS_OUTPUT) != 0
         uses_memo = properties & int(ComponentProperties.USES_MEMO) != 0
         rows = command_rows(
-            Backprop if updates_model else BackpropNoModelUpdate,
+            commands.Backprop if updates_model else commands.BackpropNoModelUpdate,
             len(chosen),
             component=self.component[chosen],
             precomputed_indexes=self.precomputed[chosen],

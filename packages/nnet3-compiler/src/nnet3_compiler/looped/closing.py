@@ -4,21 +4,9 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
+from nnet3_computation import commands
 from nnet3_computation.arrays import NONE, IntArray, same
-from nnet3_computation.commands import (
-    FIRST_OPERAND_COLUMN,
-    OPCODE_COLUMN,
-    SCHEMA,
-    AllocMatrixUndefined,
-    AllocMatrixZeroed,
-    DeallocMatrix,
-    GotoLabel,
-    NoOperationLabel,
-    OperandKind,
-    SwapMatrix,
-    Table,
-    command_rows,
-)
+from nnet3_computation.commands import Table, command_rows
 from nnet3_computation.computation import NnetComputation, T
 from nnet3_descriptors.indexes import INT32_MAX, NO_TIME
 from nnet3_descriptors.values import is_integer
@@ -27,7 +15,7 @@ from numpy.typing import NDArray
 from nnet3_compiler.errors import CompilationError
 from nnet3_compiler.step_info import MATRIX
 
-ALLOCATIONS = (AllocMatrixUndefined.OPCODE, AllocMatrixZeroed.OPCODE)
+ALLOCATIONS = (commands.AllocMatrixUndefined.OPCODE, commands.AllocMatrixZeroed.OPCODE)
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -46,13 +34,13 @@ class MatrixUse:
     def of(cls, computation: NnetComputation) -> MatrixUse:
         """Returns the first and last uses of the matrices of a computation."""
         table = computation.command_table
-        opcodes = table[:, OPCODE_COLUMN]
+        opcodes = table[:, commands.OPCODE_COLUMN]
         matrix_of = computation.submatrices[:, MATRIX]
-        uses = SCHEMA.is_matrix[opcodes] & (table > 0)
-        uses[np.isin(opcodes, (*ALLOCATIONS, DeallocMatrix.OPCODE))] = False
+        uses = commands.SCHEMA.is_matrix[opcodes] & (table > 0)
+        uses[np.isin(opcodes, (*ALLOCATIONS, commands.DeallocMatrix.OPCODE))] = False
         position, column = np.nonzero(uses)
         positions, matrices = [position], [matrix_of[table[position, column]]]
-        lists = SCHEMA.kind[opcodes] == OperandKind.INDEXES_MULTI
+        lists = commands.SCHEMA.kind[opcodes] == commands.OperandKind.INDEXES_MULTI
         for command, at in zip(*np.nonzero(lists), strict=True):
             pairs = computation.indexes_multi[int(table[command, at])]
             named = matrix_of[np.unique(pairs[pairs[:, 0] != NONE, 0])]
@@ -72,12 +60,12 @@ def with_tight_lifetimes(computation: NnetComputation) -> NnetComputation:
     Matrices that no command uses are neither allocated nor freed any more.
     """
     table = computation.command_table
-    opcodes = table[:, OPCODE_COLUMN]
+    opcodes = table[:, commands.OPCODE_COLUMN]
     use = MatrixUse.of(computation)
     place = np.arange(len(table)) * 2
-    allocates, frees = np.isin(opcodes, ALLOCATIONS), opcodes == DeallocMatrix.OPCODE
+    allocates, frees = np.isin(opcodes, ALLOCATIONS), opcodes == commands.DeallocMatrix.OPCODE
     # The first operand of other commands may be something else, such as a component.
-    whole = np.where(allocates | frees, table[:, FIRST_OPERAND_COLUMN], 0)
+    whole = np.where(allocates | frees, table[:, commands.FIRST_OPERAND_COLUMN], 0)
     matrix = computation.submatrices[whole, MATRIX]
     place[allocates] = use.first[matrix[allocates]] * 2 - 1
     place[frees] = use.last[matrix[frees]] * 2 + 1
@@ -280,15 +268,19 @@ def _do_the_same(
     """
     if len(first) != len(second) or not np.array_equal(first[:, :2], second[:, :2]):
         return False
-    kind = SCHEMA.kind[first[:, OPCODE_COLUMN]]
-    for number in (OperandKind.COMPONENT, OperandKind.NODE, OperandKind.VALUE):
+    kind = commands.SCHEMA.kind[first[:, commands.OPCODE_COLUMN]]
+    for number in (
+        commands.OperandKind.COMPONENT,
+        commands.OperandKind.NODE,
+        commands.OperandKind.VALUE,
+    ):
         if not np.array_equal(first[kind == number], second[kind == number]):
             return False
     for number, lists in (
-        (OperandKind.PRECOMPUTED, computation.precomputed_indexes),
-        (OperandKind.INDEXES, computation.indexes),
-        (OperandKind.INDEXES_RANGES, computation.indexes_ranges),
-        (OperandKind.INDEXES_MULTI, [pairs[:, 1:] for pairs in computation.indexes_multi]),
+        (commands.OperandKind.PRECOMPUTED, computation.precomputed_indexes),
+        (commands.OperandKind.INDEXES, computation.indexes),
+        (commands.OperandKind.INDEXES_RANGES, computation.indexes_ranges),
+        (commands.OperandKind.INDEXES_MULTI, [pairs[:, 1:] for pairs in computation.indexes_multi]),
     ):
         numbers = first[kind == number].tolist(), second[kind == number].tolist()
         if not all(same(lists[one], lists[other]) for one, other in zip(*numbers, strict=True)):
@@ -303,10 +295,10 @@ def _do_the_same(
 
 def _submatrices(computation: NnetComputation, table: Table) -> NDArray[np.integer]:
     """Returns all submatrices that commands name, themselves or in lists, in order."""
-    opcodes = table[:, OPCODE_COLUMN]
-    lists = table[SCHEMA.kind[opcodes] == OperandKind.INDEXES_MULTI].tolist()
+    opcodes = table[:, commands.OPCODE_COLUMN]
+    lists = table[commands.SCHEMA.kind[opcodes] == commands.OperandKind.INDEXES_MULTI].tolist()
     in_lists = [np.maximum(computation.indexes_multi[number][:, 0], 0) for number in lists]
-    return np.concatenate([table[SCHEMA.is_matrix[opcodes]], *in_lists])
+    return np.concatenate([table[commands.SCHEMA.is_matrix[opcodes]], *in_lists])
 
 
 def _is_one_to_one(matrices: NDArray[np.integer], partners: list[tuple[int, int]]) -> bool:
@@ -325,12 +317,15 @@ def _closed(
     table = computation.command_table
     parts: list[IntArray] = [
         table[:begin],
-        command_rows(NoOperationLabel, 1),
+        command_rows(commands.NoOperationLabel, 1),
         table[begin:end],
         command_rows(
-            SwapMatrix, len(swaps), destination=whole[swaps[:, 0]], source=whole[swaps[:, 1]]
+            commands.SwapMatrix,
+            len(swaps),
+            destination=whole[swaps[:, 0]],
+            source=whole[swaps[:, 1]],
         ),
-        command_rows(GotoLabel, 1, label=begin),
+        command_rows(commands.GotoLabel, 1, label=begin),
     ]
     return attrs.evolve(computation, command_table=np.concatenate(parts), memory_plan=None)
 

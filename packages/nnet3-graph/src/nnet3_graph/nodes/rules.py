@@ -22,19 +22,10 @@ from nnet3_descriptors import (
     Node,
     OutputNode,
     check_limit,
+    descriptors,
 )
 from nnet3_descriptors.components import Component
 from nnet3_descriptors.components.index_rules import AnyWithin, AtOffsets, has_closed_form
-from nnet3_descriptors.descriptors import (
-    Const,
-    Descriptor,
-    Failover,
-    ForwardingDescriptor,
-    IfDefined,
-    Sum,
-    SumDescriptor,
-)
-from nnet3_descriptors.descriptors import Node as DescriptorNode
 from nnet3_descriptors.indexes import AnyIndexes
 from nnet3_descriptors.values import remembered
 
@@ -183,7 +174,7 @@ def _node_rule(nnet: Nnet, number: int, node: Node) -> Rule:
             return Shift(nnet.node_index(node.source), 0, 0)
 
 
-def descriptor_rule(descriptor: Descriptor, node_index: Mapping[str, int]) -> Rule:
+def descriptor_rule(descriptor: descriptors.Descriptor, node_index: Mapping[str, int]) -> Rule:
     """Returns the rule of a node that has this descriptor."""
     parts = descriptor.parts
     if len(parts) == 1:
@@ -200,26 +191,30 @@ def _all_of(rules: Sequence[Rule]) -> Rule:
     return distinct[0] if len(distinct) == 1 else All(distinct)
 
 
-def _sum_rule(part: SumDescriptor, node_index: Mapping[str, int]) -> Rule:
+def _sum_rule(part: descriptors.SumDescriptor, node_index: Mapping[str, int]) -> Rule:
     match part:
-        case DescriptorNode(name):  # most descriptors are only the name of a node
+        case descriptors.Node(name):  # most descriptors are only the name of a node
             return Shift(node_index[name], 0, 0)
-        case ForwardingDescriptor():
+        case descriptors.ForwardingDescriptor():
             return forwarding_rule(part, node_index)
-        case Sum():
-            return _all_of([_sum_rule(term, node_index) for term in _terms(part, Sum)])
-        case Failover():
+        case descriptors.Sum():
+            return _all_of([_sum_rule(term, node_index) for term in _terms(part, descriptors.Sum)])
+        case descriptors.Failover():
             # A repeated alternative adds nothing: if it failed once it fails again.
-            tried = dict.fromkeys(_sum_rule(term, node_index) for term in _terms(part, Failover))
+            tried = dict.fromkeys(
+                _sum_rule(term, node_index) for term in _terms(part, descriptors.Failover)
+            )
             return First(tuple(tried))
-        case IfDefined(source):
+        case descriptors.IfDefined(source):
             return Optional(_sum_rule(source, node_index))
-        case Const():
+        case descriptors.Const():
             return ALWAYS
     raise TypeError(f"no rule for a {type(part).__name__}")
 
 
-def _terms(part: SumDescriptor, kind: type[Sum | Failover]) -> Iterator[SumDescriptor]:
+def _terms(
+    part: descriptors.SumDescriptor, kind: type[descriptors.Sum | descriptors.Failover]
+) -> Iterator[descriptors.SumDescriptor]:
     """Returns the terms of sums in sums, or of failovers in failovers, from left to right."""
     pending = [part]
     while pending:
@@ -230,7 +225,7 @@ def _terms(part: SumDescriptor, kind: type[Sum | Failover]) -> Iterator[SumDescr
             yield term
 
 
-def forwarding_rule(leaf: ForwardingDescriptor, node_index: Mapping[str, int]) -> Rule:
+def forwarding_rule(leaf: descriptors.ForwardingDescriptor, node_index: Mapping[str, int]) -> Rule:
     """Returns the rule of a forwarding descriptor.
 
     For the values of t that are equal modulo its modulus, a forwarding descriptor adds an offset to
