@@ -50,7 +50,7 @@ from nnet3_descriptors.editing import remove_orphans
 from nnet3_graph import ContextError, NotComputableError, UnboundedComputationError, compute_context
 from nnet3_runtime_cuda import RunError
 from nnet3_runtime_reference import ReferenceComputer
-from nnet3_tools.models.onnx import start_path
+from nnet3_tools.models.exporting import start_path
 from reference_cases import DIGITS_EXAMPLE
 from test_looped_networks import case_of_seed
 from tool_runs import run_tool

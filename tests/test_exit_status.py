@@ -70,6 +70,7 @@ nnet3-report                    0     -     -
 nnet3-show-progress             0     -   255
 nnet3-shuffle-egs               0     -     1
 nnet3-subset-egs                0     -     1
+nnet3-to-c                      0     -     -
 nnet3-to-onnx                   0     -     -
 nnet3-train                     0     -     1
 nnet3-train-recipe              0     -   255

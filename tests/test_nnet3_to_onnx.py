@@ -17,7 +17,7 @@ from kaldi_tables import assert_same_archive, read_archive
 from nnet3 import Model
 from nnet3_descriptors import parse_config, read_nnet, write_nnet
 from nnet3_graph import NotComputableError
-from nnet3_tools.models.onnx import nnet3_to_onnx, start_path
+from nnet3_tools.models.exporting import nnet3_to_onnx, start_path
 from reference_cases import DIGITS_EXAMPLE, DIGITS_REFERENCE, TOOLS_REFERENCE
 from tool_runs import run_tool
 

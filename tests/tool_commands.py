@@ -79,6 +79,7 @@ nnet3-report --time=false {DIGITS}/final.raw out
 nnet3-show-progress {DIGITS}/final.raw {DIGITS}/final.raw ark:egs.INPUT
 nnet3-shuffle-egs ark:egs.INPUT ark:out
 nnet3-subset-egs ark:egs.INPUT ark:out
+nnet3-to-c --frames=6 iv.raw out
 nnet3-to-onnx --frames=6 iv.raw out
 nnet3-train {DIGITS}/final.raw ark:egs.INPUT out
 nnet3-train-recipe --num-epochs=0.1 --nnet={DIGITS}/final.raw --egs=ark:egs.INPUT run.INPUT

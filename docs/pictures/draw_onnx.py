@@ -11,7 +11,7 @@ from statistics import mean
 from xml.sax.saxutils import escape
 
 import onnx
-from nnet3_tools.models.onnx import nnet3_to_onnx
+from nnet3_tools.models.exporting import nnet3_to_onnx
 
 FOLDER = Path(__file__).parent
 MODEL = FOLDER.parents[1] / "examples" / "digits" / "final.raw"

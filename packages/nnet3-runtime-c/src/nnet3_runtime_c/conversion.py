@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import attrs
 from nnet3_computation import (
@@ -74,6 +75,7 @@ def to_c(
     *,
     name: str = "network",
     weights_in_source: bool = True,
+    properties: Mapping[str, str] = MappingProxyType({}),
 ) -> CSource:
     """Returns the forward part of a computation as C99 source.
 
@@ -88,6 +90,7 @@ def to_c(
         name: The prefix of all names: lower-case letters, digits and underscores.
         weights_in_source: Whether the weights are an array in the source; otherwise the caller
             hands over the content of a file.
+        properties: What else the header says, by name.
 
     Raises:
         ConversionError: the computation cannot be expressed; the message names each command and
@@ -110,7 +113,9 @@ def to_c(
         _function(name, number, segment, converter) for number, segment in enumerate(segments)
     ]
     weights = constants.all_weights()
-    header = _header(name, segments, loop, converter.arena, len(weights), weights_in_source)
+    header = _header(
+        name, segments, loop, converter.arena, len(weights), weights_in_source, properties
+    )
     parts = [
         f"/* {name}: a Kaldi nnet3 network of {len(nnet.components)} components; see {name}.h */\n",
         f'#include "{name}.h"\n\n#include <math.h>\n#include <string.h>\n',
@@ -208,6 +213,7 @@ def _header(
     arena: int,
     weights: int,
     weights_in_source: bool,
+    properties: Mapping[str, str],
 ) -> str:
     """The header file."""
     big = name.upper()
@@ -224,6 +230,7 @@ def _header(
         for number, each in enumerate(segments)
     )
     table += f"   then again from call {loop or 0} on\n"
+    table += "".join(f"   {key}: {value}\n" for key, value in properties.items())
     given = "" if weights_in_source else ", const float *weights"
     taken = "" if weights_in_source else (
         f"\n   weights are the {weights} numbers of {name}.weights, which have to stay."

@@ -45,7 +45,7 @@ _TOOLS = {
     "models.acoustic": ("nnet3-am-adjust-priors", "nnet3-am-init", "nnet3-am-train-transitions"),
     "models.copying": ("nnet3-am-copy", "nnet3-average", "nnet3-copy", "nnet3-init"),
     "models.describing": ("nnet3-am-info", "nnet3-info", "nnet3-report"),
-    "models.onnx": ("nnet3-to-onnx",),
+    "models.exporting": ("nnet3-to-c", "nnet3-to-onnx"),
     "recipes.fine_tuning": ("nnet3-chain-fine-tune",),
     "recipes.from_scratch": ("nnet3-train-recipe",),
     "speech.frames": ("apply-cmvn-sliding", "compute-vad", "select-voiced-frames"),

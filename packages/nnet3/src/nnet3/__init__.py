@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from nnet3.caching import compile as compile
     from nnet3.chunks import ChunkOptions as ChunkOptions
     from nnet3.errors import CacheError as CacheError
+    from nnet3.exporting import export_c as export_c
+    from nnet3.exporting import export_onnx as export_onnx
+    from nnet3.exporting import to_onnx as to_onnx
     from nnet3.model import Model as Model
     from nnet3.model import load as load
-    from nnet3.onnx_export import export_onnx as export_onnx
-    from nnet3.onnx_export import to_onnx as to_onnx
     from nnet3.output_scores import ScoreOptions as ScoreOptions
     from nnet3.streams import Stream as Stream
     from nnet3.streams import StreamState as StreamState

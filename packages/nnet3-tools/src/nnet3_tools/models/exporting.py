@@ -1,4 +1,4 @@
-"""nnet3-to-onnx: writes a network as an ONNX model, for chunks, streams or whole utterances."""
+"""Networks for other runtimes: nnet3-to-onnx, and nnet3-to-c."""
 
 from __future__ import annotations
 
@@ -101,6 +101,30 @@ def _number_option(
     )
 
 
+CONTEXT = (
+    _number_option(
+        "--frame-subsampling-factor", "Number of input frames for each row of output.", default=1
+    ),
+    _number_option(
+        "--extra-left-context",
+        "Further context to the left, for recurrent networks.",
+        least=0,
+        default=0,
+    ),
+    _number_option(
+        "--extra-right-context",
+        "Further context to the right, as --extra-left-context.",
+        least=0,
+        default=0,
+    ),
+)
+"""The options of chunks."""
+
+XVECTOR = cli.boolean_option(
+    "--xvector", help="Compute one vector for all frames, the output at t = 0."
+)
+
+
 @cli.tool(
     "nnet3-to-onnx",
     "NNET-IN ONNX-OUT",
@@ -118,26 +142,12 @@ def _number_option(
         default=0,
         metavar="NUMBER",
     ),
-    _number_option(
-        "--frame-subsampling-factor", "Number of input frames for each row of output.", default=1
-    ),
-    _number_option(
-        "--extra-left-context",
-        "Further context to the left, for recurrent networks.",
-        least=0,
-        default=0,
-    ),
-    _number_option(
-        "--extra-right-context",
-        "Further context to the right, as --extra-left-context.",
-        least=0,
-        default=0,
-    ),
+    *CONTEXT,
     cli.boolean_option("--ivector", help="Require that the network takes an i-vector."),
     cli.boolean_option(
         "--stream", help="Write two models: for the first chunks, and for all later ones."
     ),
-    cli.boolean_option("--xvector", help="Compute one vector for all frames, the output at t = 0."),
+    XVECTOR,
     click.option(
         "--opset",
         type=click.IntRange(*OPSETS),
@@ -197,3 +207,52 @@ def nnet3_to_onnx(
     paths = [start_path(path), path][-len(models) :]
     for each, target in zip(written, paths, strict=True):
         _write(each, target)
+
+
+@cli.tool(
+    "nnet3-to-c",
+    "NNET-IN C-OUT",
+    _number_option(
+        "--frames",
+        "Frames of a chunk, before subsampling and without context; rounded up to a multiple "
+        "of --frame-subsampling-factor and of the network's modulus.",
+        default=50,
+    ),
+    _number_option("--sequences", "Number of sequences of a call.", default=1, metavar="NUMBER"),
+    *CONTEXT,
+    cli.boolean_option(
+        "--stream", help="Calls go on with the chunks of a stream; without it, each is for itself."
+    ),
+    XVECTOR,
+    cli.boolean_option(
+        "--weights",
+        help="Write the weights to a file, NAME.weights, which the program hands over; without "
+        "it, the source has them.",
+    ),
+)
+def nnet3_to_c(*, nnet_in: str, c_out: str, weights: bool, **options: Any) -> None:
+    """Write the network in NNET-IN, .raw or .mdl, as C99 source to C-OUT, with a header beside it.
+
+    The files are NAME.c and NAME.h, where C-OUT is NAME.c or NAME.
+
+    The source includes stdint.h, string.h and math.h alone, and allocates no memory. All names in
+    it begin with NAME. Batch-norm and dropout are in test mode. Built with -DNNET3_MAIN it
+    is a program that reads rows of float32 from standard input, a chunk with its context at a time,
+    and writes the rows of the output to standard output.
+    """
+    path = Path(os.fspath(c_out)).with_suffix(".c")
+    try:
+        source = nnet3.export_c(
+            nnet3.Model(streams.read_nnet(nnet_in)),
+            name=path.stem,
+            weights_in_source=not weights,
+            **options,
+        )
+        source.write(path.parent)
+    except nnet3_descriptors.Nnet3Error as error:
+        raise click.ClickException(f"{nnet_in}: {error}") from error
+    calls = [line.strip() for line in source.header.splitlines() if line.startswith("   call ")]
+    files = " and ".join(
+        str(path.with_suffix(ending)) for ending in (".h", *([".weights"] if weights else []))
+    )
+    cli.log(f"Wrote {path}, with {files}: {'; '.join(calls)}")
