@@ -17,7 +17,8 @@ from reference_cases import ROOT
 LAZY = sorted(
     file
     for file in ROOT.glob("packages/*/src/**/__init__.py")
-    if "= on_first_use(" in file.read_text()
+    if "\n    __getattr__, __dir__ = on_first_use(__name__)\n" in file.read_text()
+    and file.parent.name != "lazy_exports"
 )
 """The packages that import their public names on first use."""
 

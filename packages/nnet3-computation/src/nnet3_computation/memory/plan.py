@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import attrs
 import numpy as np
+from nnet3_descriptors.indexes import distinct
 from nnet3_descriptors.values import is_integer
 
 from nnet3_computation.computation import MemoryPlan, NnetComputation
@@ -53,7 +54,7 @@ class _Moments:
 
     def __init__(self, blocks: Blocks) -> None:
         # At one command the ends come before the begins.
-        times = np.unique(np.concatenate([blocks.begin * 2 + 1, blocks.end * 2]))
+        times = distinct(np.concatenate([blocks.begin * 2 + 1, blocks.end * 2]))
         is_begin = times % 2 == 1
         moments = times[:-1][is_begin[:-1] & ~is_begin[1:]] // 2
         first = np.searchsorted(moments, blocks.begin).tolist()
