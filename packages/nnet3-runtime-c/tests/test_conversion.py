@@ -6,6 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
+import attrs
 import numpy as np
 import pytest
 from c_computer import COMPILER, STRICT, CComputer
@@ -231,6 +232,22 @@ def test_what_is_refused() -> None:
     nnet, computation = spliced()
     with pytest.raises(ConversionError, match=r"expected a name of up to 31 .*, found 'My-net'"):
         to_c(nnet, computation, name="My-net")
+
+
+def test_names_do_not_end_comments() -> None:
+    """A component's name, which a file chooses, adds no code to the source."""
+    nnet, computation = spliced()
+    names = ["*/int(*f)(void);/*" if name == "relu" else name for name in nnet.component_names]
+    nodes = [
+        attrs.evolve(node, component=names[1]) if node.name == "relu" else node
+        for node in nnet.nodes
+    ]
+    hostile = attrs.evolve(nnet, component_names=tuple(names), nodes=tuple(nodes))
+
+    source = to_c(hostile, computation).source
+
+    assert "__int__f__void____, RectifiedLinearComponent */" in source
+    assert "(*f)" not in source
 
 
 def test_parameters_that_are_no_numbers() -> None:

@@ -54,6 +54,11 @@ def c_name(node: str) -> str:
     return re.sub(r"[^A-Za-z0-9_]", "_", node)
 
 
+def in_comment(text: str) -> str:
+    """A name for a comment, which it cannot end."""
+    return re.sub(r"[^A-Za-z0-9_.+-]", "_", text)
+
+
 class Converter:
     """Converts commands one after the other.
 
@@ -63,7 +68,7 @@ class Converter:
     """
 
     def __init__(self, nnet: Nnet, computation: NnetComputation, constants: Constants) -> None:
-        plan = computation.memory_plan or plan_memory(computation, alignment=_ALIGNMENT)
+        plan = plan_memory(computation, alignment=_ALIGNMENT)
         self._nnet = nnet
         self._computation = computation
         self._submatrices: list[list[int]] = computation.submatrices.tolist()
@@ -154,7 +159,7 @@ class Converter:
             constants=self.constants,
             scratch=self._scratch,
         )
-        yield f"/* c{number}: {name}, {component.type} */"
+        yield f"/* c{number}: {in_comment(name)}, {component.type} */"
         yield from statements(call)
 
     def node(self, number: int) -> str:

@@ -19,7 +19,7 @@ from nnet3_computation import (
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.files import write_atomically
 
-from nnet3_runtime_c.commands import Converter, c_name, refusals
+from nnet3_runtime_c.commands import Converter, c_name, in_comment, refusals
 from nnet3_runtime_c.constants import Constants, ConversionError, floats
 
 _NAME = re.compile("[a-z][a-z0-9_]{0,30}")
@@ -85,8 +85,8 @@ def to_c(
 
     Args:
         nnet: The network, in test mode.
-        computation: One of its computations, for inference; optimized or not, with or without a
-            memory plan, in one segment, in several, or a loop.
+        computation: One of its computations, optimized or not, in one segment, in several, or a
+            loop. Of one for training, the forward part is taken.
         name: The prefix of all names: lower-case letters, digits and underscores.
         weights_in_source: Whether the weights are an array in the source; otherwise the caller
             hands over the content of a file.
@@ -222,7 +222,7 @@ def _header(
     table = "".join(
         f"   call {number}: "
         + ", ".join(
-            f"{kind} {node} {rows} x {columns}"
+            f"{kind} {in_comment(node)} {rows} x {columns}"
             for kind, ports in (("input", each.inputs), ("output", each.outputs))
             for node, (rows, columns) in ports.items()
         )
@@ -230,7 +230,9 @@ def _header(
         for number, each in enumerate(segments)
     )
     table += f"   then again from call {loop or 0} on\n"
-    table += "".join(f"   {key}: {value}\n" for key, value in properties.items())
+    table += "".join(
+        f"   {in_comment(key)}: {in_comment(value)}\n" for key, value in properties.items()
+    )
     given = "" if weights_in_source else ", const float *weights"
     taken = "" if weights_in_source else (
         f"\n   weights are the {weights} numbers of {name}.weights, which have to stay."
