@@ -187,7 +187,9 @@ def test_interrupted_steps(kind: str, device: str, moments: int, tmp_path: Path)
         except KeyboardInterrupt:
             pass
         else:
-            assert events[0] < moment  # steps are not equally long
+            # Steps are not equally long; NumPy asks enumerations for attributes, and swallows
+            # what is raised meanwhile.
+            assert events[0] <= moment
         made += trainer.num_minibatches - before
         if rng.random() < 0.8:  # else the next step finds what this one has left
             assert saved(trainer, path) == expected.after(trainer.num_minibatches)

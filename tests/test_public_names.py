@@ -38,6 +38,8 @@ PUBLIC_NAMES = {
         OptimizeOptions analyze check_computation optimize""",
     "nnet3_runtime_cuda": """
         NnetComputer Trace Tracer format_trace trace_events""",
+    "nnet3_runtime_c": """
+        CSource ConversionError to_c""",
     "nnet3_runtime_onnx": """
         ExportError OnnxComputer RunError quantized to_onnx to_onnx_of_any_length""",
     "nnet3_runtime_reference": """
@@ -102,6 +104,7 @@ CALLS = """
     nnet3_runtime_reference: ReferenceComputer(nnet, computation, dtype, draws=)
     nnet3_runtime_reference: ReferenceComputer.forward(self, inputs)
     nnet3_runtime_reference: ReferenceComputer.backward(self, derivatives)
+    nnet3_runtime_c: to_c(nnet, computation, name=, weights_in_source=)
     nnet3_runtime_onnx: to_onnx(nnet, computation)
     nnet3_runtime_onnx: OnnxComputer(nnet, computation)
     nnet3_runtime_onnx: OnnxComputer.forward(self, inputs)
@@ -239,15 +242,15 @@ def test_public_names_use_exported_types() -> None:
         for each in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
         if each.ispkg
     ]
+    reference = runpy.run_path(str(ROOT / "docs" / "check_reference.py"))
+    names = reference["exported"]
     exported = {
-        id(getattr(module, name))
-        for module in (*packages, *found)
-        for name in getattr(module, "__all__", ())
+        id(getattr(module, name)) for module in (*packages, *found) for name in names(module)
     }
     missing = {
         f"{exporter}.{name}.{member}: {each.__module__}.{each.__qualname__}"
-        for exporter in runpy.run_path(str(ROOT / "docs" / "check_reference.py"))["exporters"]()
-        for name in importlib.import_module(exporter).__all__
+        for exporter in reference["exporters"]()
+        for name in names(importlib.import_module(exporter))
         if inspect.isclass(value := getattr(importlib.import_module(exporter), name))
         or inspect.isroutine(value)
         for member, each in types_of(value)

@@ -221,13 +221,16 @@ def test_what_was_examined_for_a_second_segment(example):
     check_states(nnet, second, expected, build_computation_graph(nnet, first))
 
 
-def check_states(nnet, request, expected, previous=None):
-    """Compares states and counts with the definition; returns what was examined."""
+def check_states(nnet, request, expected, previous=None, first=()):
+    """Compares states and counts with the definition; returns what was examined.
+
+    `first` has the cindexes of the segments before the previous one.
+    """
     builder = ComputationGraphBuilder(nnet, request, previous)
     builder.compute()
     examined = builder.examined
     graph = examined.graph
-    before = named(nnet, previous.cindexes) if previous is not None else []
+    before = [*first, *(named(nnet, previous.cindexes) if previous is not None else [])]
     cindexes = named(nnet, graph.cindexes)
     for cindex, read in zip(
         cindexes, rows_of(graph.dependency_splits, graph.dependencies), strict=True

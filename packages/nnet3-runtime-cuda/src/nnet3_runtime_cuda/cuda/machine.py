@@ -12,7 +12,6 @@ import numpy.typing as npt
 from nnet3_computation.computation import NnetComputation
 
 from nnet3_runtime_cuda.arrays.checks import is_on_cuda, on_host
-from nnet3_runtime_cuda.cuda.cupy_platform import CupyPlatform
 from nnet3_runtime_cuda.cuda.launches import DeviceSegment, bind_segments
 from nnet3_runtime_cuda.cuda.memory import ProgramMemory, ShadowMemory
 from nnet3_runtime_cuda.cuda.natural_gradient import DeviceTape, Estimates
@@ -35,7 +34,8 @@ class Exchange(Transfer):
         """For a program whose matrices are in that memory."""
         self._memory = memory
         self._platform = memory.platform
-        self._cuda = self._platform if isinstance(self._platform, CupyPlatform) else None
+        # A device shares arrays with CuPy; the processor in its place has none to share.
+        self._cuda: Any = self._platform if hasattr(self._platform, "adopt") else None
         # The key is the identity of a shadow; a reference to the shadow keeps the identity unique.
         self._addresses: dict[int, tuple[Array, int]] = {}
 
