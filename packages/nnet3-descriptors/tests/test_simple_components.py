@@ -12,12 +12,16 @@ from nnet3_descriptors.components import (
     CompositeComponent,
     ConvolutionComponent,
     DropoutComponent,
+    LogSoftmaxComponent,
     LstmNonlinearityComponent,
     NaturalGradientPerElementScaleComponent,
     NormalizeComponent,
     PerElementOffsetComponent,
     PerElementScaleComponent,
     PermuteComponent,
+    RectifiedLinearComponent,
+    SigmoidComponent,
+    SoftmaxComponent,
     SumGroupComponent,
     TanhComponent,
 )
@@ -488,3 +492,12 @@ def test_short_repr() -> None:
 
     assert repr(affine) == "<AffineComponent: 3 -> 2 columns, 8 parameters>"
     assert repr(relu) == "<RectifiedLinearComponent: 4 -> 4 columns>"
+
+
+@pytest.mark.parametrize("kind", [SigmoidComponent, SoftmaxComponent, LogSoftmaxComponent])
+def test_statistics_of_blocks(kind: Any) -> None:
+    """Only rectifiers keep statistics of the columns of a block."""
+    average = np.zeros(2, np.float32)
+    assert RectifiedLinearComponent(dim=4, block_dim=2, value_avg=average).block_dim == 2
+    with pytest.raises(NetworkError, match="'value_avg' must have 4 elements or none, got 2"):
+        kind(dim=4, block_dim=2, value_avg=average)

@@ -51,7 +51,8 @@ def _write_mean_of_all(vectors_in: str, mean_out: str, *, binary: bool) -> None:
     for key, vector in read_vectors(vectors_in):
         if count:
             _check_size(key, vector, len(total))
-        total = total + vector if count else vector.astype(np.float64)
+        with np.errstate(invalid="ignore"):  # of values that are no numbers
+            total = total + vector if count else vector.astype(np.float64)
         count += 1
     if not count:
         raise click.ClickException(f"'{vectors_in}' has no vectors")

@@ -40,7 +40,8 @@ class NonlinearComponent(Component):
     Attributes:
         dim: Number of columns.
         block_dim: Columns are repeated blocks of this many, for statistics and self-repair.
-        value_avg: Average of the output, (block_dim,) or (dim,), or empty.
+        value_avg: Average of the output, (dim,), or of a RectifiedLinearComponent (block_dim,), or
+            empty.
         deriv_avg: Average derivative of the nonlinearity, likewise.
         count: Number of frames in those averages.
         oderiv_rms: Root mean square of the derivative of the objective at the output, (dim,) or
@@ -77,13 +78,17 @@ class NonlinearComponent(Component):
     self_repair_upper_threshold: float = real(default=_UNSET_THRESHOLD, written="unless default")
     self_repair_scale: float = real(default=0.0, written="unless default")
 
+    @property
+    def _statistics_sizes(self) -> tuple[int, ...]:
+        return 0, self.dim
+
     def check(self) -> None:
         """Raises NetworkError if blocks or statistics do not fit the number of columns."""
         self.require_divides("block_dim", "dim")
         for name in ("value_avg", "deriv_avg", "oderiv_rms"):
             size = getattr(self, name).size
             self.require(
-                size in (0, self.dim, self.block_dim),
+                size in self._statistics_sizes,
                 f"'{name}' must have {self.dim} elements or none, got {size}",
             )
 
@@ -116,6 +121,10 @@ class RectifiedLinearComponent(NonlinearComponent):
 
     PROPERTIES = _ELEMENTWISE
     BACKPROP_NEEDS_EXACT_VALUES = True  # whether the output is 0
+
+    @property
+    def _statistics_sizes(self) -> tuple[int, ...]:
+        return 0, self.dim, self.block_dim
 
     @property
     def properties(self) -> Property:
