@@ -165,6 +165,21 @@ class TestDerived:
         """Values come before the marker, derivatives after it."""
         assert small_computation().input_output_info == {0: (1, 0), 3: (2, 3)}
 
+    def test_forward_segments(self) -> None:
+        """A loop's last segment has the way back; what follows the last marker is no segment."""
+        label, marker = commands.NoOperationLabel(), commands.NoOperationMarker()
+        looped = [marker, label, marker, label, marker, commands.GotoLabel(label=3)]
+
+        assert small_computation().forward_segments == ((range(5),), None)
+        assert small_computation(command_table=command_table(PROGRAM[:4])).forward_segments == (
+            (range(4),),
+            None,
+        )
+        assert small_computation(command_table=command_table(looped)).forward_segments == (
+            (range(1), range(1, 3), range(3, 6)),
+            2,
+        )
+
     def test_forward_end_is_the_marker(self) -> None:
         """The forward part ends at the marker."""
         assert small_computation().forward_end == 4

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_computation import commands
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
-from nnet3_runtime_cuda.lowering.bind.hand_over import Memory, Move, origins, record_moves
+from nnet3_runtime_cuda.lowering.bind.hand_over import Memory, Move, record_moves
 
 SIZE = 12
 WIDTH = 3
@@ -23,7 +23,7 @@ def test_origins_are_those_of_one_swap_after_another(pairs: list[tuple[int, int]
             program.append(commands.SwapMatrix(destination=destination, source=source))
             contents[destination], contents[source] = contents[source], None
 
-    found = origins(program)
+    found = commands.origins(program)
 
     touched = {swap.destination for swap in program} | {swap.source for swap in program}
     assert found == {m: contents[m] for m in touched if contents[m] is not None}

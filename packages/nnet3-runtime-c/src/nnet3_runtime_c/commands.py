@@ -35,6 +35,7 @@ from nnet3_computation import (
     SwapMatrix,
     plan_memory,
 )
+from nnet3_computation.commands import origins
 from nnet3_descriptors import ComponentProperties, Nnet
 from nnet3_descriptors.components import Component
 from numpy.typing import NDArray
@@ -118,10 +119,7 @@ class Converter:
 
         A matrix has one place for ever here, so its content moves, unless the places are the same.
         """
-        origin: dict[int, int] = {}
-        for swap in swaps:
-            origin[swap.destination] = origin.pop(swap.source, swap.source)
-        pairs = [(self.place(source), self.place(to)) for to, source in origin.items()]
+        pairs = [(self.place(source), self.place(to)) for to, source in origins(swaps).items()]
         pairs = [(source, to) for source, to in pairs if source.first != to.first]
         sources = []
         for number, (source, _) in enumerate(pairs):

@@ -13,7 +13,7 @@ from nnet3_descriptors import components as types
 from nnet3_descriptors.components import Component, ComponentProperties
 from numpy.typing import NDArray
 
-from nnet3_runtime_c.constants import Constants, ConversionError, panels
+from nnet3_runtime_c.constants import PANEL, Constants, ConversionError, panels
 
 Array = NDArray[Any]
 
@@ -178,14 +178,14 @@ def _products(call: Call, steps: Sequence[Step], bias: Array | None, stride: int
     table, set_columns = [], set[int]()
     for first, columns, matrix, begin, count, number in steps:
         place = call.weights(f"weights {number}", functools.partial(panels, matrix))
-        is_new = begin not in set_columns and not call.adds
+        adds = int(begin in set_columns or call.adds)
         offset = -1
         if bias is not None and begin not in set_columns:
             part = bias if len(bias) == count else bias[begin : begin + count]
             key = "bias" if len(bias) == count else f"bias {begin}"
             offset = call.weights(key, functools.partial(np.asarray, part))
         set_columns.add(begin)
-        table.append((first, columns, place, columns * 16, offset, begin, count, int(not is_new)))
+        table.append((first, columns, place, columns * PANEL, offset, begin, count, adds))
     source = attrs.evolve(x, stride=x.stride * stride)
     if len(table) == 1:
         [(first, columns, place, ws, offset, begin, count, adds)] = table

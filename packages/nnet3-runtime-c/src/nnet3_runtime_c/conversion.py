@@ -12,7 +12,6 @@ import attrs
 from nnet3_computation import (
     AcceptInput,
     Command,
-    GotoLabel,
     NnetComputation,
     ProvideOutput,
 )
@@ -138,19 +137,11 @@ def to_c(
 
 def _segments(nnet: Nnet, computation: NnetComputation) -> tuple[list[_Segment], int | None]:
     """The forward segments, and which of them follows the last one in a loop."""
-    commands = computation.commands
-    starts = [0, *(end + 1 for end in computation.segment_ends)]
-    ends = starts[1:] or [len(commands)]
-    starts = starts[: len(ends)]
-    loop = None
-    last = commands[len(commands) - 1] if len(commands) else None
-    if isinstance(last, GotoLabel):
-        loop = starts.index(last.label)
-        ends[-1] = len(commands)
+    ranges, loop = computation.forward_segments
     sizes = computation.submatrices[:, [2, 4]].tolist()
     segments = []
-    for start, end in zip(starts, ends, strict=True):
-        chosen = commands[start:end]
+    for each in ranges:
+        chosen = computation.commands[each.start : each.stop]
         inputs, outputs = (
             {
                 nnet.nodes[each.node].name: tuple(sizes[each.matrix])
@@ -159,7 +150,7 @@ def _segments(nnet: Nnet, computation: NnetComputation) -> tuple[list[_Segment],
             }
             for kind in (AcceptInput, ProvideOutput)
         )
-        segments.append(_Segment(start, chosen, inputs, outputs))
+        segments.append(_Segment(each.start, chosen, inputs, outputs))
     names = {name for each in segments for name in [*each.inputs, *each.outputs]}
     if len({*map(c_name, names)}) < len(names):
         raise ConversionError(f"two of the nodes {sorted(names)} have the same name in C")

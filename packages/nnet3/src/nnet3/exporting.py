@@ -30,6 +30,9 @@ ANY_NUMBER = "sequences"
 
 OPSET = 21
 
+ONNX = "nnet3_runtime_onnx", "models of ONNX", "'pip install onnx onnxruntime'"
+"""The package that makes models of ONNX; see `_package`."""
+
 
 def export_onnx(
     source: Any,
@@ -71,7 +74,7 @@ def export_onnx(
         ExportError: of nnet3-runtime-onnx: standard operators cannot express the network so.
         Nnet3Error: see `load`; or the network cannot be compiled (NotComputableError).
     """
-    exporter = _package("nnet3_runtime_onnx", "models of ONNX", "'pip install onnx onnxruntime'")
+    exporter = _package(*ONNX)
     form = _Form.of(
         source,
         frames=frames,
@@ -168,7 +171,7 @@ def to_onnx(nnet: Nnet, computation: NnetComputation, **options: Any) -> onnx.Mo
         RunError: nnet3-runtime-onnx is not installed.
         ExportError: of nnet3-runtime-onnx: standard operators cannot express the computation.
     """
-    exporter = _package("nnet3_runtime_onnx", "models of ONNX", "'pip install onnx onnxruntime'")
+    exporter = _package(*ONNX)
     model: onnx.ModelProto = exporter.to_onnx(nnet, computation, **options)
     return model
 

@@ -60,5 +60,6 @@ if TYPE_CHECKING:
     from nnet3_computation.commands.tables import keeps_sign_only as keeps_sign_only
     from nnet3_computation.commands.tables import operand as operand
     from nnet3_computation.commands.tables import operands_of as operands_of
+    from nnet3_computation.commands.tables import origins as origins
 else:
     __getattr__, __dir__ = on_first_use(__name__)

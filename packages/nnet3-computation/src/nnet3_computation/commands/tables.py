@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import attrs
@@ -160,6 +160,17 @@ def hand_over_commands(table: Table) -> range:
     while begin and int(table[begin - 1, OPCODE_COLUMN]) == SwapMatrix.OPCODE:
         begin -= 1
     return range(begin, end)
+
+
+def origins(swaps: Iterable[SwapMatrix]) -> dict[int, int]:
+    """Returns the source of the contents of each destination, for consecutive SwapMatrix commands.
+
+    A source has no contents afterwards.
+    """
+    origin: dict[int, int] = {}
+    for swap in swaps:
+        origin[swap.destination] = origin.pop(swap.source, swap.source)
+    return origin
 
 
 def is_in_segments(table: Table) -> bool:

@@ -128,6 +128,21 @@ class NnetComputation(ComputationTables, Serialized):
         return tuple(np.flatnonzero(markers).tolist())
 
     @property
+    def forward_segments(self) -> tuple[tuple[range, ...], int | None]:
+        """The commands of each forward segment, and the segment that a loop goes back to.
+
+        The last segment of a loop includes the way back to its label. None if there is no loop.
+        """
+        commands = len(self.command_table)
+        starts = [0, *(end + 1 for end in self.segment_ends)]
+        ends = starts[1:] or [commands]
+        loop = None
+        if is_loop(self.command_table):
+            loop = starts.index(int(self.command_table[-1, FIRST_OPERAND_COLUMN]))
+            ends[-1] = commands
+        return tuple(map(range, starts, ends)), loop
+
+    @property
     def forward_end(self) -> int:
         """Position of the last NoOperationMarker: backward commands, if any, follow it.
 

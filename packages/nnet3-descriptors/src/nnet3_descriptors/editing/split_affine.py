@@ -28,13 +28,8 @@ from itertools import accumulate, pairwise
 import attrs
 import numpy as np
 
-from nnet3_descriptors.components import (
-    AffineComponent,
-    Component,
-    FixedAffineComponent,
-    LinearComponent,
-)
-from nnet3_descriptors.components.rowwise.affine import AffineFamily
+from nnet3_descriptors.components import AffineComponent, Component, LinearComponent
+from nnet3_descriptors.components.rowwise.affine import AffineMap
 from nnet3_descriptors.descriptors import (
     Const,
     Descriptor,
@@ -58,8 +53,6 @@ from nnet3_descriptors.nnet import Nnet
 RECURRENT, FEEDFORWARD = "recurrent", "feedforward"
 """What is appended to the names of the nodes of a loop, and of those outside."""
 
-AffineMap = AffineFamily | FixedAffineComponent | LinearComponent
-
 
 def split_affine_maps(nnet: Nnet) -> Nnet:
     """Returns a network that computes the same, with the affine maps of its loops split.
@@ -73,8 +66,9 @@ def split_affine_maps(nnet: Nnet) -> Nnet:
         if not isinstance(node, ComponentNode) or node.name not in in_loop:
             continue
         if isinstance(nnet.component_of(node), AffineMap):
-            loop = loops(nnet)[node.name]
-            nnet = _split_columns(nnet, node, loop) or _split_input(nnet, node, loop) or nnet
+            loop = in_loop[node.name]
+            if split := _split_columns(nnet, node, loop) or _split_input(nnet, node, loop):
+                nnet, in_loop = split, loops(split)
     return remove_orphan_components(nnet)
 
 

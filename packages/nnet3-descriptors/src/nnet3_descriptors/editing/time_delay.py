@@ -14,8 +14,8 @@ from itertools import pairwise
 import attrs
 import numpy as np
 
-from nnet3_descriptors.components import FixedAffineComponent, LinearComponent, TdnnComponent
-from nnet3_descriptors.components.rowwise.affine import AffineFamily
+from nnet3_descriptors.components import LinearComponent, TdnnComponent
+from nnet3_descriptors.components.rowwise.affine import AffineMap
 from nnet3_descriptors.descriptors import Descriptor, Offset, SumDescriptor
 from nnet3_descriptors.descriptors.normalize import shifted
 from nnet3_descriptors.editing.loops import loops
@@ -23,8 +23,6 @@ from nnet3_descriptors.editing.structure import remove_orphan_components
 from nnet3_descriptors.errors import NetworkError
 from nnet3_descriptors.network_structure import ComponentInputNode, ComponentNode, Node
 from nnet3_descriptors.nnet import Nnet
-
-AffineMap = AffineFamily | FixedAffineComponent | LinearComponent
 
 WIDEST_GAP = 16
 """Most frames from one time offset to the next: TDNN components have a row for each between."""

@@ -194,33 +194,6 @@ def _as_average(total: Array, count: float) -> Array:
     return (total / count if count else total).astype(np.float32)
 
 
-@kernel_for(SigmoidComponent)
-class SigmoidKernel(NonlinearKernel):
-    """y = 1 / (1 + e^-x); dx = dy y (1 - y)."""
-
-    def propagate(self, p: Propagation) -> None:
-        """Records the forward pass."""
-        sigmoid(p.tape, p.x, p.y)
-
-    def backprop(self, b: Backpropagation) -> None:
-        """Records the backward pass."""
-        if b.dx is None:
-            return
-        slope = b.tape.scratch(*b.y.shape)
-        sigmoid_derivative(b.tape, b.y, slope)
-        b.tape.multiply(slope, b.dy, b.dx)
-        if b.update:
-            self.record_saturation_repair(
-                b.tape, b.y, b.dx, default_threshold=0.05, offset=1.0, slope=2.0
-            )
-            self.record_backprop_stats(b.tape, b.dy)
-
-    def store_stats(self, s: StatsStorage) -> None:
-        """Records the statistics."""
-        with s.tape.when(self.stats_minibatch(s.tape, len(s.y))):
-            self.record_stats(s.tape, s.y, summed(sigmoid_derivative))
-
-
 def sigmoid(tape: Operations, x: Array, y: Array) -> None:
     """Records y = 1 / (1 + e^-x); where e^-x overflows to infinity, y is 0 as it should be."""
     tape.negative(x, y)
@@ -235,37 +208,73 @@ def sigmoid_derivative(tape: Operations, y: Array, out: Array) -> None:
     tape.multiply(out, y, out)
 
 
-@kernel_for(TanhComponent)
-class TanhKernel(NonlinearKernel):
-    """y = tanh x; dx = dy (1 - y^2)."""
+def tanh_derivative(tape: Operations, y: Array, out: Array) -> None:
+    """Records out = 1 - y^2, the derivative of tanh in terms of its value y."""
+    tape.square(y, out)
+    tape.subtract(1.0, out, out)
 
-    def propagate(self, p: Propagation) -> None:
-        """Records the forward pass."""
-        p.tape.tanh(p.x, p.y)
+
+class SaturatingKernel(NonlinearKernel):
+    """A function whose value y says its derivative, which is nearly 0 where units are saturated.
+
+    The subclass says the arguments of `record_saturation_repair`.
+    """
+
+    default_threshold: ClassVar[float]
+    offset: ClassVar[float]
+    slope: ClassVar[float]
+
+    @staticmethod
+    def derivative(tape: Operations, y: Array, out: Array) -> None:
+        """Records the derivative, out, in terms of the value y."""
+        raise NotImplementedError
 
     def backprop(self, b: Backpropagation) -> None:
         """Records the backward pass."""
         if b.dx is None:
             return
         slope = b.tape.scratch(*b.y.shape)
-        tanh_derivative(b.tape, b.y, slope)
+        self.derivative(b.tape, b.y, slope)
         b.tape.multiply(slope, b.dy, b.dx)
         if b.update:
             self.record_saturation_repair(
-                b.tape, b.y, b.dx, default_threshold=0.2, offset=0.0, slope=1.0
+                b.tape,
+                b.y,
+                b.dx,
+                default_threshold=self.default_threshold,
+                offset=self.offset,
+                slope=self.slope,
             )
             self.record_backprop_stats(b.tape, b.dy)
 
     def store_stats(self, s: StatsStorage) -> None:
         """Records the statistics."""
         with s.tape.when(self.stats_minibatch(s.tape, len(s.y))):
-            self.record_stats(s.tape, s.y, summed(tanh_derivative))
+            self.record_stats(s.tape, s.y, summed(self.derivative))
 
 
-def tanh_derivative(tape: Operations, y: Array, out: Array) -> None:
-    """Records out = 1 - y^2, the derivative of tanh in terms of its value y."""
-    tape.square(y, out)
-    tape.subtract(1.0, out, out)
+@kernel_for(SigmoidComponent)
+class SigmoidKernel(SaturatingKernel):
+    """y = 1 / (1 + e^-x); dx = dy y (1 - y)."""
+
+    derivative = staticmethod(sigmoid_derivative)
+    default_threshold, offset, slope = 0.05, 1.0, 2.0
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        sigmoid(p.tape, p.x, p.y)
+
+
+@kernel_for(TanhComponent)
+class TanhKernel(SaturatingKernel):
+    """y = tanh x; dx = dy (1 - y^2)."""
+
+    derivative = staticmethod(tanh_derivative)
+    default_threshold, offset, slope = 0.2, 0.0, 1.0
+
+    def propagate(self, p: Propagation) -> None:
+        """Records the forward pass."""
+        p.tape.tanh(p.x, p.y)
 
 
 def rectifier_derivative(tape: Operations, y: Array, out: Array) -> None:

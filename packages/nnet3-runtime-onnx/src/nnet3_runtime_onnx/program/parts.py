@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 import attrs
 import numpy as np
 from nnet3_computation import (
-    FIRST_OPERAND_COLUMN,
     OPCODE_COLUMN,
     SCHEMA,
     AcceptInput,
@@ -18,7 +17,6 @@ from nnet3_computation import (
     AllocMatrixZeroed,
     CompressMatrix,
     DeallocMatrix,
-    GotoLabel,
     NnetComputation,
     OperandKind,
     SwapMatrix,
@@ -73,15 +71,7 @@ class Parts:
     @classmethod
     def of(cls, computation: NnetComputation) -> Parts:
         """Returns the segments of a computation, with all rows of matrices that are alive."""
-        table = computation.command_table
-        starts = [0, *(end + 1 for end in computation.segment_ends)]
-        ends = starts[1:] or [len(table)]
-        starts = starts[: len(ends)]
-        loop_start = None
-        if len(table) and table[-1, OPCODE_COLUMN] == GotoLabel.OPCODE:
-            loop_start = starts.index(int(table[-1, FIRST_OPERAND_COLUMN]))
-            ends[-1] = len(table)
-        ranges = list(map(range, starts, ends))
+        ranges, loop_start = computation.forward_segments
         effects = [_effects(computation, each) for each in ranges]
         rows = computation.matrices[:, 0].tolist()
         live = [

@@ -222,6 +222,10 @@ def _initial_blocks(
     return {"linear_params": linear, "bias_params": normal(rng, rows, bias_stddev, mean)}
 
 
+AffineMap = AffineFamily | FixedAffineComponent | LinearComponent
+"""Maps y = x W^T + b, with one matrix `linear_params`."""
+
+
 @component
 class BlockAffineComponent(UpdatableComponent):
     """An affine map of each block of the columns: a block-diagonal matrix.

@@ -12,7 +12,7 @@ from nnet3_runtime_cuda.kernels.rows import record_row_range_sums
 from nnet3_runtime_cuda.lowering.bind.arena import Positions
 from nnet3_runtime_cuda.lowering.bind.binding import Binding, Flags, binds
 from nnet3_runtime_cuda.lowering.bind.compression import CompressedForm
-from nnet3_runtime_cuda.lowering.bind.hand_over import Move, origins, record_moves, swaps_from
+from nnet3_runtime_cuda.lowering.bind.hand_over import Move, record_moves, swaps_from
 from nnet3_runtime_cuda.lowering.bind.rows import record_fill, record_move, record_scaled
 from nnet3_runtime_cuda.operations import Array
 
@@ -268,7 +268,7 @@ def _swap(binding: Binding, command: c.SwapMatrix) -> None:
     if binding.position and isinstance(commands[binding.position - 1], c.SwapMatrix):
         return  # done together with the previous command
     moves = []
-    for destination, source in origins(swaps_from(commands, binding.position)).items():
+    for destination, source in c.origins(swaps_from(commands, binding.position)).items():
         from_matrix, area = binding.areas.of(source)
         to_matrix, _ = binding.areas.of(destination)
         if binding.arena.offset(from_matrix) == binding.arena.offset(to_matrix):

@@ -7,7 +7,7 @@ because the planner may have put the destination of one at the place of another 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import attrs
 from nnet3_computation import commands as c
@@ -51,17 +51,6 @@ def swaps_from(commands: Sequence[Command], position: int) -> list[c.SwapMatrix]
             break
         found.append(command)
     return found
-
-
-def origins(swaps: Iterable[c.SwapMatrix]) -> dict[int, int]:
-    """The source of the contents of each destination, for consecutive swaps.
-
-    A source has no contents afterwards.
-    """
-    origin: dict[int, int] = {}
-    for swap in swaps:
-        origin[swap.destination] = origin.pop(swap.source, swap.source)
-    return origin
 
 
 def record_moves(tape: Operations, moves: Sequence[Move]) -> None:
