@@ -30,7 +30,7 @@ from networks import BENCHMARKS
 from nnet3 import CachingCompiler, Model
 from nnet3_compiler import chunks_with_state, looped_requests, with_ivector_period
 from nnet3_descriptors import parse_config
-from nnet3_descriptors.editing import collapse_model
+from nnet3_descriptors.editing import for_inference
 from nnet3_runtime_cuda import NnetComputer
 
 NETWORKS = "cnn-tdnnf", "tdnn-lstm", "tdnnf"
@@ -56,7 +56,7 @@ def timed(call: Callable[[], object]) -> float:
 
 def chunk_alone(model: Model, chunk_size: int) -> Callable[[], object]:
     """A call that only computes a chunk as a stream does."""
-    nnet = with_ivector_period(collapse_model(model.nnet), chunk_size)
+    nnet = with_ivector_period(for_inference(model.nnet), chunk_size)
     requests = looped_requests(nnet, chunk_size, frame_subsampling_factor=SUBSAMPLING)
     chunks = chunks_with_state(nnet, requests)
     request = chunks.chunks[-1].request

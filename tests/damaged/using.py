@@ -39,7 +39,7 @@ from nnet3_descriptors import (
     vectorize,
     write_nnet,
 )
-from nnet3_descriptors.editing import apply_edits, average, collapse_model, scale
+from nnet3_descriptors.editing import apply_edits, average, for_inference, scale
 from nnet3_graph import build_computation_graph, compute_context
 from nnet3_optimizer import analyze, check_computation, optimize, verify_equivalent
 from nnet3_report import format_dot, report_page
@@ -157,7 +157,7 @@ class User:
             attempt(edit, lambda edit=edit: apply_edits(nnet, edit))
         tested = attempt("test mode", lambda: set_test_mode(nnet))
         if tested is not None:
-            attempt("collapse", lambda: collapse_model(tested))
+            attempt("inference", lambda: for_inference(tested))
         if nnet.num_parameters > MOST_PARAMETERS:
             return
         for _ in range(2):

@@ -59,6 +59,23 @@ def test_no_loop_begins_again(rows: np.ndarray) -> None:
 
 
 @pytest.mark.filterwarnings("error")
+def test_a_scale_that_overflows() -> None:
+    """A scale that single precision cannot hold is infinite there, without a warning."""
+    nnet = network(
+        "input-node name=input dim=4\n"
+        "component name=c type=BatchNormComponent dim=4 target-rms=1e38\n"
+        "component-node name=c component=c input=input\noutput-node name=output input=c\n"
+    )
+    norm = nnet.component("c").replace(
+        count=9.0, stats_mean=np.zeros(4), stats_var=np.zeros(4), test_mode=True
+    )
+    nnet = nnet.with_components({"c": norm})
+    computer = OnnxComputer(nnet, compile_computation(nnet, request(3, left=0)))
+
+    assert np.isinf(computer.forward({"input": np.ones((3, 4))})["output"]).all()
+
+
+@pytest.mark.filterwarnings("error")
 def test_a_target_whose_square_is_no_number() -> None:
     """A norm of 1e-45, whose inverse square single precision cannot hold, is exported."""
     nnet = network(

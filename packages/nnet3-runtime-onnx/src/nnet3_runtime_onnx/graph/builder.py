@@ -94,7 +94,9 @@ class GraphBuilder:
             make: Gives its values.
         """
         if name not in self._constant_names:
-            self._constant_names[name] = self.constant_of(self.free_name(name), make())
+            with np.errstate(over="ignore"):  # infinite in single precision, as in other runtimes
+                values = make()
+            self._constant_names[name] = self.constant_of(self.free_name(name), values)
         return self._constant_names[name]
 
     def constant_shape(self, name: str) -> tuple[int, ...]:
