@@ -58,6 +58,19 @@ def extractor(
     )
 
 
+@pytest.mark.parametrize("offset", [1e39, -np.inf, np.nan])
+def test_prior_offset_of_single_precision(offset: float) -> None:
+    """The mean of i-vectors, which a speaker's state has in single precision, is checked."""
+    model = extractor(np.random.default_rng(0), 2, 3, 2, w=False)
+
+    with pytest.raises(SpeechError) as caught:
+        attrs.evolve(model, prior_offset=offset)
+
+    assert str(caught.value) == (
+        f"an i-vector extractor: expected a prior offset of single precision, found {offset}"
+    )
+
+
 @given(seed=seeds)
 def test_likelihoods_of_full_covariances(seed: int) -> None:
     """The log-likelihoods are those of normal distributions, with the logarithms of weights."""

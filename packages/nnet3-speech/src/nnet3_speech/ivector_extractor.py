@@ -72,8 +72,13 @@ class IvectorExtractor:
                 f"{dim} columns of the features, found {ivector_dim}"
             )
         arrays = self.weight_projections, self.projections, self.inverse_covariances
-        if not all(np.isfinite(each).all() for each in (*arrays, self.prior_offset)):
+        if not all(np.isfinite(each).all() for each in arrays):
             raise SpeechError("an i-vector extractor: found values that are not finite")
+        if not abs(self.prior_offset) <= np.finfo(np.float32).max:  # online state has it in single
+            raise SpeechError(
+                "an i-vector extractor: expected a prior offset of single precision, found "
+                f"{self.prior_offset}"
+            )
 
     @property
     def num_gaussians(self) -> int:

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 import click
 import nnet3_tables
+import numpy as np
 from nnet3_descriptors import Nnet3Error, escaped
 
 from nnet3_tools import __version__
@@ -104,6 +105,11 @@ class KaldiCommand(click.Command):
             if not is_of_argument and type(error) is not click.UsageError:
                 raise
             raise ArgumentCountError(error.format_message(), ctx) from error
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Runs the tool; what overflows or is undefined is infinite or NaN without a warning."""
+        with np.errstate(all="ignore"):
+            return super().invoke(ctx)
 
     def _normalized(self, args: list[str]) -> list[str]:
         booleans = {

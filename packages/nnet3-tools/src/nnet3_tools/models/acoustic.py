@@ -216,6 +216,5 @@ def _say_change(
         f"{new[pdf]:.6g}"
     )
     p, q = (each.astype(np.float64) / each.sum(dtype=np.float64) for each in (old, new))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        divergence = float(np.sum(np.where(p > 0.0, p * np.log(p / q), 0.0)))
+    divergence = float(np.sum(np.where(p > 0.0, p * np.log(p / q), 0.0)))
     cli.log(f"Adjusting priors: K-L divergence from old to new is {divergence:.6g}")

@@ -51,8 +51,7 @@ def _write_mean_of_all(vectors_in: str, mean_out: str, *, binary: bool) -> None:
     for key, vector in read_vectors(vectors_in):
         if count:
             _check_size(key, vector, len(total))
-        with np.errstate(invalid="ignore"):  # of values that are no numbers
-            total = total + vector if count else vector.astype(np.float64)
+        total = total + vector if count else vector.astype(np.float64)
         count += 1
     if not count:
         raise click.ClickException(f"'{vectors_in}' has no vectors")
@@ -252,8 +251,7 @@ class _Scoring:
         )
         if self.normalize_length:
             values *= factors[:, None]
-        with np.errstate(over="ignore"):  # scores of what overflows are refused
-            single = values.astype(np.float32)
+        single = values.astype(np.float32)  # scores of what overflows are refused
         return _Vectors(rows, single, num_utts, float(factors.mean()), failed)
 
     def write_scores(
@@ -283,8 +281,7 @@ class _Scoring:
                 done += len(known)
                 total += float(scores.sum())
                 squares += float(scores @ scores)
-                with np.errstate(over="ignore"):
-                    lines = zip(known, scores.astype(np.float32).tolist(), strict=True)
+                lines = zip(known, scores.astype(np.float32).tolist(), strict=True)
                 file.writelines(f"{a} {b} {score:.7g}\n".encode() for (a, b), score in lines)
             if done:
                 mean = total / done

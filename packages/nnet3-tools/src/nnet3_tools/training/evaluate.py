@@ -156,8 +156,7 @@ def _say_parameters(old: nnet3_descriptors.Nnet, new: nnet3_descriptors.Nnet) ->
     before, after = (nnet3_descriptors.vectorize(nnet).astype(np.float64) for nnet in (old, new))
     norms = functools.partial(_norms, old)
     changed, size = norms(after - before), norms(before)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        relative = changed / size
+    relative = changed / size
     cli.log(f"Parameter differences per layer are {by_component(old, changed)}")
     cli.log(f"Norms of parameter matrices from <new-nnet-in> are {by_component(new, norms(after))}")
     cli.log(f"Relative parameter differences per layer are {by_component(old, relative)}")

@@ -52,10 +52,9 @@ class LdaStats:
         is_kept = rng.random(len(weights)) * threshold < np.abs(weights)
         weights[small] = np.where(is_kept, np.sign(weights) * threshold, 0.0)[small]
         rows = frames[known.rows].astype(np.float64)
-        with np.errstate(over="ignore", invalid="ignore"):  # weights may be infinite
-            np.add.at(self.counts, known.classes, weights)
-            np.add.at(self.sums, known.classes, weights[:, None] * rows)
-            self.squares += rows.T @ (weights[:, None] * rows)
+        np.add.at(self.counts, known.classes, weights)
+        np.add.at(self.sums, known.classes, weights[:, None] * rows)
+        self.squares += rows.T @ (weights[:, None] * rows)
 
     def write(self, writer: Writer) -> None:
         """Writes the statistics in Kaldi's form, with the squares within classes."""
@@ -65,12 +64,11 @@ class LdaStats:
         writer.token("<NUMCLASSES>")
         writer.integer(len(self.counts))
         writer.token("<ZERO_ACCS>")
-        with np.errstate(over="ignore", invalid="ignore"):  # outputs may be infinite
-            writer.vector(self.counts.astype(np.float32))
-            writer.token("<FIRST_ACCS>")
-            writer.matrix(self.sums.astype(np.float32))
-            writer.token("<SECOND_ACCS>")
-            writer.symmetric_matrix(self.squares - self._squares_of_means())
+        writer.vector(self.counts.astype(np.float32))
+        writer.token("<FIRST_ACCS>")
+        writer.matrix(self.sums.astype(np.float32))
+        writer.token("<SECOND_ACCS>")
+        writer.symmetric_matrix(self.squares - self._squares_of_means())
         writer.token("</LDAACCS>")
 
     @classmethod
@@ -126,11 +124,10 @@ class LdaStats:
         Raises:
             Nnet3Error: they are not finite.
         """
-        with np.errstate(all="ignore"):
-            total = self.counts.sum()
-            mean = self.sums.sum(axis=0) / total
-            between = self._squares_of_means() / total - np.outer(mean, mean)
-            within = self.squares / total - np.outer(mean, mean) - between
+        total = self.counts.sum()
+        mean = self.sums.sum(axis=0) / total
+        between = self._squares_of_means() / total - np.outer(mean, mean)
+        within = self.squares / total - np.outer(mean, mean) - between
         if not (np.isfinite(between).all() and np.isfinite(within).all()):
             raise Nnet3Error("the covariances of the statistics are not finite")
         return mean, within, between
