@@ -27,6 +27,8 @@ Array = npt.NDArray[np.float64]
 _MOST_RATIO = 32
 """The most i-vector dimensions for each of the features, so that what is derived from a file is not
 much larger than the file: 20 or less in use."""
+_LARGEST = float(np.finfo(np.float32).max)
+"""The largest prior offset: the states of speakers have it in single precision."""
 _DERIVED_AT_A_TIME = 64
 _MOST_WEIGHT_ROUNDS = 4
 _LEAST_CHANGE = 0.1
@@ -74,7 +76,7 @@ class IvectorExtractor:
         arrays = self.weight_projections, self.projections, self.inverse_covariances
         if not all(np.isfinite(each).all() for each in arrays):
             raise SpeechError("an i-vector extractor: found values that are not finite")
-        if not abs(self.prior_offset) <= np.finfo(np.float32).max:  # online state has it in single
+        if not abs(self.prior_offset) <= _LARGEST:
             raise SpeechError(
                 "an i-vector extractor: expected a prior offset of single precision, found "
                 f"{self.prior_offset}"
