@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_computation import ComputationRequest, IoSpecification, RequestError
-from nnet3_descriptors import NetworkError, parse_config
+from nnet3_descriptors import parse_config
 from nnet3_descriptors.components import TdnnComponent
-from nnet3_descriptors.components.index_rules import AnyWithin, AtOffsets
+from nnet3_descriptors.components.index_rules import AtOffsets
 from nnet3_descriptors.indexes import as_indexes
 from nnet3_graph import ComputationGraphBuilder
 from nnet3_graph.nodes.rules import component_rule
@@ -139,20 +139,6 @@ def test_a_closed_form_of_another_modulus(form) -> None:
         pytest.raises(RequestError, match=message),
     ):
         component_rule(component_of(WithClosedForm), 1)
-
-
-def test_offsets_that_are_none() -> None:
-    """Closed forms without content are refused when they are made."""
-    for make, message in (
-        (lambda: AtOffsets((1, 1)), r"^offsets must differ, got \(1, 1\)$"),
-        (lambda: AtOffsets((1,), optional=(2,)), "^optional offsets must be among .*, got 2$"),
-        (lambda: AtOffsets((0.5,)), r"^offsets must be integers, got \(0\.5,\)$"),
-        (lambda: AnyWithin(range(3, 3)), "^offsets must be an ascending range that is not empty"),
-        (lambda: AnyWithin(range(3, 0, -1)), "^offsets must be an ascending range"),
-        (lambda: AnyWithin((1, 2)), "^offsets must be an ascending range"),
-    ):
-        with pytest.raises(NetworkError, match=message):
-            make()
 
 
 def test_types_that_are_asked() -> None:

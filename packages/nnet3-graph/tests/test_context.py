@@ -47,20 +47,6 @@ def test_context(nnet, context):
     assert compute_context(nnet) == context
 
 
-def test_other_inputs():
-    """Networks with other inputs have no context in Kaldi's sense."""
-    nnet = network("side", "input-node name=side dim=1")
-
-    with pytest.raises(ContextError, match=r"this one has inputs \['side'\], outputs \['output'\]"):
-        compute_context(nnet)
-
-
-def test_too_much_context():
-    """A context for which a window of 640 frames is too small is not found."""
-    with pytest.raises(ContextError, match="no output can be computed from a window of 640 frames"):
-        compute_context(network("Sum(input, Offset(input, 5000))"))
-
-
 @given(networks())
 @settings(max_examples=2 * settings.default.max_examples // 5)
 def test_is_that_of_windows_one_by_one(nnet: Nnet) -> None:
@@ -189,68 +175,6 @@ def test_context_of_several_nodes(lines: list[str], expected: tuple[int, int]) -
     assert context(*lines) == expected
 
 
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        (["output-node name=other input=input"], 'with "input" and "output" only'),
-        (["output-node name=output input=Offset(input, 0, 1)"], "no output can be computed"),
-        (["output-node name=output input=Round(input, 2001)"], "the same only every 2001 frames"),
-        (
-            [
-                "component-node name=a component=identity input=Sum(input, Offset(a, -1))",
-                "output-node name=output input=a",
-            ],
-            "no output can be computed",
-        ),
-        (
-            [
-                "component-node name=a component=identity input=Offset(b, -1)",
-                "component-node name=b component=identity input=Offset(a, 2)",
-                "output-node name=output input=a",
-            ],
-            "no output can be computed",
-        ),
-        (
-            [
-                "component-node name=a component=identity input=Offset(input, 1000000000)",
-                "component-node name=b component=identity input=Offset(a, 1000000000)",
-                "component-node name=c component=identity input=Offset(b, 1000000000)",
-                "output-node name=output input=c",
-            ],
-            "no output can be computed",
-        ),
-        (
-            [
-                "component-node name=a component=identity input=Offset(input, 1500000000)",
-                "component-node name=b component=identity input=Offset(a, -1500000000)",
-                "output-node name=output input=Offset(b, -2)",
-            ],
-            r"spans 1500000040 values of t.* above the limit of 1000000000 \(Limits.cindexes\)",
-        ),
-    ],
-)
-def test_networks_without_context(lines: list[str], message: str) -> None:
-    """If the context is undefined, or no number of frames suffices, there is an error."""
-    with pytest.raises(ContextError, match=message):
-        context(*lines)
-
-
-def test_a_long_recurrence_without_a_beginning() -> None:
-    """Of a recurrence through many nodes the message names the first and the last."""
-    nodes = [
-        f"component-node name=n{number} component=identity input=Offset(n{(number + 1) % 50}, -1)"
-        for number in range(50)
-    ]
-
-    with pytest.raises(ContextError) as caught:
-        context(*nodes, "output-node name=output input=Sum(input, n0)")
-
-    assert str(caught.value).endswith(
-        ": none of the recurrence through 'n0', 'n1', 'n2', 'n3', 'n4', 'n5' and 44 more can be "
-        "computed; IfDefined() lets a recurrence begin"
-    )
-
-
 def test_an_input_that_has_no_window_cannot_be_computed() -> None:
     """A third input is an error only if the output needs it."""
     third = "input-node name=ivector dim=2\ninput-node name=third dim=2"
@@ -258,19 +182,6 @@ def test_an_input_that_has_no_window_cannot_be_computed() -> None:
     assert context(third, "output-node name=output input=Sum(input, IfDefined(third))") == (0, 0)
     with pytest.raises(ContextError, match="no output can be computed"):
         context(third, "output-node name=output input=Sum(input, third)")
-
-
-def test_a_component_that_reads_many_rows() -> None:
-    """Attention to more frames than any window has is no error of its own."""
-    nnet = parse_config(
-        "input-node name=input dim=65540\ncomponent name=c type=RestrictedAttentionComponent "
-        "key-dim=1 value-dim=1 num-left-inputs=65535 num-right-inputs=1\n"
-        "component-node name=c component=c input=input\n"
-        "output-node name=output input=Sum(Round(c, 30), ReplaceIndex(c, t, 0))\n"
-    )
-
-    with pytest.raises(ContextError, match=r"^no output can be computed from a window of 640"):
-        compute_context(nnet)
 
 
 def pooling(period: int, window: int) -> Nnet:
@@ -283,12 +194,6 @@ def pooling(period: int, window: int) -> Nnet:
         "component-node name=e component=e input=input\n"
         "component-node name=p component=p input=e\noutput-node name=output input=p\n"
     )
-
-
-def test_too_long_a_period() -> None:
-    """A component that is the same only every 100,000 frames is refused."""
-    with pytest.raises(ContextError, match="100000 is above the limit of 10000"):
-        compute_context(pooling(100_000, 99_998))
 
 
 def test_windows_over_windows() -> None:

@@ -7,7 +7,7 @@ import pytest
 from graph_strategies import networks
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from nnet3_computation import ComputationRequest, IoSpecification, RequestError
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_graph import (
     ComputationGraph,
@@ -147,15 +147,6 @@ def test_sequence_that_is_new() -> None:
         nodes.append(unsettled_node(request, graph, 2))
 
     assert nodes == ["output", None]
-
-
-def test_first_chunk() -> None:
-    """A chunk without others before it gives an error."""
-    nnet = network("input")
-    request = chunk_request(nnet, 0, 2)
-
-    with pytest.raises(RequestError, match="a chunk that comes after others"):
-        unsettled_node(request, build_computation_graph(nnet, request), 2)
 
 
 @st.composite

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from exported_programs import RECURRENT, SPLICED, network, session_of
+from exported_programs import SPLICED, network, session_of
 from nnet3_compiler import compile_computation
 from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, set_test_mode
@@ -93,15 +93,6 @@ def test_pooling_over_all_frames() -> None:
         np.testing.assert_allclose(found[0], expected(nnet, given, range(1)), atol=1e-5)
 
 
-def test_a_network_may_be_pooled_over_all_of_its_fewest_frames() -> None:
-    """With one frame less than the fewest, there is no computation either."""
-    nnet = network(POOLED)
-    least = least_frames(to_onnx_of_any_length(nnet, output_time=0))
-
-    with pytest.raises(ValueError, match="cannot compute"):
-        expected(nnet, drawn(nnet, least - 1), range(1))
-
-
 def test_shapes() -> None:
     """The axes of frames are free, and named; the versions are those that are asked for."""
     model = to_onnx_of_any_length(network(SPLICED), sequences="many", opset=18)
@@ -135,49 +126,6 @@ output-node name=output input={descriptor}
 """
 
 
-@pytest.mark.parametrize(
-    ("config", "time", "message"),
-    [
-        (RECURRENT, None, "the network is recurrent, and .* own: 'affine', 'tanh'$"),
-        (
-            reading("Failover(Offset(input, 1), input)"),
-            None,
-            "'output' reads Failover.*, whose cho",
-        ),
-        (
-            reading("Round(input, 2)"),
-            None,
-            r"'output' reads Round\(input, 2\), which is at no fixed",
-        ),
-        (reading("Switch(input, Offset(input, 1))"), None, "'output' reads Switch.*, which is at"),
-        (reading("Offset(input, 0, 1)"), None, "'output' reads Offset.*, which is at no fixed"),
-        (reading("IfDefined(input)"), None, "'output' has values at any time"),
-        (reading("IfDefined(input)"), 0, "'output' reads .* at t = 0, which short utterances"),
-        (reading("Sum(input, ReplaceIndex(input, t, 0))"), None, "'input' is read at t = 0, and"),
-        (reading("ReplaceIndex(ivector, t, 0)"), None, "'output' reads no frame"),
-        (reading("ivector"), None, "input 'ivector' has a row at t = 0 alone"),
-        (reading("Offset(input, -1)"), 0, "'output' cannot be computed at t = 0"),
-        (
-            STATISTICS + "component-node name=pool component=pool input=sums\n"
-            "output-node name=output input=pool",
-            None,
-            "'sums' of type StatisticsExtractionComponent reads a window that moves",
-        ),
-        (
-            STATISTICS
-            + "component-node name=pool component=pool input=Append(input, input, Const(1, 1))\n"
-            "output-node name=output input=pool",
-            0,
-            "'pool' of type StatisticsPoolingComponent pools Append.*, which is no Statistics",
-        ),
-    ],
-)
-def test_what_is_refused(config: str, time: int | None, message: str) -> None:
-    """An error names the node that has no form for all lengths, and why."""
-    with pytest.raises(ExportError, match=message):
-        to_onnx_of_any_length(network(config), output_time=time)
-
-
 def test_batch_norm_needs_test_mode() -> None:
     """A batch-norm of the rows of an utterance is refused; with statistics it is not."""
     nnet = network("""
@@ -190,10 +138,3 @@ output-node name=output input=norm
     with pytest.raises(ExportError, match="'norm' of type BatchNormComponent normalizes by the"):
         to_onnx_of_any_length(nnet)
     assert to_onnx_of_any_length(set_test_mode(nnet)).graph.node
-
-
-@pytest.mark.parametrize("opset", [17, 22, "21", True])
-def test_versions(opset: object) -> None:
-    """Other versions of the operators are refused."""
-    with pytest.raises(ExportError, match="'opset' must be a version of the operators, 18 to 21"):
-        to_onnx_of_any_length(network(SPLICED), opset=opset)

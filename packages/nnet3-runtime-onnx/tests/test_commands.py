@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from exported_programs import INPUT, OUTPUT, computation, identity, program_of, run
+from exported_programs import INPUT, OUTPUT, computation, identity, run
 from nnet3_computation import (
     AcceptInput,
     AddRowRanges,
@@ -18,7 +18,6 @@ from nnet3_computation import (
     CopyRowsMulti,
     CopyToRowsMulti,
     DeallocMatrix,
-    DecompressMatrix,
     MatrixAdd,
     MatrixCopy,
     NoOperationMarker,
@@ -26,7 +25,7 @@ from nnet3_computation import (
     SetConst,
     SwapMatrix,
 )
-from nnet3_runtime_onnx import ExportError, OnnxComputer
+from nnet3_runtime_onnx import OnnxComputer
 
 GIVEN = np.arange(24, dtype=np.float32).reshape(6, 4) + 1
 ONES = [AllocMatrixUndefined(matrix=2), SetConst(output=2, alpha=1.0)]
@@ -188,11 +187,3 @@ def test_a_second_segment_copies_rows_that_nothing_reads() -> None:
     for number in range(2):
         rows = GIVEN[:3, :2] + number
         np.testing.assert_array_equal(computer.forward({"input": rows})["output"], rows)
-
-
-def test_what_is_no_forward_command() -> None:
-    """Commands of the backward pass are refused by name."""
-    program = program_of(GIVEN, [(6, 4)], [*ONES, DecompressMatrix(matrix=2)])
-
-    with pytest.raises(ExportError, match="command DecompressMatrix at 3 is no forward command"):
-        OnnxComputer(identity(4), program)

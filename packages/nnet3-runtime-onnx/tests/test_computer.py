@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from exported_programs import RECURRENT, SPLICED, network, request
 from nnet3_compiler import compile_computation, compile_looped, looped_requests
-from nnet3_runtime_onnx import OnnxComputer, RunError
+from nnet3_runtime_onnx import OnnxComputer
 
 
 def formula(rows: np.ndarray) -> np.ndarray:
@@ -86,26 +86,3 @@ def test_a_target_whose_square_is_no_number() -> None:
     computer = OnnxComputer(nnet, compile_computation(nnet, request(3, left=0)))
 
     assert not computer.forward({"input": np.zeros((3, 4))})["output"].any()
-
-
-@pytest.mark.parametrize(
-    ("inputs", "message"),
-    [
-        ({}, r"input 'input' is missing; expected an array of shape \(4, 4\)"),
-        ({"input": np.ones((3, 4))}, r"input 'input': expected the shape \(4, 4\), found \(3, 4\)"),
-        ({"input": np.array([["a"] * 4] * 4)}, "expected real numbers"),
-        ({"input": np.ma.masked_array(np.ones((4, 4)))}, "found a masked array"),
-        ({"input": [np.ma.masked_array(np.ones(4))] * 4}, "found a masked array"),
-        ({"input": [[1.0], [1.0, 2.0]]}, "input 'input': expected an array of numbers: "),
-        ({"input": np.full((4, 4), np.nan)}, "expected finite numbers .* found nan in row 0"),
-        ({"input": np.full((4, 4), 1e39)}, r"found 1e\+39 in row 0, column 0"),
-        ({"ivector": np.ones((3, 4))}, "there is no input 'ivector' in this computation"),
-    ],
-)
-def test_inputs_that_do_not_fit(inputs: dict[str, np.ndarray], message: str) -> None:
-    """An error names the input, what was expected and what was found."""
-    nnet = network(SPLICED)
-    computer = OnnxComputer(nnet, compile_computation(nnet, request(3)))
-
-    with pytest.raises(RunError, match=message):
-        computer.forward(inputs)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from exported_programs import RECURRENT, SPLICED, network, request, session_of
 from nnet3_compiler import CompilerOptions, compile_computation, compile_looped, looped_requests
-from nnet3_computation import ComputationError, ComputationRequest, IoSpecification
+from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, component_class, component_types, parse_config, set_test_mode
 from nnet3_runtime_onnx import ExportError, OnnxComputer, to_onnx
 from nnet3_runtime_onnx.components import translated_types
@@ -322,16 +322,6 @@ def test_test_mode_is_not_refused() -> None:
     np.testing.assert_allclose(outputs["output"], 0.5 * rows[:3])
 
 
-def test_another_network() -> None:
-    """A network without one of the computation's components is refused."""
-    nnet = network(SPLICED)
-    computation = compile_computation(nnet, request(3))
-    other = parse_config("input-node name=input dim=4\noutput-node name=output input=input")
-
-    with pytest.raises(ComputationError, match="of another network"):
-        to_onnx(other, computation)
-
-
 def test_nodes_with_the_names_of_parameters() -> None:
     """An output may have the name of a parameter; the name of the constant gets a number."""
     nnet = network(
@@ -372,24 +362,6 @@ def test_nodes_with_the_names_of_state(name: str) -> None:
             to_onnx(nnet, compile_computation(nnet, request))
 
 
-@pytest.mark.parametrize("part", ["start", "round", "middle"])
-def test_parts_of_what_is_no_loop(part: str) -> None:
-    """A computation without a loop has no parts."""
-    nnet = network(SPLICED)
-
-    with pytest.raises(ExportError, match="part must be"):
-        to_onnx(nnet, compile_computation(nnet, request(3)), part=part)
-
-
-@pytest.mark.parametrize("sequences", [0, -1, True, 2.5, "", 1 << 63, "\udc80"])
-def test_sequences_of_other_kinds(sequences: object) -> None:
-    """The number of sequences is at least 1; a name stands for any number."""
-    nnet = network(SPLICED)
-
-    with pytest.raises(ExportError, match="'sequences' must be a number >= 1"):
-        to_onnx(nnet, compile_computation(nnet, request(3)), sequences=sequences)
-
-
 def test_one_row_for_many() -> None:
     """An input whose rows are all the same has one row in the model, for each sequence."""
     nnet = parse_config(
@@ -419,29 +391,11 @@ def test_one_row_for_many() -> None:
         to_onnx(nnet, computation, one_row=["a"])
 
 
-@pytest.mark.parametrize("metadata", [5, {"a": 5}, {5: "a"}, {"a": "\udc80"}])
-def test_metadata_of_other_kinds(metadata: object) -> None:
-    """Properties are texts by name."""
-    nnet = network(SPLICED)
-
-    with pytest.raises(ExportError, match="'metadata' must"):
-        to_onnx(nnet, compile_computation(nnet, request(3)), metadata=metadata)
-
-
 def loop(nnet: Nnet) -> tuple[object, list[int]]:
     """A looped computation in chunks of three frames, and the input frames of each chunk."""
     requests = looped_requests(nnet, 3)
     computation = compile_looped(nnet, requests, CompilerOptions(output_debug_info=True))
     return computation, [len(each.inputs[0].indexes) for each in requests]
-
-
-def test_a_loop_has_no_whole() -> None:
-    """A loop is exported in parts."""
-    nnet = network(RECURRENT)
-    computation, _ = loop(nnet)
-
-    with pytest.raises(ExportError, match="part must be 'start' or 'round' for a loop"):
-        to_onnx(nnet, computation)
 
 
 @pytest.mark.parametrize("leading", [1, "sequences"])

@@ -10,7 +10,6 @@ import pytest
 from exported_programs import RECURRENT, SPLICED, network, session_of
 from nnet3_compiler import CompilerOptions, compile_looped, looped_requests
 from nnet3_runtime_onnx import (
-    RunError,
     quantization_error,
     quantized,
     to_onnx,
@@ -95,19 +94,3 @@ def test_streams_are_measured_call_by_call() -> None:
     assert (same.rows, same.largest, same.same_column) == (29, 0.0, 1.0)
     assert error.rows == 29
     assert 0 < error.relative < 0.1
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ([], "there are no utterances"),
-        ([(features(5, dim=3), None)], "features: expected 4 columns, found 3"),
-        ([(features(5), np.ones(2, np.float32))], "an i-vector: expected 0 columns, found 2"),
-    ],
-)
-def test_what_cannot_be_measured(given: list, message: str) -> None:
-    """Features and i-vectors must fit the model."""
-    model = whole_model()
-
-    with pytest.raises(RunError, match=message):
-        quantization_error([model], [model], given)

@@ -91,25 +91,6 @@ def test_xvector_run(tmp_path: Path) -> None:
     assert _places(folder) == {name: name for name in names}
 
 
-def test_what_is_missing(tmp_path: Path) -> None:
-    """A file that is needed and missing is named by the places where it was looked for."""
-    folder = ModelFolder.read(_folder(tmp_path, ["graph/words.txt"]))
-
-    with pytest.raises(SpeechError) as caught:
-        folder.file("mfcc.conf")
-    assert str(caught.value) == (
-        f"{tmp_path} has no conf/mfcc.conf (nor mfcc.conf or conf/mfcc_hires.conf)"
-    )
-    with pytest.raises(SpeechError, match=r" has no am/final\.mdl \(nor final\.mdl or "):
-        _ = folder.network
-    with pytest.raises(SpeechError) as caught:
-        folder.named("/export/exp/nnet3/extractor/final.ie", "conf/ie.conf: --ivector-extractor")
-    assert str(caught.value) == (
-        f"{tmp_path} has no extractor/final.ie, which conf/ie.conf: --ivector-extractor names as "
-        "'/export/exp/nnet3/extractor/final.ie'"
-    )
-
-
 def test_a_file_beside_the_folder(tmp_path: Path) -> None:
     """A path that leads to no file in the folder is taken as it is."""
     folder = ModelFolder.read(_folder(tmp_path / "model", ["final.mdl"]))

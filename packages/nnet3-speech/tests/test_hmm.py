@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_descriptors import ModelFileError
 from nnet3_descriptors.model_files import HmmState, TransitionModel
 from nnet3_speech import HmmError
 from nnet3_speech.hmm import (
@@ -22,9 +21,7 @@ from nnet3_speech.hmm import (
     Split,
     Table,
     Transitions,
-    read_transitions,
     read_tree,
-    topology_of,
     write_tree,
 )
 from nnet3_speech.hmm.tree import EventMap
@@ -125,28 +122,6 @@ def test_tree_in_text() -> None:
     assert read_tree(io.BytesIO(old.encode())) == tree
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("ToPdf", "ToPhone", "unexpected token; expected 'ToPdf', found 'ToPhone'"),
-        ("CE 0", "XE 0", "this is no node of a tree; expected NULL or CE or TE or SE, found 'XE'"),
-        ("TE 1 3", "TE 1 -3", "impossible number of branches"),
-        ("{ CE 1", "{ NULL", "a question has only one answer"),
-        ("2 1 ToPdf", "99 1 ToPdf", "the context width must be 1 to 32, found 99"),
-        ("2 1 ToPdf", "2 2 ToPdf", "the central position must be 0 to 1, found 2"),
-        ("ToPdf TE 1 3 ( NULL CE 0 SE 0 [ 1 2 ] { CE 1 CE 2 } )", "ToPdf NULL", "has no root"),
-        ("CE 0", "SE 0 [ ] { " * 500, "more than 400 nodes deep"),
-    ],
-)
-def test_damaged_trees(old: str, new: str, message: str) -> None:
-    """A damaged tree gives one error that says what is wrong."""
-    assert old in TEXT
-    with pytest.raises(ModelFileError) as raised:
-        read_tree(io.BytesIO(TEXT.replace(old, new).encode()))
-
-    assert message in str(raised.value)
-
-
 # ---- transition models ----
 
 STATES = (
@@ -176,47 +151,6 @@ def test_transitions_are_numbered() -> None:
     np.testing.assert_allclose(found.costs[1:], -np.log([0.25, 0.75, 0.5, 0.5]), rtol=1e-6)
     np.testing.assert_allclose(found.forward_costs, -np.log([0.75, 0.5]), rtol=1e-6)
     assert found.state(2, 0, 2, 3) == 1
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"tuples": ((3, 0, 0, 1),)}, "the topology has no phone 3"),
-        ({"tuples": ((1, 2, 0, 1),)}, "transition state 1: phone 1 has 2 states, found state 2"),
-        (
-            {"tuples": ((1, 0, -1, 1),)},
-            "transition state 1: expected pdfs of 0 to 16777215, found -1",
-        ),
-        ({"tuples": MODEL.tuples[:1]}, "expected 3 log-probabilities of transitions, found 5"),
-        ({"log_probs": np.full(5, np.nan)}, "a log-probability of a transition is above 0 or not"),
-        ({"entries": ((),)}, "the topology of phone 1 has no states"),
-        (
-            {"entries": ((attrs.evolve(STATES[0], transitions=((4, 1.0),)),),)},
-            "the topology of phone 1: state 0 leads to 4, which is none of 1 states",
-        ),
-    ],
-)
-def test_transition_models_that_make_no_sense(changes: dict[str, object], message: str) -> None:
-    """A damaged transition model gives one error that says what is wrong."""
-    with pytest.raises(HmmError) as raised:
-        Transitions.of(attrs.evolve(MODEL, **changes))
-
-    assert message in str(raised.value)
-
-
-def test_states_that_there_are_not() -> None:
-    """A state that the model lacks, and a phone that the topology lacks, are named."""
-    found = Transitions.of(MODEL)
-    with pytest.raises(HmmError, match=r"no state 0 of phone 1 with the pdfs 5 and 6"):
-        found.state(1, 0, 5, 6)
-    with pytest.raises(HmmError, match="the topology has no phone 0"):
-        topology_of(MODEL, 0)
-
-
-def test_a_file_without_a_transition_model() -> None:
-    """The error says what was expected."""
-    with pytest.raises(ModelFileError, match="<TransitionModel>"):
-        read_transitions(io.BytesIO(b"<Nnet3> "))
 
 
 # ---- labels of pdfs ----
@@ -276,36 +210,3 @@ def test_posteriors_of_phones(tuples: list[tuple[int, int, int, int]], seed: int
 
     np.testing.assert_allclose(labels.phone_posteriors(outputs), expected, rtol=1e-5, atol=1e-6)
     assert {each.phone for pdf in range(len(labels)) for each in labels[pdf]} == set(labels.phones)
-
-
-@pytest.mark.parametrize(
-    ("changes", "names", "message"),
-    [
-        ({"tuples": ()}, None, "the transition model has no states"),
-        (
-            {"tuples": ((1, 0, 2, 1),)},
-            None,
-            "transition state 1: expected pdfs of 0 to 1, as there are 1 states, found 2",
-        ),
-        ({"tuples": ((1, 0, 0, -1),)}, None, "transition state 1: expected pdfs of 0 to 1"),
-        (
-            {},
-            {1: "SIL"},
-            "phone 2 of the transition model is none of 1 phones with names: are these of another",
-        ),
-    ],
-)
-def test_labels_that_make_no_sense(
-    changes: dict[str, object], names: dict[int, str] | None, message: str
-) -> None:
-    """A damaged transition model, or names of another model, give an error that says what."""
-    with pytest.raises(HmmError) as raised:
-        PdfLabels.of(attrs.evolve(MODEL, **changes), names)
-
-    assert message in str(raised.value)
-
-
-def test_outputs_of_another_model() -> None:
-    """Outputs that have not a column for each pdf are refused."""
-    with pytest.raises(HmmError, match=r"has 4 pdfs; expected as many columns .* shape \(2, 3\)"):
-        PdfLabels.of(MODEL).phone_posteriors(np.zeros((2, 3), np.float32))

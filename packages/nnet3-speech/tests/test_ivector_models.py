@@ -5,23 +5,19 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-import attrs
 import ivector_definition as definition
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from nnet3_descriptors import ModelFileError
 from nnet3_speech import (
     AdaptationState,
-    DiagGmm,
     FullGmm,
     IvectorExtractor,
     OnlineCmvn,
     OnlineCmvnOptions,
     OnlineCmvnState,
     Posteriors,
-    SpeechError,
     pruned_posteriors,
 )
 
@@ -149,17 +145,6 @@ def test_ivector_of_an_utterance(w: bool, seed: int) -> None:
     np.testing.assert_allclose(found, expected - prior, rtol=1e-8, atol=1e-10)
 
 
-def test_refused_posteriors() -> None:
-    """Posteriors of Gaussians that are not there are named."""
-    model = extractor(np.random.default_rng(0), 4, 3, 2, w=False)
-    of_none = Posteriors(np.array([0]), np.array([4]), np.array([1.0]))
-
-    with pytest.raises(SpeechError) as caught:
-        model.ivector(np.zeros((1, 3)), of_none)
-
-    assert str(caught.value) == "posteriors: expected a Gaussian from 0 to 3, found 4 to 4"
-
-
 def test_frozen_normalisation() -> None:
     """With a frozen state each frame is normalised by it, and it goes on to the next utterance."""
     rng = np.random.default_rng(0)
@@ -269,64 +254,3 @@ def test_old_files_of_states(tmp_path: Path) -> None:
     assert (tmp_path / "state").read_text() == STATE
     assert (state.max_count, state.num_frames) == (7.0, 4.0)
     assert read_state(STATE.replace("<MaxCount> 7 ", "")).max_count == 0.0
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        (
-            "<NumFrames> 4",
-            "<NumFrames> nan",
-            "the state of a speaker has values that are not finite",
-        ),
-        ("<MaxCount> 7", "<MaxCount> -7", "expected max_count >= 0, found -7"),
-        ("[ 6 ]", "[ 6 7 ]", r"found the shapes \(2,\) and \(1, 1\)"),
-        (
-            "<MaxCount> 7",
-            "<Count> 7",
-            f"byte {STATE.index('<MaxCount>')}: unexpected token; expected '<MaxCount>'",
-        ),
-        (
-            "  [ ]\n<Glo",
-            "  [\n  1 1 1 \n  1 1 0 ]\n<Glo",
-            r"speaker: .* \(2, 2\), found the shape \(2, 3\)",
-        ),
-        ("  5 2 ", "  5 0 ", "of_all: expected 1 frames or more, found 0"),
-    ],
-)
-def test_refused_states(old: str, new: str, message: str) -> None:
-    """A state whose parts do not fit each other is refused by what is wrong."""
-    assert old in STATE
-
-    with pytest.raises(ModelFileError, match=message):
-        read_state(STATE.replace(old, new))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"inv_vars": np.zeros((2, 3), np.float32)}, "expected inverse variances above 0"),
-        ({"weights": np.array([1, -1], np.float32)}, "expected weights from 0 on"),
-        ({"weights": np.array([1, np.inf], np.float32)}, "values that are not finite"),
-        ({"inv_vars": np.ones((1, 3), np.float32)}, r"found the shapes \(2, 3\) and \(1, 3\)"),
-    ],
-)
-def test_refused_mixtures(changes: dict[str, np.ndarray], message: str) -> None:
-    """Mixtures without a likelihood are refused."""
-    ones = np.ones((2, 3), np.float32)
-    mixture = DiagGmm(weights=ones[:, 0], means_invvars=ones, inv_vars=ones)
-
-    with pytest.raises(SpeechError, match=message):
-        attrs.evolve(mixture, **changes)
-
-
-def test_a_covariance_that_is_not_positive() -> None:
-    """It is found when likelihoods are computed, also if its determinant is positive."""
-    mixture = FullGmm(
-        weights=np.ones(1, np.float32),
-        means_invcovars=np.ones((1, 2), np.float32),
-        inv_covars=-np.eye(2, dtype=np.float32)[None],
-    )
-
-    with pytest.raises(SpeechError, match="an inverse covariance is not positive"):
-        mixture.log_likelihoods(np.ones((1, 2), np.float32))

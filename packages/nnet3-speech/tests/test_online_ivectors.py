@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from nnet3_descriptors import ModelFileError
 from nnet3_descriptors.files import read_entries
 from nnet3_speech import (
     AdaptationState,
@@ -21,7 +19,6 @@ from nnet3_speech import (
     OnlineCmvnOptions,
     OnlineIvectorExtractor,
     OnlineIvectors,
-    SpeechError,
     SplicedTransform,
     SpliceOptions,
 )
@@ -258,65 +255,6 @@ def test_files_of_models(file: str, cls: type, tmp_path: Path) -> None:
         model.write(tmp_path / "first", binary=binary)
         cls.read(tmp_path / "first").write(tmp_path / "second", binary=binary)
         assert (tmp_path / "second").read_bytes() == (tmp_path / "first").read_bytes()
-
-
-def test_a_file_that_breaks_off(tmp_path: Path) -> None:
-    """An error names the file and the byte."""
-    data = (FOLDER / "final.ie").read_bytes()
-    (tmp_path / "part.ie").write_bytes(data[:3000])
-
-    with pytest.raises(ModelFileError, match=r"part\.ie, byte \d+: "):
-        IvectorExtractor.read(tmp_path / "part.ie")
-
-
-def test_models_that_do_not_fit(tmp_path: Path) -> None:
-    """Files of other dimensions are named, with what was expected."""
-    (tmp_path / "splice.conf").write_text("--left-context=1\n--right-context=1\n")
-    options = {"splice_config": os.fspath(tmp_path / "splice.conf")}
-
-    with pytest.raises(SpeechError) as caught:
-        OnlineIvectorExtractor.of_folder(FOLDER, **options)
-
-    assert str(caught.value) == (
-        f"{FOLDER}/final.mat: the transform has 116 columns; 3 spliced frames of the 23 columns of "
-        f"{FOLDER}/global_cmvn.stats want 69, or one more"
-    )
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"ivector_period": 0}, "--ivector-period=0: expected 1 or more"),
-        ({"min_post": 0.5}, "--min-post=0.5: expected 0 or more, below 0.5"),
-        ({"posterior_scale": 2.0}, "--posterior-scale=2.0: expected more than 0, at most 1"),
-    ],
-)
-def test_options_out_of_range(options: dict[str, float], message: str) -> None:
-    """Numbers out of range are refused by the names of their options."""
-    with pytest.raises(SpeechError) as caught:
-        IvectorExtractionConfig(**options)
-
-    assert str(caught.value) == message
-
-
-def test_refused_features() -> None:
-    """Features of other columns, or not finite, are refused; nothing comes after the end."""
-    extractor = OnlineIvectorExtractor.of_folder(FOLDER)
-    stream = OnlineIvectors(extractor)
-
-    with pytest.raises(SpeechError, match=r"expected features of 23 columns, found .*\(3, 22\)"):
-        stream.push(np.zeros((3, 22)))
-    with pytest.raises(SpeechError, match="frame 0 of the features is not finite"):
-        stream.push(np.full((3, 23), np.nan))
-    stream.finish()
-    with pytest.raises(SpeechError, match="the last frames of the utterance have come before"):
-        stream.push(np.zeros((3, 23)))
-
-
-def test_missing_option() -> None:
-    """A file that no option names is asked for by the option."""
-    with pytest.raises(SpeechError, match="i-vectors: option --splice-config is missing"):
-        OnlineIvectorExtractor.read(IvectorExtractionConfig())
 
 
 def test_conjugate_gradient() -> None:

@@ -183,19 +183,6 @@ def test_xvectors(tmp_path: Path) -> None:
         found()
 
 
-def test_other_columns(tmp_path: Path) -> None:
-    """An extractor of other features is refused with both numbers of columns."""
-    shutil.copytree(EXTRACTOR, tmp_path / "ivector")
-    folder = make_folder(tmp_path, mfcc_conf="")
-
-    with pytest.raises(SpeechError) as caught:
-        FeaturePipeline.of(folder, with_ivectors=True)
-
-    assert str(caught.value) == (
-        f"{tmp_path}: the features have 13 columns, but the i-vectors are estimated from 23"
-    )
-
-
 @given(st.lists(st.integers(0, len(SAMPLES)), max_size=8))
 def test_streams_of_ivectors(tmp_path_factory: pytest.TempPathFactory, cuts: list[int]) -> None:
     """However a recording is cut, its i-vectors are those of the whole."""
@@ -231,34 +218,3 @@ def test_online_folder(tmp_path: Path) -> None:
     )
 
     assert FeaturePipeline.of(folder).dim == 7
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("--feature-type=plp\n", "/conf/online.conf: --feature-type=plp: expected mfcc or fbank"),
-        ("--add-pitch=true\n", "/conf/online.conf: the model reads pitch features, which are not"),
-        (
-            "--mfcc-config=/export/conf/hires.conf\n",
-            " has no conf/hires.conf, which conf/online.conf: --mfcc-config names as "
-            "'/export/conf/hires.conf'",
-        ),
-        ("", " has no conf/mfcc.conf (nor mfcc.conf or conf/mfcc_hires.conf)"),
-    ],
-)
-def test_faults(text: str, message: str, tmp_path: Path) -> None:
-    """What cannot be computed, and what is missing, is named."""
-    folder = make_folder(tmp_path, conf__online_conf=text)
-
-    with pytest.raises(SpeechError) as caught:
-        FeaturePipeline.of(folder)
-
-    assert str(caught.value).startswith(f"{tmp_path}{message}")
-
-
-def test_pitch_of_vosk(tmp_path: Path) -> None:
-    """A folder of Vosk whose network reads pitch features has the file pitch.conf."""
-    folder = make_folder(tmp_path, mfcc_conf="", pitch_conf="")
-
-    with pytest.raises(SpeechError, match=r"pitch\.conf: the model reads pitch features"):
-        FeaturePipeline.of(folder)

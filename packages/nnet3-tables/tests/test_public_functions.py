@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from nnet3_tables import (
     MatrixWriter,
-    ObjectWriter,
     TableError,
     TableWarning,
     VectorWriter,
@@ -118,24 +117,6 @@ def test_values_that_cannot_be_written(
     assert not path.exists()
     (part,) = tmp_path.glob("a.ark.*.incomplete")
     assert [key for key, _ in read_table(f"ark:{part}")] == ["first"]
-
-
-def test_names_are_checked_at_once() -> None:
-    """An invalid name is an error before anything is read or written."""
-    with pytest.raises(TableError, match=r"'feats\.ark' is no table"):
-        read_table("feats.ark")
-    with pytest.raises(TableError, match=r"'feats\.ark' is no table"):
-        write_table("feats.ark")
-    for use in (read_table, write_table, MatrixWriter, ObjectWriter):
-        with pytest.raises(TableError, match=r"'ark:a\\x00b' is no table: no name of a file has a"):
-            use("ark:a\0b")
-    with pytest.raises(
-        TableError, match=r"is a command to write to; expected 'ark:cat \|' to read"
-    ):
-        read_table("ark:| cat")
-    for use in (write_table, MatrixWriter, ObjectWriter):
-        with pytest.raises(TableError, match=r"to read from; expected 'ark:\| cat' to write to it"):
-            use("ark:cat |")
 
 
 def test_longest_key(tmp_path: Path) -> None:

@@ -73,14 +73,3 @@ def test_values_of_archives_that_are_not_read(tmp_path: Path) -> None:
         pass
     with pytest.raises(TableError, match=r"x\.ark': what follows 'a' was not read to its end"):
         next(table)
-
-
-@pytest.mark.parametrize("key", [b"x" * 5000, b"\xff", b"a\0b"])
-def test_keys_that_are_no_words(key: bytes, tmp_path: Path) -> None:
-    """A file that is no archive is refused at its first key."""
-    (tmp_path / "x.ark").write_bytes(key + b" value")
-
-    with pytest.raises(TableError, match=r"archive '.*x\.ark': expected a key"):
-        list(read_files(f"ark:{tmp_path}/x.ark"))
-    with pytest.raises(TableError, match="there is no such file"):
-        list(read_files("scp:/none.scp"))

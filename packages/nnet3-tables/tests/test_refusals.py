@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -59,13 +58,6 @@ def test_masked_arrays(value: object, tmp_path: Path) -> None:
         table.write("k", value)
 
 
-@pytest.mark.parametrize("open_table", [write_table, ObjectWriter])
-def test_one_file_for_both(open_table: Callable[[str], object], tmp_path: Path) -> None:
-    """An archive and its script file are two files."""
-    with pytest.raises(TableError, match="names one file for the archive and for the script"):
-        open_table(f"ark,scp:{tmp_path}/a,{tmp_path}/./a")
-
-
 def test_text_behind_a_value(tmp_path: Path) -> None:
     """What follows the bracket of a value on its line is the next entry, as in Kaldi."""
     (tmp_path / "a.ark").write_text("a [ 1 2 ] b [ 3 ]\n")
@@ -104,13 +96,6 @@ def test_objects_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(TableError, match="the table is closed"):
         table.write("c", b"[ 1 ]\n")
     assert [key for key, _ in read_table(f"ark:{name}")] == ["b"]
-
-
-def test_command_of_a_writer_of_objects() -> None:
-    """If the command fails before it has read everything, the error names it."""
-    table = ObjectWriter("ark:| exit 3")
-    with pytest.raises(TableError, match="the command 'exit 3' failed"):
-        table.write("a", bytes(10_000_000))
 
 
 def test_ranges_of_many_digits(tmp_path: Path) -> None:

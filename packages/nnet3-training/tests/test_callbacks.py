@@ -69,25 +69,6 @@ def test_functions(text: str, points: Mapping[float, float]) -> None:
     assert {at: function(at) for at in points} == pytest.approx(dict(points))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("0.3", "expected proportions for the start and for the end"),
-        ("0,1.5,0", "expected a number from 0 to 1, found '1.5'"),
-        ("0,x,0", "expected a number from 0 to 1, found 'x'"),
-        ("0,nan,0", "found 'nan'"),
-        ("0,0.1@0.5,0.2@0.4,0", "fractions of the data must rise"),
-        ("0@0,0.2", "the first and the last have no '@'"),
-        ("", "it is empty"),
-    ],
-)
-def test_texts_that_are_no_schedule(text: str, message: str) -> None:
-    """The error says what was expected."""
-    with pytest.raises(TrainingError, match="is no schedule of dropout") as raised:
-        DropoutSchedule(text, 10)
-    assert message in str(raised.value)
-
-
 class Proportions(Callback):
     """Remembers the proportions of each minibatch."""
 

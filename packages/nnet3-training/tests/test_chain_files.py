@@ -11,7 +11,7 @@ import attrs
 import numpy as np
 import pytest
 from chain_cases import denominator, end_to_end, paths, supervision
-from nnet3_descriptors import ModelFileError, Nnet3Error
+from nnet3_descriptors import Nnet3Error
 from nnet3_training import (
     ChainSupervision,
     ExampleError,
@@ -168,89 +168,8 @@ def test_merged_examples() -> None:
     assert merged.inputs[0].indexes[:, 0].tolist() == [0] * 12 + [1] * 12 + [2] * 12
 
 
-def test_supervisions_that_cannot_be_merged() -> None:
-    """Supervisions of other lengths, or with and without weights, are not merged."""
-    one = paths_supervision()
-    longer = ChainSupervision(frames_per_sequence=5, label_dim=5, fst=paths(RNG, frames=5, pdfs=5))
-
-    with pytest.raises(ExampleError, match="the same weight, frames per sequence"):
-        ChainSupervision.merged([one, longer])
-    with pytest.raises(ExampleError, match="some of the supervisions"):
-        ChainSupervision.merged([one, attrs.evolve(one, deriv_weights=np.ones(4))])
-
-
 VECTOR = vector_bytes(paths(RNG, frames=2, pdfs=3))
 COMPACT = compact_bytes(paths(RNG, frames=2, pdfs=3))
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"", "byte 0: the file ends too early; expected the start of an FST of 4 bytes"),
-        (b"abcd" + VECTOR, "byte 0: this is no FST; expected the number 2125659606"),
-        (VECTOR.replace(b"vector", b"vectoR"), "byte 4: unknown type of FST; expected 'vector' or"),
-        (VECTOR.replace(b"standard", b"log_arcs"), "byte 14: unknown type of arcs"),
-        (VECTOR[:26] + b"\3" + VECTOR[27:], "byte 26: unknown version; expected 2, found 3"),
-        (VECTOR[:30] + b"\1" + VECTOR[31:], "byte 30: FSTs with symbol tables or aligned data"),
-        (VECTOR[:50] + b"\xff" * 8 + VECTOR[58:], "impossible number of states"),
-        (VECTOR[:42] + b"\5" + VECTOR[43:], "byte 0: an FST of 4 states cannot start at state 5"),
-        (VECTOR[:70] + b"\xff" + VECTOR[71:], "byte 70: impossible number of arcs"),
-        (VECTOR[:-1], "the file ends too early"),
-        (VECTOR + b"a", "the file goes on behind the FST"),
-        (COMPACT.replace(struct.pack("<i", 2), struct.pack("<i", 77), 2), "byte"),
-        (COMPACT[:-4], "the file ends too early; expected elements of 60 bytes, found 56 bytes"),
-    ],
-)
-def test_damaged_fsts(data: bytes, message: str, tmp_path: Path) -> None:
-    """A damaged FST gives an error that names file, byte, and what was expected."""
-    path = tmp_path / "den.fst"
-    path.write_bytes(data)
-
-    with pytest.raises(ModelFileError, match=message) as raised:
-        read_fst(path)
-
-    assert str(raised.value).startswith(f"{path}, byte ")
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        (b"<Weight> 0.5", b"<Weight> -1", "weight must be at least 0 and finite"),
-        (b"<Weight> 0.5", b"<Weight> 1e39", r"finite in single precision \(got 1e\+39\)"),
-        (b"<NumSequences> 3", b"<NumSequences> 0", "num_sequences must be an integer >= 1"),
-        (b"<FramesPerSeq> 4", b"<FramesPerSeq> x", "this is no integer"),
-        (b"<LabelDim> 5", b"<LabelDim> 1", r"has the label \d; expected at most 1"),
-        (b"<End2End> F", b"<End2End> X", "this is no truth value"),
-        (b"<End2End> F \n", b"<End2End> F 7\n", "a text FST starts on a line of its own"),
-        (b"\n0\t1\t", b"\n0\t1\tx", "this is no line of an FST"),
-        (b"\n0\t1\t", b"\n0\t99999999\t", "impossible number of a state"),
-        (b"\t0.25\n", b"\t1e300\n", "numbers of an FST do not fit in float32"),
-        (b"</Supervision>", b"<Supervision>", "unexpected token"),
-    ],
-)
-def test_damaged_supervisions(old: bytes, new: bytes, message: str, tmp_path: Path) -> None:
-    """A damaged supervision gives an error that names the file and the byte."""
-    path = tmp_path / "sup.txt"
-    write_chain_supervision(supervision(RNG), path, binary=False)
-    data = path.read_bytes()
-    assert old in data
-    path.write_bytes(data.replace(old, new, 1))
-
-    with pytest.raises(ModelFileError, match=message) as raised:
-        read_chain_supervision(path)
-
-    assert str(raised.value).startswith(f"{path}, byte ")
-
-
-def test_indexes_that_are_no_grid(tmp_path: Path) -> None:
-    """Output rows in an order that the objective does not expect are refused."""
-    each = example(supervision(RNG))
-    (output,) = each.outputs
-    turned = attrs.evolve(output, indexes=output.indexes[::-1])
-    write_chain_examples([attrs.evolve(each, outputs=[turned])], tmp_path / "ark")
-
-    with pytest.raises(ModelFileError, match="not frames at equal steps with all sequences"):
-        list(read_chain_examples(tmp_path / "ark"))
 
 
 @pytest.mark.any_versions
@@ -279,10 +198,3 @@ def test_random_damage(binary: bool, tmp_path: Path) -> None:
             others += "byte" not in str(error)
     assert others == 0
     assert refused > count // 3
-
-
-@pytest.mark.parametrize("start", [1.5, "a", None])
-def test_start_that_is_no_number(start: object) -> None:
-    """The start of an FST is the number of a state."""
-    with pytest.raises(ExampleError, match="the start of an FST must be an integer"):
-        attrs.evolve(transducer(), start=start)

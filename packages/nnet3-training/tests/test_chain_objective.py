@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import attrs
 import numpy as np
 import pytest
 from chain_cases import denominator, end_to_end, paths, supervision
-from nnet3_descriptors import ModelFileError, parse_config, vectorize
-from nnet3_runtime_cuda import TrainingError
+from nnet3_descriptors import parse_config, vectorize
 from nnet3_training import (
     ChainObjective,
     ChainOptions,
     ChainSupervision,
     ChainTraining,
     DenominatorGraph,
-    ExampleError,
     ExampleInput,
     ExampleOutput,
     Fst,
@@ -192,104 +189,6 @@ def test_failure(value: float, caplog: pytest.LogCaptureFixture) -> None:
     assert "counts as -10 per frame" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("leaky_hmm_coefficient", 0.0),
-        ("leaky_hmm_coefficient", 1.0),
-        ("l2_regularize", -1.0),
-        ("xent_regularize", float("nan")),
-        ("out_of_range_regularize", "a"),
-        ("apply_deriv_weights", "no"),
-    ],
-)
-def test_options(name: str, value: object) -> None:
-    """Senseless coefficients, and switches that are none, are refused by name."""
-    with pytest.raises(TrainingError, match=name):
-        ChainOptions(**{name: value})
-
-
-def test_what_does_not_fit() -> None:
-    """Shapes, numbers of pdfs and path lengths that do not fit each other are errors."""
-    rng = np.random.default_rng(8)
-    known, chain = supervision(rng), objective()
-    output = np.zeros((12, PDFS))
-
-    with pytest.raises(ExampleError, match=r"shape \(12, 5\), found \(11, 5\)"):
-        chain.compute(known, output[:-1])
-    with pytest.raises(
-        ExampleError,
-        match=r"^the output of the network has 5 columns, but the supervision 6 pdfs; expected a c",
-    ):
-        chain.compute(attrs.evolve(known, label_dim=6), output)
-    with pytest.raises(ExampleError, match="have 12 labels; expected 3 for each of 2 sequences"):
-        chain.compute(attrs.evolve(known, num_sequences=2, frames_per_sequence=3), output[:6])
-    with pytest.raises(ExampleError, match=r"has the label \d on an arc from state \d+; expected"):
-        DenominatorGraph(denominator(rng), 2)
-    with pytest.raises(ExampleError, match="has no arcs"):
-        DenominatorGraph(Fst.empty(), PDFS)
-    fst = denominator(rng)
-    likely = attrs.evolve(fst, costs=np.where(np.arange(fst.num_arcs) == 3, -3e38, fst.costs))
-    with pytest.raises(ExampleError, match="sum to inf; expected more than 0, and below 100"):
-        DenominatorGraph(likely, PDFS)
-    sink = Fst.from_arcs(
-        start=0, final_costs=[0.0, 0.0], sources=[0], labels=[1], costs=[0.0], destinations=[1]
-    )
-    with pytest.raises(ExampleError, match="ends: no arc leaves"):
-        DenominatorGraph(sink, PDFS)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda a: a + 1j, "found complex"),
-        (lambda a: np.ma.masked_array(a, mask=a > 0), "found a masked array"),
-        (lambda a: list(np.ma.masked_array(a, mask=a > 0)), "found a masked array"),
-        (lambda a: a.astype(str), "found <U"),
-        (lambda a: a.astype("m8[s]"), "found timedelta64"),
-        (lambda a: [[0.0], [0.0, 1.0]], "inhomogeneous"),
-    ],
-)
-def test_outputs_of_other_kinds(change: Callable[[np.ndarray], object], message: str) -> None:
-    """Outputs that a conversion to real numbers would change are refused."""
-    known, output = supervision(np.random.default_rng(9)), np.zeros((12, PDFS))
-
-    with pytest.raises(ExampleError, match=message):
-        objective().compute(known, change(output))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"weight": "1"},
-        {"num_sequences": "1"},
-        {"num_sequences": 1.5},
-        {"frames_per_sequence": None},
-        {"deriv_weights": "a"},
-        {"deriv_weights": np.ones(12) * 1j},
-        {"alignment_pdfs": [0.5]},
-        {"fst": 3},
-    ],
-)
-def test_supervisions_of_other_kinds(change: dict[str, object]) -> None:
-    """A supervision with fields of another kind is refused."""
-    with pytest.raises(ExampleError):
-        attrs.evolve(supervision(np.random.default_rng(9)), **change)
-
-
-def test_objectives_of_other_kinds() -> None:
-    """A number of pdfs that is no number, options that are none, and a file that is none."""
-    fst = denominator(np.random.default_rng(9))
-    with pytest.raises(ExampleError, match="num_pdfs must be an integer >= 1"):
-        ChainObjective(fst, num_pdfs=2.5)
-    with pytest.raises(ExampleError, match="expected ChainOptions, found str"):
-        ChainObjective(fst, "options", num_pdfs=PDFS)
-    with pytest.raises(ModelFileError, match="expected a path or a file open for reading bytes"):
-        ChainObjective(None, num_pdfs=PDFS)
-    with pytest.raises(ExampleError, match="expected a ChainSupervision, found str"):
-        objective().compute("supervision", np.zeros((12, PDFS)))
-
-
 # ---- as the objective of a trainer ----
 
 NETWORK = """
@@ -363,12 +262,3 @@ def test_weights_of_frames() -> None:
         trainer = Trainer(nnet, objective=ChainTraining(nnet, fst, options))
         trainer.train_minibatch(each)
         assert np.array_equal(vectorize(trainer.nnet), vectorize(nnet)) == applies
-
-
-def test_networks_without_the_outputs() -> None:
-    """A network without the output to be trained is refused by name."""
-    text = NETWORK.replace("output-node name=output-xent", "output-node name=other")
-    nnet = parse_config(text, rng=np.random.default_rng(0))
-
-    with pytest.raises(ExampleError, match="no output 'output-xent'"):
-        ChainTraining(nnet, denominator(np.random.default_rng(0)), OPTIONS)

@@ -11,7 +11,6 @@ import pytest
 from killed_training import train, train_with_kills
 from nnet3_descriptors import (
     Component,
-    FileError,
     Nnet,
     SerializationError,
     parse_config,
@@ -25,7 +24,6 @@ from nnet3_training import (
     TrainingError,
     TrainingExample,
 )
-from nnet3_training.options import _UNKNOWN, Checkpoint
 
 COMPONENTS = {
     "NoOpComponent dim=6": (6, 6),
@@ -234,42 +232,6 @@ def test_damage_anywhere(tmp_path: Path) -> None:
         path.write_bytes(data[:place])
         with pytest.raises(SerializationError, match=f"'{path}' is no checkpoint: "):
             Trainer.load(path)
-
-
-def test_estimate_of_another_shape(tmp_path: Path) -> None:
-    """An estimate of a Fisher matrix that does not fit its component is refused by its shape."""
-    path = tmp_path / "checkpoint"
-    saved(go_on(Trainer(network(), OPTIONS), 3), path)
-    checkpoint = Checkpoint.load(path)
-    first, *others = checkpoint.state.kernels
-    narrow, *same = first.estimates
-    narrow = attrs.evolve(narrow, w=narrow.w[:, 1:])
-    kernels = (attrs.evolve(first, estimates=(narrow, *same)), *others)
-    state = attrs.evolve(checkpoint.state, kernels=kernels)
-    path.write_bytes(attrs.evolve(checkpoint, state=state, digest=_UNKNOWN).to_bytes())
-    trainer = Trainer.load(path)
-
-    with pytest.raises(SerializationError) as caught:
-        trainer.train_minibatch(minibatch(3))
-
-    assert str(caught.value) == (
-        "an estimate of a Fisher matrix has the shape (4, 8), expected (4, 9)"
-    )
-
-
-def test_other_files(tmp_path: Path) -> None:
-    """An error names a file that is not a checkpoint; a missing file gives Python's error."""
-    path = tmp_path / "network"
-    network().save(path)
-
-    with pytest.raises(
-        SerializationError, match=r"expected the format 'nnet3.trainer', got 'nnet3.nnet'"
-    ):
-        Trainer.load(path)
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        Trainer.load(tmp_path / "nowhere")
-    with pytest.raises(FileError, match="write"):
-        Trainer(network(), OPTIONS).save(tmp_path / "no folder" / "checkpoint")
 
 
 def test_objective_of_the_user(tmp_path: Path) -> None:

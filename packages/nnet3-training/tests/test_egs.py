@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -131,20 +130,6 @@ def test_shift_out_of_range(move: Callable[..., TrainingExample], frames: int) -
         move(example(), frames)
 
 
-@pytest.mark.parametrize(
-    ("contexts", "before"),
-    [
-        ({"left_context": -8}, -8),
-        ({"left_context": -9, "right_context": 1}, -9),
-        ({"left_context": 2, "left_context_initial": 0, "right_context": -8}, 0),
-    ],
-)
-def test_chunks_without_input(contexts: dict[str, int], before: int) -> None:
-    """Negative contexts leave frames of the input out, and must leave one in."""
-    with pytest.raises(ExampleError, match=f"no frames of the input, with a context of {before} "):
-        SplitOptions(num_frames=(20, 8), **contexts)
-
-
 def test_negative_context() -> None:
     """A chunk with a negative context has fewer frames of the input than of the output."""
     utterance = Utterance(
@@ -208,14 +193,6 @@ def test_compressed_rows(rows: int) -> None:
 
     assert found.token == ("CM" if rows >= 8 else "CM2")
     np.testing.assert_allclose(found.decompressed(), wanted, atol=0 if rows >= 8 else 1e-4)
-
-
-def test_numbers_that_cannot_be_compressed() -> None:
-    """The error names the example."""
-    broken = attrs.evolve(example(), inputs=[ExampleInput.from_sequences("input", [[[np.nan]]])])
-
-    with pytest.raises(ExampleError, match="example 'a': only a matrix of finite numbers"):
-        with_compression(broken)
 
 
 @given(
@@ -447,52 +424,6 @@ def test_shuffled_with_a_buffer(count: int, buffer_size: int, seed: int) -> None
         assert found == list(range(count))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"left_context": 2.5}, "left_context must be an integer of 32 bits (got 2.5)"),
-        ({"right_context": float("nan")}, "right_context must be an integer of 32 bits (got nan)"),
-        ({"num_frames": (8.0,)}, "a length in num_frames must be an integer of 32 bits (got 8.0)"),
-        ({"num_frames": 8}, "num_frames must be a sequence of integers (got 8)"),
-        ({"num_frames": "8"}, "num_frames must be a sequence of integers (got '8')"),
-        (
-            {"num_frames_overlap": None},
-            "num_frames_overlap must be an integer of 32 bits (got None",
-        ),
-        ({"frame_subsampling_factor": 2**31}, "must be an integer of 32 bits (got 2147483648)"),
-    ],
-)
-def test_options_of_other_kinds(options: dict[str, object], message: str) -> None:
-    """Counts of frames are integers."""
-    with pytest.raises(ExampleError, match=re.escape(message)):
-        SplitOptions(**options)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"features": None}, r"utterance 'u': features, .* found NoneType"),
-        ({"features": np.ones(4)}, r"features, .* found ndarray of shape \(4,\)"),
-        ({"features": np.ones((9, 4)) * 1j}, r"features, .* found ndarray"),
-        ({"supervision": np.zeros(9, int)}, "expected SparsePosteriors or DenseTargets"),
-        ({"ivectors": np.ones(4)}, r"i-vectors, .* found ndarray of shape \(4,\)"),
-        ({"ivector_period": 0}, r"ivector_period must be an integer >= 1 \(got 0\)"),
-    ],
-)
-def test_utterances_of_other_kinds(change: dict[str, object], message: str) -> None:
-    """An utterance with a field of another kind is refused; one vector counted as too short."""
-    fields = {"key": "u", "features": np.ones((9, 4)), "supervision": posteriors([[(0, 1.0)]], 2)}
-    with pytest.raises(ExampleError, match=message):
-        Utterance(**(fields | change))
-
-
-@pytest.mark.parametrize("pair", [(0.5, 1.0), ("0", 1.0), (0, float("nan")), (0, 1e300)])
-def test_posteriors_that_are_none(pair: tuple[object, float]) -> None:
-    """Classes are integers, and weights are finite in single precision."""
-    with pytest.raises(ExampleError):
-        posteriors([[pair]], 2)
-
-
 class Drawn(CRandom):
     """A generator that draws given numbers, and does everything of positive probability."""
 
@@ -564,37 +495,6 @@ def test_images_halfway_between_pixels() -> None:
     )
 
     np.testing.assert_allclose(turned, np.full((1, 8, 1), 3.5), atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_channels": 0}, "num_channels must be an integer >= 1 (got 0)"),
-        ({"horizontal_shift": 1.5}, "horizontal_shift must be from 0 to 1 (got 1.5)"),
-        ({"rotation_degree": -1.0}, "rotation_degree must be from 0 to 180 (got -1.0)"),
-        ({"fill_mode": "zero"}, "fill_mode must be 'nearest' or 'reflect' (got 'zero')"),
-    ],
-)
-def test_options_of_images(options: dict[str, object], message: str) -> None:
-    """A number out of range and an unknown fill mode are refused by name."""
-    with pytest.raises(ExampleError, match=re.escape(message)):
-        ImageAugmentation(**options)
-
-
-def test_images_that_are_none() -> None:
-    """Columns that are no multiple of the channels are refused, and so are minibatches."""
-    sequences = [np.zeros((3, 8), dtype=np.float32)] * 2
-    one, two = (
-        TrainingExample(
-            key="a", inputs=[ExampleInput.from_sequences("input", sequences[:count])], outputs=[]
-        )
-        for count in (1, 2)
-    )
-
-    with pytest.raises(ExampleError, match=r"'a': expected columns .* 3 channels, found 8"):
-        ImageAugmentation(num_channels=3).changed(one, CRandom())
-    with pytest.raises(ExampleError, match="'a' has several sequences: change it before merging"):
-        ImageAugmentation().changed(two, CRandom())
 
 
 def test_examples_of_whole_matrices() -> None:

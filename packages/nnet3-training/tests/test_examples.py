@@ -18,7 +18,6 @@ from nnet3_training import (
     ExampleInput,
     ExampleOutput,
     SparsePosteriors,
-    Trainer,
     TrainingExample,
     merge_examples,
     minibatches,
@@ -97,117 +96,12 @@ def test_minibatches_have_one_shape() -> None:
     assert sizes == [(3, 2), (2, 2), (3, 2), (2, 1)]
 
 
-@pytest.mark.parametrize("size", [0, 1.5, float("nan")])
-def test_size_of_minibatches(size: float) -> None:
-    """The number of examples in a minibatch must be a positive integer."""
-    with pytest.raises(ExampleError, match=rf"must be a positive integer \(got {size}\)"):
-        next(minibatches([labelled(2, 0)], size))
-
-
-def test_examples_that_cannot_be_merged() -> None:
-    """Several sequences, other nodes, and unknown types of supervision are refused."""
-    two = merge_examples([labelled(2, 0), labelled(2, 1)])
-    odd = TrainingExample(
-        inputs=labelled(2, 0).inputs,
-        outputs=[ExampleOutput(name="output", indexes=[[0, 0, 0]], supervision="fst")],
-    )
-
-    with pytest.raises(ExampleError, match="one sequence each"):
-        merge_examples([two, labelled(2, 0)])
-    with pytest.raises(ExampleError, match="'output': cannot merge supervision of type str"):
-        merge_examples([odd, odd])
-
-
-@pytest.mark.parametrize(
-    ("splits", "classes", "weights", "message"),
-    [
-        ([0, 1], [0, 1], [1.0, 1.0], "splits must rise from 0 to the 2 entries"),
-        ([0, 1], [3], [1.0], "classes must be 0 to 2, found 3"),
-        ([0, 1], [0], [1.0, 2.0], "1 classes need as many weights"),
-        ([0, 1], [0], np.array([1.0 + 2.0j]), "expected weights .*, found .* complex128"),
-        ([0, 1], [0], np.ma.masked_array([1.0], mask=[True]), "found a masked array"),
-        ([0, 1], np.ma.masked_array([0], mask=[True]), [1.0], "found a masked array"),
-        ([0, 1], [0], ["1.5"], "expected weights"),
-        ([0, 1], [0], [1e300], r"1e\+300 is too large for single precision"),
-        ([0, 1], 0, [1.0], r"found shape \(\)"),
-        (1, [0], [1.0], r"found shape \(\)"),
-        ([[0, 1], [0, 1]], [0], [1.0], r"found shape \(2, 2\)"),
-    ],
-)
-def test_posteriors_that_make_no_sense(
-    splits: list[int], classes: list[int], weights: list[float], message: str
-) -> None:
-    """Arrays that do not fit each other are refused with what was expected."""
-    with pytest.raises(ExampleError, match=message):
-        SparsePosteriors(dim=3, splits=splits, classes=classes, weights=weights)
-
-
-@pytest.mark.parametrize("dim", [2.0, "2", None, -1])
-def test_number_of_classes(dim: object) -> None:
-    """The number of classes must be an integer, and not negative."""
-    with pytest.raises(ExampleError, match="number of classes must be an integer >= 0"):
-        SparsePosteriors.from_labels([-1], dim)
-
-
-def test_inputs_and_outputs_of_other_kinds() -> None:
-    """Inputs and outputs are lists of their types; what is no example cannot be trained on."""
-    whole = labelled(2, 0)
-    with pytest.raises(ExampleError, match="each element an ExampleInput, found ExampleInput"):
-        TrainingExample(inputs=whole.inputs[0], outputs=[])
-    with pytest.raises(ExampleError, match="each element an ExampleOutput, found ExampleInput"):
-        TrainingExample(inputs=[], outputs=whole.inputs)
-    with pytest.raises(ExampleError, match="expected a TrainingExample, found list"):
-        Trainer(NNET).train_minibatch([whole])
-    with pytest.raises(ModelFileError, match="expected a path or a file open for reading bytes"):
-        next(read_examples(None))
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: ExampleOutput.from_labels("output", [[0.5, 1.0]], 3), "integers, found .*float64"),
-        (lambda: ExampleOutput.from_labels("output", [[[0], [1]]], 3), r"found shape \(2, 1\)"),
-        (lambda: ExampleOutput.from_labels("output", np.zeros(2, int), 3), r"found shape \(\)"),
-        (lambda: ExampleOutput.from_labels("output", [], 3), "'output': expected at least one"),
-        (lambda: ExampleInput.from_sequences("input", []), "'input': expected at least one"),
-        (
-            lambda: ExampleInput.from_sequences("input", [np.zeros((2, 2)), np.zeros((2, 3))]),
-            r"'input': sequences differ in their dimension: \[\(2,\), \(3,\)\]",
-        ),
-        (
-            lambda: ExampleOutput.from_labels("output", [np.array([2**64 - 1], np.uint64)], 3),
-            "integers of 64 bits, found 18446744073709551615",
-        ),
-        (lambda: ExampleOutput.from_labels("output", [MASKED[0] > 0], 3), "found a masked array"),
-        (lambda: ExampleInput.from_sequences("input", [MASKED]), "found a masked array"),
-        (lambda: ExampleOutput.from_targets("output", [list(MASKED)]), "found a masked array"),
-        (lambda: DenseTargets(values=np.full((1, 1), 1e300)), "too large for single precision"),
-    ],
-)
-def test_sequences_that_make_no_sense(make: Callable[[], object], message: str) -> None:
-    """Labels are integer vectors, and there must be a sequence; all have the same dimension."""
-    with pytest.raises(ExampleError, match=message):
-        make()
-
-
 def test_repr_of_examples() -> None:
     """The repr of an example shows the shapes of its arrays, not their values."""
     text = repr(labelled(200, 1))
 
     assert "matrix=<float32 (201, 2)>" in text
     assert len(text) < 500
-
-
-def test_rows_without_index() -> None:
-    """Inputs and outputs need an index for each row."""
-    with pytest.raises(ExampleError, match="input 'input': 1 indexes for 2 rows"):
-        ExampleInput(name="input", indexes=[[0, 0, 0]], values=np.zeros((2, 2)))
-    with pytest.raises(ExampleError, match="output 'output': 1 indexes for 2 rows"):
-        ExampleOutput(
-            name="output",
-            indexes=[[0, 0, 0]],
-            supervision=DenseTargets(values=np.zeros((2, 3))),
-        )
 
 
 # ---- archives ----
@@ -285,26 +179,6 @@ def test_time_that_leaves_32_bits(tmp_path: Path) -> None:
     assert caught.value.offset == data.index(far) + len(far)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        (b"<Nnet3Eg>", b"<Nnet3ChainEg>", "<Nnet3Eg>"),
-        (b"\0B", b"", "this is no integer"),
-        (integer(2) + b"<NnetIo> input", integer(0) + b"<NnetIo> input", "no input and no output"),
-        (bytes([127]), bytes([125]), "no index"),
-        (b"SV " + integer(3), b"SV " + integer(2), "classes must be 0 to 2|0 to 1"),
-    ],
-)
-def test_damaged_archives(tmp_path: Path, old: bytes, new: bytes, message: str) -> None:
-    """Unexpected data is an error that names the file and the offset."""
-    path = tmp_path / "egs.ark"
-    path.write_bytes(archive().replace(old, new))
-
-    with pytest.raises(ModelFileError, match=message) as caught:
-        list(read_examples(path, NNET))
-    assert str(path) in str(caught.value)
-
-
 def test_truncated_archives(tmp_path: Path) -> None:
     """An archive cut off anywhere gives one error."""
     path = tmp_path / "egs.ark"
@@ -335,18 +209,6 @@ def test_keys_that_no_reader_takes(write: Callable[..., None], key: object, tmp_
         write([example], tmp_path / "egs.ark")
 
     assert list(tmp_path.iterdir()) == []
-
-
-def test_times_beyond_32_bits() -> None:
-    """Times that do not fit in 32 bits are refused, and do not begin anew at the other end."""
-    with pytest.raises(ExampleError, match="integers of 32 bits, found 0 to 2147483648"):
-        ExampleInput.from_sequences("input", [np.ones((3, 2))], t_start=2**31 - 2)
-    with pytest.raises(ExampleError, match=r"'t_start' must be an integer of 32 bits .got 10000"):
-        ExampleInput.from_sequences("input", [np.ones((3, 2))], t_start=10**12)
-    with pytest.raises(ExampleError, match=r"'t_step' must be an integer of 32 bits .got 1.5."):
-        ExampleOutput.from_labels("output", [[1, 2]], 3, t_step=1.5)
-    with pytest.raises(ExampleError, match="integers of 32 bits, found 0 to 4294967296"):
-        ExampleInput(name="input", indexes=[[0, 2**32, 0]], values=[[1.0]])
 
 
 def test_parts_are_named_alike() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,8 @@ from nnet3_descriptors import Nnet, parse_config, vectorize
 from nnet3_runtime_cuda import RunError
 from nnet3_training import (
     Evaluator,
-    ExampleError,
     ExampleInput,
     ExampleOutput,
-    NodeObjectives,
     Objective,
     OutputObjectives,
     Trainer,
@@ -119,12 +116,6 @@ def test_outputs_that_are_not_named() -> None:
     assert found["output"].objective.total != of_nodes["output"].objective.total
 
 
-def test_output_that_the_network_lacks() -> None:
-    """An example with another output is refused by name."""
-    with pytest.raises(ExampleError, match="the network has no output 'third'"):
-        NodeObjectives(network())({"third": np.zeros((10, 4))}, example("third"))
-
-
 def test_cross_entropy() -> None:
     """Cross-entropy is the linear objective of the log-softmax, also in its derivative."""
     rng = np.random.default_rng(1)
@@ -145,22 +136,6 @@ def test_cross_entropy() -> None:
         assert found.derivative[row, column] == pytest.approx(difference / 2e-3, abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("objective", "message"),
-    [
-        ("squared", "one of 'linear', 'quadratic', 'cross-entropy' as objective, found 'squared'"),
-        ({"outptu": "linear"}, "the network has no output 'outptu'; it has 'output', 'other'"),
-        ({"output": 3}, "output 'output': expected a function or one of"),
-        (3, "expected an objective function or names of objectives, found int"),
-    ],
-)
-def test_objectives_that_do_not_exist(objective: Any, message: str) -> None:
-    """The error lists the objectives that exist."""
-    with pytest.raises(ExampleError) as raised:
-        Trainer(network(), objective=objective)
-    assert message in str(raised.value)
-
-
 def test_array_that_cannot_be_read() -> None:
     """A derivative on a device that the network is not on is refused."""
 
@@ -173,38 +148,6 @@ def test_array_that_cannot_be_read() -> None:
 
     with pytest.raises(RunError, match="an array is on a CUDA device, the network is on the proc"):
         trained(network(), {"output": function})
-
-
-@pytest.mark.parametrize("function", [lambda output, _: output, lambda *_: 1.0, lambda *_: None])
-def test_functions_that_give_something_else(function: Callable[..., Any]) -> None:
-    """The error says what was expected."""
-    trainer = Trainer(network(), objective={"output": function})
-
-    with pytest.raises(ExampleError, match="expected a value and a derivative"):
-        trainer.train_minibatch(example())
-
-
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
-        (lambda *_: 5, "expected a mapping of objectives by output, found int"),
-        (lambda *_: {"output": 5}, "output 'output': expected an Objective, found int"),
-        (
-            lambda *_: {"output": Objective(total=None, weight=1.0, derivative=None)},
-            "expected a number of an objective",
-        ),
-    ],
-)
-def test_functions_of_all_outputs_that_give_something_else(
-    function: Callable[..., Any], message: str
-) -> None:
-    """The error says what was expected, in training and in evaluation."""
-    trainer = Trainer(network(), objective=function)
-
-    with pytest.raises(ExampleError, match=message):
-        trainer.train_minibatch(example())
-    with pytest.raises(ExampleError, match=message):
-        trainer.evaluate(example())
 
 
 def test_sum_without_weight() -> None:

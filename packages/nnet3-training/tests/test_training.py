@@ -9,13 +9,12 @@ from pathlib import Path
 import attrs
 import numpy as np
 import pytest
-from nnet3_descriptors import Nnet, Nnet3Error, parse_config, set_test_mode, vectorize
-from nnet3_runtime_cuda import DeviceError, DeviceNnet, Tracer, TrainingError
+from nnet3_descriptors import Nnet, parse_config, set_test_mode, vectorize
+from nnet3_runtime_cuda import DeviceNnet, Tracer, TrainingError
 from nnet3_runtime_cuda.cpu import NumpyTape
 from nnet3_runtime_cuda.cuda import Platform
 from nnet3_training import (
     DenseTargets,
-    ExampleError,
     ExampleInput,
     ExampleOutput,
     Objective,
@@ -399,36 +398,6 @@ def test_batch_norm_forgets() -> None:
 # ---- errors ----
 
 
-def test_supervision_of_another_shape() -> None:
-    """The error names the output and both shapes."""
-    wrong = TrainingExample(
-        inputs=example().inputs,
-        outputs=[ExampleOutput.from_labels("output", [[0] * 20, [1] * 20], 5)],
-    )
-
-    with pytest.raises(ExampleError, match=r"'output': expected .* \(40, 2\), found \(40, 5\)"):
-        Trainer(network(), plain()).train_minibatch(wrong)
-
-
-def test_unknown_supervision() -> None:
-    """Supervision that the default objectives cannot use is named."""
-    io = ExampleOutput(name="output", indexes=example().outputs[0].indexes, supervision="fst")
-    wrong = TrainingExample(inputs=example().inputs, outputs=[io])
-
-    with pytest.raises(ExampleError, match="objective function for str"):
-        Trainer(network(), plain()).train_minibatch(wrong)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("momentum", 1.0), ("momentum", -0.1), ("batchnorm_stats_scale", 1.5), ("learning_rate", -1)],
-)
-def test_options_out_of_range(name: str, value: float) -> None:
-    """The error names the option and its value."""
-    with pytest.raises(TrainingError, match=rf"{name} must be .*got {value}"):
-        TrainerOptions(**{name: value})
-
-
 NUMBERS = {
     field.name: field.type
     for field in attrs.fields(TrainerOptions)
@@ -448,52 +417,12 @@ def test_options_that_are_no_numbers(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "options", "message"),
-    [
-        ("learning-rate=inf", plain(), "'c': the learning rate must be finite"),
-        ("learning-rate-factor=inf", plain(learning_rate=0.1), "the learning rate must be finite"),
-        ("l2-regularize=inf", plain(), "'c': l2-regularize must be finite"),
-    ],
-)
-def test_infinite_rates_of_components(line: str, options: TrainerOptions, message: str) -> None:
-    """A component that cannot make a finite step is refused before the first one."""
-    nnet = network(f"type=AffineComponent input-dim=3 output-dim=2 {line}")
-
-    with pytest.raises(Nnet3Error, match=message):
-        Trainer(nnet, options)
-
-
-@pytest.mark.parametrize(
     "name", [field.name for field in attrs.fields(TrainerOptions) if field.type == "bool"]
 )
 def test_switches(name: str) -> None:
     """A switch is True or False; the word "no" does not count as True."""
     with pytest.raises(TrainingError, match=rf"{name} must be True or False .got 'no'.$"):
         TrainerOptions(**{name: "no"})
-
-
-def test_infinite_rates_of_plain_steps() -> None:
-    """`take_step` needs finite learning rates."""
-    nnet = network("type=AffineComponent input-dim=3 output-dim=2 learning-rate=inf")
-
-    with pytest.raises(TrainingError, match=r"'c': the learning rate must be finite \(got inf\)"):
-        DeviceNnet(nnet, trainable=True)
-    DeviceNnet(nnet)
-
-
-@pytest.mark.parametrize("total", [np.nan, -np.inf])
-def test_divergence(total: float) -> None:
-    """An objective that is not finite is an error that names the minibatch and the output."""
-    trainer = Trainer(
-        network(),
-        plain(),
-        objective=lambda outputs, _: {
-            "output": Objective(total=total, weight=1.0, derivative=outputs["output"])
-        },
-    )
-
-    with pytest.raises(TrainingError, match="minibatch 0: the objective of 'output' is"):
-        trainer.train_minibatch(example())
 
 
 def test_test_mode_keeps_statistics() -> None:
@@ -654,12 +583,6 @@ def test_random_numbers_that_come_again() -> None:
 
     assert [kernel.chance(0.5) for _ in range(100)] == first
     assert 20 < sum(first) < 80
-
-
-def test_precision_that_the_device_lacks() -> None:
-    """TF32 on the processor is an error that says so."""
-    with pytest.raises(DeviceError, match="'cpu' computes in 'fp32', not in 'tf32'"):
-        Trainer(network(), precision="tf32")
 
 
 @pytest.mark.parametrize("backstitch", [0.0, 0.3])

@@ -133,28 +133,6 @@ def test_phones_by_position(tmp_path: Path) -> None:
     assert IN_WORDS[lexicon.silence] == "SIL"
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "message"),
-    [
-        ("x a\ny q\n", {}, r"lexicon\.txt, line 2: the model has no phone 'q'$"),
-        ("x a\n\ny\n", {}, r"lexicon\.txt, line 3: expected a word and its phones, found only 'y'"),
-        ("\n", {}, r"lexicon\.txt: expected words and their phones, found none"),
-        ("x a\n", {"silence": "pau"}, "the model has no phone 'pau', which is to be silence"),
-        ("x a\n", {"oov": "<unk>"}, "expected a word of the lexicon for words that it l.*'<unk>'"),
-        ("x a\n", {"phones": IN_WORDS, "silence": "x"}, "the model has no phone 'x'"),
-        ("x q\n", {"phones": IN_WORDS}, "line 1: the model has no phone 'q', nor 'q_S'"),
-    ],
-)
-def test_faults_of_lexicons(
-    tmp_path: Path, text: str, options: dict[str, object], message: str
-) -> None:
-    """An error names the file and the line, and what is missing."""
-    path = written(tmp_path / "lexicon.txt", text)
-
-    with pytest.raises(ExampleError, match=message):
-        read_lexicon(path, **{"phones": PLAIN, **options})
-
-
 def test_transcripts(tmp_path: Path) -> None:
     """Keys with their words; a key that comes twice, or bytes that are no text, are refused."""
     path = written(tmp_path / "text", "u1 a b\r\n\nu2\n")
@@ -237,18 +215,3 @@ def test_lengths(tmp_path: Path) -> None:
 
     assert all(frames <= length <= frames * 9 / 8 for frames, length in lengths.items())
     assert {lengths[frames] for frames in range(65, 129)} == {*range(72, 129, 8)}
-
-
-@pytest.mark.parametrize(
-    ("key", "message"),
-    [
-        ("v", "utterance 'v': expected words, found none"),
-        ("w", "No transcript for utterance w"),
-        ("u", "utterance 'u': there are too many phones for too few frames; Number of subsampled "
-         "frames: 1, Minimum number of frames required by the fst: 3"),
-    ],
-)  # fmt: skip
-def test_unusable_utterances(tmp_path: Path, key: str, message: str) -> None:
-    """An error names the utterance."""
-    with pytest.raises(ExampleError, match=message):
-        transcripts(tmp_path).supervision(key, 3, 3)

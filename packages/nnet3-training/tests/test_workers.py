@@ -154,10 +154,3 @@ def test_results_that_cannot_be_sent() -> None:
     """A result that cannot be sent is an error that says so."""
     with Processes(1) as processes, pytest.raises(WorkerError, match="a result cannot be sent"):
         list(processes.map(worker_tasks.not_to_be_sent, [0]))
-
-
-@pytest.mark.parametrize("count", [0, -1, 1.5, "2"])
-def test_numbers_of_processes(count: object) -> None:
-    """There must be at least one process."""
-    with pytest.raises(WorkerError, match="an integer >= 1"):
-        Processes(count)
