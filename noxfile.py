@@ -231,6 +231,23 @@ def nightly(session: nox.Session) -> None:
 
 
 @nox.session(requires=["wheels"], default=False)
+def targets(session: nox.Session) -> None:
+    """Run C programs of networks that other compilers made, also for ARM and WebAssembly.
+
+    Zig compiles for both, and wasmtime runs WebAssembly; programs for ARM need qemu-user. Of gcc
+    and Clang those run that are here. Streams of a million frames end the session.
+    """
+    session.install(FROM_WHEELS, *PACKAGES, "--group=integration", "ziglang", "wasmtime")
+    tests = "tests/test_c_runtime.py", "tests/test_web_page.py"
+    session.run("pytest", *tests, *TWO_PROCESSES, *session.posargs)
+    options = f"--first-seed={int(time.time())}", "--count=100"
+    for target in ("clang", "aarch64", "wasm32"):
+        session.run("python", "tests/judge_random_c.py", *options, env={"C_TARGET": target})
+    for network in ("digits", "lstm"):
+        session.run("python", "tests/c_stream.py", network, "1000000")
+
+
+@nox.session(requires=["wheels"], default=False)
 @nox.parametrize("numpy", [nox.param("numpy==2.0.0", id="oldest"), nox.param("numpy", id="newest")])
 def operations(session: nox.Session, numpy: str) -> None:
     """Hold what the tape records against plain loops, with the oldest and the newest NumPy."""

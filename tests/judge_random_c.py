@@ -5,6 +5,7 @@ differ, and counts what was drawn. A seed draws a network with components of all
 or chunks of a loop, and options of the optimizer: see `judged_cases`. `to_c` converts the
 computation, as compiled or as optimized; a C compiler builds it as strict C99 with AddressSanitizer
 and UndefinedBehaviorSanitizer; the program gets the inputs of all rounds on standard input.
+C_TARGET=wasm32 in the environment takes another target of `c_targets`, without sanitizers.
 
 The definition is nnet3-runtime-reference in float64.
 """
@@ -12,14 +13,14 @@ The definition is nnet3-runtime-reference in float64.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import package_tests  # noqa: F401  the helpers of the packages
-from c_computer import COMPILER, STRICT
+from c_computer import COMPILER
+from c_targets import TARGETS, Target
 from judged_cases import Arrays, Case, case_of_seed
 from judged_seeds import Judged, judge_seeds
 from nnet3_computation import NnetComputation
@@ -33,6 +34,8 @@ TOO_FEW_DIGITS = 0.1
 """If the definition in float32 differs by this share of that, nothing is known."""
 
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+CHOSEN = os.environ.get("C_TARGET", "cc")
+TARGET = {each.name: each for each in (*TARGETS, Target("cc", COMPILER and [COMPILER]))}[CHOSEN]
 
 
 def outputs_of_program(
@@ -46,15 +49,14 @@ def outputs_of_program(
     source = to_c(case.nnet, computation, name="net", weights_in_source=in_source)
     source.write(folder)
     optimize = ("-O1", "-O2", "-O3", "-march=native")[case.seed % 4]
-    command = [str(COMPILER), *STRICT, *SANITIZERS, optimize, "-DNNET3_MAIN", "net.c"]
-    subprocess.run([*command, "-o", "net", "-lm"], cwd=folder, check=True)
+    options = (*SANITIZERS, optimize) if CHOSEN == "cc" else (f"-O{case.seed % 3 + 1}",)
+    program = TARGET.build(folder, "net", *options)
     given = b"".join(
         np.ascontiguousarray(arrays[name], np.float32).tobytes()
         for arrays in case.inputs()
         for name in arrays
     )
-    run = ["./net"] if in_source else ["./net", "net.weights"]
-    return subprocess.run(run, cwd=folder, check=True, input=given, stdout=subprocess.PIPE).stdout
+    return TARGET.run(program, given, *([] if in_source else ["net.weights"]))
 
 
 def definition(case: Case, computation: NnetComputation, dtype: type) -> list[Arrays]:

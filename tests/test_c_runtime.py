@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import functools
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import c_stream
 import judge_random_c
 import nnet3
 import numpy as np
 import pytest
-from c_computer import COMPILER, STRICT, CComputer
+from c_computer import COMPILER
+from c_targets import TARGETS, Target
 from nnet3_conformance import judge_class, reference_cases
-from nnet3_graph import compute_context
 from nnet3_runtime_c import ConversionError
 from nnet3_tables import read_table
-from reference_cases import DIGITS_EXAMPLE
-from tool_runs import run_tool
+from reference_cases import DIGITS_EXAMPLE, ROOT
 
 pytestmark = [
     pytest.mark.skipif(COMPILER is None, reason="there is no C compiler here"),
@@ -27,13 +28,18 @@ pytestmark = [
 LARGEST_DIFFERENCE = 5e-6
 MODEL = DIGITS_EXAMPLE / "final.raw"
 FRAMES = 20
+LEFT, RIGHT = 12, 12
 SEEDS = range(100, 100 + int(os.environ.get("C_SEEDS", "8")))
+TOOLS = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+
+on_each_target = pytest.mark.parametrize("target", TARGETS, ids=str)
 
 
-def test_conformance() -> None:
+@on_each_target
+def test_conformance(target: Target, tmp_path: Path) -> None:
     """All cases pass, as compiled and as optimized; of training, the forward part counts."""
-    quickly = functools.partial(CComputer, options=["-O0"])
-    verdicts = [*judge_class(reference_cases(), quickly, unsupported=(ConversionError,))]
+    runtime = target.computer(tmp_path, "-O0")
+    verdicts = [*judge_class(reference_cases(), runtime, unsupported=(ConversionError,))]
 
     assert len(verdicts) == 2 * 89
     assert [str(each) for each in verdicts if each.outcome != "passed"] == []
@@ -48,26 +54,70 @@ def test_random_computations(seed: int, monkeypatch: pytest.MonkeyPatch) -> None
     assert judge_random_c.judge(seed).problem == ""
 
 
-def test_the_tool(tmp_path: Path) -> None:
-    """A stream of the digits model gives what Model gives, and says the same digits."""
-    done = run_tool("nnet3-to-c", "--frames=20", "--stream", MODEL, tmp_path / "digits.c")
-    assert "digits.h: call 0: input input 44 x 23, output output 20 x 11; call 1" in done.stderr
-    command = [str(COMPILER), *STRICT, "-O2", "-DNNET3_MAIN", "digits.c", "-o", "digits", "-lm"]
-    subprocess.run(command, cwd=tmp_path, check=True)
-    model = nnet3.load(MODEL)
-    left, right = compute_context(model.nnet)
+def check_digits(compute: Callable[[list[np.ndarray]], bytes]) -> None:
+    """Outputs for the digits are those of Model, and so are the words.
 
-    same = 0
-    for _, rows in read_table(f"ark:{DIGITS_EXAMPLE}/test.feats.ark"):
-        missing = -len(rows) % FRAMES
-        padded = np.concatenate(
-            [np.repeat(rows[:1], left, axis=0), rows, np.repeat(rows[-1:], right + missing, axis=0)]
-        )
-        found = subprocess.run(
-            ["./digits"], cwd=tmp_path, input=padded.tobytes(), capture_output=True, check=True
-        ).stdout
-        outputs = np.frombuffer(found, np.float32).reshape(-1, 11)[: len(rows)]
+    Args:
+        compute: Computes the outputs of utterances, each with the context at its ends and a whole
+            number of chunks of FRAMES.
+    """
+    model = nnet3.load(MODEL)
+    utterances = [rows for _, rows in read_table(f"ark:{DIGITS_EXAMPLE}/test.feats.ark")]
+    missing = [-len(rows) % FRAMES for rows in utterances]
+    padded = [
+        np.pad(rows, ((LEFT, RIGHT + more), (0, 0)), mode="edge")
+        for rows, more in zip(utterances, missing, strict=True)
+    ]
+    found = np.frombuffer(compute(padded), np.float32).reshape(-1, 11)
+    for rows, more in zip(utterances, missing, strict=True):
+        outputs, found = found[: len(rows)], found[len(rows) + more :]
         expected = model.compute(rows)
         np.testing.assert_allclose(outputs, expected, atol=1e-4)
-        same += outputs.sum(axis=0).argmax() == expected.sum(axis=0).argmax()
-    assert same == 40
+        assert outputs.sum(axis=0).argmax() == expected.sum(axis=0).argmax()
+    assert not len(found)
+
+
+@on_each_target
+def test_digits(target: Target, tmp_path: Path) -> None:
+    """Optimized code for chunks, with weights in a file."""
+    nnet3.export_c(MODEL, frames=FRAMES, name="digits", weights_in_source=False).write(tmp_path)
+    program = target.build(tmp_path, "digits", "-O2")
+
+    def compute(utterances: list[np.ndarray]) -> bytes:
+        chunks = [
+            rows[at : at + LEFT + FRAMES + RIGHT].tobytes()
+            for rows in utterances
+            for at in range(0, len(rows) - LEFT - RIGHT, FRAMES)
+        ]
+        return target.run(program, b"".join(chunks), "digits.weights")
+
+    check_digits(compute)
+
+
+@pytest.mark.parametrize("tool", ["make", "cmake"])
+def test_the_example(tool: str, tmp_path: Path) -> None:
+    """The files of examples/c build a program of a stream."""
+    if shutil.which(tool) is None:
+        pytest.skip(f"{tool} is not installed")
+    shutil.copytree(ROOT / "examples" / "c", tmp_path, dirs_exist_ok=True)
+    first, *then = {
+        "make": [["make", f"MODEL={MODEL}"]],
+        "cmake": [["cmake", f"-DMODEL={MODEL}", "."], ["cmake", "--build", "."]],
+    }[tool]
+    for command in (first, *then):
+        subprocess.run(command, cwd=tmp_path, env=os.environ | {"PATH": TOOLS}, check=True)
+
+    def run(rows: np.ndarray) -> bytes:
+        command = [tmp_path / "digits"]
+        return subprocess.run(command, input=rows.tobytes(), stdout=-1, check=True).stdout
+
+    check_digits(lambda utterances: b"".join(map(run, utterances)))
+
+
+@pytest.mark.parametrize("network", c_stream.NETWORKS)
+def test_a_long_stream(network: str, tmp_path: Path) -> None:
+    """Nothing drifts from the streams of Model, and memory stays."""
+    found = c_stream.compare(network, 5000, tmp_path)
+
+    assert found.largest < 1e-4
+    assert found.after == found.before

@@ -1,12 +1,13 @@
 """The page of examples/digits/web recognises digits in a browser, as Kaldi does.
 
 npm installs ONNX Runtime Web, and a headless Chromium loads the page. Node.js runs the features of
-the page alone.
+the page alone, and the network as C with them.
 """
 
 import functools
 import html
 import http.server
+import importlib.util
 import json
 import re
 import shutil
@@ -116,6 +117,57 @@ def test_dither_is_kaldis_noise_and_the_same_each_time(tmp_path: Path) -> None:
     assert (first == second).all()
     np.testing.assert_allclose(first.mean(axis=0), expected.mean(axis=0), atol=0.3)
     np.testing.assert_allclose(first.std(axis=0), expected.std(axis=0), atol=0.2)
+
+
+@pytest.fixture(scope="module")
+def wasm(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., object]:
+    """What a script prints that has `compute` of the page with C, and the utterances."""
+    if importlib.util.find_spec("ziglang") is None:
+        pytest.skip("ziglang is not installed")
+    folder = tmp_path_factory.mktemp("site")
+    subprocess.run([sys.executable, DIGITS / "web" / "build.py", folder, "--wasm"], check=True)
+    (folder / "package.json").write_text('{"type": "module"}')
+    assert (folder / "digits.wasm").stat().st_size < 250_000
+    code = (
+        f"import {{ load }} from '{(folder / 'network.js').as_uri()}';"
+        + READ
+        + """
+        globalThis.fetch = async () => new Response(readFileSync(process.argv.at(-2)));
+        const { about, utterances } = JSON.parse(readFileSync(process.argv.at(-3)));
+        const compute = await load(about);
+    """
+    )
+    files = folder / "utterances.json", folder / "digits.wasm"
+    return lambda then, path=folder / "index.html": from_node(code + then, *files, path)
+
+
+@needs_node
+def test_c_recognises_digits(wasm: Callable[..., object]) -> None:
+    """The page with C has the log-posteriors of the runtime."""
+    found = wasm("console.log(JSON.stringify(utterances.map((each) => compute(each.features))));")
+
+    model = nnet3.load(DIGITS / "final.raw")
+    for (_, features), actual in zip(
+        read_table(f"ark:{DIGITS / 'test.feats.ark'}"), found, strict=True
+    ):
+        np.testing.assert_allclose(actual, model.compute(features), rtol=0, atol=2e-3)
+
+
+@needs_node
+@pytest.mark.parametrize("sound", SOUNDS, ids=lambda path: path.stem)
+def test_c_recognises_sounds(wasm: Callable[..., object], tmp_path: Path, sound: Path) -> None:
+    """The word of a recording is right."""
+    with wave.open(str(sound)) as file:
+        samples = np.frombuffer(file.readframes(file.getnframes()), np.int16) / 32768
+        times = np.arange(0, len(samples), file.getframerate() / 16000)
+    np.interp(times, np.arange(len(samples)), samples).astype(np.float32).tofile(tmp_path / "16")
+
+    code = "const samples = Array.from(new Float32Array(bytes.buffer));"
+    code += "console.log(JSON.stringify(compute(withoutMean(fbank(samples)))));"
+    found = np.sum(wasm(code, tmp_path / "16"), axis=0)
+
+    words = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    assert words[found[1:].argmax()] == sound.stem
 
 
 @needs_node

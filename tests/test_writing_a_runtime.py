@@ -4,8 +4,6 @@ python tests/test_writing_a_runtime.py    # writes the tables into the page
 """
 
 import re
-import shutil
-import subprocess
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,8 +30,6 @@ from nnet3_tables import read_table
 from reference_cases import DIGITS_EXAMPLE, DIGITS_REFERENCE, ROOT
 
 PAGE = ROOT / "docs" / "writing-a-runtime.md"
-C_SOURCE = ROOT / "examples" / "c" / "nnet3_forward.c"
-COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 
 OTHER_SETTINGS = {
     "BatchNormComponent": "dim=6 block-dim=6 test-mode=true",
@@ -146,7 +142,7 @@ def test_all_components_whose_flags_depend_on_settings_are_shown_so() -> None:
     assert computed - {"CompositeComponent"} <= OTHER_SETTINGS.keys()
 
 
-# -- the interpreters ------------------------------------------------------------------------------
+# -- the interpreter -------------------------------------------------------------------------------
 
 
 def interpreter() -> dict[str, object]:
@@ -227,31 +223,6 @@ def test_the_interpreter_of_the_page_runs_loops(tmp_path: Path) -> None:
     for chunk, output in zip(chunks, found, strict=True):
         expected = reference.forward({"input": chunk})["output"]
         np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.skipif(COMPILER is None, reason="there is no C compiler here (cc, gcc, clang)")
-def test_the_interpreter_in_c_gives_kaldis_posteriors(digits: Nnet, tmp_path: Path) -> None:
-    """The program of examples/c reads the files, and runs the digits model."""
-    program = tmp_path / "nnet3_forward"
-    warnings = ["-Wall", "-Wextra", "-Werror"]
-    build = [str(COMPILER), "-std=c11", "-O2", *warnings, "-o", str(program), str(C_SOURCE), "-lm"]
-    built = subprocess.run(build, capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr
-    assert len(C_SOURCE.read_text().splitlines()) < 400
-    digits.save(tmp_path / "network")
-
-    for given, expected in utterances(8):
-        compiled = compile_computation(digits, whole(len(expected)))
-        for computation in (compiled, optimize(digits, compiled)):
-            computation.save(tmp_path / "computation")
-            given.astype("<f4").tofile(tmp_path / "input")
-            arguments = ["network", "computation", "input=input", "-o", "output=output"]
-            done = subprocess.run(
-                [program, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
-            )
-            assert done.returncode == 0, done.stderr
-            found = np.fromfile(tmp_path / "output", "<f4").reshape(expected.shape)
-            np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 if __name__ == "__main__":

@@ -1,37 +1,15 @@
-// Recognises the utterances of utterances.json, sound files and recordings with digits.onnx, and
-// draws what the network says.
+// Recognises the utterances of utterances.json, sound files and recordings with the network of
+// network.js, and draws what it says.
 //
 // ?utterance=KEY shows that utterance first, ?sound=URL a sound file. When one is shown, the text of
 // the element #word is the word, and document.body.dataset.posteriors holds the log-posteriors as
 // JSON, frame by frame.
 
 import { fbank, RATE, wavRate, withoutMean } from "./fbank.js";
+import { load, WHAT } from "./network.js";
 
 const CLASSES = ["silence", "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];
 const element = (id) => document.getElementById(id);
-
-// A model for chunks of a fixed number of frames: the chunks of an utterance are its sequences.
-// Frames at the edges are repeated, as nnet3-compute does.
-function chunks(features, about) {
-  const { left, right, frames, dim } = about;
-  const count = Math.ceil(features.length / frames);
-  const size = left + frames + right;
-  const values = new Float32Array(count * size * dim);
-  for (let chunk = 0; chunk < count; chunk++) {
-    for (let row = 0; row < size; row++) {
-      const time = chunk * frames - left + row;
-      const frame = features[Math.min(Math.max(time, 0), features.length - 1)];
-      values.set(frame, (chunk * size + row) * dim);
-    }
-  }
-  return new ort.Tensor("float32", values, [count, size, dim]);
-}
-
-async function compute(session, features, about) {
-  const { output } = await session.run({ input: chunks(features, about) });
-  const classes = output.dims[output.dims.length - 1];
-  return features.map((_, t) => Array.from(output.data.slice(t * classes, (t + 1) * classes)));
-}
 
 function recognised(logPosteriors) {
   const sums = CLASSES.map((_, c) => logPosteriors.reduce((sum, frame) => sum + frame[c], 0));
@@ -54,9 +32,9 @@ function draw(canvas, shades) {
   context.putImageData(image, 0, 0);
 }
 
-async function show(session, utterance, about) {
+async function show(compute, utterance) {
   const start = performance.now();
-  const logPosteriors = await compute(session, utterance.features, about);
+  const logPosteriors = await compute(utterance.features);
   const milliseconds = performance.now() - start;
   const values = utterance.features.flat();
   const low = values.reduce((a, b) => Math.min(a, b)), high = values.reduce((a, b) => Math.max(a, b));
@@ -108,9 +86,9 @@ function showError(error) {
 }
 
 async function main() {
-  ort.env.wasm.numThreads = 1; // several need headers that a plain file server does not send
+  element("what").textContent = WHAT;
   const { about, utterances } = await (await fetch("utterances.json")).json();
-  const session = await ort.InferenceSession.create("digits.onnx", { executionProviders: ["wasm"] });
+  const compute = await load(about);
   element("labels").innerHTML = CLASSES.join("<br>");
   const select = element("utterance");
   select.append(...utterances.map(({ key }) => new Option(key)));
@@ -118,8 +96,8 @@ async function main() {
   select.value = wanted;
   if (select.selectedIndex < 0) throw new Error(`there is no utterance ${wanted}`);
   const showSound = async (buffer, name) =>
-    show(session, { features: await featuresOf(buffer, name) }, about);
-  const showChosen = () => show(session, utterances[select.selectedIndex], about);
+    show(compute, { features: await featuresOf(buffer, name) });
+  const showChosen = () => show(compute, utterances[select.selectedIndex]);
   select.onchange = () => showChosen().catch(showError);
   const input = element("file"), button = element("record");
   input.onchange = async () => {

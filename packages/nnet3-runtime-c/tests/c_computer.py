@@ -48,7 +48,7 @@ class CComputer:
         arena = int(source.header.split("_ARENA ")[1].split()[0])
         self._state = ctypes.create_string_buffer(16 + 4 * arena + 64)
         self._weights = np.frombuffer(source.weights or b"", "<f4").copy()
-        self._segments = _segments(nnet, computation)
+        self._segments = segments_of(nnet, computation)
         commands = computation.commands
         last = commands[len(commands) - 1]
         label = last.label if isinstance(last, GotoLabel) else None
@@ -79,7 +79,7 @@ class CComputer:
         return found
 
 
-def _segments(
+def segments_of(
     nnet: Nnet, computation: NnetComputation
 ) -> list[tuple[int, dict[str, tuple[int, int]], dict[str, tuple[int, int]]]]:
     """The first command, and the inputs and outputs, of each segment."""
