@@ -14,12 +14,7 @@ from nnet3_runtime_cuda.cpu.products import PANELS
 from nnet3_runtime_cuda.kernels import convolution, tile_parts, tiled_convolution, tiled_product
 from nnet3_runtime_cuda.lowering import capabilities
 from nnet3_runtime_cuda.lowering.bind import rows
-from nnet3_runtime_cuda.lowering.plan import (
-    deferred_derivatives,
-    known_inputs,
-    splices,
-    step_panels,
-)
+from nnet3_runtime_cuda.lowering.plan import known_inputs, splices, step_panels
 
 
 @contextmanager
@@ -46,9 +41,8 @@ def thresholds(seed: int) -> Iterator[None]:
     if rng.randrange(4):
         most = rng.choice([1, 4, 48])
         settings += [
-            (known_inputs, "MOST_ROWS", most),
+            (capabilities, "MOST_STEP_ROWS", most),
             (known_inputs, "FEWEST_STEPS", rng.choice([1, 2, 3])),
-            (deferred_derivatives, "MOST_ROWS", most),
             (splices, "FEWEST_ROWS", most + 1),
             (step_panels, "FEWEST_STEPS", 2),
             (step_panels, "FEWEST_PARAMETERS", 1),
@@ -58,7 +52,7 @@ def thresholds(seed: int) -> Iterator[None]:
         settings += [
             (capabilities, "ROWS_AT_ONCE", at_once),
             (capabilities, "CHANGING_ROWS_AT_ONCE", at_once),
-            (deferred_derivatives, "ROWS_AT_ONCE", at_once),
+            (capabilities, "DEVICE_ROWS_AT_ONCE", at_once),
         ]
     if rng.randrange(2):
         settings += [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import attrs
-from nnet3_runtime_cuda.lowering.capabilities import ROWS_AT_ONCE
+from nnet3_runtime_cuda.lowering.capabilities import MOST_STEP_ROWS, ROWS_AT_ONCE
 
 
 @attrs.frozen(kw_only=True)
@@ -14,11 +14,15 @@ class Stated:
         split: Numbers of the components that can be split as affine maps.
         taps: Numbers of the components that gain by taps.
         panels: Whether panels of parameters are faster.
+        most_step_rows: The processor's number.
+        late_rows_at_once: The processor's number.
     """
 
     split: frozenset[int] = attrs.field(default=(), converter=frozenset)
     taps: frozenset[int] = attrs.field(default=(), converter=frozenset)
     panels: bool = False
+    most_step_rows: int = MOST_STEP_ROWS
+    late_rows_at_once: int = ROWS_AT_ONCE
 
     def can_split(self, component: int) -> bool:
         """Whether the component is in `split`."""

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
+from nnet3_runtime_cuda.lowering import capabilities
 from nnet3_runtime_cuda.lowering.plan import deferred_derivatives
 from nnet3_runtime_cuda.lowering.plan.make import plan_with
 from stated_capabilities import Stated
@@ -39,7 +40,7 @@ def test_derivatives_are_the_same(
         computer.forward({"input": x})
         return computer.backward({"output": dy})["input"], device.direction
 
-    monkeypatch.setattr(deferred_derivatives, "ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(capabilities, "ROWS_AT_ONCE", rows_at_once)
     d_input, gradient = derivatives()
     monkeypatch.setattr(deferred_derivatives, "FEWEST_STEPS", 10**6)
     expected_d_input, expected_gradient = derivatives()

@@ -23,20 +23,15 @@ The rules:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import attrs
 from nnet3_computation import commands as c
 
 from nnet3_runtime_cuda.lowering.areas import Place
+from nnet3_runtime_cuda.lowering.capabilities import Capabilities
 from nnet3_runtime_cuda.lowering.plan.plan import LateProduct, LateStep
 from nnet3_runtime_cuda.lowering.plan.trace import Trace
-
-ROWS_AT_ONCE = 256
-"""The number of rows of a product: enough for it to be fast."""
-
-MOST_ROWS = 48
-"""A step with more rows than this is left as it is: its own product is fast."""
 
 FEWEST_STEPS = 2
 
@@ -62,25 +57,24 @@ class _Step:
     kept_at: int
 
 
-def deferred_derivatives(trace: Trace, can_split: Callable[[int], bool]) -> Iterator[LateProduct]:
+def deferred_derivatives(trace: Trace, can: Capabilities) -> Iterator[LateProduct]:
     """Finds all steps whose derivative can in part be put off.
 
     Args:
         trace: The accesses of the commands; only backward commands matter.
-        can_split: Whether the component of a number is an affine map, whose input derivative can be
-            computed for some columns at a time.
+        can: The capabilities of the machine.
     """
     series: dict[tuple[int, int, int, int], list[_Step]] = defaultdict(list)
-    for step in _steps(trace, can_split):
+    for step in _steps(trace, can):
         kind = (step.component, step.target.matrix, step.kept.matrix, step.target.area.columns)
         series[kind].append(step)
     for steps in series.values():
-        for chunk in _chunks(trace, steps):
+        for chunk in _chunks(trace, steps, can.late_rows_at_once):
             if len(chunk) >= FEWEST_STEPS:
                 yield _product(chunk)
 
 
-def _steps(trace: Trace, can_split: Callable[[int], bool]) -> Iterator[_Step]:
+def _steps(trace: Trace, can: Capabilities) -> Iterator[_Step]:
     """The steps whose derivative can in part be put off, in the order of the commands."""
     kept: dict[Place, tuple[int, Place]] = {}
     for position in range(trace.computation.forward_end + 1, len(trace.commands)):
@@ -90,9 +84,9 @@ def _steps(trace: Trace, can_split: Callable[[int], bool]) -> Iterator[_Step]:
         if (
             isinstance(command, c.BackpropNoModelUpdate)
             and command.input_deriv
-            and can_split(command.component)
+            and can.can_split(command.component)
         ):
-            step = _step(trace, position, command, kept)
+            step = _step(trace, position, command, kept, can.most_step_rows)
             if step is not None:
                 yield step
 
@@ -102,9 +96,10 @@ def _step(
     position: int,
     command: c.BackpropNoModelUpdate,
     kept: dict[Place, tuple[int, Place]],
+    most_rows: int,
 ) -> _Step | None:
     matrix, area = trace.areas.of(command.input_deriv)
-    if area != trace.areas.whole(matrix) or area.rows > MOST_ROWS:
+    if area != trace.areas.whole(matrix) or area.rows > most_rows:
         return None
     if not trace.is_zeroed(matrix, position):
         return None
@@ -147,12 +142,12 @@ def _only_copy(trace: Trace, position: int, matrix: int) -> tuple[int, Place] | 
     return copy if is_apart else None
 
 
-def _chunks(trace: Trace, steps: Iterable[_Step]) -> Iterator[list[_Step]]:
-    """Consecutive steps that can be computed together, about ROWS_AT_ONCE rows at a time."""
+def _chunks(trace: Trace, steps: Iterable[_Step], rows_at_once: int) -> Iterator[list[_Step]]:
+    """Consecutive steps that can be computed together, about `rows_at_once` rows at a time."""
     chunk: list[_Step] = []
     for step in steps:
         rows = sum(s.kept.area.rows for s in chunk)
-        if chunk and (rows >= ROWS_AT_ONCE or not _continues(trace, chunk, step)):
+        if chunk and (rows >= rows_at_once or not _continues(trace, chunk, step)):
             yield chunk
             chunk = []
         chunk.append(step)

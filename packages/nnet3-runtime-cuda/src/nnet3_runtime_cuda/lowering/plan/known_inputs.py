@@ -23,17 +23,15 @@ The copies are left in place, as backward commands may need them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import attrs
 from nnet3_computation import commands as c
 
 from nnet3_runtime_cuda.lowering.areas import Place
+from nnet3_runtime_cuda.lowering.capabilities import Capabilities
 from nnet3_runtime_cuda.lowering.plan.plan import EarlyProduct, EarlyStep
 from nnet3_runtime_cuda.lowering.plan.trace import Trace
-
-MOST_ROWS = 48
-"""A step with more rows than this is left as it is: its own product is fast."""
 
 FEWEST_STEPS = 3
 
@@ -56,34 +54,30 @@ class _Step:
     is_freed: bool
 
 
-def known_inputs(
-    trace: Trace, can_split: Callable[[int], bool], rows_at_once: Callable[[int], int]
-) -> Iterator[EarlyProduct]:
+def known_inputs(trace: Trace, can: Capabilities) -> Iterator[EarlyProduct]:
     """Finds all steps whose input is partly known before the recurrence.
 
     Args:
         trace: The accesses of the commands; only forward commands matter.
-        can_split: Whether the component of a number is an affine map, which can be computed for
-            some columns of its input at a time.
-        rows_at_once: The approximate number of rows to compute at a time, by component.
+        can: The capabilities of the machine.
     """
     series: dict[tuple[int, int], list[_Step]] = {}
     for position in range(trace.computation.forward_end):
         command = trace.commands[position]
-        if isinstance(command, c.Propagate) and can_split(command.component):
-            step = _step(trace, position, command)
+        if isinstance(command, c.Propagate) and can.can_split(command.component):
+            step = _step(trace, position, command, can.most_step_rows)
             if step is not None:
                 series.setdefault((step.component, step.source.matrix), []).append(step)
     for (component, _), steps in series.items():
-        for chunk in _chunks(trace, steps, rows_at_once(component)):
+        for chunk in _chunks(trace, steps, can.rows_at_once(component)):
             if len(chunk) >= FEWEST_STEPS:
                 yield _product(chunk)
 
 
-def _step(trace: Trace, position: int, command: c.Propagate) -> _Step | None:
+def _step(trace: Trace, position: int, command: c.Propagate, most_rows: int) -> _Step | None:
     """The step that a command is, if the first columns of its input are known."""
     place = trace.areas.of(command.input)
-    if place.area.rows > MOST_ROWS:
+    if place.area.rows > most_rows:
         return None
     found = _copy_of_first_columns(trace, place, position)
     if found is None:

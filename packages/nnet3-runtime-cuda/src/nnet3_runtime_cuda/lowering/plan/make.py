@@ -23,8 +23,8 @@ def plan_with(nnet: Nnet, computation: NnetComputation, can: Capabilities) -> Pl
         can: The capabilities of the machine.
     """
     trace = Trace(computation)
-    early = tuple(known_inputs(trace, can.can_split, can.rows_at_once))
-    late = tuple(deferred_derivatives(trace, can.can_split))
+    early = tuple(known_inputs(trace, can))
+    late = tuple(deferred_derivatives(trace, can))
     inputs, left_out = spliced_inputs(trace, can.gains_by_taps)
     panels, panel_memory = step_panels(trace, nnet, can, early, late)
     offsets = {each.position: each.taps.offsets for each in inputs}

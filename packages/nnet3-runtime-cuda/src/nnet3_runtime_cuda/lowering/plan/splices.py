@@ -42,11 +42,11 @@ import attrs
 from nnet3_computation import commands as c
 
 from nnet3_runtime_cuda.lowering.areas import Area, Place
-from nnet3_runtime_cuda.lowering.plan.known_inputs import MOST_ROWS
+from nnet3_runtime_cuda.lowering.capabilities import MOST_STEP_ROWS
 from nnet3_runtime_cuda.lowering.plan.plan import SplicedDerivative, SplicedInput, Taps
 from nnet3_runtime_cuda.lowering.plan.trace import Trace, Use, is_end
 
-FEWEST_ROWS = MOST_ROWS + 1
+FEWEST_ROWS = MOST_STEP_ROWS + 1
 """The least number of rows of an input; one with fewer may be a step of a recurrence."""
 
 GainsByTaps = Callable[[int, int, tuple[int, ...]], bool]
