@@ -4,7 +4,11 @@ Properties are tried with a hundred examples, or so many times a hundred as a te
 `--hypothesis-profile=few` with a fifth of them. A test that names a number keeps to it.
 """
 
+import os
+
 from hypothesis import HealthCheck, settings
+
+os.environ["NNET3_CACHE_DIR"] = ""  # tests neither read nor leave results in anybody's home
 
 settings.register_profile(
     "nnet3",

@@ -1,6 +1,7 @@
 """Makes the helpers beside the tests importable, and defines what they share."""
 
 import ctypes
+import os
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
+os.environ["NNET3_CACHE_DIR"] = ""  # tests neither read nor leave results in anybody's home
 if settings.default.deadline:  # in a source archive, which lacks the repository's conftest.py
     settings.register_profile("nnet3", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("nnet3")

@@ -734,3 +734,51 @@ def test_keys_that_a_terminal_would_obey(folder: Path, options: list[str]) -> No
     assert not any("\x1b" in text or "\x07" in text for text in said)
     assert "utterance '\\x1b]0;title\\x07': " in said[0]
     assert "Could not find input for key \\x1b]0;title\\x07" in said[3]
+
+
+CACHED_JOB = """
+import sys
+from nnet3_tools.entry_points import nnet3_compute as run
+try:
+    run()
+except SystemExit as end:
+    assert not end.code
+stages = ("nnet3_graph", "nnet3_compiler", "nnet3_optimizer")
+print(any(name.partition(".")[0] in stages for name in sys.modules))
+"""
+"""Runs nnet3-compute, and prints whether it imported a stage of compiling."""
+
+
+def test_a_run_with_known_computations_compiles_nothing(folder: Path) -> None:
+    """--cache-dir says where they are, and with nothing after the "=" there are none."""
+    environment = {**os.environ, "NNET3_CACHE_DIR": str(folder / "elsewhere")}
+    model, features = str(folder / "final.raw"), f"ark:{folder / 'feats.ark'}"
+    cache = folder / "cache"
+    outputs = []
+    for option, imports in ((cache, "True"), (cache, "False"), ("", "True")):
+        output = folder / "out.ark"
+        arguments = [f"--cache-dir={option}", model, features, f"ark:{output}"]
+        command = [sys.executable, "-c", CACHED_JOB, *arguments]
+        found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert found.stdout.strip() == imports
+        outputs.append(output.read_bytes())
+    assert outputs[0] == outputs[1] == outputs[2]
+    assert [*cache.iterdir()]
+    assert not (folder / "elsewhere").exists()
+
+
+def test_the_choice_of_a_cache_ends_with_the_tool(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever calls a tool within a process keeps the cache that it had."""
+    for before in ("", "/before", None):
+        if before is None:
+            monkeypatch.delenv("NNET3_CACHE_DIR")
+        else:
+            monkeypatch.setenv("NNET3_CACHE_DIR", before)
+        table = f"ark:{folder / 'feats.ark'}"
+        arguments = [str(folder / "final.raw"), table, f"ark:{folder / 'out.ark'}"]
+        result = CliRunner().invoke(nnet3_compute, [f"--cache-dir={folder / 'cache'}", *arguments])
+        assert result.exit_code == 0
+        assert os.environ.get("NNET3_CACHE_DIR") == before
+    assert [*(folder / "cache").iterdir()]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import attrs
 import numpy as np
 import pytest
-from nnet3_descriptors import Nnet, parse_config, set_test_mode, vectorize
+from nnet3_descriptors import Nnet, parse_config, set_test_mode, vectorize, write_nnet
 from nnet3_runtime_cuda import DeviceNnet, Tracer, TrainingError
 from nnet3_runtime_cuda.cpu import NumpyTape
 from nnet3_runtime_cuda.cuda import Platform
@@ -610,3 +612,38 @@ def test_a_trace(tmp_path: Path, backstitch: float) -> None:
         assert {"Propagate", "Backprop", "StoreStats"} <= kinds
         assert {command.runs for _, command in trace.commands} == {minibatches * passes}
         assert trace.fault is None
+
+
+CACHED_TRAINING = """
+import sys
+import numpy as np
+import nnet3
+from nnet3_training import Evaluator, ExampleInput, ExampleOutput, Trainer, TrainingExample
+x = np.sin(np.arange(60.0)).reshape(20, 3)
+example = TrainingExample(
+    inputs=[ExampleInput.from_sequences("input", [x])],
+    outputs=[ExampleOutput.from_targets("output", [x[:, :2]])],
+)
+nnet = nnet3.read_nnet(sys.argv[1])
+trainer = Trainer(nnet, cache_dir=sys.argv[2])
+trainer.train_minibatch(example)
+trainer.evaluate(example)
+Evaluator(nnet, cache_dir=sys.argv[2]).add(example)
+parts = ("nnet3_graph", "nnet3_compiler.compiler", "nnet3_optimizer.pipeline")
+print(*(name for name in parts if name in sys.modules))
+print(sum(float(abs(each).sum()) for each in trainer.nnet.state_dict().values()))
+"""
+"""Trains, and prints which parts of compiling it imported."""
+
+
+def test_training_with_known_computations_compiles_nothing(tmp_path: Path) -> None:
+    """A second process makes the same step without the stages of compiling."""
+    write_nnet(network(), tmp_path / "final.raw")
+    arguments = [str(tmp_path / "final.raw"), str(tmp_path / "cache")]
+    command = [sys.executable, "-c", CACHED_TRAINING, *arguments]
+    first, second = (
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        for _ in range(2)
+    )
+    assert first[0] == "nnet3_graph nnet3_compiler.compiler nnet3_optimizer.pipeline"
+    assert second == ["", first[1]]

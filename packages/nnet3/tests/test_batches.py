@@ -16,6 +16,7 @@ from nnet3.batches.forming import MinibatchFormer
 from nnet3.batches.larger_chunks import LargerChunks, request_of, rounded_up
 from nnet3.batches.runs import Minibatches, of_sequences
 from nnet3.chunks import Chunk, chunks
+from nnet3.known_results import KnownResults
 from nnet3.utterance_work import Run
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_runtime_cuda import NnetComputer, RunError
@@ -214,14 +215,16 @@ def test_larger_chunks(config: str, is_larger: bool) -> None:
     """A larger chunk is used only if frames after the chunk cannot change outputs."""
     nnet = network(config)
 
-    larger = LargerChunks(nnet).larger(chunk(5), 1, 8)
+    larger = LargerChunks(KnownResults(nnet)).larger(chunk(5), 1, 8)
 
     assert larger == (chunk(8) if is_larger else chunk(5))
 
 
 def test_chunks_of_several_steps() -> None:
     """A larger chunk that was found for one distance between outputs is not used for another."""
-    larger_chunks = LargerChunks(network(of_hidden("Sum(hidden, IfDefined(Offset(hidden, 10)))")))
+    larger_chunks = LargerChunks(
+        KnownResults(network(of_hidden("Sum(hidden, IfDefined(Offset(hidden, 10)))")))
+    )
     one, two = (
         Chunk(first_input=-12, num_inputs=30, first_output=0, num_outputs=5, last_output=4 * step)
         for step in (1, 2)
@@ -267,7 +270,7 @@ def test_joined_chunks(name: str) -> None:
         list(chunks(15, ChunkOptions(frames_per_chunk=size), 12, 12)) for size in (5, 15)
     )
 
-    joined = LargerChunks(nnet).joined(parts, 1)
+    joined = LargerChunks(KnownResults(nnet)).joined(parts, 1)
 
     assert joined == (whole if is_joined else None)
 
@@ -306,7 +309,7 @@ def test_chunks_of_one_row() -> None:
         for first in (0, 1)
     ]
 
-    assert LargerChunks(nnet).joined(parts, 1) is None
+    assert LargerChunks(KnownResults(nnet)).joined(parts, 1) is None
 
 
 @pytest.mark.parametrize(

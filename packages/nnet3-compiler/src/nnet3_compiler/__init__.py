@@ -8,7 +8,6 @@ __version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from nnet3_compiler.compiler import Compiler as Compiler
-    from nnet3_compiler.compiler import CompilerOptions as CompilerOptions
     from nnet3_compiler.compiler import compile_computation as compile_computation
     from nnet3_compiler.compiler import compile_segments as compile_segments
     from nnet3_compiler.errors import CompilationError as CompilationError
@@ -22,5 +21,6 @@ if TYPE_CHECKING:
     from nnet3_compiler.looped import stream_network as stream_network
     from nnet3_compiler.looped import with_ivector_period as with_ivector_period
     from nnet3_compiler.looped import with_least_context as with_least_context
+    from nnet3_compiler.options import CompilerOptions as CompilerOptions
 else:
     __getattr__, __dir__ = on_first_use(__name__)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 import numpy as np
-from nnet3_computation import ComputationRequest, OptionError, RequestFingerprint, commands
+from nnet3_computation import ComputationRequest, RequestFingerprint, commands
 from nnet3_computation.arrays import IntArray, where
 from nnet3_computation.commands import Emission, Table, command_rows
 from nnet3_computation.computation import (
@@ -34,6 +34,7 @@ from nnet3_compiler.forward import (
     precompute_indexes,
 )
 from nnet3_compiler.locations import Pieces, classify, input_locations
+from nnet3_compiler.options import CompilerOptions
 from nnet3_compiler.shortcut import ONE_SEQUENCE, Minibatch, reduce_request
 from nnet3_compiler.step_info import StepInfo, derivatives_needed, make_step_info
 from nnet3_compiler.steps.building import IrregularOrderError, StepsBuilder
@@ -177,28 +178,6 @@ class Assembly:
         )
         further = gathered.debug_info(self.pieces)
         return (*infos, *further) if further else infos
-
-
-@attrs.frozen(kw_only=True)
-class CompilerOptions:
-    """Options of the compiler.
-
-    Attributes:
-        output_debug_info: Whether the computation names the cindexes of the rows of its matrices.
-        shortcut: Whether the compiler compiles one of several equal sequences, and derives the
-            commands for all of them from it.
-
-    Raises:
-        OptionError: A switch is not True or False.
-    """
-
-    output_debug_info: bool = True
-    shortcut: bool = True
-
-    def __attrs_post_init__(self) -> None:
-        for name in ("output_debug_info", "shortcut"):
-            if not isinstance(getattr(self, name), bool):
-                raise OptionError(f"{name} must be True or False (got {getattr(self, name)!r})")
 
 
 class Compiler:

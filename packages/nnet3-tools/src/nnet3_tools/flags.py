@@ -107,6 +107,33 @@ def device(use_gpu: str) -> str:
     return "cuda" if use_gpu in ("yes", "wait") else "cpu"
 
 
+CACHE_VARIABLE = "NNET3_CACHE_DIR"
+
+
+def _choose_cache(context: click.Context, _: click.Parameter, folder: str | None) -> None:
+    """Sets the environment variable for this process, and for those that it starts."""
+    if folder is None:
+        return
+    before = os.environ.get(CACHE_VARIABLE)
+
+    def restore() -> None:
+        os.environ.pop(CACHE_VARIABLE)
+        if before is not None:
+            os.environ[CACHE_VARIABLE] = before
+
+    os.environ[CACHE_VARIABLE] = folder and os.path.abspath(folder)
+    context.call_on_close(restore)
+
+
+CACHE_DIR = click.option(
+    "--cache-dir",
+    metavar="FOLDER",
+    expose_value=False,
+    callback=_choose_cache,
+    help="Keeps compiled computations for later runs; nothing after the '=' for none.  [default: "
+    f"that of the environment variable {CACHE_VARIABLE}, or nnet3 in the user's cache folder]",
+)
+
 JOBS = click.option(
     "--jobs",
     type=click.IntRange(min=0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -238,6 +239,7 @@ class Evaluator:
         objective: GivenObjective | None = None,
         gradient: bool = False,
         component_stats: bool = False,
+        cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         """Puts a network on a device.
 
@@ -248,6 +250,7 @@ class Evaluator:
                 nodes. See `as_objective_function`.
             gradient: Whether to sum up the gradient.
             component_stats: Whether components record statistics.
+            cache_dir: The folder with computations of earlier processes; see `Trainer`.
 
         Raises:
             DeviceError: there is no such device, or its driver or libraries are missing.
@@ -260,7 +263,7 @@ class Evaluator:
         self._component_stats = component_stats
         self._objective = as_objective_function(objective, nnet)
         self._device_nnet = DeviceNnet(nnet, device=device, trainable=gradient)
-        self._compiler = CachingCompiler(nnet)
+        self._compiler = CachingCompiler(nnet, cache_dir=cache_dir)
         self._computers = LatestComputers(self._device_nnet, MOST_COMPUTERS)
 
     def __repr__(self) -> str:

@@ -84,6 +84,7 @@ class Trainer:
         objective: GivenObjective | None = None,
         callbacks: Iterable[Callback] = (),
         trace: Tracer | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         """Puts a network on a device for training.
 
@@ -98,6 +99,9 @@ class Trainer:
             callbacks: Called before and after each minibatch, in this order.
             trace: Records the time and the written values of each command, on the processor; see
                 `Tracer`. Objectives and changes of parameters are not commands.
+            cache_dir: The folder with computations of earlier processes, "" for none; None for what
+                the environment variable NNET3_CACHE_DIR says, or else a folder among the caches of
+                the user.
 
         Raises:
             DeviceError: there is no such device or precision, or the driver or a library is
@@ -107,13 +111,14 @@ class Trainer:
             TrainingError: the learning rate or l2 term of a component is infinite.
             ExampleError: there is no objective of that name, or no output; or `objective` is
                 neither a function nor names.
+            OptionError: the folder of the cache is no path.
         """
         options = options or TrainerOptions()
         if options.learning_rate is not None:
             nnet = set_learning_rate(nnet, options.learning_rate)
         if options.zero_component_stats:
             nnet = zero_component_stats(nnet)
-        self._begin(nnet, options, device, precision, objective, callbacks, trace)
+        self._begin(nnet, options, device, precision, objective, callbacks, trace, cache_dir)
 
     def _begin(
         self,
@@ -124,8 +129,10 @@ class Trainer:
         objective: GivenObjective | None,
         callbacks: Iterable[Callback],
         trace: Tracer | None,
+        cache_dir: str | os.PathLike[str] | None,
     ) -> None:
         self.options = options
+        self._cache_dir = cache_dir
         self._given_objective = objective
         self.objective = as_objective_function(objective, nnet)
         self.callbacks = tuple(callbacks)
@@ -169,6 +176,7 @@ class Trainer:
             nnet,
             compiler_options=self.options.compiler_options,
             optimize_options=self.options.optimize_options,
+            cache_dir=self._cache_dir,
         )
 
     def __repr__(self) -> str:
@@ -229,6 +237,7 @@ class Trainer:
         objective: GivenObjective | None = None,
         callbacks: Iterable[Callback] = (),
         trace: Tracer | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
     ) -> Self:
         """Continues from a checkpoint.
 
@@ -243,6 +252,7 @@ class Trainer:
                 which is in the checkpoint.
             callbacks: As for a new trainer; they are not in the checkpoint.
             trace: As for a new trainer; it is not in the checkpoint.
+            cache_dir: As for a new trainer; it is not in the checkpoint.
 
         Raises:
             FileError: the file cannot be read; if it does not exist, the error is a
@@ -264,7 +274,7 @@ class Trainer:
                 )
             trainer = cls.__new__(cls)
             nnet, options = checkpoint.nnet, checkpoint.options
-            trainer._begin(nnet, options, device, precision, objective, callbacks, trace)
+            trainer._begin(nnet, options, device, precision, objective, callbacks, trace, cache_dir)
             trainer._device_nnet.resume(checkpoint.state)
             trainer._update.resume(checkpoint.running_sum, checkpoint.sum_rates)
         except SerializationError as error:
@@ -351,7 +361,8 @@ class Trainer:
             ExampleError, RunError, RequestError, NotComputableError: as for `train_minibatch`.
         """
         nnet = set_test_mode(self.nnet) if test_mode else self.nnet
-        return Evaluator(nnet, objective=self._given_objective).add(example)
+        evaluator = Evaluator(nnet, objective=self._given_objective, cache_dir=self._cache_dir)
+        return evaluator.add(example)
 
     def train_minibatch(self, example: TrainingExample) -> dict[str, Objective]:
         """Makes one step, or none if there is an error.

@@ -8,58 +8,24 @@ import os
 import threading
 import time
 from concurrent.futures import CancelledError, Future
-from typing import ClassVar
+from typing import TYPE_CHECKING
 
-import attrs
 import numpy as np
-import numpy.typing as npt
-from nnet3_compiler import CompilerOptions, compile_computation
-from nnet3_computation import ComputationError, ComputationRequest, NnetComputation, OptionError
+from nnet3_computation import ComputationRequest, NnetComputation, OptionError
 from nnet3_descriptors import Nnet
 from nnet3_descriptors.forking import GATE
-from nnet3_descriptors.structure import Digests, NetworkFingerprint
-from nnet3_descriptors.values import Serialized
-from nnet3_optimizer import OptimizeOptions, check_computation, optimize
 
-from nnet3.errors import CacheError
+from nnet3.known_results import KnownResults
 
-_Bytes = npt.NDArray[np.uint8]
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class CachedComputation:
-    """One entry of a saved cache: both values in their serialized form, as (bytes,) uint8."""
-
-    request: _Bytes
-    computation: _Bytes
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class SavedCache(Serialized):
-    """The content of a file of `CachingCompiler.save`.
-
-    Caches of version 1 are refused: their computations have no fingerprints.
-
-    Attributes:
-        network_nodes: The fingerprint of the network: the digest of each node.
-        network_components: The digest of each component.
-        compiler_options: The options that they were compiled with.
-        optimize_options: The options that they were optimized with.
-        entries: The computations; the last one is the one used most recently.
-    """
-
-    FORMAT: ClassVar[str] = "nnet3.computation-cache"
-    VERSION: ClassVar[int] = 2
-
-    network_nodes: Digests
-    network_components: Digests
-    compiler_options: CompilerOptions
-    optimize_options: OptimizeOptions
-    entries: tuple[CachedComputation, ...]
+if TYPE_CHECKING:
+    from nnet3_compiler import CompilerOptions
+    from nnet3_optimizer import OptimizeOptions
 
 
 class CachingCompiler:
     """Turns requests into optimized, checked computations, and remembers them.
+
+    It remembers the last ones of this process, and in files those of all processes.
 
     It may be used from several threads at once. If one thread compiles a request, other threads
     that want the same request wait for it; threads with different requests do not wait for each
@@ -67,14 +33,11 @@ class CachingCompiler:
 
     Attributes:
         nnet: The network.
-        compiler_options: The options of the compiler.
-        optimize_options: The options of the optimizer.
         capacity: The number of computations to remember. With more, the cache drops the least
             recently used one.
         seconds: The time of "compilation", "optimization" and "checking" so far, of all threads.
-
-    Raises:
-        OptionError: The capacity is not a positive integer.
+        known: What is known of the network in the files of the cache; each computation that is made
+            is kept there for later processes.
     """
 
     def __init__(
@@ -84,17 +47,49 @@ class CachingCompiler:
         compiler_options: CompilerOptions | None = None,
         optimize_options: OptimizeOptions | None = None,
         capacity: int = 64,
+        cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
+        """Begins without computations.
+
+        Args:
+            nnet: The network.
+            compiler_options: The options of the compiler; None for the default ones.
+            optimize_options: The options of the optimizer; None for the default ones.
+            capacity: The number of computations to remember.
+            cache_dir: The folder with computations of earlier processes, "" for none; None for what
+                NNET3_CACHE_DIR says, or else a folder among the caches of the user.
+
+        Raises:
+            OptionError: The capacity is not a positive integer, or the folder no path.
+        """
         if not isinstance(capacity, int | np.integer) or capacity < 1:
             raise OptionError(f"capacity must be an integer of at least 1 (got {capacity!r})")
         self.nnet = nnet
-        self.compiler_options = compiler_options or CompilerOptions()
-        self.optimize_options = optimize_options or OptimizeOptions()
+        self._compiler_options, self._optimize_options = compiler_options, optimize_options
         self.capacity = capacity
+        self.known = KnownResults(nnet, cache_dir)
         self.seconds = {"compilation": 0.0, "optimization": 0.0, "checking": 0.0}
         self._lock = threading.Lock()
         # The latest is last. An OrderedDict would break if Ctrl-C came while it compares requests.
         self._computations: dict[ComputationRequest, Future[NnetComputation]] = {}
+
+    @property
+    def compiler_options(self) -> CompilerOptions:
+        """The options of the compiler."""
+        if self._compiler_options is None:
+            with GATE.importing():
+                from nnet3_compiler import CompilerOptions
+            self._compiler_options = CompilerOptions()
+        return self._compiler_options
+
+    @property
+    def optimize_options(self) -> OptimizeOptions:
+        """The options of the optimizer."""
+        if self._optimize_options is None:
+            with GATE.importing():
+                from nnet3_optimizer import OptimizeOptions
+            self._optimize_options = OptimizeOptions()
+        return self._optimize_options
 
     def __repr__(self) -> str:
         """The network, and how much is remembered."""
@@ -131,7 +126,8 @@ class CachingCompiler:
             with contextlib.suppress(CancelledError):
                 return promise.result()
         try:
-            computation = self._make(request)
+            options = self._compiler_options, self._optimize_options
+            computation = self.known.computation(request, options, lambda: self._make(request))
         except BaseException as error:
             with self._lock:
                 if self._computations.get(request) is own:
@@ -145,6 +141,9 @@ class CachingCompiler:
         return computation
 
     def _make(self, request: ComputationRequest) -> NnetComputation:
+        from nnet3_compiler import compile_computation
+        from nnet3_optimizer import optimize
+
         times = [time.perf_counter()]
         compiled = compile_computation(self.nnet, request, self.compiler_options)
         times.append(time.perf_counter())
@@ -158,6 +157,8 @@ class CachingCompiler:
         return optimized
 
     def _check(self, computation: NnetComputation) -> None:
+        with GATE.importing():
+            from nnet3_optimizer import check_computation
         options = self.optimize_options
         removed = options.optimize and options.remove_dead_commands
         check_computation(self.nnet, computation, check_unused=removed)
@@ -186,21 +187,9 @@ class CachingCompiler:
                 for request, promise in self._computations.items()
                 if promise.done() and promise.exception() is None
             ]
-        network = NetworkFingerprint.of(self.nnet)
-        saved = SavedCache(
-            network_nodes=network.nodes,
-            network_components=network.components,
-            compiler_options=self.compiler_options,
-            optimize_options=self.optimize_options,
-            entries=tuple(
-                CachedComputation(
-                    request=np.frombuffer(request.to_bytes(), dtype=np.uint8),
-                    computation=np.frombuffer(computation.to_bytes(), dtype=np.uint8),
-                )
-                for request, computation in ready
-            ),
-        )
-        saved.save(path)
+        with GATE.importing():
+            from nnet3.saved_computations import save_computations
+        save_computations(path, self.nnet, (self.compiler_options, self.optimize_options), ready)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Remembers the computations of a file that `save` wrote, besides those already there.
@@ -215,26 +204,12 @@ class CachingCompiler:
             CheckError: A computation in it does not fit the network.
             FileError: The file could not be read.
         """
-        saved = SavedCache.load(path)
-        network = NetworkFingerprint(nodes=saved.network_nodes, components=saved.network_components)
-        difference = network.difference(self.nnet)
-        if difference is not None:
-            raise CacheError(f"{os.fspath(path)}: the cache is of another network: {difference}")
-        for name in ("compiler_options", "optimize_options"):
-            expected, found = getattr(self, name), getattr(saved, name)
-            if expected != found:
-                raise CacheError(f"{os.fspath(path)}: expected {expected}, found {found}")
-        loaded: list[tuple[ComputationRequest, NnetComputation]] = []
-        for entry in saved.entries:
-            computation = NnetComputation.from_bytes(entry.computation.tobytes())
-            request = ComputationRequest.from_bytes(entry.request.tobytes())
-            try:
-                computation.check_network(self.nnet)
-                computation.check_request(request)
-            except ComputationError as error:
-                raise CacheError(f"{os.fspath(path)}: {error}") from error
+        with GATE.importing():
+            from nnet3.saved_computations import load_computations
+        options = self.compiler_options, self.optimize_options
+        loaded = load_computations(path, self.nnet, options)
+        for _, computation in loaded:
             self._check(computation)
-            loaded.append((request, computation))
         with self._lock:
             for request, computation in loaded:
                 if request not in self._computations:

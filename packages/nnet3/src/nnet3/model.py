@@ -18,7 +18,6 @@ from nnet3_descriptors.editing import for_inference
 from nnet3_descriptors.files import PathOrFile
 from nnet3_descriptors.forking import GATE
 from nnet3_descriptors.values import frozen
-from nnet3_graph import compute_context, fixed_frame
 from nnet3_runtime_cuda import RunError
 from nnet3_runtime_cuda.arrays import FloatArray, as_array, as_vector, check_float32
 from nnet3_runtime_cuda.cpu import Task
@@ -34,6 +33,7 @@ from nnet3.chunk_work import OUTPUT, ChunkNetwork, chunk_work, pooling_node
 from nnet3.chunks import ChunkOptions, options_of
 from nnet3.computer_pool import ComputerPool
 from nnet3.folders import labels_of, nnet_of, read_folder
+from nnet3.known_results import KnownResults
 from nnet3.many_utterances import check_table, for_each, is_batch, pairs_of, utterances_of, value_of
 from nnet3.output_scores import ScoreOptions
 from nnet3.segment_work import segment_work
@@ -67,6 +67,7 @@ def load(
     capacity: int = 64,
     threads: int | None = 1,
     trace: Tracer | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> Model:
     """Reads a Kaldi model for inference.
 
@@ -83,13 +84,14 @@ def load(
         capacity: Number of compiled computations that stay ready to run.
         threads: Number of computing threads; see `Model`.
         trace: Receives what each command reads and writes, on the processor; see `Tracer`.
+        cache_dir: The folder with computations of earlier processes; see `Model`.
 
     Raises:
         ModelFileError: the file cannot be read, or holds no nnet3 model.
         SpeechError: the folder has no network, or options that cannot be read.
         RunError: see `Model`, as for the errors below; or nnet3-speech is not installed.
         ContextError: the network has other inputs than 'input' and 'ivector', or no context.
-        OptionError: the capacity is not a positive integer.
+        OptionError: the capacity is not a positive integer, or the folder of the cache no path.
         DeviceError: there is no such device or precision, or what drives it is missing.
     """
     folder = None
@@ -119,6 +121,7 @@ def load(
         transition_model=transition_model,
         phones=phones,
         folder=folder,
+        cache_dir=cache_dir,
     )
 
 
@@ -161,6 +164,7 @@ class Model:
         transition_model: TransitionModel | None = None,
         phones: Phones | None = None,
         folder: ModelFolder | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         """Makes a network ready to run; warns if it has never been trained (see `untrained`).
 
@@ -186,6 +190,9 @@ class Model:
                 their numbers; None for those of the folder, if it has any, or else for numbers.
             folder: The folder of the model: its options turn recordings into features, and say the
                 defaults of frame_subsampling_factor and acoustic_scale.
+            cache_dir: The folder with computations of earlier processes, "" for none; None for what
+                the environment variable NNET3_CACHE_DIR says, or else a folder among the caches of
+                the user. Where it cannot be written, nothing is kept.
 
         Raises:
             RunError: this is no network; it has no node 'input', or not that of the output; the
@@ -193,7 +200,7 @@ class Model:
                 from 1 to 256; an environment variable that chooses how products are computed has an
                 unknown value; or `trace` is not a `Tracer`, or the model is on a device.
             ContextError: the network has other inputs than 'input' and 'ivector', or no context.
-            OptionError: the capacity is not a positive integer.
+            OptionError: the capacity is not a positive integer, or the folder of the cache no path.
             DeviceError: there is no such device or precision, or what drives it is missing.
         """
         check_number_of_threads(threads, RunError)
@@ -231,7 +238,8 @@ class Model:
         if priors is not None and (output == OUTPUT or outputs.get(output) == np.size(priors)):
             self.priors = frozen(np.array(as_vector(priors, "priors", self.output_dim)))  # a copy
         self.pooling = pooling_node(collapsed := for_inference(self.nnet))
-        self.left_context, self.right_context = compute_context(self.nnet)
+        compiler = CachingCompiler(collapsed, capacity=capacity, cache_dir=cache_dir)
+        self.left_context, self.right_context = KnownResults(self.nnet, cache_dir).context
         self.modulus = collapsed.modulus
         self._device_nnet = DeviceNnet(
             collapsed, device=device, precision=precision, threads=threads
@@ -243,7 +251,6 @@ class Model:
         self._transition_model, self._phones = transition_model, phones
         self._making_pipeline = threading.Lock()
         self._pipeline: FeaturePipeline | None = None
-        compiler = CachingCompiler(collapsed, capacity=capacity)
         self._pool = ComputerPool(
             self._device_nnet, compiler.compile, capacity=capacity, trace=trace
         )
@@ -258,10 +265,10 @@ class Model:
             right_context=self.right_context,
             priors=self.priors,
             output=output,
-            whole_only=self._whole_only(collapsed),
+            whole_only=self._whole_only(compiler.known),
             pool=self._pool,
             minibatches=self._minibatches,
-            larger_chunks=LargerChunks(collapsed),
+            larger_chunks=LargerChunks(compiler.known),
         )
         self._making_streams = threading.Lock()
         self._stream_programs: StreamPrograms | None = None
@@ -274,6 +281,7 @@ class Model:
             "capacity": capacity,
             "threads": threads,
             "trace": trace,
+            "cache_dir": cache_dir,
         }
 
     def __str__(self) -> str:
@@ -287,14 +295,14 @@ class Model:
             f"context {self.left_context} + {self.right_context} frames>"
         )
 
-    def _whole_only(self, collapsed: Nnet) -> str | None:
+    def _whole_only(self, known: KnownResults) -> str | None:
         """Why an utterance cannot be cut into chunks, or None."""
         if self.pooling is not None:
             return (
                 f"node '{self.pooling}' pools over a whole utterance, for which xvector gives one "
                 "vector"
             )
-        return fixed_frame(collapsed)
+        return known.fixed_frame
 
     def _of_output(self, output: str | None) -> Model:
         """This model, or one with the values of another node as its outputs.
@@ -813,7 +821,10 @@ class Model:
         with model._making_streams:
             if model._stream_programs is None:
                 model._stream_programs = StreamPrograms(
-                    model.nnet, model._device_nnet, model._trace
+                    model.nnet,
+                    model._device_nnet,
+                    model._trace,
+                    cache_dir=self._settings["cache_dir"],
                 )
             programs = model._stream_programs
         return Stream(programs.of(stream_options), model.priors, scores)

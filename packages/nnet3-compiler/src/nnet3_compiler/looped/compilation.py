@@ -28,10 +28,11 @@ from nnet3_descriptors.indexes import T
 from nnet3_graph import ComputationGraph, build_computation_graph, unsettled_node
 from nnet3_graph.nodes import node_rules
 
-from nnet3_compiler.compiler import CompilerOptions, compile_segments
+from nnet3_compiler.compiler import compile_segments
 from nnet3_compiler.errors import CompilationError
 from nnet3_compiler.looped.closing import close_loop, find_repetition, with_tight_lifetimes
 from nnet3_compiler.looped.requests import chunk_request, extended_requests, moved_request, shift_of
+from nnet3_compiler.options import CompilerOptions
 
 
 @attrs.frozen(kw_only=True)

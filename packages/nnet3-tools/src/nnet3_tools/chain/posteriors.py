@@ -189,6 +189,7 @@ UNUSED = flags.unused(
     cli.boolean_option("--batchnorm-test-mode", help="Use batch-norm with its statistics."),
     cli.boolean_option("--dropout-test-mode", help="Use dropout in test mode: drop nothing."),
     flags.GPU,
+    flags.CACHE_DIR,
     ignored=flags.OF_OBJECTIVES | UNUSED,
 )
 def nnet3_chain_add_post_to_egs(

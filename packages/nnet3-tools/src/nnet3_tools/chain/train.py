@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     *STEP_OPTIONS,
     flags.GPU,
     flags.PROFILE,
+    flags.CACHE_DIR,
     ignored=flags.OF_OBJECTIVES,
 )
 def nnet3_chain_train(
@@ -100,6 +101,7 @@ _PLACE = "nnet3-chain-compute-prob:PrintTotalStats():nnet-chain-diagnostics.cc:0
     "NNET-IN DEN-FST EGS-RSPECIFIER",
     *CHAIN_OPTIONS,
     *flags.test_modes(batchnorm=True),
+    flags.CACHE_DIR,
     ignored=flags.OF_OBJECTIVES | flags.unused("--compute-accuracy", "--compute-per-dim-accuracy"),
 )
 def nnet3_chain_compute_prob(
@@ -142,6 +144,7 @@ _ANY_XENT = 0.1
     *flags.test_modes(batchnorm=False),
     flags.BINARY,
     flags.GPU,
+    flags.CACHE_DIR,
     ignored=flags.OF_OBJECTIVES,
 )
 def nnet3_chain_combine(

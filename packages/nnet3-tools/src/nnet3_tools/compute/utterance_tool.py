@@ -359,7 +359,7 @@ def utterance_tool(
             click.argument("features", metavar="FEATURES-RSPECIFIER"),
             click.argument("output", metavar=output),
             *options,
-            *(_NODE, _THREADS, flags.GPU, flags.PROFILE, flags.PRINT_ARGS),
+            *(_NODE, _THREADS, flags.CACHE_DIR, flags.GPU, flags.PROFILE, flags.PRINT_ARGS),
         )
         return click.command(
             name,

@@ -94,6 +94,7 @@ RUN_OPTIONS = (
         help="Where jobs compute, in turn: 'cpu', 'cuda', or several as in 'cuda:0,cuda:1'.",
     ),
     flags.DASK,
+    flags.CACHE_DIR,
     click.option(
         "--report", metavar="FILE", help="Write a page about the run after each iteration."
     ),

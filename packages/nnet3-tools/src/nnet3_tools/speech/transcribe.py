@@ -74,6 +74,7 @@ A recording that cannot be read or computed is reported and left out, and the ex
     ),
     ACOUSTIC_SCALE,
     SUBSAMPLING,
+    flags.CACHE_DIR,
     flags.GPU,
     flags.PRINT_ARGS,
     epilog=EPILOG,

@@ -34,6 +34,7 @@ _PLACE = "nnet3-compute-prob:PrintTotalStats():nnet-diagnostics.cc:0"
     "NNET-IN EGS-RSPECIFIER",
     *flags.test_modes(batchnorm=True),
     *_ACCURACIES,
+    flags.CACHE_DIR,
     ignored=flags.OF_OBJECTIVES | {"--collapse-model": "the optimizer"},
 )
 def nnet3_compute_prob(
@@ -73,6 +74,7 @@ def nnet3_compute_prob(
     ),
     *_ACCURACIES,
     flags.GPU,
+    flags.CACHE_DIR,
     ignored=flags.OF_OBJECTIVES,
 )
 def nnet3_show_progress(
@@ -225,6 +227,7 @@ def _output(
     flags.JOBS,
     flags.DASK,
     flags.GPU,
+    flags.CACHE_DIR,
     ignored=flags.OF_OBJECTIVES | flags.unused("--binary"),
 )
 def nnet3_compute_from_egs(

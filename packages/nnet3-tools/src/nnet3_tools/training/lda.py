@@ -36,6 +36,7 @@ RAND_PRUNE = click.option(
     "NNET-IN EGS-RSPECIFIER STATS-OUT",
     BINARY,
     RAND_PRUNE,
+    flags.CACHE_DIR,
     ignored=flags.OF_OBJECTIVES,
 )
 def nnet3_acc_lda_stats(
@@ -52,6 +53,7 @@ def nnet3_acc_lda_stats(
     "NNET-IN EGS-RSPECIFIER STATS-OUT",
     BINARY,
     RAND_PRUNE,
+    flags.CACHE_DIR,
     ignored=flags.OF_OBJECTIVES,
 )
 def nnet3_chain_acc_lda_stats(

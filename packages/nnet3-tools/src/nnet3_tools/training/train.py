@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     *STEP_OPTIONS,
     flags.GPU,
     flags.PROFILE,
+    flags.CACHE_DIR,
     ignored=flags.OF_OBJECTIVES,
 )
 def nnet3_train(
@@ -82,6 +83,7 @@ def nnet3_train(
     ),
     *flags.test_modes(batchnorm=False),
     flags.GPU,
+    flags.CACHE_DIR,
     ignored=flags.OF_OBJECTIVES,
 )
 def nnet3_combine(

@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 import attrs
 from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, Nnet3Error
-from nnet3_graph import build_computation_graph
+from nnet3_descriptors.forking import GATE
 
-from nnet3.batches.same_reads import reads_the_same
 from nnet3.chunks import Chunk
+from nnet3.known_results import KnownResults
 
 MOST_ROWS_IN_VAIN = 16
 """The most further rows of output: computing more would take longer than compiling."""
@@ -43,8 +43,9 @@ class LargerChunks:
     begins anew in each chunk.
     """
 
-    def __init__(self, nnet: Nnet) -> None:
-        self._nnet = nnet
+    def __init__(self, known: KnownResults) -> None:
+        """Begins with what is known about the network of the chunks."""
+        self._nnet, self._known = known.nnet, known
         self._lock = threading.Lock()
         self._is_same: dict[tuple[tuple[int, int, int, int], int, int], bool] = {}
 
@@ -92,13 +93,20 @@ class LargerChunks:
         with self._lock:
             if kind not in self._is_same:
                 shifts = [chunk.first_output - first.first_output for chunk in chunks]
-                self._is_same[kind] = self._reads_the_same(first, larger, step, shifts)
+                self._is_same[kind] = self._known.answer(
+                    f"same outputs {kind} {shifts}",
+                    lambda: self._reads_the_same(first, larger, step, shifts),
+                )
             return self._is_same[kind]
 
     def _reads_the_same(
         self, chunk: Chunk, larger: Chunk, step: int, shifts: Sequence[int]
     ) -> bool:
         """Whether chunks with these shifts, in frames, read the same in the larger one."""
+        with GATE.importing():
+            from nnet3_graph import build_computation_graph
+
+            from nnet3.batches.same_reads import reads_the_same
         try:
             part, whole = (
                 build_computation_graph(self._nnet, request_of(each, step, self._nnet))

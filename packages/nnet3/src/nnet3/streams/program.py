@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -77,6 +78,8 @@ class StreamProgram:
         device_nnet: DeviceNnet,
         options: StreamOptions,
         trace: Tracer | None = None,
+        *,
+        cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         """Compiles the chunks, so that no push has to wait for the compiler.
 
@@ -85,6 +88,7 @@ class StreamProgram:
             device_nnet: The network that runs; it must not be trained.
             options: The options for cutting streams.
             trace: Receives what each command reads and writes.
+            cache_dir: The folder with computations of earlier processes.
 
         Raises:
             NotComputableError, CompilationError: the outputs cannot be computed chunk by chunk, or
@@ -106,7 +110,7 @@ class StreamProgram:
         self.output_dim = nnet.node_dim(OUTPUT)
         self._nnet = nnet
         self._chunks = with_least_context(nnet, looped, partial(self._chunks_of, looped))
-        compiler = CachingCompiler(self._chunks.nnet)
+        compiler = CachingCompiler(self._chunks.nnet, cache_dir=cache_dir)
         last = len(self._chunks.chunks) - 1
         kinds = [(number, 1) for number in range(last + 1)]
         if options.sequences > 1:
@@ -214,9 +218,16 @@ class StreamPrograms:
     in the making.
     """
 
-    def __init__(self, nnet: Nnet, device_nnet: DeviceNnet, trace: Tracer | None = None) -> None:
+    def __init__(
+        self,
+        nnet: Nnet,
+        device_nnet: DeviceNnet,
+        trace: Tracer | None = None,
+        *,
+        cache_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
         """Begins without programs; see `StreamProgram`."""
-        self._nnet, self._device_nnet, self._trace = nnet, device_nnet, trace
+        self._make = partial(StreamProgram, nnet, device_nnet, trace=trace, cache_dir=cache_dir)
         self._lock = threading.Lock()
         self._programs: dict[StreamOptions, StreamProgram] = {}  # the latest is last
         self._compile_seconds = 0.0
@@ -236,7 +247,7 @@ class StreamPrograms:
             program = self._programs.pop(options, None)
             if program is None:
                 start = time.perf_counter()
-                program = StreamProgram(self._nnet, self._device_nnet, options, self._trace)
+                program = self._make(options)
                 self._compile_seconds += time.perf_counter() - start
             self._programs[options] = program
             while len(self._programs) > MOST_PROGRAMS:
