@@ -2,6 +2,7 @@
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/speech.py FOLDER WAV...
     OPENBLAS_NUM_THREADS=1 python benchmarks/speech.py --peer=vosk FOLDER WAV...
+    OPENBLAS_NUM_THREADS=1 python benchmarks/speech.py --kaldi=BIN FOLDER WAV...
     OPENBLAS_NUM_THREADS=1 python benchmarks/speech.py --hours 1 FOLDER WAV
 
 The recordings are joined, and repeated until they last a minute. "features" and "i-vectors" are
@@ -14,6 +15,10 @@ With `--peer=vosk`, the package `vosk` decodes the same samples to words, 0.2 s 
 process of its own: its time is that of the whole recogniser. The largest memory of each process,
 and what it has after loading, stand beside.
 
+With `--kaldi`, the tools for features, i-vectors and outputs run in turn with those of Kaldi in the
+folder BIN, on one minute and on four: the difference of the processor times, the least of three,
+divided by three minutes. FOLDER is one of Vosk's with `am`, `conf` and `ivector`.
+
 With `--hours`, a stream gets this many hours, and the benchmark prints the largest memory of the
 process so far after each tenth.
 """
@@ -22,11 +27,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
+import wave
 from collections.abc import Callable
 from pathlib import Path
 
@@ -137,6 +144,49 @@ def vosk(folder: str, samples: np.ndarray, rate: int) -> None:
     print(f"{most / 1024:.0f} MB in all")
 
 
+def kaldi(folder: Path, wav: Path, binaries: Path) -> None:
+    """Prints the real-time factors of three tools of ours and of Kaldi's."""
+    ours, scratch = Path(sys.executable).parent, wav.parent
+    options = (folder / "conf" / "mfcc.conf").read_text().splitlines()
+    (scratch / "mfcc.conf").write_text("\n".join(o for o in options if "allow" not in o))
+    ivector = folder / "ivector"
+    extractor = (
+        f"--splice-config={ivector}/splice.conf --cmvn-config={ivector}/online_cmvn.conf "
+        f"--lda-matrix={ivector}/final.mat --global-cmvn-stats={ivector}/global_cmvn.stats "
+        f"--diag-ubm={ivector}/final.dubm --ivector-extractor={ivector}/final.ie --max-count=100"
+    )
+    commands = (
+        "compute-mfcc-feats --dither=0 --config=mfcc.conf scp:{n}.scp ark:mfcc",
+        f"ivector-extract-online2 {extractor} ark:{{n}}.spk ark:mfcc ark:ivectors",
+        "nnet3-compute --frame-subsampling-factor=3 --frames-per-chunk=51 "
+        "--online-ivectors=ark:ivectors --online-ivector-period=10 "
+        f"{folder}/am/final.mdl ark:mfcc ark:outputs",
+    )
+    least: dict[tuple[Path, int, str], float] = {}
+    for n in 1, 4:
+        (scratch / f"{n}.scp").write_text("".join(f"u{i} {wav}\n" for i in range(n)))
+        (scratch / f"{n}.spk").write_text("".join(f"u{i} u{i}\n" for i in range(n)))
+    for _ in range(3):
+        for place in binaries, ours:
+            for n in 1, 4:
+                for command in commands:
+                    tool, *arguments = command.format(n=n).split()
+                    before = os.times()
+                    subprocess.run([place / tool, *arguments], cwd=scratch, check=True)
+                    after = os.times()
+                    taken = after[2] + after[3] - before[2] - before[3]
+                    key = place, n, tool
+                    least[key] = min(taken, least.get(key, taken))
+    print(f"{'tool':24} {'Kaldi':>8} {'here':>8} {'ratio':>6}")
+    sums = [0.0, 0.0]
+    for command in commands:
+        tool = command.split()[0]
+        found = [(least[p, 4, tool] - least[p, 1, tool]) / 180.0 for p in (binaries, ours)]
+        sums = [a + b for a, b in zip(sums, found, strict=True)]
+        print(f"{tool:24} {found[0]:8.5f} {found[1]:8.5f} {found[1] / found[0]:6.2f}")
+    print(f"{'together':24} {sums[0]:8.5f} {sums[1]:8.5f} {sums[1] / sums[0]:6.2f}")
+
+
 def long_audio(folder: str, samples: np.ndarray, rate: int, hours: float) -> None:
     """Prints the largest memory while a stream gets hours of audio."""
     import nnet3
@@ -162,6 +212,7 @@ def main() -> None:
     parser.add_argument("folder")
     parser.add_argument("recordings", nargs="+")
     parser.add_argument("--peer", choices=["vosk"])
+    parser.add_argument("--kaldi", type=Path)
     parser.add_argument("--hours", type=float, default=0.0)
     options = parser.parse_args()
     from nnet3_speech import read_wav
@@ -172,6 +223,14 @@ def main() -> None:
     samples = np.tile(joined, -(-60 * rate // len(joined)))[: 60 * rate]
     if options.hours:
         long_audio(options.folder, samples, rate, options.hours)
+        return
+    if options.kaldi:
+        with tempfile.TemporaryDirectory() as scratch:
+            path = Path(scratch) / "minute.wav"
+            with wave.open(str(path), "wb") as file:
+                file.setparams((1, 2, rate, 0, "NONE", ""))
+                file.writeframes(samples.astype("<i2").tobytes())
+            kaldi(Path(options.folder).absolute(), path, options.kaldi)
         return
     parts(options.folder, samples, rate)
     if options.peer:
