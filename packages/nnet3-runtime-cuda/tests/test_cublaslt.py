@@ -80,6 +80,7 @@ def test_numbers_are_those_of_the_headers() -> None:
         Precision.FP32: 68,  # CUBLAS_COMPUTE_32F
         Precision.TF32: 77,  # CUBLAS_COMPUTE_32F_FAST_TF32
         Precision.BF16: 75,  # CUBLAS_COMPUTE_32F_FAST_16BF
+        Precision.BF16X9: 78,  # CUBLAS_COMPUTE_32F_EMULATED_16BFX9
     }
     assert {a.name: a.value for a in cublaslt.ProductAttribute} == {
         "POINTER_MODE": 2,
@@ -177,7 +178,9 @@ def square(size: int = 4) -> tuple[list[np.ndarray], Gemm]:
     return arrays, gemm
 
 
-@pytest.mark.parametrize(("precision", "number"), [("fp32", 68), ("tf32", 77), ("bf16", 75)])
+@pytest.mark.parametrize(
+    ("precision", "number"), [("fp32", 68), ("tf32", 77), ("bf16", 75), ("bf16x9", 78)]
+)
 def test_precision_reaches_the_library(stand_in: ctypes.CDLL, precision: str, number: int) -> None:
     """Each precision has its own compute type."""
     _arrays, gemm = square()

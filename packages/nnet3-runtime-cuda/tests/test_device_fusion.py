@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 from nnet3_runtime_cuda.cuda import fusion
-from nnet3_runtime_cuda.cuda.fusion import group_operations, later_readers
-from nnet3_runtime_cuda.cuda.recorded import HandWritten, Map, Operation, Special, View
+from nnet3_runtime_cuda.cuda.fusion import group_operations, later_readers, with_epilogues
+from nnet3_runtime_cuda.cuda.recorded import HandWritten, Map, Operation, Product, Special, View
 
 ROWS, COLUMNS = 64, 32
 
@@ -126,3 +126,43 @@ def test_groups_hold_every_operation_once() -> None:
                 )
             )
             assert not touch or order.index(a) < order.index(b)
+
+
+BIAS, COLUMN = View(1 << 10, C.shape, (0, 1), "f4"), View(1 << 10, C.shape, (1, 0), "f4")
+
+
+@pytest.mark.parametrize(
+    ("added", "addend", "has_bias"),
+    [
+        ([D], D, False),
+        ([BIAS], None, True),
+        ([D, BIAS], D, True),
+        ([BIAS, D], D, True),
+    ],
+    ids=["matrix", "bias", "matrix, bias", "bias, matrix"],
+)
+def test_what_is_added_to_a_product(added: list[View], addend: View | None, has_bias: bool) -> None:
+    """A bias and one matrix become parts of the product; a second one of a kind does not."""
+    product, after = Product(a=A, b=B, out=C), [add(C, view, C) for view in added]
+    (found,) = with_epilogues([product, *after])
+    assert isinstance(found, Product)
+    assert (found.addend, found.bias is not None) == (addend, has_bias)
+    assert with_epilogues([product, *after, *after])[1:] == after
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        add(C, D, E),
+        add(C, COLUMN, C),
+        add(C, C, C),
+        add(C, matrix(2, first=1), C),
+        add(C, D, C, decision=3),
+        Map(function="multiply", operands=(C, D), out=C, shape=C.shape),
+    ],
+    ids=["elsewhere", "column", "itself", "overlapping", "not always", "factor"],
+)
+def test_what_does_not_belong_to_a_product(after: Map) -> None:
+    """Other operations on the result of a product stay kernels."""
+    operations = [Product(a=A, b=B, out=C), after]
+    assert with_epilogues(operations) == operations

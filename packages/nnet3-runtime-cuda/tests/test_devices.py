@@ -63,7 +63,9 @@ def test_unknown_names(device: str) -> None:
 def test_precisions() -> None:
     """A precision has the name in the documentation; others are refused."""
     assert as_precision("tf32") is Precision.TF32
-    with pytest.raises(DeviceError, match="'fp16'; expected one of 'fp32', 'tf32', 'bf16'"):
+    with pytest.raises(
+        DeviceError, match="'fp16'; expected one of 'fp32', 'tf32', 'bf16', 'bf16x9'"
+    ):
         as_precision("fp16")
 
 
@@ -71,6 +73,17 @@ def test_devices_are_counted(cupy: StrictCupy, library: None) -> None:
     """The number selects the device, and the precision is passed on."""
     assert open_platform("cuda").ordinal == 0
     assert open_platform("cuda:1", "bf16").ordinal == 1
+
+
+def test_precision_that_the_device_lacks(
+    cupy: StrictCupy, library: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only some devices split factors; the error says what this one is."""
+    with pytest.raises(DeviceError, match=r"10\.0 or 10\.3; 'cuda:0' \(Stand-in\) has 9\.0"):
+        open_platform("cuda", "bf16x9")
+    newer = {"name": b"Stand-in", "major": 10, "minor": 3, "multiProcessorCount": 148}
+    monkeypatch.setattr(cupy.cuda.runtime, "getDeviceProperties", lambda number: newer)
+    assert open_platform("cuda", "bf16x9").properties.compute_capability == (10, 3)
 
 
 def test_device_that_does_not_exist(

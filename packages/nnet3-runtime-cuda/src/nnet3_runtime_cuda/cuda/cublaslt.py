@@ -22,15 +22,24 @@ from nnet3_runtime_cuda.errors import DeviceError
 
 
 class Precision(enum.Enum):
-    """The rounding of the factors of a product before they are multiplied; sums are float32."""
+    """The rounding of the factors of a product before they are multiplied; sums are float32.
+
+    BF16X9 rounds nothing: each factor is the sum of three of bf16, and nine products are added.
+    """
 
     FP32 = "fp32"
     TF32 = "tf32"
     BF16 = "bf16"
+    BF16X9 = "bf16x9"
 
 
 # The numbers of cublasLt.h, library_types.h and cublas_api.h, the same in CUDA 12 and 13.
-COMPUTE_TYPE = {Precision.FP32: 68, Precision.TF32: 77, Precision.BF16: 75}
+COMPUTE_TYPE = {
+    Precision.FP32: 68,
+    Precision.TF32: 77,
+    Precision.BF16: 75,
+    Precision.BF16X9: 78,  # from cuBLAS 12.9 on
+}
 R_32F = 0
 FLOAT_BYTES = 4
 OP_TRANSPOSE = 1

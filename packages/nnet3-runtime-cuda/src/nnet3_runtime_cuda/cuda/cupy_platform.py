@@ -26,6 +26,9 @@ from nnet3_runtime_cuda.errors import DeviceError, DeviceMemoryError
 
 HOPPER = (9, 0)
 
+BF16X9_CAPABILITIES = (10, 0), (10, 3)
+"""The compute capabilities for which cuBLAS splits factors."""
+
 WORKSPACE_BYTES = {True: 32 << 20, False: 4 << 20}
 """The workspace of a product, from Hopper on and before, as NVIDIA recommends."""
 
@@ -68,6 +71,11 @@ class CupyPlatform:
         self._capability = int(found["major"]), int(found["minor"])
         self._multiprocessors = int(found["multiProcessorCount"])
         self._max_workspace = WORKSPACE_BYTES[self._capability >= HOPPER]
+        if precision is Precision.BF16X9 and self._capability not in BF16X9_CAPABILITIES:
+            raise DeviceError(
+                f"precision 'bf16x9' needs a device of compute capability 10.0 or 10.3; "
+                f"'cuda:{ordinal}' ({self._name}) has {'.'.join(map(str, self._capability))}"
+            )
 
     def _current(self, what: str) -> _Current:
         """The device is current within; errors of CUDA become DeviceErrors."""

@@ -1,11 +1,11 @@
 """Chooses operations that share a kernel, and results that need not be stored.
 
-First a bias and a rectification become the end of the matrix product before them. Then each
-operation, in order, joins the group before it if the same threads can do all work of both on the
-same elements; otherwise it begins a new group. Element-wise operations of one shape share a kernel.
-With reductions of rows they share a kernel that has a block for each row, and with sums of columns
-one that goes down the columns. A result whose readers are all known is stored only for those that
-do not have it in a register.
+First a bias, another matrix and a rectification become the end of the matrix product before them.
+Then each operation, in order, joins the group before it if the same threads can do all work of both
+on the same elements; otherwise it begins a new group. Element-wise operations of one shape share a
+kernel. With reductions of rows they share a kernel that has a block for each row, and with sums of
+columns one that goes down the columns. A result whose readers are all known is stored only for
+those that do not have it in a register.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ Stretch = tuple[int, int]
 
 
 def with_epilogues(operations: Sequence[Operation]) -> list[Operation]:
-    """The operations, with bias and rectification included in the products before them.
+    """The operations, with what is added to a product, and rectification, included in the product.
 
-    A bias is a vector that is added to each row of a product's result. Rectification is the maximum
-    of the sum and 0, in place.
+    A bias is a vector that is added to each row of the result; a matrix may be added as well.
+    Rectification is the maximum of the sum and 0. All of it is in place.
     """
     result: list[Operation] = []
     for operation in operations:
@@ -90,9 +90,13 @@ def _taken_in(product: Product, operation: Map) -> Product | None:
     other = others[0]
     if operation.function == "maximum" and other == 0.0:
         return attrs.evolve(product, relu=True)
-    if operation.function != "add" or product.bias is not None or not isinstance(other, View):
+    if operation.function != "add" or not isinstance(other, View):
         return None
-    if other.strides != (0, 1) or other.dtype != out.dtype or other.overlaps(out):
+    if other.strides[1:] != (1,) or other.dtype != out.dtype or other.overlaps(out):
+        return None
+    if other.strides[0] >= other.shape[1] and product.addend is None:
+        return attrs.evolve(product, addend=other)
+    if other.strides[0] or product.bias is not None:
         return None
     bias = View(other.address, other.shape[1:], (1,), other.dtype)
     return attrs.evolve(product, bias=bias)

@@ -58,8 +58,8 @@ def machine_for(
 
     Args:
         device: "cpu", "cuda" (the first one), "cuda:<number>", or a platform that is open.
-        precision: The rounding of the factors of matrix products: "fp32" (none), "tf32" (on a CUDA
-            device) or "bf16".
+        precision: The rounding of the factors of matrix products: "fp32" (none), "bf16", or on a
+            CUDA device "tf32" or "bf16x9" (split, not rounded).
         threads: The number of threads that share the work of a program, on the processor, at most
             256; None for as many as the BLAS library uses, but at most 4.
 
@@ -126,7 +126,7 @@ class DeviceNnet:
         Args:
             nnet: The network.
             device: "cpu", "cuda", "cuda:<number>", or a platform that is open; see `machine_for`.
-            precision: Of matrix products: "fp32", "tf32" or "bf16"; see `machine_for`. On the
+            precision: Of matrix products: "fp32", "tf32", ...; see `machine_for`. On the
                 processor, only parameters that are not trainable are rounded.
             trainable: Whether training changes `parameters`. They are then copied to one buffer;
                 otherwise the arrays of the network are used in place.

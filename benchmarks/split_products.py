@@ -1,0 +1,81 @@
+"""Errors of matrix products on tensor cores, by emulation of their roundings on the processor.
+
+    python benchmarks/split_products.py
+
+Factors are normally distributed. Each way rounds or splits them as tensor cores do; products of a
+block of terms are exact, and the sum of each block is added to the result in float32. Errors are
+root mean squares, relative to that of the result in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+TERMS = 32, 320, 1536, 6016, 13000
+SIZE = 64
+BITS = {"tf32": 10, "bf16": 7}
+
+Floats = npt.NDArray[np.float32]
+
+
+def rounded(x: Floats, bits: int) -> Floats:
+    """The nearest numbers with so many bits of fraction, of two the even one."""
+    drop = 23 - bits
+    words = x.view(np.uint32).astype(np.uint64)
+    words += (1 << (drop - 1)) - 1 + (words >> drop & 1)
+    return (words >> drop << drop).astype(np.uint32).view(np.float32)
+
+
+def parts(x: Floats, bits: int, count: int) -> list[Floats]:
+    """Numbers with so many bits of fraction whose sum is nearly x, the largest first."""
+    found = []
+    for _ in range(count):
+        found.append(rounded(x, bits))
+        x = x - found[-1]
+    return found
+
+
+def summed(pairs: list[tuple[Floats, Floats]], block: int) -> Floats:
+    """The sum of products, block by block of their terms."""
+    (first, second), *_ = pairs
+    out = np.zeros((len(first), second.shape[1]), np.float32)
+    for start in range(0, first.shape[1], block):
+        for a, b in pairs:
+            terms = slice(start, start + block)
+            exact = a[:, terms].astype(np.float64) @ b[terms].astype(np.float64)
+            out += exact.astype(np.float32)
+    return out
+
+
+def products(a: Floats, b: Floats) -> Iterator[tuple[str, Floats]]:
+    """The product in each way; small products of parts are added first."""
+    yield "fp32", summed([(a, b)], 1)
+    (a0, a1, a2), (b0, b1, b2) = (parts(x, BITS["bf16"], 3) for x in (a, b))
+    small = [(a2, b2), (a2, b1), (a1, b2), (a2, b0), (a1, b1), (a0, b2)]
+    yield "bf16x9", summed([*small, (a1, b0), (a0, b1), (a0, b0)], 16)
+    (a0, a1), (b0, b1) = (parts(x, BITS["tf32"], 2) for x in (a, b))
+    yield "3xtf32", summed([(a1, b0), (a0, b1), (a0, b0)], 8)
+    for name, bits in BITS.items():
+        yield name, summed([(rounded(a, bits), rounded(b, bits))], 8)
+
+
+def main() -> None:
+    """Prints a row for each number of terms."""
+    rng = np.random.default_rng(0)
+    for terms in TERMS:
+        a = rng.standard_normal((SIZE, terms), dtype=np.float32)
+        b = rng.standard_normal((terms, SIZE), dtype=np.float32)
+        exact = a.astype(np.float64) @ b.astype(np.float64)
+        errors = {name: np.linalg.norm(out - exact) for name, out in products(a, b)}
+        scale = np.linalg.norm(exact)
+        if terms == TERMS[0]:
+            print(f"| terms | {' | '.join(errors)} |\n{'|---' * (len(errors) + 1)}|")
+        cells = (f"{error / scale:.1e}" for error in errors.values())
+        print(f"| {terms:,} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
