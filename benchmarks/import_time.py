@@ -5,13 +5,15 @@
 For each: the least and the middle of the repetitions, and the middle relative to `import numpy`,
 which is measured in turns with it. A package is imported, alone and with a name that it exports; a
 tool prints its help, and the smallest jobs are done. Modules are compiled before, as those of an
-installed wheel are.
+installed wheel are. Jobs keep no computations for later runs, but those with "new" begin with an
+empty cache, and those with "known" find there what an equal run has compiled.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,6 +23,7 @@ from statistics import median
 
 ROOT = Path(__file__).parent.parent
 DIGITS = ROOT / "examples/digits"
+MODEL = f"{DIGITS}/final.raw"
 KALDI_DIGITS = ROOT / "tests/reference/digits"
 BASE = "import numpy"
 
@@ -39,11 +42,15 @@ FIRST_USES = {
 """The name that most programs import from each package."""
 
 
-def statements(output: str) -> dict[str, str]:
+CACHED = ("nnet3-compute", "nnet3-compute-looped")
+"""Tools whose jobs are also done with a cache, an empty one and one that has all."""
+
+
+def statements(folder: str) -> dict[str, str]:
     """The measured jobs, by the name in the table.
 
     Args:
-        output: Where a job may write.
+        folder: Where jobs may write. The cache "new" in it is to be empty before each job.
     """
     commands = sorted(
         (entry for entry in entry_points(group="console_scripts") if _is_ours(entry)),
@@ -60,9 +67,16 @@ def statements(output: str) -> dict[str, str]:
         **{
             f"{entry.name} {job}": _run(entry, arguments)
             for entry in commands
-            for job, arguments in small_jobs(output).get(entry.name, {}).items()
+            for job, arguments in small_jobs(f"{folder}/output.ark").get(entry.name, {}).items()
         },
+        "load": f"import nnet3; nnet3.load({MODEL!r})",
+        **{f"load, {cache}": _loading(f"{folder}/{cache}") for cache in ("new", "known")},
     }
+
+
+def _loading(cache: str) -> str:
+    """A statement that loads the model of the digits."""
+    return f"import nnet3; nnet3.load({MODEL!r}, cache_dir={cache!r})"
 
 
 def small_jobs(output: str) -> dict[str, dict[str, list[str]]]:
@@ -71,7 +85,7 @@ def small_jobs(output: str) -> dict[str, dict[str, list[str]]]:
     Args:
         output: Where a job may write.
     """
-    raw, features = f"{DIGITS}/final.raw", f"ark:{DIGITS}/test.feats.ark"
+    raw, features = MODEL, f"ark:{DIGITS}/test.feats.ark"
     mdl, egs = f"{KALDI_DIGITS}/final.mdl", f"ark:{KALDI_DIGITS}/egs.ark"
     files = {
         "nnet3-info": [raw],
@@ -88,7 +102,12 @@ def small_jobs(output: str) -> dict[str, dict[str, list[str]]]:
         "nnet3-compute": [raw, features, f"ark:{output}"],
         "nnet3-compute-looped": [raw, features, f"ark:{output}"],
     }
-    return {tool: {"on digits": arguments} for tool, arguments in files.items()}
+    jobs = {tool: {"on digits": arguments} for tool, arguments in files.items()}
+    for tool in CACHED:
+        for cache in ("new", "known"):
+            option = f"--cache-dir={Path(output).parent / cache}"
+            jobs[tool][f"on digits, {cache}"] = [option, *files[tool]]
+    return jobs
 
 
 def _is_ours(entry: EntryPoint) -> bool:
@@ -129,16 +148,17 @@ def main() -> None:
     print("| what | least | middle | of NumPy's |")
     print("|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "NNET3_CACHE_DIR": ""}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         environment["PYTHONPYCACHEPREFIX"] = f"{folder}/compiled"
         seconds(BASE, environment)  # compiles
-        for name, statement in statements(f"{folder}/output.ark").items():
+        for name, statement in statements(folder).items():
             if not any(part in name for part in arguments.only):
                 continue
             seconds(statement, environment)
             times: dict[str, list[float]] = {BASE: [], statement: []}
             for _ in range(repetitions):
+                shutil.rmtree(f"{folder}/new", ignore_errors=True)
                 for each, taken in times.items():
                     taken.append(seconds(each, environment))
             middle = median(times[statement])

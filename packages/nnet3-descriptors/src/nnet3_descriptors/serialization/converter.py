@@ -1,4 +1,9 @@
-"""Converts between attrs classes and values of JSON; arrays do not change."""
+"""Converts between attrs classes and values of JSON; arrays do not change.
+
+The types of fields say how: each is a bool, an int, a float, a str, an array, a descriptor, an
+attrs class, a tuple or a dictionary of such, or one of several of these classes, or None. Nothing
+else is read, and nothing is converted to fit.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +15,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, TypeVar, Union, get_args, get_origin
 
 import attrs
-import cattrs
 import numpy as np
 import numpy.typing as npt
-from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn
 
-from nnet3_descriptors.components.declaration.registry import (
-    make_all_classes,
-    make_outside_classes,
-)
+from nnet3_descriptors.components.declaration.registry import make_class, make_outside_classes
 from nnet3_descriptors.descriptors import Descriptor, parse_descriptor
 from nnet3_descriptors.errors import Nnet3Error, SerializationError
 
@@ -32,14 +32,22 @@ Array = npt.NDArray[Any]
 T = TypeVar("T")
 
 
+class _RefusedError(Exception):
+    """The content describes no value: what is wrong, and the path to it below this content."""
+
+    def __init__(self, faults: list[tuple[str, str]]) -> None:
+        self.faults = faults
+
+
 def unstructure(value: object) -> Any:
     """Returns dictionaries, lists, strings, numbers, None and arrays that stand for a value."""
-    return _converter().unstructure(value)
+    cls: Any = type(value)
+    return {name: write(getattr(value, name)) for name, write in _writers(cls)}
 
 
 def unstructure_tagged(value: object) -> Any:
     """Returns the same with the name of the value's class under the key "type"."""
-    return _tagged_unstructure_hook(type(value))(value)
+    return {TYPE_KEY: type(value).__name__, **unstructure(value)}
 
 
 def structure(content: Any, cls: type[T], *, name: str) -> T:
@@ -53,13 +61,8 @@ def structure(content: Any, cls: type[T], *, name: str) -> T:
     Raises:
         SerializationError: The content does not describe an instance of the class.
     """
-
-    def read() -> T:
-        if not isinstance(content, dict):
-            raise TypeError(f"expected an object, got {content!r:.80}")
-        return _converter().structure(content, cls)
-
-    return _structure(read, name)
+    value: T = _structure(functools.partial(_read_object, cls), content, name)
+    return value
 
 
 def structure_tagged(content: Any, base: type[T], *, name: str) -> T:
@@ -73,135 +76,50 @@ def structure_tagged(content: Any, base: type[T], *, name: str) -> T:
     Raises:
         SerializationError: The content does not describe an instance of the class.
     """
-    hook: Callable[[Any, type[T]], T] = _tagged_structure_hook(base)
-    return _structure(lambda: hook(content, base), name)
+    value: T = _structure(_tagged_reader((base,)), content, name)
+    return value
 
 
-def _structure(structure: Callable[[], T], name: str) -> T:
+def _structure(read: Callable[[Any], Any], content: Any, name: str) -> Any:
     try:
-        return structure()
-    except (cattrs.BaseValidationError, KeyError, TypeError, ValueError) as error:
-        raise SerializationError(f"not a valid {name}: {_describe(error)}") from error
+        return read(content)
+    except Exception as error:
+        faults = _faults_at("content", error)
+        shown = "; ".join(f"{fault} @ {path}" for fault, path in faults[:_SHOWN_FAULTS])
+        more = len(faults) - _SHOWN_FAULTS
+        text = shown + (f"; and {more} more" if more > 0 else "")
+        raise SerializationError(f"not a valid {name}: {text}") from error
 
 
-def _describe(error: Exception) -> str:
-    """Returns a description of the fault, with the path to it in the content."""
-    faults = cattrs.transform_error(error, path="content", format_exception=_describe_fault)
-    more = len(faults) - _SHOWN_FAULTS
-    return "; ".join(faults[:_SHOWN_FAULTS]) + (f"; and {more} more" if more > 0 else "")
+def _faults_at(step: str, error: Exception) -> list[tuple[str, str]]:
+    """Returns the faults of an error that came from below a step of a path."""
+    if isinstance(error, _RefusedError):
+        return [(fault, step + path) for fault, path in error.faults]
+    is_clear = isinstance(error, Nnet3Error | ValueError | TypeError)
+    return [(str(error) if is_clear else f"invalid value ({type(error).__name__})", step)]
 
 
-def _describe_fault(error: BaseException, type_: type | None) -> str:
-    if isinstance(error, KeyError):
-        return f"required field {error} missing"
-    if isinstance(error, cattrs.errors.ForbiddenExtraKeysError):
-        return f"unknown field {', '.join(f'{name!r:.80}' for name in sorted(error.extra_fields))}"
-    if isinstance(error, Nnet3Error | ValueError | TypeError):
-        return str(error)
-    return f"invalid value for {type_}"
+# -- types ------------------------------------------------------------------------------------
 
 
-@functools.cache
-def _converter() -> cattrs.Converter:
-    """Returns the converter between attrs classes and what JSON can hold (besides arrays)."""
-    converter = cattrs.Converter(
-        forbid_extra_keys=True, unstruct_collection_overrides={tuple: list}
-    )
-    converter.register_unstructure_hook(float, float_to_json)
-    converter.register_structure_hook(float, _float_from_json)
-    for primitive in (bool, int, str):
-        converter.register_structure_hook(primitive, _exactly(primitive))
-    converter.register_unstructure_hook(Descriptor, str)
-    converter.register_structure_hook(Descriptor, lambda text, _: parse_descriptor(text))
-    converter.register_unstructure_hook_func(_is_array, lambda array: array)
-    converter.register_structure_hook_func(_is_array, _check_array)
-    converter.register_structure_hook_factory(_is_sequence, _sequence_structure_hook)
-    converter.register_unstructure_hook_factory(_is_tagged, _tagged_unstructure_hook)
-    converter.register_structure_hook_factory(_is_tagged, _tagged_structure_hook)
-    return converter
+def _fields_of(cls: Any) -> Iterator[Any]:
+    """Returns the fields of an attrs class that its constructor takes, with their types."""
+    return (field for field in attrs.fields(attrs.resolve_types(cls)) if field.init)
 
 
-def float_to_json(value: float) -> float | str:
-    """Returns a number as JSON can hold it: infinite and undefined ones become strings."""
-    return float(value) if math.isfinite(value) else str(float(value))
-
-
-def _float_from_json(value: Any, _: type) -> float:
-    if isinstance(value, str) and value in NOT_FINITE:
-        return float(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"expected a number, got {value!r:.80}")
-    return float(value)
-
-
-def _exactly(primitive: type) -> Callable[[Any, type], Any]:
-    """Returns a hook that takes values of one class only and converts nothing."""
-
-    def check(value: Any, _: type) -> Any:
-        if type(value) is not primitive:
-            raise TypeError(f"expected a value of type {primitive.__name__}, got {value!r:.80}")
-        return value
-
-    return check
+def _members(type_: Any) -> tuple[Any, ...]:
+    """Returns the types of a union without None; a type that is none is a union of one."""
+    is_union = get_origin(type_) in (Union, types.UnionType)
+    members = get_args(type_) if is_union else (type_,)
+    return tuple(member for member in members if member is not types.NoneType)
 
 
 def _is_array(type_: Any) -> bool:
     return type_ is np.ndarray or get_origin(type_) is np.ndarray
 
 
-def _check_array(value: Any, type_: Any) -> Array:
-    if not isinstance(value, np.ndarray):
-        raise TypeError(f"expected a tensor, got {value!r:.80}")
-    arguments = get_args(type_)
-    (dtype,) = get_args(arguments[1]) if arguments else (Any,)
-    if dtype is not Any and value.dtype != dtype:
-        raise TypeError(f"expected a tensor of {np.dtype(dtype)}, got one of {value.dtype}")
-    return value
-
-
-def _is_sequence(type_: Any) -> bool:
-    """Tells whether a field of this type holds any number of values of one type."""
-    return get_origin(type_) is tuple and get_args(type_)[1:] == (Ellipsis,)
-
-
-def _sequence_structure_hook(type_: Any) -> Callable[[Any, Any], tuple[Any, ...]]:
-    """Returns a hook that takes lists only and gives up after as many faults as are shown.
-
-    What cattrs does itself takes strings for lists of letters and keeps an error for each of them.
-    """
-    (item_type, _) = get_args(type_)
-    hooks: list[Callable[[Any, Any], Any]] = []
-
-    def structure(value: Any, _: Any) -> tuple[Any, ...]:
-        if not isinstance(value, list):
-            raise TypeError(f"expected a list, got {value!r:.80}")
-        if not hooks:  # not before, as types may contain themselves
-            hooks.append(_converter().get_structure_hook(item_type))
-        items, errors = [], []
-        for number, item in enumerate(value):
-            try:
-                items.append(hooks[0](item, item_type))
-            except Exception as error:
-                note = f"Structuring {type_} @ index {number}"
-                error.add_note(cattrs.IterableValidationNote(note, number, item_type))
-                errors.append(error)
-                if len(errors) == _SHOWN_FAULTS:
-                    break
-        if errors:
-            raise cattrs.IterableValidationError(f"While structuring {type_}", errors, type_)
-        return tuple(items)
-
-    return structure
-
-
-def _members(type_: Any) -> tuple[Any, ...]:
-    """Returns the types of a union; a type that is none is a union of one."""
-    return get_args(type_) if get_origin(type_) in (Union, types.UnionType) else (type_,)
-
-
-def _is_tagged(type_: Any) -> bool:
-    """Tells whether a field of this type holds instances of one of several attrs classes."""
-    members = [member for member in _members(type_) if member is not types.NoneType]
+def _is_tagged(members: tuple[Any, ...]) -> bool:
+    """Tells whether a field of these types holds instances of one of several attrs classes."""
     return all(isinstance(member, type) and attrs.has(member) for member in members) and (
         len(members) > 1 or any(_is_abstract(each) or each.__subclasses__() for each in members)
     )
@@ -220,54 +138,229 @@ def _concrete_classes(members: Iterable[Any]) -> Iterator[type[Any]]:
         yield from _concrete_classes(member.__subclasses__())
 
 
-def _tagged_unstructure_hook(_: Any) -> Callable[[Any], Any]:
-    hooks: dict[str, Callable[[Any], Any]] = {}
-
-    def unstructure(value: Any) -> Any:
-        if value is None:
-            return None
-        name = type(value).__name__
-        if name not in hooks:
-            hooks[name] = make_dict_unstructure_fn(type(value), _converter())
-        return {TYPE_KEY: name, **hooks[name](value)}
-
-    return unstructure
+# -- writing ----------------------------------------------------------------------------------
 
 
-def _tagged_structure_hook(type_: Any) -> Callable[[Any, Any], Any]:
-    make_all_classes()
-    members = set(_members(type_))
-    is_optional = types.NoneType in members
+@functools.cache
+def _writers(cls: Any) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+    """Returns the name of each field of an attrs class, and what writes it."""
+    return tuple((field.name, _writer(field.type)) for field in _fields_of(cls))
+
+
+@functools.cache
+def _writer(type_: Any) -> Callable[[Any], Any]:
+    """Returns what makes the content of a value of a type."""
+    members = _members(type_)
+    if members != (type_,) and len(members) == 1:
+        write_member = _writer(members[0])
+        return lambda value: None if value is None else write_member(value)
+    if type_ is float:
+        return float_to_json
+    if type_ is Descriptor:
+        return str
+    if get_origin(type_) is tuple:
+        return _sequence_writer(get_args(type_))
+    if get_origin(type_) is dict:
+        write_entry = _writer(get_args(type_)[1])
+        return lambda value: {key: write_entry(each) for key, each in value.items()}
+    if _is_tagged(members):
+        return lambda value: None if value is None else unstructure_tagged(value)
+    if isinstance(type_, type) and attrs.has(type_):
+        return unstructure
+    return lambda value: value
+
+
+def _sequence_writer(item_types: tuple[Any, ...]) -> Callable[[Any], Any]:
+    if item_types[1:] == (Ellipsis,):
+        write = _writer(item_types[0])
+        return lambda value: [write(each) for each in value]
+    writers = tuple(map(_writer, item_types))
+    return lambda value: [write(each) for write, each in zip(writers, value, strict=True)]
+
+
+def float_to_json(value: float) -> float | str:
+    """Returns a number as JSON can hold it: infinite and undefined ones become strings."""
+    return float(value) if math.isfinite(value) else str(float(value))
+
+
+# -- reading ----------------------------------------------------------------------------------
+
+
+@functools.cache
+def _readers(cls: Any) -> dict[str, tuple[str, bool, Callable[[Any], Any]]]:
+    """Returns for each field its parameter, whether that must be given, and what reads it."""
+    return {
+        field.name: (field.alias, field.default is attrs.NOTHING, _reader(field.type))
+        for field in _fields_of(cls)
+    }
+
+
+def _read_object(cls: type[T], content: Any) -> T:
+    """Returns the instance of an attrs class that an object stands for."""
+    if not isinstance(content, dict):
+        raise TypeError(f"expected an object, got {content!r:.80}")
+    faults: list[tuple[str, str]] = []
+    values: dict[str, Any] = {}
+    owner: Any = cls
+    readers = _readers(owner)
+    for name, (parameter, is_required, read) in readers.items():
+        if name in content:
+            try:
+                values[parameter] = read(content[name])
+            except Exception as error:
+                faults += _faults_at(f".{name}", error)
+        elif is_required:
+            faults.append((f"required field '{name}' missing", f".{name}"))
+    unknown = sorted(content.keys() - readers.keys())
+    if unknown:
+        faults.append((f"unknown field {', '.join(f'{name!r:.80}' for name in unknown)}", ""))
+    if faults:
+        raise _RefusedError(faults)
+    return cls(**values)
+
+
+@functools.cache
+def _reader(type_: Any) -> Callable[[Any], Any]:
+    """Returns what makes a value of a type of its content."""
+    members = _members(type_)
+    if members != (type_,) and len(members) == 1:
+        read_member = _reader(members[0])
+        return lambda content: None if content is None else read_member(content)
+    if type_ is float:
+        return _float_from_json
+    if type_ in (bool, int, str):
+        return functools.partial(_read_exactly, type_)
+    if type_ is Descriptor:
+        return parse_descriptor
+    if _is_array(type_):
+        return functools.partial(_read_array, _dtype_of(type_))
+    if get_origin(type_) is tuple:
+        items = get_args(type_)
+        is_long = items[1:] == (Ellipsis,)
+        return functools.partial(_read_sequence if is_long else _read_tuple, items)
+    if get_origin(type_) is dict and get_args(type_)[0] is str:
+        return functools.partial(_read_dictionary, get_args(type_)[1])
+    if _is_tagged(members):
+        read_tagged = _tagged_reader(members)
+        is_optional = members != _arguments(type_)
+        return lambda content: None if is_optional and content is None else read_tagged(content)
+    if isinstance(type_, type) and attrs.has(type_):
+        return functools.partial(_read_object, type_)
+    raise TypeError(f"values of the type {type_} cannot be read")
+
+
+def _arguments(type_: Any) -> tuple[Any, ...]:
+    """Returns the types of a union with None; a type that is none is a union of one."""
+    return get_args(type_) if get_origin(type_) in (Union, types.UnionType) else (type_,)
+
+
+def _float_from_json(content: Any) -> float:
+    if isinstance(content, str) and content in NOT_FINITE:
+        return float(content)
+    if isinstance(content, bool) or not isinstance(content, int | float):
+        raise TypeError(f"expected a number, got {content!r:.80}")
+    return float(content)
+
+
+def _read_exactly(primitive: type[T], content: Any) -> T:
+    """Takes values of one class only, and converts nothing."""
+    if type(content) is not primitive:
+        raise TypeError(f"expected a value of type {primitive.__name__}, got {content!r:.80}")
+    return content
+
+
+def _dtype_of(type_: Any) -> Any:
+    """Returns the type of the elements of an array type; Any for all."""
+    arguments = get_args(type_)
+    return get_args(arguments[1])[0] if arguments else Any
+
+
+def _read_array(dtype: Any, content: Any) -> Array:
+    if not isinstance(content, np.ndarray):
+        raise TypeError(f"expected a tensor, got {content!r:.80}")
+    if dtype is not Any and content.dtype != dtype:
+        raise TypeError(f"expected a tensor of {np.dtype(dtype)}, got one of {content.dtype}")
+    return content
+
+
+def _check_list(content: Any) -> None:
+    if not isinstance(content, list):
+        raise TypeError(f"expected a list, got {content!r:.80}")
+
+
+def _read_sequence(item_types: tuple[Any, ...], content: Any) -> tuple[Any, ...]:
+    """Reads a list of any length, and gives up after as many faults as are shown."""
+    _check_list(content)
+    read = _reader(item_types[0])
+    items: list[Any] = []
+    faults: list[tuple[str, str]] = []
+    for number, item in enumerate(content):
+        try:
+            items.append(read(item))
+        except Exception as error:
+            faults += _faults_at(f"[{number}]", error)
+            if len(faults) >= _SHOWN_FAULTS:
+                break
+    if faults:
+        raise _RefusedError(faults)
+    return tuple(items)
+
+
+def _read_tuple(item_types: tuple[Any, ...], content: Any) -> tuple[Any, ...]:
+    """Reads a list in which each place has a type of its own."""
+    _check_list(content)
+    if len(content) != len(item_types):
+        raise ValueError(f"expected {len(item_types)} values, got {len(content)}")
+    items: list[Any] = []
+    for number, (type_, item) in enumerate(zip(item_types, content, strict=True)):
+        try:
+            items.append(_reader(type_)(item))
+        except Exception as error:
+            raise _RefusedError(_faults_at(f"[{number}]", error)) from error
+    return tuple(items)
+
+
+def _read_dictionary(entry_type: Any, content: Any) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise TypeError(f"expected an object, got {content!r:.80}")
+    read = _reader(entry_type)
+    entries: dict[str, Any] = {}
+    for key, item in content.items():
+        try:
+            entries[key] = read(item)
+        except Exception as error:
+            raise _RefusedError(_faults_at(f"[{key!r:.80}]", error)) from error
+    return entries
+
+
+def _tagged_reader(members: tuple[Any, ...]) -> Callable[[Any], Any]:
+    """Returns what reads an instance of one of several classes, or of those derived from them."""
     classes: dict[str, type[Any]] = {}
 
     def class_of(name: str) -> type[Any] | None:
-        """Returns the class of a name; one that others have made since, too."""
-        if name not in classes:
-            found = _concrete_classes(members - {types.NoneType})
-            classes.update((cls.__name__, cls) for cls in found)
+        """Returns the class of a name, which may have to be made or imported first."""
+        makers: tuple[Callable[[], None], ...]
+        makers = (lambda: None, lambda: make_class(name), make_outside_classes)
+        for make in makers:
+            if name not in classes:
+                make()
+                classes.update((cls.__name__, cls) for cls in _concrete_classes(members))
         return classes.get(name)
 
-    hooks: dict[str, Callable[[Any, Any], Any]] = {}
-
-    def structure(value: Any, _: Any) -> Any:
-        if value is None and is_optional:
-            return None
-        if not isinstance(value, dict):
-            raise TypeError(f"expected an object, got {value!r:.80}")
-        fields = dict(value)
+    def read(content: Any) -> Any:
+        if not isinstance(content, dict):
+            raise TypeError(f"expected an object, got {content!r:.80}")
+        fields = dict(content)
         name = fields.pop(TYPE_KEY, None)
         cls = class_of(name) if isinstance(name, str) else None
-        if cls is None and isinstance(name, str):
-            make_outside_classes()
-            cls = class_of(name)
         if cls is None:
             raise TypeError(f"unknown type {name!r:.80}")
-        if name not in hooks:
-            hooks[name] = make_dict_structure_fn(cls, _converter(), _cattrs_forbid_extra_keys=True)
-        return hooks[name](fields, cls)
+        return _read_object(cls, fields)
 
-    return structure
+    return read
 
+
+# -- arrays in JSON ---------------------------------------------------------------------------
 
 ARRAY_KEY: Final = "$array"
 

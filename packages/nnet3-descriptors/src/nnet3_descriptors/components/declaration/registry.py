@@ -163,9 +163,9 @@ def class_named(name: str) -> Any:
     return getattr(module, name)
 
 
-def make_all_classes() -> None:
-    """Makes the classes of all types, for code that looks for all derived classes."""
-    for name in _MODULE_OF:
+def make_class(name: str) -> None:
+    """Makes one of the classes in MODULES, if it is one."""
+    if name in _MODULE_OF:
         class_named(name)
 
 
