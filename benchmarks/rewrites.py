@@ -36,9 +36,8 @@ from nnet3_computation import NnetComputation
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cpu import products
 from nnet3_runtime_cuda.cpu.products import PANELS, TILES, Switch
-from nnet3_runtime_cuda.lowering import lower
-from nnet3_runtime_cuda.lowering.bind.pending_zeros import PendingZeros
-from nnet3_runtime_cuda.lowering.plan import make
+from nnet3_runtime_cuda.lowering import lower, plan
+from nnet3_runtime_cuda.lowering.areas import PendingZeros
 from workload import Call, Workload, chosen, flat
 
 TURNS, SECONDS = 11, 3.0
@@ -74,15 +73,17 @@ def without_rules(**found: object) -> Iterator[None]:
     """Makes plans with rules that find nothing, within the context."""
     with ExitStack() as stack:
         for name, nothing in found.items():
-            stack.enter_context(replaced(make, name, lambda *_, nothing=nothing: nothing))
+            stack.enter_context(replaced(plan, name, lambda *_, nothing=nothing: nothing))
         yield
 
 
 REWRITES: dict[str, Change] = {
     "early products": partial(without_rules, known_inputs=()),
     "late products": partial(without_rules, deferred_derivatives=()),
-    "step panels": partial(without_rules, step_panels=((), ())),
-    "splices": partial(without_rules, spliced_inputs=((), ()), spliced_derivatives=()),
+    "step panels": partial(without_rules, step_panels=({}, {}, ())),
+    "splices": partial(
+        without_rules, spliced_inputs=({}, frozenset(), frozenset()), spliced_derivatives=()
+    ),
     "pending zeros": partial(replaced, PendingZeros, "take", lambda *_: False),
     "panels": partial(switched_off, PANELS),
     "tiles": partial(switched_off, TILES),

@@ -12,9 +12,7 @@ from nnet3_compiler import backward
 from nnet3_runtime_cuda.cpu import bf16, recorder, tape
 from nnet3_runtime_cuda.cpu.products import PANELS
 from nnet3_runtime_cuda.kernels import convolution, tile_parts, tiled_convolution, tiled_product
-from nnet3_runtime_cuda.lowering import capabilities
-from nnet3_runtime_cuda.lowering.bind import rows
-from nnet3_runtime_cuda.lowering.plan import known_inputs, splices, step_panels
+from nnet3_runtime_cuda.lowering import moves, recurrences, splices
 
 
 @contextmanager
@@ -41,18 +39,18 @@ def thresholds(seed: int) -> Iterator[None]:
     if rng.randrange(4):
         most = rng.choice([1, 4, 48])
         settings += [
-            (capabilities, "MOST_STEP_ROWS", most),
-            (known_inputs, "FEWEST_STEPS", rng.choice([1, 2, 3])),
+            (recurrences, "MOST_STEP_ROWS", most),
+            (recurrences, "FEWEST_EARLY", rng.choice([1, 2, 3])),
             (splices, "FEWEST_ROWS", most + 1),
-            (step_panels, "FEWEST_STEPS", 2),
-            (step_panels, "FEWEST_PARAMETERS", 1),
+            (recurrences, "FEWEST_IN_PANELS", 2),
+            (recurrences, "FEWEST_PARAMETERS", 1),
         ]
     if rng.randrange(2):
         at_once = rng.choice([2, 5, 256])
         settings += [
-            (capabilities, "ROWS_AT_ONCE", at_once),
-            (capabilities, "CHANGING_ROWS_AT_ONCE", at_once),
-            (capabilities, "DEVICE_ROWS_AT_ONCE", at_once),
+            (recurrences, "ROWS_AT_ONCE", at_once),
+            (recurrences, "CHANGING_ROWS_AT_ONCE", at_once),
+            (recurrences, "DEVICE_ROWS_AT_ONCE", at_once),
         ]
     if rng.randrange(2):
         settings += [
@@ -72,7 +70,7 @@ def thresholds(seed: int) -> Iterator[None]:
             (recorder, "SUM_ELEMENTS", rng.choice([16, 64])),
             (convolution, "PATCH_BYTES", 256),
             (convolution, "FORWARD_PATCH_BYTES", 256),
-            (rows, "MAX_BLOCKS", rng.choice([0, 24])),
+            (moves, "MAX_BLOCKS", rng.choice([0, 24])),
             (tape, "FEWEST_COLUMNS", rng.choice([1, 64])),
         ]
     with ExitStack() as stack:

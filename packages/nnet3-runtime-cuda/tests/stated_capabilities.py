@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import attrs
-from nnet3_runtime_cuda.lowering.capabilities import MOST_STEP_ROWS, ROWS_AT_ONCE
+from nnet3_runtime_cuda.lowering.recurrences import MOST_STEP_ROWS, ROWS_AT_ONCE
 
 
 @attrs.frozen(kw_only=True)

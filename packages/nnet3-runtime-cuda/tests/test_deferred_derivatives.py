@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
-from nnet3_runtime_cuda.lowering import capabilities
-from nnet3_runtime_cuda.lowering.plan import deferred_derivatives
-from nnet3_runtime_cuda.lowering.plan.make import plan_with
+from nnet3_runtime_cuda.lowering import recurrences
+from nnet3_runtime_cuda.lowering.plan import plan_with
 from stated_capabilities import Stated
-from test_known_inputs import FRAMES, SEQUENCES, network, program
+from test_known_inputs import FRAMES, SEQUENCES, distinct, network, program
 
 
 @pytest.mark.parametrize("delay", [-1, 1, -3])
@@ -16,11 +15,13 @@ def test_steps_of_a_recurrence(delay: int) -> None:
     nnet = network(delay)
     gates = nnet.component_index("gates")
 
-    products = plan_with(nnet, program(nnet, derivatives=True), Stated(split=[gates])).late
+    products = distinct(
+        plan_with(nnet, program(nnet, derivatives=True), Stated(split=[gates])).late
+    )
 
-    rows = [step.rows for product in products for step in product.steps]
-    assert sum(end - first for first, end in rows) == FRAMES * SEQUENCES
-    assert {product.columns for product in products} == {6}
+    steps = [(product.rows(step), step) for product in products for step in product.steps]
+    assert sum(rows.stop - rows.start for rows, _ in steps) == FRAMES * SEQUENCES
+    assert {step.columns for _, step in steps} == {6}
 
 
 @pytest.mark.parametrize("delay", [-1, 1, -3])
@@ -40,9 +41,9 @@ def test_derivatives_are_the_same(
         computer.forward({"input": x})
         return computer.backward({"output": dy})["input"], device.direction
 
-    monkeypatch.setattr(capabilities, "ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(recurrences, "ROWS_AT_ONCE", rows_at_once)
     d_input, gradient = derivatives()
-    monkeypatch.setattr(deferred_derivatives, "FEWEST_STEPS", 10**6)
+    monkeypatch.setattr(recurrences, "FEWEST_LATE", 10**6)
     expected_d_input, expected_gradient = derivatives()
 
     np.testing.assert_allclose(d_input, expected_d_input, rtol=0, atol=1e-5)
@@ -55,4 +56,4 @@ def test_other_components_are_left_alone() -> None:
     for has_derivatives, split in ((True, ()), (False, (0, 1))):
         computation = program(nnet, derivatives=has_derivatives)
 
-        assert plan_with(nnet, computation, Stated(split=split)).late == ()
+        assert plan_with(nnet, computation, Stated(split=split)).late == {}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nnet3_computation import commands
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
-from nnet3_runtime_cuda.lowering.bind.hand_over import Memory, Move, record_moves
+from nnet3_runtime_cuda.lowering.moves import Memory, record_moves
 
 SIZE = 12
 WIDTH = 3
@@ -47,9 +47,9 @@ def test_moves_happen_at_once(places: list[tuple[int, int]]) -> None:
     tape = NumpyTape(np.float64)
 
     def place(begin: int) -> Memory:
-        return Memory(begin, memory[begin : begin + WIDTH].reshape(1, WIDTH))
+        return begin, memory[begin : begin + WIDTH].reshape(1, WIDTH)
 
-    record_moves(tape, [Move(place(source), place(destination)) for source, destination in places])
+    record_moves(tape, [(place(source), place(destination)) for source, destination in places])
     for call in tape.calls:
         call()
 

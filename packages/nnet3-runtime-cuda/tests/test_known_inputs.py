@@ -9,9 +9,9 @@ from nnet3_computation.commands import DeallocMatrix, NoOperationLabel
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_optimizer import optimize
 from nnet3_runtime_cuda import NnetComputer
-from nnet3_runtime_cuda.lowering import capabilities
-from nnet3_runtime_cuda.lowering.plan import known_inputs
-from nnet3_runtime_cuda.lowering.plan.make import plan_with
+from nnet3_runtime_cuda.lowering import recurrences
+from nnet3_runtime_cuda.lowering.plan import Shared, plan_with
+from nnet3_runtime_cuda.lowering.recurrences import StepProduct
 from stated_capabilities import Stated
 
 FRAMES, SEQUENCES = 40, 2
@@ -45,6 +45,11 @@ def program(nnet: Nnet, *, derivatives: bool) -> NnetComputation:
     return CachingCompiler(nnet).compile(request)
 
 
+def distinct(shared: Shared) -> list[StepProduct]:
+    """The products that steps share, each once."""
+    return list(dict.fromkeys(product for product, _ in shared.values()))
+
+
 @pytest.mark.parametrize("delay", [-1, 1, -3])
 @pytest.mark.parametrize("derivatives", [False, True])
 def test_steps_of_a_recurrence(delay: int, derivatives: bool) -> None:
@@ -54,10 +59,10 @@ def test_steps_of_a_recurrence(delay: int, derivatives: bool) -> None:
 
     computation = program(nnet, derivatives=derivatives)
 
-    products = plan_with(nnet, computation, Stated(split=[gates])).early
+    products = distinct(plan_with(nnet, computation, Stated(split=[gates])).early)
 
-    assert sum(product.source.area.rows for product in products) == FRAMES * SEQUENCES
-    assert {product.columns for product in products} == {6}
+    assert sum(product.place.area.rows for product in products) == FRAMES * SEQUENCES
+    assert {step.columns for product in products for step in product.steps} == {6}
     commands = list(computation.commands)
     freed = {
         computation.submatrices[command.matrix, 0]: at
@@ -65,12 +70,12 @@ def test_steps_of_a_recurrence(delay: int, derivatives: bool) -> None:
         if isinstance(command, DeallocMatrix)
     }
     after = [
-        step.position > freed[product.source.matrix]
+        step.position > freed[product.place.matrix]
         for product in products
         for step in product.steps
     ]
     assert any(after)
-    assert not any(product.steps[0].position > freed[product.source.matrix] for product in products)
+    assert not any(product.steps[0].position > freed[product.place.matrix] for product in products)
 
 
 @pytest.mark.parametrize("delay", [-1, 1, -3])
@@ -82,10 +87,10 @@ def test_values_are_the_same(
     nnet = network(delay)
     computation = program(nnet, derivatives=False)
     x = np.random.default_rng(1).standard_normal((FRAMES * SEQUENCES, 5)).astype(np.float32)
-    monkeypatch.setattr(capabilities, "CHANGING_ROWS_AT_ONCE", rows_at_once)
-    monkeypatch.setattr(capabilities, "ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(recurrences, "CHANGING_ROWS_AT_ONCE", rows_at_once)
+    monkeypatch.setattr(recurrences, "ROWS_AT_ONCE", rows_at_once)
     outputs = NnetComputer(nnet, computation).forward({"input": x})
-    monkeypatch.setattr(known_inputs, "FEWEST_STEPS", 10**6)
+    monkeypatch.setattr(recurrences, "FEWEST_EARLY", 10**6)
 
     expected = NnetComputer(nnet, computation).forward({"input": x})
 
@@ -136,9 +141,9 @@ def test_no_step_reaches_into_a_loop() -> None:
     looped = looped_program(nnet, 6)
     label = next(at for at, one in enumerate(looped.commands) if isinstance(one, NoOperationLabel))
 
-    products = plan_with(nnet, looped, Stated(split=[nnet.component_index("affine")])).early
+    found = plan_with(nnet, looped, Stated(split=[nnet.component_index("affine")])).early
 
-    sides = [{step.position > label for step in product.steps} for product in products]
+    sides = [{step.position > label for step in product.steps} for product in distinct(found)]
     assert {True} in sides
     assert {False} in sides
     assert {True, False} not in sides
@@ -148,4 +153,4 @@ def test_other_components_are_left_alone() -> None:
     """Only affine maps can be computed for a part of their input's columns at a time."""
     nnet = network(-1)
 
-    assert plan_with(nnet, program(nnet, derivatives=False), Stated()).early == ()
+    assert plan_with(nnet, program(nnet, derivatives=False), Stated()).early == {}

@@ -67,7 +67,7 @@ def programs(draw: st.DrawFn) -> tuple[int, list[Round]]:
         return Op(Step(reads, writes), (reads,), (writes,))
 
     shares = st.lists(st.builds(lambda _: op(), st.none()), max_size=2).map(tuple)
-    rounds = st.lists(shares, min_size=1, max_size=count).map(lambda each: Round(tuple(each)))
+    rounds = st.lists(shares, min_size=1, max_size=count).map(tuple)
     return count, draw(st.lists(rounds, min_size=1, max_size=24))
 
 
@@ -197,8 +197,8 @@ def test_errors(guilty: int) -> None:
     def op(lane: int, number: int) -> Op:
         return Op(partial(call, lane, number), (values[number],), (values[number : number + 2],))
 
-    rounds = [Round(((op(0, number),), (op(1, number),))) for number in range(2)]
-    job = Lanes(Workers(2), [*rounds, Round(((op(1 - guilty, 0),),))])
+    rounds = [((op(0, number),), (op(1, number),)) for number in range(2)]
+    job = Lanes(Workers(2), [*rounds, ((op(1 - guilty, 0),),)])
     for _ in range(3):
         with pytest.raises(ValueError, match="no number"):
             job()
@@ -213,7 +213,7 @@ def test_busy_workers() -> None:
     workers, done, seen = Workers(2), [], []
     values = np.zeros((3, 2))
     rounds = [
-        Round(tuple((Op(partial(done.append, (k, lane)), (), (values,)),) for lane in range(2)))
+        tuple((Op(partial(done.append, (k, lane)), (), (values,)),) for lane in range(2))
         for k in range(3)
     ]
     job = Lanes(workers, rounds)

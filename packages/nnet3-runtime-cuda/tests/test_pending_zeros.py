@@ -3,8 +3,7 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_runtime_cuda.lowering.areas import Area
-from nnet3_runtime_cuda.lowering.bind.pending_zeros import PendingZeros
+from nnet3_runtime_cuda.lowering.areas import Area, PendingZeros
 
 SIZE = 5
 

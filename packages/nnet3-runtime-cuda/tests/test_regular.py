@@ -5,7 +5,7 @@ from itertools import groupby
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nnet3_runtime_cuda.lowering.bind.arena import regular_blocks
+from nnet3_runtime_cuda.lowering.arena import regular_blocks
 
 
 def covered(lists: np.ndarray) -> tuple[np.ndarray, int]:

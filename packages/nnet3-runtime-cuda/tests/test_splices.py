@@ -15,10 +15,10 @@ from nnet3_computation import ComputationRequest, IoSpecification
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.kernels import tiled_product
+from nnet3_runtime_cuda.lowering import splices
 from nnet3_runtime_cuda.lowering.areas import Area
-from nnet3_runtime_cuda.lowering.plan import splices
-from nnet3_runtime_cuda.lowering.plan.make import plan_with
-from nnet3_runtime_cuda.lowering.plan.plan import Plan, SplicedDerivative, SplicedInput, Taps
+from nnet3_runtime_cuda.lowering.plan import Plan, plan_with
+from nnet3_runtime_cuda.lowering.splices import SplicedDerivative, Taps
 from stated_capabilities import Stated
 
 CONFIG = """
@@ -48,11 +48,6 @@ NOTHING = Plan()
 def plan(text: str, *, gains: bool = True) -> Plan:
     """The plan for a program in text form."""
     return plan_with(NNET, program(NNET, text), Stated(taps=[1] if gains else []))
-
-
-def taps_of(found: Plan) -> dict[int, Taps]:
-    """The taps of inputs, by the position of the command."""
-    return {each.position: each.taps for each in found.inputs}
 
 
 IN_PLACE = """
@@ -144,8 +139,7 @@ def test_block_in_place() -> None:
     found = plan(IN_PLACE)
 
     taps = Taps(matrix=2, area=Area(0, 64, 0, 4), count=3, distance=2)
-    spliced = SplicedInput(position=7, taps=taps, copies=(3, 4), is_idle=False)
-    assert found == attrs.evolve(NOTHING, inputs=(spliced,), left_out=(3, 4))
+    assert found == attrs.evolve(NOTHING, inputs={7: taps}, left_out=frozenset([3, 4]))
     assert (taps.rows, taps.offsets) == (60, (0, 2, 4))
 
 
@@ -154,18 +148,17 @@ def test_copied_blocks() -> None:
     found = plan(COPIED)
 
     taps = Taps(matrix=1, area=Area(0, 64, 0, 4), count=3, distance=2)
-    spliced = SplicedInput(position=6, taps=taps, copies=(2, 3, 4), is_idle=True)
-    assert found == attrs.evolve(NOTHING, inputs=(spliced,), left_out=(2, 3, 4))
+    assert found == attrs.evolve(
+        NOTHING, inputs={6: taps}, idle=frozenset([6]), left_out=frozenset([2, 3, 4])
+    )
 
 
 def test_one_splice_after_another() -> None:
     """An affine map's output is kept although its own input's matrix is not filled."""
     found = plan(IN_TURN)
 
-    assert [(each.position, each.taps.matrix, each.is_idle) for each in found.inputs] == [
-        (6, 1, True),
-        (12, 3, False),
-    ]
+    assert {at: taps.matrix for at, taps in found.inputs.items()} == {6: 1, 12: 3}
+    assert found.idle == {6}
 
 
 def test_part_of_copied_rows() -> None:
@@ -179,19 +172,17 @@ def test_part_of_copied_rows() -> None:
         .replace("m2(1:60, 4:7) = m1(2:61, :)", "m2(2:61, 4:7) = m1(3:62, :)")
     )
 
-    assert taps_of(found) == {6: Taps(matrix=1, area=Area(2, 64, 0, 4), count=3, distance=1)}
+    assert found.inputs == {6: Taps(matrix=1, area=Area(2, 64, 0, 4), count=3, distance=1)}
 
 
 def test_derivative() -> None:
     """The blocks of a splice's derivative are summed before they are added to that of the rows."""
     found = plan(BACKWARD)
 
-    assert taps_of(found) == {9: Taps(matrix=1, area=Area(0, 64, 0, 4), count=3, distance=2)}
+    assert found.inputs == {9: Taps(matrix=1, area=Area(0, 64, 0, 4), count=3, distance=2)}
     taps = Taps(matrix=6, area=Area(0, 64, 0, 4), count=3, distance=2)
-    assert found.derivatives == (
-        SplicedDerivative(position=9, matrix=5, taps=taps, added=(12, 13, 14)),
-    )
-    assert found.inputs[0].is_idle
+    assert found.derivatives == {9: SplicedDerivative(5, taps, (12, 13, 14))}
+    assert found.idle == {9}
 
 
 @pytest.mark.parametrize(
@@ -211,7 +202,7 @@ def test_derivative() -> None:
 def test_inputs_that_are_no_splices(old: str, new: str) -> None:
     """A splice is not planned unless the blocks are the same rows at equal distances."""
     assert old in COPIED
-    assert plan(COPIED.replace(old, new)).inputs == ()
+    assert plan(COPIED.replace(old, new)).inputs == {}
 
 
 def test_few_rows_are_left_alone() -> None:
@@ -232,9 +223,9 @@ def test_copies_that_others_need() -> None:
         found = plan(COPIED.replace("free m2", f"{use}\nfree m2"))
 
         assert len(found.inputs) == 1
-        assert found.left_out == (2, 4)
-        assert not found.inputs[0].is_idle
-    assert plan(COPIED.replace("free m2\n", "")).left_out == ()
+        assert found.left_out == {2, 4}
+        assert not found.idle
+    assert plan(COPIED.replace("free m2\n", "")).left_out == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -255,7 +246,7 @@ def test_derivatives_that_are_left_alone(old: str, new: str) -> None:
     assert old in BACKWARD
     text = "\n".join(line for line in BACKWARD.replace(old, new).splitlines() if line.strip())
 
-    assert plan(text).derivatives == ()
+    assert plan(text).derivatives == {}
 
 
 # ---- values ----
@@ -365,8 +356,8 @@ def test_regular_requests_have_splices(sequences: int, has_deriv: bool) -> None:
 
     assert len(found.inputs) == 1 + has_deriv
     assert len(found.derivatives) == has_deriv
-    assert {taps.distance for taps in taps_of(found).values()} == {2 * sequences}
-    assert len(found.left_out) == 2
+    assert {taps.distance for taps in found.inputs.values()} == {2 * sequences}
+    assert len(found.left_out) == 2 + 2 * has_deriv
 
 
 def test_loops_are_left_alone() -> None:

@@ -9,11 +9,9 @@ from nnet3_computation import ComputationRequest, IoSpecification, NnetComputati
 from nnet3_descriptors import Nnet, parse_config
 from nnet3_runtime_cuda import DeviceNnet, NnetComputer
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
-from nnet3_runtime_cuda.lowering.capabilities import Capabilities
-from nnet3_runtime_cuda.lowering.plan import step_panels
-from nnet3_runtime_cuda.lowering.plan.make import plan_with
-from nnet3_runtime_cuda.lowering.plan.plan import Plan
-from nnet3_runtime_cuda.lowering.plan.step_panels import Factor, placed
+from nnet3_runtime_cuda.lowering import recurrences
+from nnet3_runtime_cuda.lowering.plan import Capabilities, Plan, plan_with
+from nnet3_runtime_cuda.lowering.recurrences import Factor, placed
 
 FRAMES, SEQUENCES = 40, 2
 
@@ -51,7 +49,7 @@ def training_results(nnet: Nnet) -> list[np.ndarray]:
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Uses panels even for a few parameters, whether or not they are faster here."""
-    monkeypatch.setattr(step_panels, "FEWEST_PARAMETERS", 1)
+    monkeypatch.setattr(recurrences, "FEWEST_PARAMETERS", 1)
     monkeypatch.setattr(NumpyTape, "gains_by_panels", lambda _, rows: rows > 1)
 
 
@@ -69,13 +67,9 @@ def test_steps_of_a_recurrence(is_backward: bool) -> None:
     plan = _plan(DeviceNnet(nnet, trainable=True), computation)
 
     gates = nnet.component_index("gates")
-    (factor,) = (
-        factor
-        for factor in plan.panels
-        if (factor.component, factor.is_backward) == (gates, is_backward)
-    )
-    assert factor.skipped == 6
-    assert len(factor.positions) >= test_known_inputs.FRAMES - 4
+    found = [each for each in plan.panels.values() if each[:2] == (gates, is_backward)]
+    assert set(found) == {Factor(gates, is_backward, 6)}
+    assert len(found) >= test_known_inputs.FRAMES - 4
 
 
 def test_memory_is_shared() -> None:
@@ -85,8 +79,7 @@ def test_memory_is_shared() -> None:
 
     factors, memory = placed(uses, _size)
 
-    assert [factor.component for factor in factors] == [2, 1, 0]
-    assert [factor.memory for factor in factors] == [0, 1, 1]
+    assert [*factors.items()] == [(third, 0), (second, 1), (first, 1)]
     assert memory == (_size(third), _size(second))
 
 
@@ -100,7 +93,7 @@ def test_training_is_the_same(begin: int, monkeypatch: pytest.MonkeyPatch) -> No
     nnet = network(begin)
 
     ours = training_results(nnet)
-    monkeypatch.setattr(step_panels, "FEWEST_STEPS", 10**6)
+    monkeypatch.setattr(recurrences, "FEWEST_IN_PANELS", 10**6)
 
     for found, expected in zip(ours, training_results(nnet), strict=True):
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
@@ -111,7 +104,7 @@ def test_fixed_parameters_are_left_alone() -> None:
     nnet = network()
     computation = program(nnet)
 
-    assert _plan(DeviceNnet(nnet), computation).panels == ()
+    assert _plan(DeviceNnet(nnet), computation).panels == {}
 
 
 def test_loops_are_left_alone() -> None:
@@ -119,4 +112,4 @@ def test_loops_are_left_alone() -> None:
     nnet = network()
     computation = loop(nnet, FRAMES, sequences=SEQUENCES)
 
-    assert _plan(DeviceNnet(nnet, trainable=True), computation).panels == ()
+    assert _plan(DeviceNnet(nnet, trainable=True), computation).panels == {}

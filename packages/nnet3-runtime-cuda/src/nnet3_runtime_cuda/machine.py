@@ -6,7 +6,6 @@ A program is a computation as calls bound to memory, in segments between inputs 
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence, Sized
 from typing import Any, ClassVar, Protocol
 
@@ -134,7 +133,6 @@ class Machine(Protocol):
     is_device: ClassVar[bool]
     workers: Threads | None
 
-    @abstractmethod
     def tape(self, dtype: npt.DTypeLike = np.float32, *, is_alone: bool = False) -> Tape:
         """A tape with separate scratch memory.
 
@@ -143,11 +141,9 @@ class Machine(Protocol):
             is_alone: Whether the recorded operations run on one thread, beside other programs.
         """
 
-    @abstractmethod
     def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """An array of zeros."""
 
-    @abstractmethod
     def bind(self, program: Program, tape: Tape, computation: NnetComputation) -> Program:
         """A lowered program, ready to run.
 
@@ -156,18 +152,15 @@ class Machine(Protocol):
                 fit.
         """
 
-    @abstractmethod
     def finish(self, tape: Tape) -> Callable[[], object]:
         """A call that runs the recorded operations of a tape of this machine."""
 
-    @abstractmethod
     def freeze_estimates(self, on: bool) -> None:
         """Sets whether the estimates of Fisher matrices stay fixed.
 
         An estimate that no minibatch has changed yet still begins with the next minibatch.
         """
 
-    @abstractmethod
     def keep_estimates(self) -> Callable[[], object]:
         """Keeps the estimates, and the places in streams of random numbers of a device.
 
@@ -175,19 +168,15 @@ class Machine(Protocol):
             A call that sets them back.
         """
 
-    @abstractmethod
     def estimate_state(self, estimate: FisherEstimate) -> EstimateState:
         """The state of an estimate of a Fisher matrix between two minibatches."""
 
-    @abstractmethod
     def resume_estimate(self, estimate: FisherEstimate, state: EstimateState) -> None:
         """Sets the state of an estimate that no program uses yet."""
 
-    @abstractmethod
     def pull(self, arrays: Iterable[Array]) -> None:
         """Copies the contents of memory into the whole contiguous arrays that stand for it."""
 
-    @abstractmethod
     def push(self, arrays: Iterable[Array]) -> None:
         """Copies contiguous arrays into the memory that they stand for."""
 

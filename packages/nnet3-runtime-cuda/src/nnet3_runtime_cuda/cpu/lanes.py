@@ -15,9 +15,8 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-import attrs
 import numpy.typing as npt
 
 from nnet3_runtime_cuda.cpu.threads import LIMIT, Workers
@@ -33,8 +32,7 @@ MOST_REMEMBERED = 16
 whole."""
 
 
-@attrs.frozen(eq=False)
-class Op:
+class Op(NamedTuple):
     """A call and the memory that it works on.
 
     Attributes:
@@ -48,15 +46,8 @@ class Op:
     writes: tuple[Array, ...]
 
 
-@attrs.frozen(eq=False)
-class Round:
-    """Operations that may run at the same time.
-
-    Attributes:
-        shares: Operations of each lane, in order; some may be empty.
-    """
-
-    shares: tuple[tuple[Op, ...], ...]
+Round = tuple[tuple[Op, ...], ...]
+"""Operations that may run at the same time: those of each lane, in order; some may be empty."""
 
 
 class Lanes:
@@ -75,7 +66,7 @@ class Lanes:
         """
         self._workers = workers
         self._rounds = tuple(rounds)
-        self._in_order = [op.call for one in rounds for share in one.shares for op in share]
+        self._in_order = [op.call for one in rounds for share in one for op in share]
         self.lanes = self._planned()
 
     def _planned(self) -> tuple[Lane, ...]:
@@ -109,8 +100,7 @@ class Lanes:
         return sum(len(lane.posts) for lane in self.lanes)
 
 
-@attrs.frozen(eq=False)
-class Lane:
+class Lane(NamedTuple):
     """The calls of one thread.
 
     Attributes:
@@ -133,8 +123,7 @@ class Lane:
             raise
 
 
-@attrs.frozen(eq=False)
-class _Use:
+class _Use(NamedTuple):
     """The memory that a share of a lane uses.
 
     Attributes:
@@ -180,7 +169,7 @@ class _Schedule:
 
     def add(self, one: Round) -> None:
         """Gives lanes their shares of a round; none waits for another share of the same round."""
-        shares = [(lane, share) for lane, share in enumerate(one.shares) if share]
+        shares = [(lane, share) for lane, share in enumerate(one) if share]
         uses = [_Use.of(share, len(self._calls[lane]) + len(share) - 1) for lane, share in shares]
         for (lane, _), use in zip(shares, uses, strict=True):
             for other in range(len(self._calls)):

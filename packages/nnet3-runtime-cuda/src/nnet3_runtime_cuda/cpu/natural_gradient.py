@@ -153,7 +153,7 @@ def _record_product(tape: Recorder, x: _Side, gradient: AffineGradient, scale: A
     dy, linear, bias, first = gradient.dy, gradient.linear, gradient.bias, gradient.first
     reads = (*x.x.arrays, dy, scale)
     if gradient.product is not None:
-        gradient.product(dy, linear, scale=scale, add=not first)
+        gradient.product(dy, linear, scale, not first)
     else:
         for part in tape.shared(len(linear), len(dy) * linear.size // PRODUCT_WORK):
             call = partial(_add_product, x.x, dy[:, part], linear[part], scale, first=first)

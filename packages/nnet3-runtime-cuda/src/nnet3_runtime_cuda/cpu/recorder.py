@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,8 @@ from nnet3_runtime_cuda.cpu.threads import Workers
 from nnet3_runtime_cuda.operations import Array, Call, Operand, Tape
 from nnet3_runtime_cuda.operations.scratch import Scratch, even_parts, part_of
 
-Recorded = Call | Op | Round
+Recorded = Call | Round
+"""What is recorded: a call if there is one thread, else the shares of the threads."""
 _T = TypeVar("_T")
 
 BLOCK_ELEMENTS = 1 << 16
@@ -98,7 +99,7 @@ class Recorder(Tape):
             self.calls.append(call)
             return
         arrays = tuple(operand for operand in reads if isinstance(operand, np.ndarray))
-        self.calls.append(Op(call, (*self._looked_at, *arrays), tuple(writes)))
+        self.calls.append(((Op(call, (*self._looked_at, *arrays), tuple(writes)),),))
 
     def take(self) -> tuple[Call, ...]:
         """The calls recorded since the last `take`."""
@@ -115,11 +116,9 @@ class Recorder(Tape):
 
     def _bound(self) -> tuple[Call, ...]:
         """The recorded calls, ready to be called."""
-        if self._workers is None:
-            return tuple(cast(list[Call], self.calls))
-        if not any(isinstance(one, Round) for one in self.calls):
+        rounds = [one for one in self.calls if isinstance(one, tuple)]
+        if self._workers is None or all(len(one) == 1 for one in rounds):
             return tuple(_plain(self.calls))
-        rounds = [one if isinstance(one, Round) else Round((_ops([one]),)) for one in self.calls]
         return (Lanes(self._workers, rounds),)
 
     # ---- memory ----
@@ -194,7 +193,7 @@ class Recorder(Tape):
                 shares.append(_ops(self.calls))
         finally:
             self.calls, self._is_for_one_thread, self._scratch.mark = outer, False, mark
-        self.calls.append(Round(tuple(shares)))
+        self.calls.append(tuple(shares))
 
     def rows_per_sum(self, array: Array, *, arrays: int = 1) -> int:
         """The number of rows to sum at a time, if blocks of rows are summed."""
@@ -294,18 +293,15 @@ def _unless_finite(result: Array, is_finite: Array, calls: Sequence[Call]) -> No
 
 
 def _ops(recorded: Sequence[Recorded]) -> tuple[Op, ...]:
-    """The recorded calls for one of several threads."""
-    ops = tuple(one for one in recorded if isinstance(one, Op))
-    assert len(ops) == len(recorded)
-    return ops
+    """The recorded operations, which were all recorded for one of several threads."""
+    return tuple(op for one in recorded if isinstance(one, tuple) for op in one[0])
 
 
 def _plain(recorded: Sequence[Recorded]) -> list[Call]:
-    """The calls that were recorded for one thread only, although there are several."""
-    calls = []
+    """The calls that were recorded for one thread only, although there may be several."""
+    calls: list[Call] = []
     for one in recorded:
-        assert not isinstance(one, Round)
-        calls.append(one.call if isinstance(one, Op) else one)
+        calls += [op.call for op in one[0]] if isinstance(one, tuple) else [one]
     return calls
 
 

@@ -92,7 +92,7 @@ def record_affine_gradient(tape: Operations, gradient: AffineGradient) -> None:
     dy, linear, bias = gradient.dy, gradient.linear, gradient.bias
     add = not gradient.first
     if gradient.product is not None:
-        gradient.product(dy, linear, scale=None, add=add)
+        gradient.product(dy, linear, None, add)
     else:
         start = 0
         for x in gradient.xs:

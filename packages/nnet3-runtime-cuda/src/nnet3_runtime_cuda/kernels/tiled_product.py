@@ -226,8 +226,6 @@ class TiledProduct:
         x: Array,
         dy: Array,
         out: Array,
-        /,
-        *,
         scale: Array | None,
         add: bool,
     ) -> None:

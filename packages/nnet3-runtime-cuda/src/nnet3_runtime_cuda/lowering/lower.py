@@ -13,40 +13,17 @@ from nnet3_computation import NnetComputation
 from nnet3_computation.checks import check_runnable
 
 from nnet3_runtime_cuda.device import DeviceNnet
-from nnet3_runtime_cuda.lowering.bind.binding import Binding
-from nnet3_runtime_cuda.lowering.capabilities import Capabilities
-from nnet3_runtime_cuda.lowering.plan.make import plan_with
+from nnet3_runtime_cuda.lowering.commands import bind
+from nnet3_runtime_cuda.lowering.plan import Capabilities, plan_with
 from nnet3_runtime_cuda.machine import Program
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda.tracing.tracer import Watch
 
 
-class _Pause:
-    """The number of threads that want no collections now, and the setting before."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._count = 0
-        self._was_enabled = False
-
-    def begin(self) -> None:
-        """One thread more."""
-        with self._lock:
-            if self._count == 0:
-                self._was_enabled = gc.isenabled()
-                gc.disable()
-            self._count += 1
-
-    def end(self) -> None:
-        """One thread less; after the last one collections go on, if they did before."""
-        with self._lock:
-            self._count -= 1
-            if self._count == 0 and self._was_enabled:
-                gc.enable()
-
-
-_PAUSE = _Pause()
+_LOCK = threading.Lock()
+_PAUSES: list[bool] = []
+"""For each thread that wants no collections now, whether they went on before: only the first's."""
 
 
 @contextmanager
@@ -57,11 +34,16 @@ def uncollected() -> Iterator[None]:
     visit all objects again whenever their number has grown by a quarter, which took a third of the
     time.
     """
-    _PAUSE.begin()
+    with _LOCK:
+        _PAUSES.append(gc.isenabled())
+        gc.disable()
     try:
         yield
     finally:
-        _PAUSE.end()
+        with _LOCK:
+            was_enabled = _PAUSES.pop()
+            if was_enabled and not _PAUSES:
+                gc.enable()
 
 
 def lower(
@@ -89,5 +71,5 @@ def lower(
     with nnet.lowering, uncollected(), np.errstate(all="ignore"):  # factors may overflow
         tape = nnet.machine.tape(nnet.dtype, is_alone=is_alone)
         plan = plan_with(nnet.nnet, computation, Capabilities(nnet, tape))
-        program = Binding(nnet, computation, plan, tape, watch).run()
+        program = bind(nnet, computation, plan, tape, watch)
         return nnet.machine.bind(program, tape, computation)

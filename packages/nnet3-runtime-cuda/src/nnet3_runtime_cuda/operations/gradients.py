@@ -14,8 +14,8 @@ Each machine stores and updates W in its own way.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import attrs
 import numpy as np
@@ -243,14 +243,9 @@ class TimeSplice:
         return [gap for gap in gaps if gap.size]
 
 
-class GradientProduct(Protocol):
-    """Records a product with X in a way that takes less work than the product itself."""
-
-    def __call__(self, dy: Array, out: Array, /, *, scale: Array | None, add: bool) -> None:
-        """Records out = scale dy^T X, or out += that.
-
-        dy: (rows, output_dim); out: (output_dim, input_dim); scale: (1,) float64, None for 1.
-        """
+GradientProduct = Callable[[Array, Array, Array | None, bool], None]
+"""Records out = scale dy^T X, or out += that, with less work than the product itself. It takes dy,
+(rows, output_dim); out, (output_dim, input_dim); scale, (1,) or None for 1; and whether to add."""
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -14,7 +14,6 @@ Arrays are NumPy's on every machine; on a device they are shadows, which can be 
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -56,31 +55,25 @@ class Operations(Protocol):
     gains_by_tiles: ClassVar[bool]
 
     @property
-    @abstractmethod
     def threads(self) -> int:
         """The number of threads that share the recorded calls."""
 
     # ---- what pays ----
 
-    @abstractmethod
     def uses_tiles(self) -> bool:
         """Whether to compute convolutions by tiles: if they are faster, and the user allows it."""
 
-    @abstractmethod
     def gains_by_panels(self, rows: int) -> bool:
         """Whether a product with `rows` rows is faster with its factor in panels (`Panels`)."""
 
-    @abstractmethod
     def gains_by_transposing(self, rows: int, parameters: Array) -> bool:
         """Whether products with `rows` rows are faster with (out, in) parameters transposed."""
 
     # ---- memory ----
 
-    @abstractmethod
     def scratch(self, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
         """An uninitialised array for use within the current command only."""
 
-    @abstractmethod
     def lend(self, memory: Array) -> None:
         """Lends unused memory of the program to the current command as scratch.
 
@@ -88,21 +81,17 @@ class Operations(Protocol):
             memory: One-dimensional and contiguous; its content is lost.
         """
 
-    @abstractmethod
     def persistent(self, *shape: int, dtype: npt.DTypeLike | None = None) -> Array:
         """A new zeroed array, for values that outlast the current command."""
 
-    @abstractmethod
     def ones(self, length: int) -> Array:
         """(1, length) of ones; read-only."""
 
-    @abstractmethod
     def passing(self) -> AbstractContextManager[None]:
         """A context. Scratch arrays taken within it are valid only until its end."""
 
     # ---- work for several threads ----
 
-    @abstractmethod
     def independent(self, items: Sequence[_T]) -> Iterator[_T]:
         """The items, for a loop whose rounds may run on several threads at the same time.
 
@@ -110,7 +99,6 @@ class Operations(Protocol):
         round that takes it. Each thread runs neighbouring rounds, in order.
         """
 
-    @abstractmethod
     def shared(self, length: int, work: int) -> Iterator[slice]:
         """Slices that cover a range, for a loop whose rounds may run at the same time.
 
@@ -121,7 +109,6 @@ class Operations(Protocol):
             work: Number of elements that are computed.
         """
 
-    @abstractmethod
     def rows_per_sum(self, array: Array, *, arrays: int = 1) -> int:
         """The number of rows of a block, where blocks of rows are summed up in turn.
 
@@ -130,7 +117,6 @@ class Operations(Protocol):
             arrays: Number of arrays of this size that are in use meanwhile.
         """
 
-    @abstractmethod
     def row_blocks(self, *arrays: Array, rows: int | None = None) -> Iterator[tuple[Array, ...]]:
         """Blocks of the same rows of several arrays, small enough to stay in the cache.
 
@@ -143,7 +129,6 @@ class Operations(Protocol):
 
     # ---- values and decisions of the host ----
 
-    @abstractmethod
     def host(
         self, fill: Callable[[Array], object], *shape: int, dtype: npt.DTypeLike | None = None
     ) -> Array:
@@ -157,22 +142,18 @@ class Operations(Protocol):
             dtype: Type of the array; that of the values if None.
         """
 
-    @abstractmethod
     def note(self, function: Callable[[], object]) -> None:
         """Lets the host call a function in each run, which must not read arrays; see `host`."""
 
-    @abstractmethod
     def value(self, function: Callable[[], float]) -> Array:
         """(1,) float64, the function's result in each run; see `host`."""
 
-    @abstractmethod
     def when(self, condition: Array) -> AbstractContextManager[None]:
         """A context. Calls recorded within it run only if the one element of `condition` is not 0.
 
         Only element-wise operations, sums and gathers may be recorded within.
         """
 
-    @abstractmethod
     def within_range(self, record: Callable[[np.dtype[Any]], None], result: Array) -> None:
         """Records operations whose squares or products may overflow, so that they do not.
 
@@ -187,38 +168,30 @@ class Operations(Protocol):
 
     # ---- element by element ----
 
-    @abstractmethod
     def apply(self, function: str, *operands: Operand, out: Array) -> None:
         """out = the function with this NumPy name of the operands (broadcast)."""
 
-    @abstractmethod
     def convert(self, source: Array, out: Array) -> None:
         """out = source as another type; fractions are truncated."""
 
-    @abstractmethod
     def copy(self, source: Operand, out: Array) -> None:
         """out = source (broadcast)."""
 
-    @abstractmethod
     def fill(self, value: float, out: Array) -> None:
         """out = value."""
 
-    @abstractmethod
     def add_scaled(self, a: Array, factor: float, out: Array) -> None:
         """out += factor a."""
 
-    @abstractmethod
     def is_positive(self, a: Array, out: Array) -> None:
         """out = 1 where a > 0, else 0; a must not be negative."""
 
-    @abstractmethod
     def pack_signs(self, a: Array, out: Array) -> None:
         """Bit k of out[r, j] = whether a[r, 8 j + k] > 0; out: uint8, (rows, columns / 8 up).
 
         The output may lie in the memory of `a`.
         """
 
-    @abstractmethod
     def unpack_signs(self, packed: Array, out: Array) -> None:
         """out[r, c] = 1 or 0, bit c % 8 of packed[r, c // 8]: the inverse of `pack_signs`.
 
@@ -291,70 +264,56 @@ class Operations(Protocol):
 
     # ---- products and sums ----
 
-    @abstractmethod
     def matmul(
         self, a: Array, b: Array, out: Array, *, add: bool = False, plus: Array | None = None
     ) -> None:
         """out = a b, or out += a b, or out = plus + a b."""
 
-    @abstractmethod
     def small_products(self, a: Array, b: Array, out: Array) -> None:
         """out[i] = a[i] b[i] for stacks of matrices (broadcast), each too small for threads."""
 
-    @abstractmethod
     def row_dot(self, a: Array, b: Array, out: Array) -> None:
         """out[r] = sum over c of a[r, c] b[r, c]; out: (rows,).
 
         If `out` is float64, so are products and sums; the same holds for sums of columns.
         """
 
-    @abstractmethod
     def column_sum(self, a: Array, out: Array) -> None:
         """out[0, c] = sum over r of a[r, c]; out: (1, cols)."""
 
-    @abstractmethod
     def count_positive(self, a: Array, out: Array) -> None:
         """out[0, c] = number of positive elements of a[:, c]; out: (1, cols)."""
 
-    @abstractmethod
     def column_sum_of_products(self, a: Array, b: Array, out: Array) -> None:
         """out[0, c] = sum over r of a[r, c] b[r, c]; out: (1, cols)."""
 
-    @abstractmethod
     def row_sum(self, a: Array, out: Array) -> None:
         """out[r, 0] = sum over c of a[r, c]; out: (rows, 1)."""
 
-    @abstractmethod
     def sum(self, a: Array, axis: int, out: Array) -> None:
         """out = sum of a along an axis."""
 
-    @abstractmethod
     def row_maximum(self, a: Array, out: Array) -> None:
         """out[r, 0] = max over c of a[r, c]; out: (rows, 1)."""
 
     # ---- natural gradient ----
 
-    @abstractmethod
     def precondition(self, estimate: FisherEstimate, x: Array) -> Array:
         """Preconditions the rows of x in place without scaling them; returns the scale, (1,)."""
 
-    @abstractmethod
     def precondition_affine(self, sides: AffinePreconditioner, gradient: AffineGradient) -> None:
         """Adds the natural gradient of an affine map; see `AffinePreconditioner`."""
 
     # ---- random numbers ----
 
-    @abstractmethod
     def random_uniform(self, rng: np.random.Generator, out: Array) -> None:
         """out = random numbers, uniform in [0, 1), new ones in each run; out: float32."""
 
     # ---- gathering ----
 
-    @abstractmethod
     def take_rows(self, source: Array, rows: Array, out: Array) -> None:
         """out[i] = source[rows[i]]; rows: int64 within range; out contiguous."""
 
-    @abstractmethod
     def range_sum(self, source: Array, ranges: Array, out: Array) -> bool:
         """Records out[i] = sum of source[r], begin <= r < end, with (begin, end) = ranges[i].
 
@@ -362,11 +321,9 @@ class Operations(Protocol):
             Whether it was recorded; if not, the caller must sum up the ranges one by one.
         """
 
-    @abstractmethod
     def take_columns(self, source: Array, columns: Array, out: Array) -> None:
         """out[:, i] = source[:, columns[i]]; columns: int64 within range; out contiguous."""
 
-    @abstractmethod
     def put_rows(self, values: Array, rows: Array, out: Array) -> None:
         """out[rows[i]] = values[i]; rows: int64 within range, none twice."""
 
@@ -381,27 +338,21 @@ class Tape(Operations, Protocol):
     persistent_bytes: int
 
     @property
-    @abstractmethod
     def scratch_bytes(self) -> int:
         """Size of the scratch memory."""
 
     @property
-    @abstractmethod
     def is_empty(self) -> bool:
         """Whether nothing was recorded since the last `take`."""
 
-    @abstractmethod
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """Uninitialised memory of the program."""
 
-    @abstractmethod
     def begin_command(self) -> None:
         """Frees the scratch memory of the previous command."""
 
-    @abstractmethod
     def take(self) -> tuple[Call, ...]:
         """The calls recorded since the last `take`."""
 
-    @abstractmethod
     def run(self) -> None:
         """Runs the recorded calls."""

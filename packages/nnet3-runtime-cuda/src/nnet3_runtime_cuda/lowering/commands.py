@@ -1,20 +1,45 @@
-"""For each command class the function that records its calls; importing registers them all."""
+"""Binds a computation: for each command class the function that records its calls."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
-from nnet3_computation import ComputationError
+from nnet3_computation import ComputationError, NnetComputation
 from nnet3_computation import commands as c
 from nnet3_descriptors.components import ComponentProperties
 
+from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.kernels import Backpropagation, Propagation, StatsStorage
 from nnet3_runtime_cuda.kernels.rows import record_row_range_sums
-from nnet3_runtime_cuda.lowering.bind.arena import Positions
-from nnet3_runtime_cuda.lowering.bind.binding import Binding, Flags, binds
-from nnet3_runtime_cuda.lowering.bind.compression import CompressedForm
-from nnet3_runtime_cuda.lowering.bind.hand_over import Move, record_moves, swaps_from
-from nnet3_runtime_cuda.lowering.bind.rows import record_fill, record_move, record_scaled
-from nnet3_runtime_cuda.operations import Array
+from nnet3_runtime_cuda.lowering import moves
+from nnet3_runtime_cuda.lowering.arena import Positions
+from nnet3_runtime_cuda.lowering.binding import Binding, Flags
+from nnet3_runtime_cuda.lowering.moves import record_scaled
+from nnet3_runtime_cuda.lowering.plan import Plan
+from nnet3_runtime_cuda.machine import Program
+from nnet3_runtime_cuda.operations import Array, Tape
+
+if TYPE_CHECKING:
+    from nnet3_runtime_cuda.tracing.tracer import Watch
+
+
+def bind(
+    nnet: DeviceNnet,
+    computation: NnetComputation,
+    plan: Plan,
+    tape: Tape,
+    watch: Watch | None = None,
+) -> Program:
+    """Records the calls of all commands; see `Binding`."""
+    binding = Binding(nnet, computation, plan, tape, watch)
+    for position, command in enumerate(binding.commands):
+        if binding.begin_command(position):
+            _BINDERS[type(command)](binding, command)
+            binding.end_command()
+    return binding.program()
 
 
 def _in_place(binding: Binding, submatrix: int) -> Array:
@@ -24,7 +49,6 @@ def _in_place(binding: Binding, submatrix: int) -> Array:
     return view
 
 
-@binds(c.Propagate)
 def _propagate(binding: Binding, command: c.Propagate) -> None:
     properties = binding.properties(command.component)
     splice = binding.input_splice(command)
@@ -43,14 +67,13 @@ def _propagate(binding: Binding, command: c.Propagate) -> None:
             add=add,
             indexes=binding.precomputed(command.precomputed_indexes),
             memo=binding.memo(command.memo),
-            known=binding.steps.known_part(binding),
-            panels=binding.steps.panels(binding),
+            known=binding.known_part(),
+            panels=binding.panels(),
             splice=splice,
         )
     )
 
 
-@binds(c.StoreStats)
 def _store_stats(binding: Binding, command: c.StoreStats) -> None:
     binding.nnet.kernel(command.component).store_stats(
         StatsStorage(
@@ -59,7 +82,7 @@ def _store_stats(binding: Binding, command: c.StoreStats) -> None:
     )
 
 
-def _bind_backprop(
+def _backprop(
     binding: Binding, command: c.Backprop | c.BackpropNoModelUpdate, *, update: bool
 ) -> None:
     properties = binding.properties(command.component)
@@ -102,135 +125,71 @@ def _bind_backprop(
             signs=signs,
             update=update,
             first=first,
-            skipped=binding.steps.late_columns(binding),
-            panels=binding.steps.panels(binding),
+            skipped=binding.late_columns(),
+            panels=binding.panels(),
             splice=splice,
             dx_splice=dx_splice,
         )
     )
-    binding.steps.record_late(binding)
+    binding.record_late()
 
 
-@binds(c.Backprop)
-def _backprop(binding: Binding, command: c.Backprop) -> None:
-    _bind_backprop(binding, command, update=True)
-
-
-@binds(c.BackpropNoModelUpdate)
-def _backprop_no_model_update(binding: Binding, command: c.BackpropNoModelUpdate) -> None:
-    _bind_backprop(binding, command, update=False)
-
-
-@binds(c.MatrixCopy)
-def _matrix_copy(binding: Binding, command: c.MatrixCopy) -> None:
+def _matrix(binding: Binding, command: c.MatrixCopy | c.MatrixAdd) -> None:
     if binding.is_sum_of_blocks():
         return
     source = binding.read(command.input)
-    record_scaled(binding.tape, source, command.alpha, binding.set(command.output), add=False)
-
-
-@binds(c.MatrixAdd)
-def _matrix_add(binding: Binding, command: c.MatrixAdd) -> None:
-    if binding.is_sum_of_blocks():
-        return
-    source = binding.read(command.input)
-    output, add = binding.add_to(command.output)
+    output, add = _target(binding, command.output, add=isinstance(command, c.MatrixAdd))
     record_scaled(binding.tape, source, command.alpha, output, add=add)
 
 
-def _bind_rows(
+def _target(binding: Binding, submatrix: int, *, add: bool) -> tuple[Array, bool]:
+    """The view of a submatrix to add to, or to set; and whether the command must add to it."""
+    return binding.add_to(submatrix) if add else (binding.set(submatrix), False)
+
+
+def _rows(binding: Binding, command: c.CopyRows | c.AddRows) -> None:
+    binding.read(command.input)
+    rows = binding.computation.indexes[command.indexes].astype(np.int64)
+    present = rows >= 0
+    submatrices = np.full(len(rows), command.input)
+    source = binding.arena.positions(submatrices, np.where(present, rows, 0))
+    _gathered(binding, command, source, present, add=isinstance(command, c.AddRows))
+
+
+def _rows_multi(binding: Binding, command: c.CopyRowsMulti | c.AddRowsMulti) -> None:
+    binding.flush_multi(command.indexes_multi)
+    source, present = binding.multi_positions(command.indexes_multi)
+    _gathered(binding, command, source, present, add=isinstance(command, c.AddRowsMulti))
+
+
+def _gathered(
     binding: Binding,
-    output: int,
+    command: c.CopyRows | c.AddRows | c.CopyRowsMulti | c.AddRowsMulti,
     source: Positions,
     present: Flags,
-    alpha: float,
     *,
     add: bool,
-    zero_absent: bool,
 ) -> None:
-    """Records row i of `output` (+)= alpha times the row at source[i], where present[i]."""
-    target = binding.arena.row_positions(output)
-    columns = binding.areas.of(output).area.columns
-    if zero_absent:
-        record_fill(binding.tape, binding.arena, target[~present], columns, 0.0)
-    record_move(
-        binding.tape, binding.arena, target[present], source[present], columns, alpha, add=add
-    )
+    """Records row i of the output (+)= alpha times the row at source[i], where present[i]."""
+    _, add = _target(binding, command.output, add=add)
+    tape, arena = binding.tape, binding.arena
+    target = arena.row_positions(command.output)
+    columns = binding.areas.of(command.output).area.columns
+    if not add:
+        moves.record_fill(tape, arena, target[~present], columns, 0.0)
+    to, origin = target[present], source[present]
+    moves.record_move(tape, arena, to, origin, columns, command.alpha, add=add)
 
 
-@binds(c.CopyRows)
-def _copy_rows(binding: Binding, command: c.CopyRows) -> None:
-    binding.read(command.input)
-    binding.set(command.output)
-    source, present = _indexed_rows(binding, command.input, command.indexes)
-    _bind_rows(binding, command.output, source, present, command.alpha, add=False, zero_absent=True)
-
-
-@binds(c.AddRows)
-def _add_rows(binding: Binding, command: c.AddRows) -> None:
-    binding.read(command.input)
-    _, add = binding.add_to(command.output)
-    source, present = _indexed_rows(binding, command.input, command.indexes)
-    _bind_rows(
-        binding, command.output, source, present, command.alpha, add=add, zero_absent=not add
-    )
-
-
-def _indexed_rows(binding: Binding, submatrix: int, indexes: int) -> tuple[Positions, Flags]:
-    rows = binding.computation.indexes[indexes].astype(np.int64)
-    present = rows >= 0
-    return binding.arena.positions(
-        np.full(len(rows), submatrix), np.where(present, rows, 0)
-    ), present
-
-
-@binds(c.CopyRowsMulti)
-def _copy_rows_multi(binding: Binding, command: c.CopyRowsMulti) -> None:
-    binding.flush_multi(command.indexes_multi)
-    binding.set(command.output)
-    source, present = binding.multi_positions(command.indexes_multi)
-    _bind_rows(binding, command.output, source, present, command.alpha, add=False, zero_absent=True)
-
-
-@binds(c.AddRowsMulti)
-def _add_rows_multi(binding: Binding, command: c.AddRowsMulti) -> None:
-    binding.flush_multi(command.indexes_multi)
-    _, add = binding.add_to(command.output)
-    source, present = binding.multi_positions(command.indexes_multi)
-    _bind_rows(
-        binding, command.output, source, present, command.alpha, add=add, zero_absent=not add
-    )
-
-
-def _bind_to_rows(
-    binding: Binding, command: c.CopyToRowsMulti | c.AddToRowsMulti, *, add: bool
-) -> None:
+def _to_rows(binding: Binding, command: c.CopyToRowsMulti | c.AddToRowsMulti) -> None:
     binding.flush_multi(command.indexes_multi)
     columns = binding.read(command.input).shape[1]
     target, present = binding.multi_positions(command.indexes_multi)
     source = binding.arena.row_positions(command.input)
-    record_move(
-        binding.tape,
-        binding.arena,
-        target[present],
-        source[present],
-        columns,
-        command.alpha,
-        add=add,
-    )
+    to, origin, add = target[present], source[present], isinstance(command, c.AddToRowsMulti)
+    moves.record_move(binding.tape, binding.arena, to, origin, columns, command.alpha, add=add)
 
 
-@binds(c.CopyToRowsMulti)
-def _copy_to_rows_multi(binding: Binding, command: c.CopyToRowsMulti) -> None:
-    _bind_to_rows(binding, command, add=False)
-
-
-@binds(c.AddToRowsMulti)
-def _add_to_rows_multi(binding: Binding, command: c.AddToRowsMulti) -> None:
-    _bind_to_rows(binding, command, add=True)
-
-
-@binds(c.AddRowRanges)
 def _add_row_ranges(binding: Binding, command: c.AddRowRanges) -> None:
     source = binding.read(command.input)
     output, add = binding.add_to(command.output)
@@ -243,7 +202,6 @@ def _add_row_ranges(binding: Binding, command: c.AddRowRanges) -> None:
     record_scaled(binding.tape, sums, command.alpha, output, add=add)
 
 
-@binds(c.AllocMatrixUndefined)
 def _alloc_undefined(binding: Binding, command: c.AllocMatrixUndefined) -> None:
     place = binding.areas.of(command.matrix)
     binding.zeros.forget(place.matrix)
@@ -251,24 +209,25 @@ def _alloc_undefined(binding: Binding, command: c.AllocMatrixUndefined) -> None:
         binding.zeros.note(*place)
 
 
-@binds(c.AllocMatrixZeroed)
 def _alloc_zeroed(binding: Binding, command: c.AllocMatrixZeroed) -> None:
     binding.zeros.note(*binding.areas.of(command.matrix))
 
 
-@binds(c.DeallocMatrix)
 def _dealloc(binding: Binding, command: c.DeallocMatrix) -> None:
     binding.zeros.forget(binding.areas.of(command.matrix)[0])
 
 
-@binds(c.SwapMatrix)
 def _swap(binding: Binding, command: c.SwapMatrix) -> None:
-    """Moves the contents of the source to the destination."""
-    commands = binding.commands
-    if binding.position and isinstance(commands[binding.position - 1], c.SwapMatrix):
+    """Moves the contents of the source to the destination; of several commands as if at once."""
+    commands, position = binding.commands, binding.position
+    if position and isinstance(commands[position - 1], c.SwapMatrix):
         return  # done together with the previous command
-    moves = []
-    for destination, source in c.origins(swaps_from(commands, binding.position)).items():
+    swaps, moved = [], []
+    for each in commands[position:]:
+        if not isinstance(each, c.SwapMatrix):
+            break
+        swaps.append(each)
+    for destination, source in c.origins(swaps).items():
         from_matrix, area = binding.areas.of(source)
         to_matrix, _ = binding.areas.of(destination)
         if binding.arena.offset(from_matrix) == binding.arena.offset(to_matrix):
@@ -278,11 +237,10 @@ def _swap(binding: Binding, command: c.SwapMatrix) -> None:
                 binding.zeros.note(to_matrix, zeros)
         else:
             binding.zeros.forget(to_matrix)
-            moves.append(Move(binding.memory(source), binding.memory(destination)))
-    record_moves(binding.tape, moves)
+            moved.append((binding.memory(source), binding.memory(destination)))
+    moves.record_moves(binding.tape, moved)
 
 
-@binds(c.SetConst)
 def _set_const(binding: Binding, command: c.SetConst) -> None:
     if command.alpha == 0.0:
         matrix, area = binding.areas.of(command.output)
@@ -294,56 +252,65 @@ def _set_const(binding: Binding, command: c.SetConst) -> None:
         binding.tape.fill(command.alpha, binding.set(command.output))
 
 
-@binds(c.CompressMatrix)
 def _compress(binding: Binding, command: c.CompressMatrix) -> None:
     matrix, values = binding.areas.of(command.matrix)[0], binding.read(command.matrix)
-    form = CompressedForm(command.compression_type, command.alpha)
-    stored = binding.arena.compressed(matrix, form.columns(values.shape[1]), form.dtype)
-    form.record_compress(binding.tape, values, stored, truncate=bool(command.truncate))
-    binding.compressed[matrix] = form, stored
+    kind, limit = command.compression_type, command.alpha
+    stored = binding.arena.compressed(matrix, *moves.stored_as(kind, values.shape[1]))
+    moves.record_compress(
+        binding.tape, kind, limit, values, stored, truncate=bool(command.truncate)
+    )
+    binding.compressed[matrix] = kind, limit, stored
 
 
-@binds(c.DecompressMatrix)
 def _decompress(binding: Binding, command: c.DecompressMatrix) -> None:
     matrix, _ = binding.areas.of(command.matrix)
     if matrix not in binding.compressed:
         raise ComputationError(
             f"c{binding.position}: DecompressMatrix: m{matrix} is not compressed"
         )
-    form, stored = binding.compressed.pop(matrix)
-    if form.keeps_packed_signs and binding.next_takes_signs_of(command.matrix):
+    kind, limit, stored = binding.compressed.pop(matrix)
+    if kind == moves.ONE_BIT and binding.next_takes_signs_of(command.matrix):
         binding.signs = stored
         return
-    form.record_decompress(binding.tape, stored, binding.arena.view(command.matrix))
+    values = binding.arena.view(command.matrix)
+    moves.record_decompress(binding.tape, kind, limit, stored, values)
 
 
-@binds(c.AcceptInput)
 def _accept_input(binding: Binding, command: c.AcceptInput) -> None:
     binding.zeros.forget(binding.areas.of(command.matrix)[0])
     binding.accept(command.matrix, command.node)
 
 
-@binds(c.ProvideOutput)
 def _provide_output(binding: Binding, command: c.ProvideOutput) -> None:
     binding.read(command.matrix)
     binding.provide(command.matrix, command.node)
 
 
-@binds(c.NoOperation)
-def _no_operation(binding: Binding, command: c.NoOperation) -> None:
-    """Does nothing."""
-
-
-@binds(c.NoOperationMarker)
-def _marker(binding: Binding, command: c.NoOperationMarker) -> None:
-    binding.end_segment()
-
-
-@binds(c.NoOperationLabel)
-def _label(binding: Binding, command: c.NoOperationLabel) -> None:
-    binding.label()
-
-
-@binds(c.GotoLabel)
-def _goto(binding: Binding, command: c.GotoLabel) -> None:
-    binding.loop(command.label)
+_BINDERS: dict[type[c.Command], Callable[[Binding, Any], None]] = {
+    c.AcceptInput: _accept_input,
+    c.AddRowRanges: _add_row_ranges,
+    c.AddRows: _rows,
+    c.AddRowsMulti: _rows_multi,
+    c.AddToRowsMulti: _to_rows,
+    c.AllocMatrixUndefined: _alloc_undefined,
+    c.AllocMatrixZeroed: _alloc_zeroed,
+    c.Backprop: partial(_backprop, update=True),
+    c.BackpropNoModelUpdate: partial(_backprop, update=False),
+    c.CompressMatrix: _compress,
+    c.CopyRows: _rows,
+    c.CopyRowsMulti: _rows_multi,
+    c.CopyToRowsMulti: _to_rows,
+    c.DeallocMatrix: _dealloc,
+    c.DecompressMatrix: _decompress,
+    c.GotoLabel: lambda binding, command: binding.loop(command.label),
+    c.MatrixAdd: _matrix,
+    c.MatrixCopy: _matrix,
+    c.NoOperation: lambda *_: None,
+    c.NoOperationLabel: lambda binding, _: binding.label(),
+    c.NoOperationMarker: lambda binding, _: binding.end_segment(),
+    c.Propagate: _propagate,
+    c.ProvideOutput: _provide_output,
+    c.SetConst: _set_const,
+    c.StoreStats: _store_stats,
+    c.SwapMatrix: _swap,
+}

@@ -36,15 +36,15 @@ A computation with a loop gets no splices, as its commands do not run in their o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import attrs
 from nnet3_computation import commands as c
 
 from nnet3_runtime_cuda.lowering.areas import Area, Place
-from nnet3_runtime_cuda.lowering.capabilities import MOST_STEP_ROWS
-from nnet3_runtime_cuda.lowering.plan.plan import SplicedDerivative, SplicedInput, Taps
-from nnet3_runtime_cuda.lowering.plan.trace import Trace, Use, is_end
+from nnet3_runtime_cuda.lowering.recurrences import MOST_STEP_ROWS
+from nnet3_runtime_cuda.lowering.trace import Trace, Use, is_end
 
 FEWEST_ROWS = MOST_STEP_ROWS + 1
 """The least number of rows of an input; one with fewer may be a step of a recurrence."""
@@ -55,9 +55,66 @@ GainsByTaps = Callable[[int, int, tuple[int, ...]], bool]
 _Copies = tuple[int, ...]
 
 
+@attrs.frozen(kw_only=True)
+class Taps:
+    """Blocks of rows of a matrix, each as far below the one before.
+
+    Attributes:
+        matrix: Number of the matrix.
+        area: All rows of the blocks.
+        count: Number of blocks.
+        distance: Of the first rows of two blocks.
+    """
+
+    matrix: int
+    area: Area
+    count: int
+    distance: int
+
+    @property
+    def rows(self) -> int:
+        """Rows of a block."""
+        return self.area.rows - (self.count - 1) * self.distance
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """The first row of each block in the area."""
+        return tuple(number * self.distance for number in range(self.count))
+
+    @classmethod
+    def of(cls, blocks: Sequence[Place]) -> Taps | None:
+        """The taps that are these blocks, in order; None if they are not regular."""
+        (matrix, first), (_, second) = blocks[:2]
+        distance = second.row - first.row
+        if distance <= 0:
+            return None
+        for number, block in enumerate(blocks):
+            shift = number * distance
+            expected = attrs.evolve(first, row=first.row + shift, row_end=first.row_end + shift)
+            if block != (matrix, expected):
+                return None
+        area = attrs.evolve(first, row_end=blocks[-1].area.row_end)
+        return cls(matrix=matrix, area=area, count=len(blocks), distance=distance)
+
+
+class SplicedDerivative(NamedTuple):
+    """A backward command that adds up the blocks of its input derivative itself.
+
+    Attributes:
+        matrix: Of the derivative; its first elements hold the sum, (rows of the taps, columns).
+        taps: Where the blocks are added.
+        added: Positions of the commands that add the blocks. The first one adds the sum instead;
+            the others are left out.
+    """
+
+    matrix: int
+    taps: Taps
+    added: tuple[int, ...]
+
+
 def spliced_inputs(
     trace: Trace, gains: GainsByTaps
-) -> tuple[tuple[SplicedInput, ...], tuple[int, ...]]:
+) -> tuple[dict[int, Taps], frozenset[int], frozenset[int]]:
     """Finds all affine maps that can read rows at the source of the copies of their input.
 
     Args:
@@ -65,22 +122,22 @@ def spliced_inputs(
         gains: Whether a component computes with taps.
 
     Returns:
-        The affine maps, and the positions of copies that no command needs any more.
+        The rows that each affine map reads, by the position of its command. The positions of those
+        whose input's matrix no command writes to any more, so that its memory may be used for other
+        things while the command runs. And the positions of copies that no command needs any more.
     """
     if trace.label is not None:
-        return (), ()
+        return {}, frozenset(), frozenset()
     found = dict(_inputs(trace, gains))
     left_out = frozenset(_needless(trace, {at: copies for at, (_, copies) in found.items()}))
     idle = frozenset(_idle(trace, found.keys(), left_out))
-    inputs = tuple(
-        SplicedInput(position=at, taps=taps, copies=copies, is_idle=at in idle)
-        for at, (taps, copies) in found.items()
-    )
-    return inputs, tuple(sorted(left_out))
+    return {at: taps for at, (taps, _) in found.items()}, idle, left_out
 
 
-def spliced_derivatives(trace: Trace, gains: GainsByTaps) -> Iterator[SplicedDerivative]:
-    """Finds the input derivatives whose blocks an affine map can add up.
+def spliced_derivatives(
+    trace: Trace, gains: GainsByTaps
+) -> Iterator[tuple[int, SplicedDerivative]]:
+    """Finds the input derivatives whose blocks an affine map can add up, with its position.
 
     Args:
         trace: The accesses of the commands.
@@ -97,7 +154,7 @@ def spliced_derivatives(trace: Trace, gains: GainsByTaps) -> Iterator[SplicedDer
             if derivative is not None:
                 taps = derivative.taps
                 if gains(command.component, taps.rows, taps.offsets):
-                    yield derivative
+                    yield position, derivative
 
 
 # ---- inputs ----
@@ -233,7 +290,7 @@ def _derivative(trace: Trace, position: int, place: Place) -> SplicedDerivative 
     others = trace.between(taps.matrix, added[0], added[-1])
     if any(use.area.overlaps(taps.area) for use in others if use.position not in added):
         return None
-    return SplicedDerivative(position=position, matrix=matrix, taps=taps, added=tuple(added))
+    return SplicedDerivative(matrix, taps, tuple(added))
 
 
 def input_of(command: c.Propagate | c.Backprop | c.BackpropNoModelUpdate) -> int:

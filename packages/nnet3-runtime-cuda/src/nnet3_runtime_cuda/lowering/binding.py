@@ -6,67 +6,51 @@ The plan has the changes; here each command is bound to memory and to a kernel.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import attrs
 import numpy as np
 import numpy.typing as npt
 from nnet3_computation import commands as c
-from nnet3_computation.commands import Command
 from nnet3_computation.computation import NnetComputation
 from nnet3_descriptors.components import ComponentProperties, PrecomputedIndexes
 
 from nnet3_runtime_cuda.device import DeviceNnet
-from nnet3_runtime_cuda.kernels import Memo
-from nnet3_runtime_cuda.lowering.areas import Area, Areas, Place
-from nnet3_runtime_cuda.lowering.bind.arena import Arena, Positions
-from nnet3_runtime_cuda.lowering.bind.compression import CompressedForm
-from nnet3_runtime_cuda.lowering.bind.hand_over import Memory
-from nnet3_runtime_cuda.lowering.bind.pending_zeros import PendingZeros
-from nnet3_runtime_cuda.lowering.bind.rows import record_scaled
-from nnet3_runtime_cuda.lowering.bind.step_products import ByPosition, StepProducts
-from nnet3_runtime_cuda.lowering.plan.plan import Plan, SplicedDerivative
-from nnet3_runtime_cuda.lowering.plan.splices import input_of
+from nnet3_runtime_cuda.kernels import KnownPart, Memo
+from nnet3_runtime_cuda.lowering.areas import Area, Areas, PendingZeros, Place
+from nnet3_runtime_cuda.lowering.arena import Arena, Positions
+from nnet3_runtime_cuda.lowering.moves import Memory, record_scaled
+from nnet3_runtime_cuda.lowering.plan import Plan
+from nnet3_runtime_cuda.lowering.splices import SplicedDerivative, input_of
 from nnet3_runtime_cuda.machine import Port, Program, Segment
 from nnet3_runtime_cuda.operations import Array, Call, Tape
 from nnet3_runtime_cuda.operations.gradients import TimeSplice
+from nnet3_runtime_cuda.operations.panels import Panels
 
 if TYPE_CHECKING:
     from nnet3_runtime_cuda.tracing.tracer import Watch
 
 Flags = npt.NDArray[np.bool_]
-_C = TypeVar("_C", bound=Command)
-_BINDERS: dict[type[Command], Callable[[Binding, Command], None]] = {}
-
-
-def binds(command_type: type[_C]) -> Callable[[Callable[[Binding, _C], None]], None]:
-    """Registers the function that records the calls of a command class."""
-
-    def register(binder: Callable[[Binding, _C], None]) -> None:
-        _BINDERS[command_type] = binder  # type: ignore[assignment]
-
-    return register
 
 
 class Binding:
-    """One pass over the commands of a computation.
+    """The state of one pass over the commands of a computation.
 
     Attributes:
         nnet: The network on its device.
         computation: The computation to lower.
         arena: The memory of its matrices.
         tape: Records the calls of the current segment.
+        plan: The changes, by command.
         memos: By memo number.
         zeros: Zeroed areas that have not been written yet.
         read_whole: On a device, the matrices that commands read whatever has been written of them.
-        compressed: The form and the memory of each matrix that is compressed now.
+        compressed: The number of the form, the limit and the memory of each matrix that is
+            compressed now.
         signs: The packed signs of the output value of the next command, which then has no values;
             usually None.
         replaced: Components whose gradient replaces the old content.
         position: Of the current command.
-        changes: The changes of the plan, by command.
-        steps: The products that steps of recurrences share.
     """
 
     def __init__(
@@ -90,47 +74,53 @@ class Binding:
         self.computation = computation
         self.commands = tuple(computation.commands)
         self.tape = tape
+        self.plan = plan
         self.arena = Arena(computation, self.tape.empty, nnet.dtype)
         self.areas = Areas(computation)
         self.memos: dict[int, Memo] = {}
         self.zeros = PendingZeros()
         self.read_whole = self._find_read_whole() if nnet.machine.is_device else frozenset()
         self.replaced: set[int] = set()
-        self.compressed: dict[int, tuple[CompressedForm, Array]] = {}
+        self.compressed: dict[int, tuple[int, float, Array]] = {}
         self.signs: Array | None = None
         self.position = 0
-        self.changes = ByPosition(plan)
-        self.steps = StepProducts(plan)
+        self._sums = {each.added[0]: each for each in plan.derivatives.values()}
+        self._panels: dict[object, Panels] = {}
+        self._panel_memory: dict[int, Array] = {}
+        self._early_values: dict[int, Array] = {}
+        self._spare_memory: list[Array] = []
         self._watch = watch
         self._watched: list[Call] = []
         self._inputs: list[Port] = []
         self._outputs: list[Port] = []
         self._segments: list[Segment] = []
+        self._num_forward = 0
         self._labels: dict[int, int] = {}
         self._loop_to: int | None = None
         self._num_updates = Counter(
             command.component for command in self.commands if isinstance(command, c.Backprop)
         )
 
-    def run(self) -> Program:
-        """Records all commands."""
-        forward_end = self.computation.forward_end
-        num_forward = 0
-        for position, command in enumerate(self.commands):
-            self.position = position
-            if position == forward_end:
-                self.end_segment()
-                num_forward = len(self._segments)
-            if position not in self.changes.left_out:
-                self.tape.begin_command()
-                _BINDERS[type(command)](self, command)
-                self._watch_command()
+    def begin_command(self, position: int) -> bool:
+        """Begins the command at a position; returns whether it is to be bound."""
+        self.position = position
+        if position == self.computation.forward_end:
+            self.end_segment()
+            self._num_forward = len(self._segments)
+        if position in self.plan.left_out:
+            return False
+        self.tape.begin_command()
+        return True
+
+    def program(self) -> Program:
+        """The program of all commands."""
         self.end_segment()
-        if num_forward == 0 or self._loop_to is not None:
-            num_forward = len(self._segments)
-        backward = self._segments[num_forward:]
+        count = self._num_forward
+        if count == 0 or self._loop_to is not None:
+            count = len(self._segments)
+        backward = self._segments[count:]
         return Program(
-            forward=tuple(self._segments[:num_forward]),
+            forward=tuple(self._segments[:count]),
             backward=backward[0] if backward else None,
             loop_to=self._loop_to,
             replaced=frozenset(self.replaced),
@@ -150,7 +140,7 @@ class Binding:
 
     def end_segment(self) -> None:
         """Ends the current segment, if anything is in it."""
-        self._watch_command()
+        self.end_command()
         if not (self._has_calls or self._inputs or self._outputs):
             return
         calls = () if self.tape.is_empty else self.tape.take()
@@ -168,12 +158,12 @@ class Binding:
         """Whether anything runs in the current segment so far."""
         return bool(self._watched) or not self.tape.is_empty
 
-    def _watch_command(self) -> None:
+    def end_command(self) -> None:
         """Makes the calls of the current command timed ones, if there is a watch."""
         if self._watch is not None:
             calls = () if self.tape.is_empty else self.tape.take()
             # A later command may write the first columns of the result.
-            is_complete = not self.steps.late_columns(self)
+            is_complete = self.position not in self.plan.late
             self._watched += self._watch.command(self.position, calls, is_complete=is_complete)
 
     def accept(self, submatrix: int, node: int) -> None:
@@ -249,7 +239,7 @@ class Binding:
 
     def memory(self, submatrix: int) -> Memory:
         """The place of a whole matrix; pending zeros in it are written first."""
-        return Memory(self.arena.offset(self.areas.of(submatrix).matrix), self.read(submatrix))
+        return self.arena.offset(self.areas.of(submatrix).matrix), self.read(submatrix)
 
     def _flush(self, place: Place) -> None:
         for pending in self.zeros.touching(*place):
@@ -268,24 +258,26 @@ class Binding:
         """The precomputed indexes of that number."""
         return self.computation.precomputed_indexes[number]
 
+    # ---- splices ----
+
     def input_splice(
         self, command: c.Propagate | c.Backprop | c.BackpropNoModelUpdate
     ) -> TimeSplice | None:
         """The rows of which the input of the current command is made, if the plan uses them."""
-        taps = self.changes.inputs.get(self.position)
+        taps = self.plan.inputs.get(self.position)
         if taps is None:
             return None
-        if self.position in self.changes.idle:
+        if self.position in self.plan.idle:
             self.tape.lend(self._flat(self.areas.of(input_of(command)).matrix))
         x = self.read_place(Place(taps.matrix, taps.area))
         return TimeSplice(x, taps.offsets, taps.rows)
 
     def derivative_splice(self) -> TimeSplice | None:
         """The place in which the current Backprop adds up its input derivative; None for none."""
-        found = self.changes.derivatives.get(self.position)
+        found = self.plan.derivatives.get(self.position)
         if found is None:
             return None
-        matrix, taps = found
+        matrix, taps, _ = found
         self.zeros.forget(matrix)
         total, rest = self.packed(matrix, taps.area)
         self.tape.lend(rest)
@@ -304,7 +296,7 @@ class Binding:
 
     def is_sum_of_blocks(self) -> bool:
         """Records a sum of blocks if the plan has one for the current command; returns whether."""
-        derivative = self.changes.sums.get(self.position)
+        derivative = self._sums.get(self.position)
         if derivative is not None:
             self._record_sum(derivative)
         return derivative is not None
@@ -320,6 +312,8 @@ class Binding:
         record_scaled(self.tape, total[: taps.rows], 1.0, target, add=add)
         target, add = self._add_to_place(Place(taps.matrix, others))
         record_scaled(self.tape, total[taps.rows :], 1.0, target, add=add)
+
+    # ---- lookups ----
 
     def strided(self, place: Place) -> Array:
         """The view of an area of a matrix."""
@@ -369,3 +363,68 @@ class Binding:
         for submatrix in np.unique(pairs[:, 0]).tolist():
             if submatrix >= 0:
                 self._flush(self.areas.of(submatrix))
+
+    # ---- work that steps of a recurrence share ----
+
+    def panels(self) -> Panels | None:
+        """The parameters of the current command, if they are in panels.
+
+        The first command that does so records the copy.
+        """
+        factor = self.plan.panels.get(self.position)
+        if factor is None:
+            return None
+        if factor not in self._panels:
+            part = self.nnet.kernel(factor.component).factor(factor.skipped)
+            matrix = part if factor.is_backward else part.T
+            number = self.plan.panel_memory[factor]
+            if number not in self._panel_memory:
+                size = self.plan.panel_sizes[number]
+                self._panel_memory[number] = self.tape.persistent(size)
+            inner, columns = matrix.shape
+            memory = self._panel_memory[number][: matrix.size]
+            self._panels[factor] = Panels.within(memory, (inner, columns))
+            self._panels[factor].record_copy(self.tape, matrix)
+        return self._panels[factor]
+
+    def known_part(self) -> KnownPart | None:
+        """The known part of the current Propagate; it is recorded with the first step."""
+        if self.position not in self.plan.early:
+            return None
+        product, step = self.plan.early[self.position]
+        first = product.steps[0].position
+        if step.position == first:
+            kernel = self.nnet.kernel(step.component)
+            x = self.read_place(product.place)
+            self._early_values[first] = self._spare(len(x), kernel.component.output_dim)
+            kernel.propagate_known(self.tape, x, self._early_values[first][: len(x)])
+        values = self._early_values[first]
+        if step is product.steps[-1]:
+            # The next such steps may have the memory once this command has run.
+            self._spare_memory.append(values)
+        return KnownPart(columns=step.columns, value=values[product.rows(step)])
+
+    def _spare(self, rows: int, columns: int) -> Array:
+        """Memory that no steps use any more, or new memory."""
+        for number, free in enumerate(self._spare_memory):
+            if len(free) >= rows and free.shape[1] == columns:
+                return self._spare_memory.pop(number)
+        return self.tape.persistent(rows, columns)
+
+    def late_columns(self) -> int:
+        """The number of columns of the current input derivative that are computed later."""
+        return self.plan.late[self.position][1].columns if self.position in self.plan.late else 0
+
+    def record_late(self) -> None:
+        """Records the product that was put off until after the current command, if there is one."""
+        found = self.plan.late.get(self.position)
+        if found is None or found[1] is not found[0].steps[-1]:
+            return
+        product, step = found
+        self.tape.begin_command()
+        kept = self.strided(product.place)
+        values = self.tape.scratch(len(kept), step.columns)
+        self.nnet.kernel(step.component).backprop_known(self.tape, kept, values)
+        for each in product.steps:
+            assert each.target is not None, "backward steps have a target"
+            self.tape.copy(values[product.rows(each)], self.set_place(each.target))
