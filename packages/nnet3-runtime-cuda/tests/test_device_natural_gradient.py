@@ -7,7 +7,7 @@ import pytest
 from emulated_device import DryRun, HostPlatform, compiler
 from hypothesis import given
 from hypothesis import strategies as st
-from nnet3_runtime_cuda.cpu.estimate import OnlineNaturalGradient
+from nnet3_runtime_cuda.cpu.natural_gradient import OnlineNaturalGradient
 from nnet3_runtime_cuda.cuda.host_steps import ALWAYS, Clock, Schedule
 from nnet3_runtime_cuda.cuda.machine import DeviceMachine
 from nnet3_runtime_cuda.cuda.natural_gradient import DeviceTape
@@ -18,6 +18,7 @@ from nnet3_runtime_cuda.operations.gradients import (
     FisherEstimate,
     NaturalGradientOptions,
 )
+from nnet3_runtime_cuda.operations.natural_gradient import record_natural_gradient
 
 RANKS = 4, 3
 
@@ -37,7 +38,7 @@ def record(tape: object, x: np.ndarray, dy: np.ndarray, out: tuple, *, first: bo
     blocks = [np.ascontiguousarray(part) for part in (x[:, :5], x[:, 5:])]
     linear, bias = out
     gradient = AffineGradient(xs=blocks, dy=dy, linear=linear, bias=bias, first=first)
-    tape.precondition_affine(AffinePreconditioner(*map(FisherEstimate, options)), gradient)
+    record_natural_gradient(tape, AffinePreconditioner(*map(FisherEstimate, options)), gradient)
 
 
 @needs_compiler

@@ -7,8 +7,12 @@ from random import Random
 import numpy as np
 import pytest
 from natural_gradient_by_definition import NaturalGradientByDefinition
-from nnet3_runtime_cuda.cpu.estimate import ColumnBlocks, OnlineNaturalGradient
-from nnet3_runtime_cuda.operations.gradients import FisherEstimate, NaturalGradientOptions
+from nnet3_runtime_cuda.cpu.natural_gradient import OnlineNaturalGradient
+from nnet3_runtime_cuda.operations.gradients import (
+    ColumnBlocks,
+    FisherEstimate,
+    NaturalGradientOptions,
+)
 
 MINIBATCHES = 25
 TOLERANCE = {np.float64: 1e-7, np.float32: 2e-3}

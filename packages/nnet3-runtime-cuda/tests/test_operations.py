@@ -20,7 +20,10 @@ from operation_places import SEED, TRIALS, Draw
 
 ELSEWHERE = {
     "precondition": "test_natural_gradient.py",
-    "precondition_affine": "test_natural_gradient.py",
+    "project": "test_natural_gradient.py",
+    "scaled_product": "test_natural_gradient.py",
+    "side": "test_natural_gradient.py",
+    "update_estimates": "test_natural_gradient.py",
     "range_sum": "only tapes of devices have it; the sums are those of record_row_range_sums",
 }
 """Operations whose tests are elsewhere."""
@@ -32,6 +35,7 @@ NOT_ARITHMETIC = {
     *("record", "take", "run", "empty", "scratch", "lend", "persistent", "begin_command"),
     *("passing", "independent", "shared", "rows_per_sum", "row_blocks", "note"),
     *("threads", "scratch_bytes", "is_empty", "cache_scale", "gains_by_tiles"),
+    "preconditions_rows",
     *("uses_tiles", "gains_by_panels", "gains_by_transposing"),
 }
 """Methods that record calls, give memory, or divide work among threads."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from nnet3_computation.computation import NnetComputation
 
 from nnet3_runtime_cuda.arrays.checks import running
-from nnet3_runtime_cuda.cpu.estimate import Estimates
+from nnet3_runtime_cuda.cpu.natural_gradient import Estimates
 from nnet3_runtime_cuda.cpu.tape import NumpyTape
 from nnet3_runtime_cuda.cpu.threads import Workers
 from nnet3_runtime_cuda.machine import Machine, Program

@@ -1,274 +1,491 @@
-"""The natural gradient of affine maps, from products of low rank.
+"""The online natural gradient on the processor: estimates of Fisher matrices, and their recording.
 
-It is recorded as a few operations that threads share: projections of rows, the scale, rows of the
-gradient, rows of the correction that is subtracted from it, and the update of the estimates.
-`AffinePreconditioner` has the formula and names its matrices.
+`nnet3_runtime_cuda.operations.gradients` describes the method and names its matrices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 
-from nnet3_runtime_cuda.cpu.estimate import ColumnBlocks, OnlineNaturalGradient, gram_matrix
 from nnet3_runtime_cuda.cpu.products import gemm
 from nnet3_runtime_cuda.cpu.recorder import Recorder
+from nnet3_runtime_cuda.machine import Restore
 from nnet3_runtime_cuda.operations import Array
-from nnet3_runtime_cuda.operations.gradients import AffineGradient
+from nnet3_runtime_cuda.operations.gradients import (
+    INITIAL_UPDATES,
+    SMALLEST,
+    ColumnBlocks,
+    EstimateState,
+    FisherEstimate,
+    Side,
+    check_shape,
+)
 from nnet3_runtime_cuda.operations.scratch import PRODUCT_WORK
 
-PASSES = 40
-"""The number of multiplications that take as long as writing a preconditioned element."""
+_Doubles = npt.NDArray[np.float64]
+
+RELATIVE_FLOOR = 5.0e-4
+"""Floor of the eigenvalues of the estimate, relative to the largest."""
+
+LARGEST_CONDITION = 1.0e6
+"""Above this spread of eigenvalues, R may have lost its orthogonality and is renewed."""
+
+ORTHOGONALITY = 1.0e-3
+"""The largest deviation of R R^T from the unit matrix that is accepted."""
+
+SMALLEST_DIFFERENCE = 1.0e-2
+"""A squared norm is not computed by subtraction if it shrinks below this part of itself."""
 
 
-class _Side(NamedTuple):
-    """One side of a gradient: X, or the output derivative D.
+SUM_LENGTH = 1 << 16
+"""The number of squares that are added up in single precision."""
+
+EVERYTHING = slice(None)
+"""All rows or columns."""
+
+
+def project(x: ColumnBlocks, w: Array, out: Array) -> None:
+    """Computes out = X w^T; w: (height, dim), out: (rows, height), contiguous."""
+    for number, (block, columns) in enumerate(x.blocks):
+        gemm(block, w[:, columns].T, out, beta=float(number > 0))
+    if x.last is not None:
+        out += x.last[:, None] * w[:, -1]
+
+
+def transposed_times(x: ColumnBlocks, h: Array, out: Array) -> None:
+    """Computes out = h^T X; out: (columns of h, dim)."""
+    for block, columns in x.blocks:
+        gemm(h.T, block, out[:, columns])
+    if x.last is not None:
+        gemm(h.T, x.last[:, None], out[:, -1:])
+
+
+def sum_of_squares(x: ColumnBlocks) -> float:
+    """tr(X X^T)."""
+    return sum(_sum_of_squares(array) for array in x.arrays)
+
+
+def sum_of_squared_differences(x: ColumnBlocks, h: Array, w: Array) -> float:
+    """tr(Y Y^T) of Y = X - h w."""
+    difference = np.empty((len(h), x.dim), h.dtype)
+    for block, columns in x.blocks:
+        difference[:, columns] = block
+    if x.last is not None:
+        difference[:, -1] = x.last
+    gemm(h, w, difference, alpha=-1.0, beta=1.0)
+    return _sum_of_squares(difference)
+
+
+def _sum_of_squares(array: Array) -> float:
+    """The sum of the squares of the elements of an array, with small rounding errors."""
+    if not array.flags.c_contiguous:
+        return float(np.vecdot(array, array).sum(dtype=np.float64))
+    flat = array.reshape(-1)
+    parts = (flat[start : start + SUM_LENGTH] for start in range(0, flat.size, SUM_LENGTH))
+    return math.fsum(float(np.dot(part, part)) for part in parts)
+
+
+class OnlineNaturalGradient:
+    """Multiplies rows of matrices by the inverse of a Fisher matrix estimated from them.
+
+    One object serves one side of one parameter matrix, over the minibatches of a training run.
+    `precondition` makes all steps. The steps are public for code that shares them among threads, or
+    that does not need the rows themselves. They are `begin`, H = X W^T and its `gram_matrix`, and
+    `scale`. After the last use of `w` comes the update of the estimate:
+    `project_back`, `turn`, `move`. The update does nothing if it is not due.
 
     Attributes:
-        natural: The online natural gradient of this side.
-        x: X.
-        h: (rows, rank), X W^T.
+        estimate: The value by which kernels ask for it.
+        token: An array that stands for the estimate among the arrays that calls read and write.
+        is_frozen: Whether the estimate stays fixed once it exists.
     """
 
-    natural: OnlineNaturalGradient
-    x: ColumnBlocks
-    h: Array
-
-    @classmethod
-    def of(cls, tape: Recorder, natural: OnlineNaturalGradient, x: ColumnBlocks) -> _Side:
-        """A side with memory for H."""
-        return cls(natural, x, tape.scratch(len(x.blocks[0][0]), natural.rank(x.dim)))
+    def __init__(self, estimate: FisherEstimate) -> None:
+        self.estimate = estimate
+        self.token = np.zeros(1)
+        self.is_frozen = False
+        self._minibatches = 0
+        self._w: Array | None = None  # (rank, dim), set once; its contents count once it has begun
+        self._kept: list[Array] | None = None  # W as it was when it was kept, if it has changed
+        self._ww: _Doubles | None = None  # W W^T, from its first use on
+        self._d: _Doubles = np.zeros(0)  # (rank,)
+        self._rho = 0.0
+        # If the minibatch X will update the estimate: H^T H, its number of rows, tr(X X^T).
+        self._minibatch: tuple[_Doubles, int, float] | None = None
+        # Once it is known: the new W is left (J + old W), left (rank, rank), old (rank, 1).
+        self._turn: tuple[Array, Array] | None = None
+        self._renewed: _Doubles | None = None  # E^(1/2), if R may have lost its orthogonality
+        self._has_begun = False  # whether a minibatch has changed the estimate, or none can
 
     @property
-    def rank(self) -> int:
-        """The rank of W."""
-        return int(self.h.shape[1])
+    def state(self) -> EstimateState:
+        """The estimate between two minibatches; set it to continue from there."""
+        if not self._has_begun:
+            return attrs.evolve(EstimateState.unused(), minibatches=self._minibatches)
+        return EstimateState(
+            minibatches=self._minibatches,
+            has_begun=True,
+            w=self.w.copy(),
+            ww=np.zeros((0, 0)) if self._ww is None else self._ww.copy(),
+            d=self._d.copy(),
+            rho=self._rho,
+            renewed=np.zeros(0) if self._renewed is None else self._renewed.copy(),
+        )
+
+    @state.setter
+    def state(self, state: EstimateState) -> None:
+        self._minibatches, self._has_begun = state.minibatches, state.has_begun
+        self._w = state.w.copy() if state.has_begun else None
+        self._ww = state.ww.astype(np.float64) if len(state.ww) else None
+        self._minibatch = self._turn = None
+        self._d, self._rho = state.d.copy(), state.rho
+        self._renewed = state.renewed.copy() if len(state.renewed) else None
+
+    def w_for(self, dim: int, dtype: npt.DTypeLike) -> Array:
+        """W, (rank, dim), for rows of `dim` columns; the rank is 0 if such rows do not change."""
+        rank = self.estimate.rank(dim)
+        if self._w is None:
+            self._w = np.zeros((rank, dim), dtype)
+        check_shape(self._w, rank, dim)
+        return self._w
+
+    @property
+    def w(self) -> Array:
+        """W, (rank, dim), of the present estimate: always the same array."""
+        assert self._w is not None
+        return self._w
+
+    def keep(self) -> Restore:
+        """Keeps the estimate; the call that it returns sets it back."""
+        kept = self._kept = []
+        fixed = "_w", "_kept"
+        before = {name: value for name, value in vars(self).items() if name not in fixed}
+
+        def restore() -> None:
+            vars(self).update(before)
+            for w in kept:
+                self.w[...] = w
+
+        return restore
+
+    def _begin_change(self) -> None:
+        """Notes that W is about to change: a copy is kept if it may have to be set back."""
+        if self._kept is not None and not self._kept:
+            self._kept.append(self.w.copy())
+
+    @property
+    def is_updating(self) -> bool:
+        """Whether the next minibatch updates the estimate."""
+        since = self._minibatches - INITIAL_UPDATES
+        return since <= 0 or since % self.estimate.options.update_period == 0
+
+    def precondition(self, x: Array) -> float:
+        """Replaces the rows of x by preconditioned ones, and updates the estimate if one is due.
+
+        Args:
+            x: (rows, dim), one row for each sample; changed in place, but not scaled.
+
+        Returns:
+            The factor that gives the new x the Frobenius norm of the old one.
+        """
+        matrix = ColumnBlocks([x])
+        h = np.empty((len(x), len(self.w_for(x.shape[1], x.dtype))), dtype=x.dtype)
+        self.begin(matrix, h)
+        if h.shape[1]:
+            project(matrix, self.w, h)
+        scale = self.scale(matrix, h, sum_of_squares(matrix), gram_matrix(h))
+        j = np.empty_like(self.w)
+        self.project_back(matrix, h, j)
+        gemm(h, self.w, x, alpha=-1.0, beta=1.0)
+        self.turn(j)
+        self.move(j)
+        return scale
+
+    def begin(self, x: ColumnBlocks, h: Array) -> None:
+        """Makes the first estimate, if no finite minibatch has made one.
+
+        Args:
+            x: (rows, dim), one row for each sample.
+            h: (rows, rank), overwritten.
+        """
+        if not self._has_begun:
+            self._initialize(x, h)
+        self._renew()
+
+    def scale(self, x: ColumnBlocks, h: Array, square_sum: float, gram: _Doubles) -> float:
+        """The factor that gives scale (x - h w) the Frobenius norm of x.
+
+        Few callers need the preconditioned rows themselves: products with them follow from products
+        with x and h, which take less work where x is wide.
+
+        Args:
+            x: See `begin`.
+            h: x W^T.
+            square_sum: tr(x x^T).
+            gram: h^T h.
+
+        Returns:
+            The factor; NaN if x is not finite. Such a minibatch does not update the estimate.
+        """
+        self._minibatch = self._turn = None
+        w = self.w
+        if not len(w):
+            return 1.0
+        if self._ww is None:
+            self._ww = (w @ w.T).astype(np.float64)
+        if not math.isfinite(square_sum):
+            return math.nan
+        if not self.is_frozen:
+            self._look_at(len(h), square_sum, gram)
+        self._minibatches += 1
+        if square_sum <= 0.0:
+            return 1.0
+        # |x - h w|^2 = |x|^2 - 2 |h|^2 + tr(h w w^T h^T)
+        after = square_sum - 2.0 * float(np.trace(gram)) + float(np.vdot(gram, self._ww))
+        if after < SMALLEST_DIFFERENCE * square_sum:
+            after = sum_of_squared_differences(x, h, w)
+        return math.sqrt(square_sum / after) if after != 0.0 else 1.0
+
+    def _look_at(self, rows: int, square_sum: float, gram: _Doubles) -> None:
+        """Keeps the facts for an update if one is due and there are rows."""
+        if self.is_updating and rows:
+            self._minibatch = gram, rows, square_sum
+
+    def project_back(self, x: ColumnBlocks, h: Array, j: Array, part: slice = EVERYTHING) -> None:
+        """Sets some rows of J = H^T X if this minibatch updates the estimate.
+
+        Args:
+            x: See `begin`.
+            h: See `scale`.
+            j: (rank, dim).
+            part: The rows of J.
+        """
+        if self._minibatch is not None:
+            transposed_times(x, h[:, part], j[part])
+
+    def turn(self, j: Array) -> None:
+        """Finds the new eigenvalues and the change of W; j: J."""
+        if self._minibatch is not None:
+            self._turn, self._minibatch = self._turned(j, *self._minibatch), None
+            if self._turn is not None:
+                self._begin_change()
+                self._has_begun = True
+
+    def move(self, j: Array, part: slice = EVERYTHING) -> None:
+        """Changes some columns of W, and overwrites these columns of j, J."""
+        if self._turn is None:
+            return
+        (left, old), w, columns = self._turn, self.w[:, part], j[:, part]
+        columns += old * w
+        gemm(left, columns, w)
+
+    def _initialize(self, x: ColumnBlocks, h: Array) -> None:
+        """Starts from a fixed estimate and updates it a few times with the first minibatch."""
+        rank, dim = self.w.shape
+        if not rank:
+            self._has_begun = True
+            return
+        self._begin_change()
+        self.w[...] = self.estimate.first_w(dim)
+        self._ww = None
+        self._d = np.full(rank, SMALLEST)
+        self._rho = SMALLEST
+        j = np.empty_like(self.w)
+        for _ in range(1 if len(h) <= rank else 3):
+            project(x, self.w, h)
+            square_sum = sum_of_squares(x)
+            if math.isfinite(square_sum):
+                self._look_at(len(h), square_sum, gram_matrix(h))
+            self.project_back(x, h, j)
+            self.turn(j)
+            self.move(j)
+            self._renew()
+
+    def _turned(
+        self, j: Array, gram: _Doubles, rows: int, square_sum: float
+    ) -> tuple[Array, Array] | None:
+        """Moves D and rho by one step, and returns the change of W.
+
+        A minibatch with products that overflow changes nothing.
+        """
+        w, d, rho = self.w, self._d, self._rho
+        rank, dim = w.shape
+        eta = self.estimate.forgetting(rows)
+        eta_rows = eta / rows
+        inverse_root_e = 1.0 / np.sqrt(self._e(d, rho, dim))
+        z = _z(j, gram, d + rho, inverse_root_e, eta, eta_rows)
+        if not np.isfinite(z).all():
+            return None
+        eigenvalues, vectors = _sorted_eigh(z)
+        floor = (rho * (1.0 - eta)) ** 2
+        ill_conditioned = bool(eigenvalues[0] > LARGEST_CONDITION * eigenvalues[-1])
+        floored = bool((eigenvalues < floor).any())
+        root_c = np.sqrt(np.maximum(eigenvalues, floor))
+
+        mass = eta_rows * square_sum + (1.0 - eta) * (dim * rho + float(d.sum()))
+        new_rho = (mass - float(root_c.sum())) / (dim - rank)
+        smallest = max(SMALLEST, RELATIVE_FLOOR * float(root_c.max()))
+        new_d = np.maximum(root_c - new_rho, smallest)
+        new_rho = max(new_rho, smallest)
+
+        # W' = (eta/rows) E'^(1/2) C^(-1/2) U^T E^(-1/2) (J + (1-eta)/(eta/rows) (D + rho I) W)
+        root_e = np.sqrt(self._e(new_d, new_rho, dim))
+        left = eta_rows * (root_e / root_c)[:, None] * vectors.T * inverse_root_e
+        old = ((1.0 - eta) / eta_rows * (d + rho))[:, None]
+        self._d, self._rho, self._ww = new_d, new_rho, None
+        self._renewed = root_e if ill_conditioned or floored else None
+        return left.astype(w.dtype), old.astype(w.dtype)
+
+    def _renew(self) -> None:
+        """Makes the rows of R orthonormal again if the last update may have spoilt it."""
+        if self._renewed is not None:
+            self._begin_change()
+            self.w[...] = _orthogonalized(self.w, self._renewed)
+            self._renewed = self._ww = None
+
+    def _e(self, d: _Doubles, rho: float, dim: int) -> _Doubles:
+        alpha = self.estimate.options.alpha
+        beta = rho * (1.0 + alpha) + alpha * float(d.sum()) / dim
+        return 1.0 / (beta / d + 1.0)
 
 
-def record_affine(
-    tape: Recorder,
-    input_side: OnlineNaturalGradient,
-    output_side: OnlineNaturalGradient,
-    gradient: AffineGradient,
-) -> None:
-    """Records operations that add the natural gradient to linear and bias, or replace them by it.
+def gram_matrix(h: Array) -> _Doubles:
+    """h^T h."""
+    return (h.T @ h).astype(np.float64)
 
-    It is G - W'^T (T - (T W^T) W) - S W. If X or D is narrow, its rows are preconditioned instead.
+
+def _z(
+    j: Array, gram: _Doubles, d_rho: _Doubles, inverse_root_e: _Doubles, eta: float, eta_rows: float
+) -> _Doubles:
+    """The (rank, rank) matrix whose eigenvalues are the squares of the new d + rho.
+
+    Z = (eta/N)^2 E^(-1/2) K E^(-1/2) + (eta/N)(1-eta) (E^(-1/2) L E^(-1/2) (D + rho I) + transpose)
+    + (1-eta)^2 (D + rho I)^2, with K = J J^T and L = H^T H.
     """
-    rows, bias = len(gradient.dy), gradient.bias
-    ones = None if bias is None else tape.ones(rows)[0]
-    x = _Side.of(tape, input_side, ColumnBlocks(gradient.xs, last=ones))
-    derivative = _Side.of(tape, output_side, ColumnBlocks([gradient.dy]))
-    sides, scale = [side for side in (x, derivative) if side.rank], np.ones(1)
-    _record_factors(tape, (x, derivative), scale)
-    with tape.passing():
-        width, height = x.x.dim, derivative.x.dim
-        if precondition_rows_of(rows, height, derivative.rank, other=width):
-            derivative = _preconditioned(tape, derivative)
-            gradient = attrs.evolve(gradient, dy=derivative.x.blocks[0][0])
-        if precondition_rows_of(rows, width, x.rank, other=height):
-            # Preconditioned rows are no splice any more, but this costs less than it saves.
-            x = _preconditioned(tape, x)
-            gradient = attrs.evolve(gradient, product=None)
-        _record_product(tape, x, gradient, scale)
-        _record_correction(tape, x, derivative, gradient, scale)
-    _record_updates(tape, sides)
+    k = (j @ j.T).astype(np.float64)
+    scale = np.outer(inverse_root_e, inverse_root_e)
+    cross = scale * gram * d_rho
+    z = eta_rows**2 * scale * k + eta_rows * (1.0 - eta) * (cross + cross.T)
+    z[np.diag_indices_from(z)] += ((1.0 - eta) * d_rho) ** 2
+    return np.asarray(0.5 * (z + z.T))
 
 
-def precondition_rows_of(rows: int, dim: int, rank: int, *, other: int) -> bool:
-    """Whether preconditioning rows takes less work than preconditioning the gradient.
-
-    Args:
-        rows: Number of rows.
-        dim: Columns of the matrix that is to be preconditioned.
-        rank: The rank of the estimate of its Fisher matrix.
-        other: Number of columns of the matrix on the other side; the gradient is (dim, other).
-    """
-    return rows * dim * (rank + PASSES) < rank * other * (min(rows, dim) + dim)
+def _sorted_eigh(z: _Doubles) -> tuple[_Doubles, _Doubles]:
+    """Eigenvalues by falling magnitude, and the eigenvectors as columns in the same order."""
+    values, vectors = np.linalg.eigh(z)
+    order = np.argsort(-np.abs(values), kind="stable")
+    return values[order], vectors[:, order]
 
 
-def _preconditioned(tape: Recorder, side: _Side) -> _Side:
-    """Records X - H W, and returns a side that has it as X, and nothing else to correct."""
-    memory = tape.scratch(len(side.h), side.x.dim)
-    for part in tape.shared(len(memory), memory.size * side.rank // PRODUCT_WORK):
-        call = partial(_subtract_rows, side.natural, side.x.rows(part), side.h[part], memory[part])
-        reads = (*side.x.arrays, side.h[part], side.natural.token)
-        tape.record(call, reads=reads, writes=(memory[part],))
-    has_last = side.x.last is not None
-    blocks = [memory[:, : side.x.dim - has_last]]
-    last = memory[:, -1] if has_last else None
-    return _Side(side.natural, ColumnBlocks(blocks, last=last), side.h[:, :0])
+def _orthogonalized(w: Array, root_e: _Doubles) -> Array:
+    """w with the rows of R = E^(-1/2) w made orthonormal again."""
+    r = w.astype(np.float64) / root_e[:, None]
+    gram = r @ r.T
+    if np.abs(gram - np.eye(len(gram))).max() <= ORTHOGONALITY:
+        return w
+    try:
+        inverse = np.linalg.inv(np.linalg.cholesky(gram))
+        usable = bool(inverse.max() < 100.0)
+    except np.linalg.LinAlgError:
+        usable = False
+    r = inverse @ r if usable else np.linalg.qr(r.T)[0].T
+    return np.asarray(root_e[:, None] * r).astype(w.dtype, order="C")
 
 
-def _subtract_rows(natural: OnlineNaturalGradient, x: ColumnBlocks, h: Array, out: Array) -> None:
-    x.subtract(h, natural.w, out)
+class Estimates:
+    """The estimates of the natural gradient of a network, each made on first use."""
+
+    def __init__(self) -> None:
+        self._known: dict[FisherEstimate, OnlineNaturalGradient] = {}
+        self._are_frozen = False
+
+    def of(self, estimate: FisherEstimate) -> OnlineNaturalGradient:
+        """The preconditioner of an estimate."""
+        if estimate not in self._known:
+            self._known[estimate] = OnlineNaturalGradient(estimate)
+            self._known[estimate].is_frozen = self._are_frozen
+        return self._known[estimate]
+
+    def keep(self) -> Restore:
+        """Keeps the estimates; the call that it returns sets them back."""
+        restores = [known.keep() for known in self._known.values()]
+
+        def restore() -> None:
+            for each in restores:
+                each()
+
+        return restore
+
+    def freeze(self, on: bool) -> None:
+        """Sets whether all estimates stay fixed once they exist."""
+        self._are_frozen = on
+        for known in self._known.values():
+            known.is_frozen = on
 
 
-def _record_factors(tape: Recorder, sides: Sequence[_Side], scale: Array) -> None:
-    """Records H = X W^T of both sides, and the product of their scales; scale: (1,)."""
-    for natural, x, h in sides:
+# ---- recording ----
+
+
+def record_projection(tape: Recorder, sides: Sequence[Side]) -> Array:
+    """Records H = X W^T of sides, which threads share; returns the product of the scales, (1,)."""
+    scale = np.ones(1)
+    if not sides:
+        return scale
+    for x, w, h, natural in sides:
         begin = partial(natural.begin, x, h)
-        tape.record(begin, reads=x.arrays, writes=(h, natural.token))
+        tape.record(begin, reads=x.arrays, writes=(h, w, natural.token))
     rows = len(sides[0].h)
-    work = rows * sum(side.rank * side.x.dim for side in sides) // PRODUCT_WORK
-    squares = np.zeros((2, tape.threads))
-    grams = [np.zeros((tape.threads, side.rank, side.rank)) for side in sides]
+    work = sum(side.h.size * side.x.dim for side in sides) // PRODUCT_WORK
+    squares = np.zeros((len(sides), tape.threads))
+    grams = [np.zeros((tape.threads, len(side.w), len(side.w))) for side in sides]
     for number, part in enumerate(tape.shared(rows, work)):
-        for (natural, x, h), square, gram in zip(sides, squares, grams, strict=True):
+        for (x, w, h, _), square, gram in zip(sides, squares, grams, strict=True):
             results = h[part], square[number : number + 1], gram[number]
-            call = partial(_project, natural, x.rows(part), *results)
-            tape.record(call, reads=(*x.arrays, natural.token), writes=results)
+            call = partial(_project, x.rows(part), w, *results)
+            tape.record(call, reads=(*x.arrays, w), writes=results)
     tape.record(
         partial(_set_scale, sides, squares, grams, scale),
-        reads=[array for side in sides for array in (*side.x.arrays, side.h)] + [squares, *grams],
-        writes=[*(side.natural.token for side in sides), scale],
+        reads=[array for side in sides for array in (*side.x.arrays, side.w, side.h)]
+        + [squares, *grams],
+        writes=[*(side.estimate.token for side in sides), scale],
     )
+    return scale
 
 
-def _project(
-    natural: OnlineNaturalGradient, x: ColumnBlocks, h: Array, square: Array, gram: Array
-) -> None:
+def _project(x: ColumnBlocks, w: Array, h: Array, square: Array, gram: Array) -> None:
     """Sets some rows of H, the sum of squares of these rows of X, and their part of H^T H."""
-    if h.shape[1]:
-        x.project(natural.w, h)
-        square[0] = x.sum_of_squares()
-        gram[:] = gram_matrix(h)
+    project(x, w, h)
+    square[0] = sum_of_squares(x)
+    gram[:] = gram_matrix(h)
 
 
-def _set_scale(
-    sides: Sequence[_Side], squares: Array, grams: Sequence[Array], scale: Array
-) -> None:
+def _set_scale(sides: Sequence[Side], squares: Array, grams: Sequence[Array], scale: Array) -> None:
     """Sets s s' from partial sums of tr(X X^T) and of H^T H."""
     scale[0] = 1.0
-    for (natural, x, h), square, gram in zip(sides, squares, grams, strict=True):
+    for (x, _, h, natural), square, gram in zip(sides, squares, grams, strict=True):
         scale[0] *= natural.scale(x, h, float(square.sum()), gram.sum(axis=0))
 
 
-def _record_product(tape: Recorder, x: _Side, gradient: AffineGradient, scale: Array) -> None:
-    """Records that G = s s' D^T X is added to linear and bias, or replaces them."""
-    dy, linear, bias, first = gradient.dy, gradient.linear, gradient.bias, gradient.first
-    reads = (*x.x.arrays, dy, scale)
-    if gradient.product is not None:
-        gradient.product(dy, linear, scale, not first)
-    else:
-        for part in tape.shared(len(linear), len(dy) * linear.size // PRODUCT_WORK):
-            call = partial(_add_product, x.x, dy[:, part], linear[part], scale, first=first)
-            tape.record(call, reads=reads, writes=(linear[part],))
-    if bias is not None:
-        for part in tape.shared(len(bias), dy.size):
-            call = partial(_add_bias, x.x.last, dy[:, part], bias[part], scale, first=first)
-            tape.record(call, reads=reads, writes=(bias[part],))
-
-
-def _add_product(x: ColumnBlocks, dy: Array, linear: Array, scale: Array, *, first: bool) -> None:
-    x.transposed_times(dy, linear, alpha=float(scale[0]), beta=0.0 if first else 1.0)
-
-
-def _add_bias(ones: Array | None, dy: Array, bias: Array, scale: Array, *, first: bool) -> None:
-    assert ones is not None
-    total = float(scale[0]) * (ones @ dy)
-    bias[:] = total if first else bias + total
-
-
-def _record_correction(
-    tape: Recorder, x: _Side, derivative: _Side, gradient: AffineGradient, scale: Array
-) -> None:
-    """Records that W'^T (T - (T W^T) W) and S W are subtracted from linear and bias.
-
-    T = s s' H'^T X: (rank on the output side, columns of X), and S^T = s s' H^T D. If G is alone in
-    linear and bias, and has fewer rows or columns than there are samples, they are W' G and W G^T.
-    """
-    dy, linear, bias = gradient.dy, gradient.linear, gradient.bias
-    height, columns = linear.shape
-    t, s = tape.scratch(derivative.rank, x.x.dim), tape.scratch(x.rank, height)
-    tokens = x.natural.token, derivative.natural.token
-    whole = linear, *(() if bias is None else (bias,))
-    has_few_rows, has_few_columns = (gradient.first and n < len(dy) for n in (height, columns))
-    for part in tape.shared(len(t), len(t) * linear.size // PRODUCT_WORK) if len(t) else ():
-        if has_few_rows:
-            set_t = partial(_project_columns, derivative.natural, part, t[part], *whole)
-        else:
-            set_t = partial(_scaled_product, x.x, derivative.h[:, part], t[part], scale)
-        reads = (*x.x.arrays, scale, derivative.h, *tokens, *whole)
-        tape.record(partial(_set_t, set_t, x, t[part]), reads=reads, writes=(t[part],))
-    for part in tape.shared(height, len(s) * linear.size // PRODUCT_WORK) if len(s) else ():
-        rows = [array[part] for array in whole]
-        if has_few_columns:
-            set_s = partial(_project_rows, x.natural, s[:, part], *rows)
-        else:
-            set_s = partial(_scaled_product, ColumnBlocks([dy[:, part]]), x.h, s[:, part], scale)
-        tape.record(set_s, reads=(dy, x.h, scale, *tokens, *rows), writes=(s[:, part],))
-    for part in tape.shared(height, (len(t) + len(s)) * linear.size // PRODUCT_WORK):
-        rows = [array[part] for array in whole]
-        call = partial(_subtract, x.natural, derivative.natural, part, t, s, *rows)
-        tape.record(call, reads=(t, s, *tokens), writes=rows)
-
-
-def _scaled_product(x: ColumnBlocks, h: Array, out: Array, scale: Array) -> None:
-    """Computes out = scale h^T X."""
-    x.transposed_times(h, out, alpha=float(scale[0]))
-
-
-def _project_columns(
-    wanted: OnlineNaturalGradient, part: slice, t: Array, linear: Array, bias: Array | None = None
-) -> None:
-    """Sets some rows of T = W' G."""
-    gemm(wanted.w[part], linear, t[:, : linear.shape[1]])
-    if bias is not None:
-        t[:, -1] = wanted.w[part] @ bias
-
-
-def _project_rows(
-    given: OnlineNaturalGradient, s: Array, linear: Array, bias: Array | None = None
-) -> None:
-    """Sets some columns of S^T = W G^T."""
-    gemm(given.w[:, : linear.shape[1]], linear.T, s)
-    if bias is not None:
-        s += np.outer(given.w[:, -1], bias)
-
-
-def _set_t(set_t: Callable[[], object], x: _Side, t: Array) -> None:
-    """Sets some rows of T - (T W^T) W."""
-    set_t()
-    if x.rank:
-        gemm(t @ x.natural.w.T, x.natural.w, t, alpha=-1.0, beta=1.0)
-
-
-def _subtract(
-    given: OnlineNaturalGradient,
-    wanted: OnlineNaturalGradient,
-    part: slice,
-    t: Array,
-    s: Array,
-    linear: Array,
-    bias: Array | None = None,
-) -> None:
-    """Subtracts from some rows of linear and bias."""
-    columns = linear.shape[1]
-    for left, right in ((wanted.w[:, part], t), (s[:, part], given.w)):
-        if len(left) and len(right):
-            gemm(left.T, right[:, :columns], linear, alpha=-1.0, beta=1.0)
-            if bias is not None:
-                bias -= right[:, -1] @ left
-
-
-def _record_updates(tape: Recorder, sides: Sequence[_Side]) -> None:
+def record_updates(tape: Recorder, sides: Sequence[Side]) -> None:
     """Records the updates of the estimates, when nothing needs the old ones any more.
 
     Threads share the large products; for each side one thread finds the new eigenvalues.
     """
-    js = [tape.scratch(side.rank, side.x.dim) for side in sides]
-    for (natural, x, h), j in zip(sides, js, strict=True):
+    js = [tape.scratch(*side.w.shape) for side in sides]
+    for (x, _, h, natural), j in zip(sides, js, strict=True):
         for part in tape.shared(len(j), len(h) * j.size // PRODUCT_WORK):
             call = partial(natural.project_back, x, h, j, part)
             tape.record(call, reads=(*x.arrays, h, natural.token), writes=(j[part],))
     for side, j in tape.independent(list(zip(sides, js, strict=True))):
-        tape.record(partial(side.natural.turn, j), reads=(j,), writes=(side.natural.token,))
+        turn, token = side.estimate.turn, side.estimate.token
+        tape.record(partial(turn, j), reads=(j, side.w), writes=(token,))
     for side, j in zip(sides, js, strict=True):
         for part in tape.shared(j.shape[1], len(j) * j.size // PRODUCT_WORK):
-            call = partial(side.natural.move, j, part)
-            tape.record(call, writes=(j[:, part], side.natural.token))
+            call, token = partial(side.estimate.move, j, part), side.estimate.token
+            tape.record(call, reads=(token,), writes=(j[:, part], side.w[:, part]))

@@ -11,24 +11,24 @@ another number may round products and sums of columns differently.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_runtime_cuda.cpu.estimate import Estimates
-from nnet3_runtime_cuda.cpu.natural_gradient import record_affine
-from nnet3_runtime_cuda.cpu.products import TILES, bound_gemm, is_mkl, panels_are_faster
+from nnet3_runtime_cuda.cpu.natural_gradient import (
+    Estimates,
+    record_projection,
+    record_updates,
+)
+from nnet3_runtime_cuda.cpu.products import TILES, bound_gemm, gemm, is_mkl, panels_are_faster
 from nnet3_runtime_cuda.cpu.recorder import Recorder
 from nnet3_runtime_cuda.cpu.sign_bits import record_pack_signs, record_unpack_signs
 from nnet3_runtime_cuda.cpu.threads import Workers
 from nnet3_runtime_cuda.operations import Array, Operand
-from nnet3_runtime_cuda.operations.gradients import (
-    AffineGradient,
-    AffinePreconditioner,
-    FisherEstimate,
-)
+from nnet3_runtime_cuda.operations.gradients import ColumnBlocks, FisherEstimate, Side
 from nnet3_runtime_cuda.operations.panels import ROWS
 from nnet3_runtime_cuda.operations.scratch import PRODUCT_WORK, Scratch, part_of
 
@@ -68,6 +68,7 @@ class NumpyTape(Recorder):
     """Records operations as calls that work on NumPy's arrays."""
 
     gains_by_tiles: ClassVar[bool] = True
+    preconditions_rows: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -241,6 +242,26 @@ class NumpyTape(Recorder):
             return 1 < rows <= FEW_ROWS
         return FEWEST_MKL_ROWS <= rows <= FEW_ROWS and b.strides[1] != b.itemsize
 
+    def scaled_product(
+        self,
+        a: Array,
+        b: Array,
+        out: Array,
+        *,
+        add: bool = False,
+        alpha: float = 1.0,
+        scale: Array | None = None,
+    ) -> None:
+        """out = alpha a b, or out += that; `scale`, of one element, takes the place of alpha."""
+        beta, reads = float(add), () if scale is None else (scale,)
+        for rows in self.shared(len(out), out.size * a.shape[1] // PRODUCT_WORK):
+            part, target = a[rows], out[rows]
+            call = None if reads else bound_gemm(part, b, target, alpha=alpha, beta=beta)
+            if scale is not None:
+                call = partial(_scaled_gemm, part, b, target, scale, beta)
+            call = call or partial(gemm, part, b, target, alpha=alpha, beta=beta)
+            self.record(call, reads=(part, b, *reads), writes=(target,))
+
     def small_products(self, a: Array, b: Array, out: Array) -> None:
         """out[i] = a[i] b[i] for stacks of matrices (broadcast), each too small for threads."""
         axis = -1 if out.ndim == 2 else _longest_of_stack(out)
@@ -343,10 +364,19 @@ class NumpyTape(Recorder):
         self.record(precondition, writes=(x, factor))
         return factor
 
-    def precondition_affine(self, sides: AffinePreconditioner, gradient: AffineGradient) -> None:
-        """Adds the natural gradient of an affine map."""
-        given, wanted = self._estimates.of(sides.input_side), self._estimates.of(sides.output_side)
-        record_affine(self, given, wanted, gradient)
+    def side(self, estimate: FisherEstimate, x: ColumnBlocks) -> Side:
+        """One side of a gradient, with memory for H = X W^T."""
+        natural = self._estimates.of(estimate)
+        w = natural.w_for(x.dim, self.dtype)
+        return Side(x, w, self.scratch(len(x), len(w)), natural)
+
+    def project(self, sides: Sequence[Side]) -> Array:
+        """H = X W^T of sides; returns the product of the scales that keep the norms, (1,)."""
+        return record_projection(self, sides)
+
+    def update_estimates(self, sides: Sequence[Side]) -> None:
+        """Changes the estimates by the rows of sides, where an update is due."""
+        record_updates(self, sides)
 
     # ---- random numbers ----
 
@@ -376,6 +406,10 @@ class NumpyTape(Recorder):
     def put_rows(self, values: Array, rows: Array, out: Array) -> None:
         """out[rows[i]] = values[i]; rows: int64 within range, none twice."""
         self.record(partial(out.__setitem__, rows, values), reads=(rows, values), writes=(out,))
+
+
+def _scaled_gemm(a: Array, b: Array, out: Array, scale: Array, beta: float) -> None:
+    gemm(a, b, out, alpha=float(scale.item()), beta=beta)
 
 
 def _longest_of_stack(out: Array) -> int:

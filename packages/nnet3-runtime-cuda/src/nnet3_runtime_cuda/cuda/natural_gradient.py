@@ -18,12 +18,13 @@ from nnet3_runtime_cuda.cuda.tape import RecordingTape
 from nnet3_runtime_cuda.operations import Array, Call, Tape
 from nnet3_runtime_cuda.operations.gradients import (
     SMALLEST,
-    AffineGradient,
-    AffinePreconditioner,
+    ColumnBlocks,
     EstimateState,
     FisherEstimate,
+    Side,
     check_shape,
 )
+from nnet3_runtime_cuda.operations.natural_gradient import record_transposed_product
 
 
 class Estimate:
@@ -155,10 +156,6 @@ class DeviceTape(RecordingTape):
         self.record_pending()
         return super().take()
 
-    def begin_update(self, estimate: Estimate, moves: int) -> None:
-        """Has an estimate updated at the end or before its next use, if a decision is positive."""
-        self._updates.append((estimate, moves))
-
     def record_pending(self, needed: Estimate | None = None) -> None:
         """Records the updates that wait; if an estimate is given, only if it is among them."""
         pending = self._updates
@@ -171,189 +168,130 @@ class DeviceTape(RecordingTape):
 
     def precondition(self, estimate: FisherEstimate, x: Array) -> Array:
         """Preconditions the rows of x up to a factor, which it returns: (1,)."""
-        side = Side(self, estimate, [x])
-        factor = _record_factor(self, [side])
-        side.record_update()
-        if side.estimate.rank:
-            self.product(side.h, side.estimate.w, x, addend=x, alpha=-1.0)
+        side = self.side(estimate, ColumnBlocks([x]))
+        used = [side] if len(side.w) else []
+        factor = self.project(used)
+        self.update_estimates(used)
+        for _ in used:
+            self.scaled_product(side.h, side.w, x, add=True, alpha=-1.0)
         preserving: Array = factor[0]
         return preserving
 
-    def precondition_affine(self, sides: AffinePreconditioner, gradient: AffineGradient) -> None:
-        """Adds the natural gradient of an affine map; see `AffinePreconditioner`.
+    def side(self, estimate: FisherEstimate, x: ColumnBlocks) -> Side:
+        """One side of a gradient, with memory for H, and the host's decisions for this use."""
+        own = self.estimates.of(estimate, x.dim)
+        self.record_pending(own)
+        use = self.host_steps.schedule.use(own.number, estimate.options.update_period)
+        return Side(x, own.w, self.scratch(len(x), own.rank), (own, use))
 
-        It uses the blocks of columns; the methods that save work on a processor are not used.
+    def project(self, sides: Sequence[Side]) -> Array:
+        """H = X W^T of sides; returns the product of the scales that keep the norms, (1, 1).
+
+        Equal operations of the sides follow one another, so that they can share launches.
         """
-        dy, linear = gradient.dy, gradient.linear
-        given = Side(self, sides.input_side, gradient.xs, ones=gradient.bias is not None)
-        wanted = Side(self, sides.output_side, [dy])
-        factor = _record_factor(self, [given, wanted])
-        for side in (given, wanted):
-            side.record_update()
-        rows, (height, width) = len(dy), (len(linear), given.dim)
-        rank_in, rank_out = given.estimate.rank, wanted.estimate.rank
-        of_gradient = (rank_in + rank_out) * height * width
-        is_cheaper = of_gradient <= rows * (rank_in * height + rank_out * width)
-        record = _precondition_gradient if is_cheaper else _precondition_products
-        record(self, given, wanted, factor, gradient)
-
-
-class Side:
-    """The input side or the output side of a preconditioned gradient: rows, and their estimate.
-
-    The rows come in blocks of columns, and can have a last column of ones.
-
-    Attributes:
-        blocks: (rows, some columns) each, with its place among all columns.
-        columns: Number of columns without that of ones.
-        dim: Number of columns.
-        count: Number of rows.
-        estimate: The estimate of the Fisher matrix.
-        use: The host's decisions for this use of the estimate.
-        h: (rows, rank), set to X W^T.
-    """
-
-    def __init__(
-        self,
-        tape: DeviceTape,
-        natural: FisherEstimate,
-        blocks: Sequence[Array],
-        *,
-        ones: bool = False,
-    ) -> None:
-        """Puts blocks side by side, and takes memory for h."""
-        self._tape = tape
-        self.blocks: list[tuple[Array, slice]] = []
-        self.columns = 0
-        for block in blocks:
-            self.blocks.append((block, slice(self.columns, self.columns + block.shape[1])))
-            self.columns += block.shape[1]
-        self.ones = ones
-        self.dim, self.count = self.columns + ones, len(blocks[0])
-        self.estimate = tape.estimates.of(natural, self.dim)
-        tape.record_pending(self.estimate)
-        period = natural.options.update_period
-        self.use = tape.host_steps.schedule.use(self.estimate.number, period)
-        self.h = tape.scratch(self.count, self.estimate.rank)
-
-    def set_h(self) -> None:
-        """Records h = X W^T."""
-        w = self.estimate.w
-        for number, (block, columns) in enumerate(self.blocks):
-            self._tape.matmul(block, w[:, columns].T, self.h, add=number > 0)
-        if self.ones:
-            self._tape.add(self.h, w[:, self.columns], self.h)
-
-    def transposed_times(self, h: Array, out: Array, *, alpha_at: Array | None = None) -> None:
-        """Records out = alpha h^T X; out: (columns of h, dim)."""
-        tape = self._tape
-        for block, columns in self.blocks:
-            tape.product(h.T, block, out[:, columns], alpha_at=alpha_at)
-        if self.ones:
-            sums = tape.scratch(1, h.shape[1])
-            tape.column_sum(h, sums)
-            factor: Array | float = 1.0 if alpha_at is None else alpha_at.reshape(1)
-            tape.multiply(sums[0], factor, out[:, self.columns])
-
-    def squares(self) -> Array:
-        """Records the squares of all elements but the ones, as partial sums: (parts,)."""
-        kernels = []
-        for block, _ in self.blocks:
-            distances = (stride // block.itemsize for stride in block.strides)
-            kernels.append(fisher_kernels.squares(self.count, block.shape[1], *distances))
-        parts = self._tape.scratch(sum(kernel.grid for kernel in kernels), dtype=np.float64)
-        start = 0
-        for kernel, (block, _) in zip(kernels, self.blocks, strict=True):
-            self._tape.special(kernel, (block,), (parts[start : start + kernel.grid],))
-            start += kernel.grid
-        return parts
-
-    def squared_differences(self, wanted: Array) -> Array:
-        """Records the squared norms of the rows of X - h W, by blocks of columns, where wanted."""
-        w = self.estimate.w
-        pieces = [(block, columns.start, block.shape[1]) for block, columns in self.blocks]
-        if self.ones:
-            pieces.append((self.h, self.columns, 1))
-        squares = self._tape.scratch(len(pieces), self.count, dtype=np.float64)
-        for number, (block, start, width) in enumerate(pieces):
-            row, column = (s // block.itemsize for s in block.strides)
-            kernel = fisher_kernels.squared_differences(
-                self.count, width, len(w), None if start == self.columns else row, column, self.dim
-            )
-            read = block, self.h, w[:, start:], wanted
-            self._tape.special(kernel, read, (squares[number],))
-        return squares
-
-    def norms(self, parts: Array) -> tuple[Array, Array]:
-        """Records the squared norms of X and X - H W, and whether the second is inexact."""
-        estimate = self.estimate
-        after, is_small = (self._tape.scratch(1, 1, dtype=np.float64) for _ in range(2))
-        self._tape.special(
-            fisher_kernels.norms(len(parts), self.count if self.ones else 0, estimate.rank),
-            (parts, estimate.gram, estimate.ww),
-            (estimate.before, after, is_small),
-        )
-        return after, is_small
-
-    def start(self, parts: Array) -> None:
-        """Records the start of the estimate, which sees the first rows several times."""
-        tape, estimate = self._tape, self.estimate
-        # Only the norm of X is wanted, but the kernel reads these too.
-        tape.fill(0.0, estimate.gram)
-        tape.fill(0.0, estimate.ww)
-        self.norms(parts)
-        tape.copy(estimate.start, estimate.w)
-        tape.fill(SMALLEST, estimate.d)
-        tape.fill(SMALLEST, estimate.rho)
-        for _ in range(1 if self.count <= estimate.rank else 3):
-            self.set_h()
-            tape.product(self.h.T, self.h, estimate.gram)
-            self.transposed_times(self.h, estimate.j)
-            _record_updates(tape, [estimate], [])
-
-    def record_update(self) -> None:
-        """Records the update of the estimate, for minibatches that have one."""
-        if self.estimate.rank == 0:
-            return
-        with self._tape.if_decided(self.use.moves):
-            self.transposed_times(self.h, self.estimate.j)
-        self._tape.begin_update(self.estimate, self.use.moves)
-
-
-def _record_factor(tape: DeviceTape, sides: Sequence[Side]) -> Array:
-    """Records h = X W^T for each side, and the operands of the updates.
-
-    Equal operations of the two sides follow one another, so that they can share launches.
-
-    Returns:
-        (1, 1) float32: the product of the scales that give preconditioned rows the norm of X.
-    """
-    factor = tape.scratch(1, 1)
-    sides = [side for side in sides if side.estimate.rank]
-    if not sides:
-        tape.fill(1.0, factor)
+        factor = self.scratch(1, 1)
+        if not sides:
+            self.fill(1.0, factor)
+            return factor
+        squares = [_squares(self, side.x) for side in sides]
+        for side, parts in zip(sides, squares, strict=True):
+            estimate, use = side.estimate
+            estimate.rows = len(side.x)
+            with self.if_decided(use.begins):
+                _record_start(self, side, parts)
+        for side in sides:
+            _set_h(self, side)
+        for side in sides:
+            self.product(side.h.T, side.h, side.estimate[0].gram)
+        norms = [_norms(self, side, parts) for side, parts in zip(sides, squares, strict=True)]
+        differences = [
+            _squared_differences(self, side, is_small)
+            for side, (_, is_small) in zip(sides, norms, strict=True)
+        ]
+        read = [
+            array
+            for side, (after, is_small), each in zip(sides, norms, differences, strict=True)
+            for array in (side.estimate[0].before, after, is_small, each)
+        ]
+        kernel = fisher_kernels.factor([each.size for each in differences])
+        self.special(kernel, tuple(read), (factor,))
         return factor
-    squares = [side.squares() for side in sides]
-    for side, parts in zip(sides, squares, strict=True):
-        side.estimate.rows = side.count
-        with tape.if_decided(side.use.begins):
-            side.start(parts)
-    for side in sides:
-        side.set_h()
-    for side in sides:
-        tape.product(side.h.T, side.h, side.estimate.gram)
-    norms = [side.norms(parts) for side, parts in zip(sides, squares, strict=True)]
-    differences = [
-        side.squared_differences(is_small) for side, (_, is_small) in zip(sides, norms, strict=True)
-    ]
-    read = [
-        array
-        for side, (after, is_small), each in zip(sides, norms, differences, strict=True)
-        for array in (side.estimate.before, after, is_small, each)
-    ]
-    kernel = fisher_kernels.factor([each.size for each in differences])
-    tape.special(kernel, tuple(read), (factor,))
-    return factor
+
+    def update_estimates(self, sides: Sequence[Side]) -> None:
+        """Changes the estimates at the end of the pass, for minibatches that change them."""
+        for x, _, h, (estimate, use) in sides:
+            with self.if_decided(use.moves):
+                record_transposed_product(self, h, x, estimate.j)
+            self._updates.append((estimate, use.moves))
+
+
+def _set_h(tape: DeviceTape, side: Side) -> None:
+    """Records h = X W^T."""
+    for number, (block, columns) in enumerate(side.x.blocks):
+        tape.matmul(block, side.w[:, columns].T, side.h, add=number > 0)
+    if side.x.last is not None:
+        tape.add(side.h, side.w[:, -1], side.h)
+
+
+def _squares(tape: DeviceTape, x: ColumnBlocks) -> Array:
+    """Records the squares of all elements but the ones, as partial sums: (parts,)."""
+    kernels = []
+    for block, _ in x.blocks:
+        distances = (stride // block.itemsize for stride in block.strides)
+        kernels.append(fisher_kernels.squares(len(x), block.shape[1], *distances))
+    parts = tape.scratch(sum(kernel.grid for kernel in kernels), dtype=np.float64)
+    start = 0
+    for kernel, (block, _) in zip(kernels, x.blocks, strict=True):
+        tape.special(kernel, (block,), (parts[start : start + kernel.grid],))
+        start += kernel.grid
+    return parts
+
+
+def _squared_differences(tape: DeviceTape, side: Side, wanted: Array) -> Array:
+    """Records the squared norms of the rows of X - h W, by blocks of columns, where wanted."""
+    x, w, h, _ = side
+    pieces = [(block, columns.start, block.shape[1]) for block, columns in x.blocks]
+    if x.last is not None:
+        pieces.append((h, x.dim - 1, 1))
+    squares = tape.scratch(len(pieces), len(x), dtype=np.float64)
+    for number, (block, start, width) in enumerate(pieces):
+        row, column = (s // block.itemsize for s in block.strides)
+        is_ones = number == len(x.blocks)
+        kernel = fisher_kernels.squared_differences(
+            len(x), width, len(w), None if is_ones else row, column, x.dim
+        )
+        tape.special(kernel, (block, h, w[:, start:], wanted), (squares[number],))
+    return squares
+
+
+def _norms(tape: DeviceTape, side: Side, parts: Array) -> tuple[Array, Array]:
+    """Records the squared norms of X and X - H W, and whether the second is inexact."""
+    estimate, _ = side.estimate
+    after, is_small = (tape.scratch(1, 1, dtype=np.float64) for _ in range(2))
+    ones = 0 if side.x.last is None else len(side.x)
+    tape.special(
+        fisher_kernels.norms(len(parts), ones, estimate.rank),
+        (parts, estimate.gram, estimate.ww),
+        (estimate.before, after, is_small),
+    )
+    return after, is_small
+
+
+def _record_start(tape: DeviceTape, side: Side, parts: Array) -> None:
+    """Records the start of the estimate, which sees the first rows several times."""
+    estimate, _ = side.estimate
+    # Only the norm of X is wanted, but the kernel reads these too.
+    tape.fill(0.0, estimate.gram)
+    tape.fill(0.0, estimate.ww)
+    _norms(tape, side, parts)
+    tape.copy(estimate.start, estimate.w)
+    tape.fill(SMALLEST, estimate.d)
+    tape.fill(SMALLEST, estimate.rho)
+    for _ in range(1 if len(side.x) <= estimate.rank else 3):
+        _set_h(tape, side)
+        tape.product(side.h.T, side.h, estimate.gram)
+        record_transposed_product(tape, side.h, side.x, estimate.j)
+        _record_updates(tape, [estimate], [])
 
 
 def _record_updates(
@@ -405,68 +343,3 @@ def _tables(
         [[e.rank, e.dim, e.rows, e.forgetting(), e.natural.options.alpha, 1.0] for e in estimates]
     )
     return addresses, tape.host_steps.table(known, decisions) if decisions else known
-
-
-def _precondition_gradient(
-    tape: DeviceTape, given: Side, wanted: Side, factor: Array, total: AffineGradient
-) -> None:
-    """Records linear and bias (+)= (I - W'^T W') G (I - W^T W), from G: for many rows."""
-    dy = total.dy
-    w_in, w_out = given.estimate.w, wanted.estimate.w
-    linear, bias = total.linear, total.bias
-    gradient = linear if bias is None and total.first else _aligned(tape, len(linear), given.dim)
-    given.transposed_times(dy, gradient, alpha_at=factor)
-    if given.estimate.rank:
-        s = _aligned(tape, len(linear), given.estimate.rank)
-        tape.product(gradient, w_in.T, s)
-        tape.product(s, w_in, gradient, addend=gradient, alpha=-1.0)
-    if wanted.estimate.rank:
-        t = _aligned(tape, wanted.estimate.rank, given.dim)
-        tape.product(w_out, gradient, t)
-        tape.product(w_out.T, t, gradient, addend=gradient, alpha=-1.0)
-    if gradient is linear:
-        return
-    record = tape.copy if total.first else lambda part, out: tape.add(out, part, out)
-    record(gradient[:, : given.columns], linear)
-    if bias is not None:
-        record(gradient[:, given.columns], bias)
-
-
-def _aligned(tape: DeviceTape, rows: int, columns: int) -> Array:
-    """Working memory for a matrix whose rows begin at multiples of 16 bytes."""
-    return tape.scratch(rows, -(-columns // 4) * 4)[:, :columns]
-
-
-def _precondition_products(
-    tape: DeviceTape, given: Side, wanted: Side, factor: Array, total: AffineGradient
-) -> None:
-    """Records linear and bias (+)= G - W'^T (T - (T W^T) W) - S W, T = H'^T X, S = D^T H."""
-    dy = total.dy
-    w_in, w_out = given.estimate.w, wanted.estimate.w
-    rank_in, rank_out = given.estimate.rank, wanted.estimate.rank
-    linear, bias = total.linear, total.bias
-    t, s = tape.scratch(rank_out, given.dim), tape.scratch(len(linear), rank_in)
-    if rank_out:
-        given.transposed_times(wanted.h, t, alpha_at=factor)
-    if rank_in:
-        tape.product(dy.T, given.h, s, alpha_at=factor)
-    for block, columns in given.blocks:
-        target = linear[:, columns]
-        tape.product(dy.T, block, target, addend=None if total.first else target, alpha_at=factor)
-    if bias is not None:
-        sums = tape.scratch(1, len(bias))
-        tape.column_sum(dy, sums)
-        tape.multiply(sums[0], factor[0], bias if total.first else sums[0])
-        if not total.first:
-            tape.add(bias, sums[0], bias)
-    if rank_out and rank_in:
-        tw = tape.scratch(rank_out, rank_in)
-        tape.product(t, w_in.T, tw)
-        tape.product(tw, w_in, t, addend=t, alpha=-1.0)
-    for rank, left, right in ((rank_out, w_out.T, t), (rank_in, s, w_in)):
-        if not rank:
-            continue
-        tape.product(left, right[:, : given.columns], linear, addend=linear, alpha=-1.0)
-        if bias is not None:
-            column = bias[:, None]
-            tape.product(left, right[:, given.columns :], column, addend=column, alpha=-1.0)

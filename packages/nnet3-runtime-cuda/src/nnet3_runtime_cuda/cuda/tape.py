@@ -48,6 +48,7 @@ class RecordingTape(Tape):
 
     cache_scale: ClassVar[int] = 64
     gains_by_tiles: ClassVar[bool] = False
+    preconditions_rows: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -363,6 +364,19 @@ class RecordingTape(Tape):
             alpha=alpha,
             alpha_at=None if alpha_at is None else self._view(alpha_at),
         )
+
+    def scaled_product(
+        self,
+        a: Array,
+        b: Array,
+        out: Array,
+        *,
+        add: bool = False,
+        alpha: float = 1.0,
+        scale: Array | None = None,
+    ) -> None:
+        """out = alpha a b, or out += that; `scale`, of one element, takes the place of alpha."""
+        self.product(a, b, out, addend=out if add else None, alpha=alpha, alpha_at=scale)
 
     def _for_product(self, a: Array) -> Array:
         """The matrix, or a copy whose rows are contiguous if neither rows nor columns are."""

@@ -37,6 +37,7 @@ from nnet3_runtime_cuda.operations.gradients import (
     TimeSplice,
     options_of_sides,
 )
+from nnet3_runtime_cuda.operations.natural_gradient import record_natural_gradient
 
 
 @kernel_for(FixedAffineComponent)
@@ -175,7 +176,7 @@ class NaturalGradientAffineKernel(AffineKernel):
     def record_gradient(self, tape: Operations, gradient: AffineGradient) -> None:
         """Records the natural or the plain gradient."""
         if self.store.natural_gradient:
-            tape.precondition_affine(self.preconditioner, gradient)
+            record_natural_gradient(tape, self.preconditioner, gradient)
         else:
             super().record_gradient(tape, gradient)
 
@@ -207,7 +208,7 @@ class LinearKernel(Kernel):
         direction = self.store.directions["params"]
         gradient = AffineGradient(xs=[b.x], dy=b.dy, linear=direction, first=b.first)
         if self.store.natural_gradient:
-            b.tape.precondition_affine(self.preconditioner, gradient)
+            record_natural_gradient(b.tape, self.preconditioner, gradient)
         else:
             record_affine_gradient(b.tape, gradient)
 

@@ -23,6 +23,7 @@ from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.kernels.rows import add_total
 from nnet3_runtime_cuda.operations import Array, Operations
 from nnet3_runtime_cuda.operations.gradients import AffineGradient, NaturalGradientOptions
+from nnet3_runtime_cuda.operations.natural_gradient import record_natural_gradient
 
 
 class _GruKernel(Kernel):
@@ -161,7 +162,7 @@ class GruNonlinearityKernel(_GruKernel):
             direction = self.store.directions["w_h"]
             if self.store.natural_gradient:
                 gradient = AffineGradient(xs=[gated], dy=da, linear=direction)
-                tape.precondition_affine(self.preconditioner, gradient)
+                record_natural_gradient(tape, self.preconditioner, gradient)
             else:
                 add_affine_gradient(tape, gated, da, direction)
         if b.dx is None:

@@ -22,6 +22,7 @@ from nnet3_runtime_cuda.operations.gradients import (
     TimeSplice,
     options_of_sides,
 )
+from nnet3_runtime_cuda.operations.natural_gradient import record_natural_gradient
 
 MOST_EXTRA_ROWS = 1.25
 """The least relative difference between the rows of the input and the rows of a splice."""
@@ -186,6 +187,6 @@ class TdnnKernel(Kernel):
             product=product,
         )
         if self.store.natural_gradient and self.component.use_natural_gradient:
-            b.tape.precondition_affine(self.preconditioner, gradient)
+            record_natural_gradient(b.tape, self.preconditioner, gradient)
         else:
             record_affine_gradient(b.tape, gradient)

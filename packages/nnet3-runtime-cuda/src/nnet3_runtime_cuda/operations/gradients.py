@@ -13,9 +13,10 @@ Each machine stores and updates W in its own way.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 import numpy as np
@@ -267,3 +268,57 @@ class AffineGradient:
     bias: Array | None = None
     first: bool = False
     product: GradientProduct | None = None
+
+
+class ColumnBlocks:
+    """X: (rows, dim), one row for each sample, in blocks of columns that lie apart in memory.
+
+    Attributes:
+        blocks: Each (rows, some columns), with the columns of X.
+        dim: Number of columns in all.
+        last: (rows,), the last column; or None, and the last block has it.
+        has_ones: Whether the last column is ones, as the input of a bias.
+    """
+
+    def __init__(
+        self, blocks: Sequence[Array], *, last: Array | None = None, has_ones: bool = False
+    ) -> None:
+        """Puts blocks of columns, and perhaps one more column, side by side."""
+        starts = [0, *itertools.accumulate(block.shape[1] for block in blocks)]
+        self.blocks = [
+            (block, slice(start, end))
+            for block, start, end in zip(blocks, starts, starts[1:], strict=False)
+        ]
+        self.last, self.has_ones = last, has_ones
+        self.dim = starts[-1] + (last is not None)
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.blocks[0][0])
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """The arrays that X is made of."""
+        blocks = tuple(block for block, _ in self.blocks)
+        return blocks if self.last is None else (*blocks, self.last)
+
+    def rows(self, part: slice) -> ColumnBlocks:
+        """Some of the rows."""
+        last = None if self.last is None else self.last[part]
+        return ColumnBlocks([block[part] for block, _ in self.blocks], last=last)
+
+
+class Side(NamedTuple):
+    """One side of a gradient: the input X or the output derivative D, and the estimate for it.
+
+    Attributes:
+        x: X.
+        w: W, (rank, dim), of the present estimate.
+        h: (rows, rank), X W^T once `Operations.project` is recorded.
+        estimate: The machine's own.
+    """
+
+    x: ColumnBlocks
+    w: Array
+    h: Array
+    estimate: Any

@@ -21,11 +21,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from nnet3_runtime_cuda.operations.gradients import (
-    AffineGradient,
-    AffinePreconditioner,
-    FisherEstimate,
-)
+from nnet3_runtime_cuda.operations.gradients import ColumnBlocks, FisherEstimate, Side
 
 Array = npt.NDArray[Any]
 """An array of NumPy; on a device, the shadow of an array."""
@@ -48,11 +44,14 @@ class Operations(Protocol):
             core.
         gains_by_tiles: Whether tiles, with fewer products and more passes over memory, make
             convolutions faster.
+        preconditions_rows: Whether the natural gradient preconditions narrow rows; if not, it
+            preconditions whole gradients where that is less work.
     """
 
     dtype: np.dtype[Any]
     cache_scale: ClassVar[int]
     gains_by_tiles: ClassVar[bool]
+    preconditions_rows: ClassVar[bool]
 
     @property
     def threads(self) -> int:
@@ -269,6 +268,18 @@ class Operations(Protocol):
     ) -> None:
         """out = a b, or out += a b, or out = plus + a b."""
 
+    def scaled_product(
+        self,
+        a: Array,
+        b: Array,
+        out: Array,
+        *,
+        add: bool = False,
+        alpha: float = 1.0,
+        scale: Array | None = None,
+    ) -> None:
+        """out = alpha a b, or out += that; `scale`, of one element, takes the place of alpha."""
+
     def small_products(self, a: Array, b: Array, out: Array) -> None:
         """out[i] = a[i] b[i] for stacks of matrices (broadcast), each too small for threads."""
 
@@ -301,8 +312,17 @@ class Operations(Protocol):
     def precondition(self, estimate: FisherEstimate, x: Array) -> Array:
         """Preconditions the rows of x in place without scaling them; returns the scale, (1,)."""
 
-    def precondition_affine(self, sides: AffinePreconditioner, gradient: AffineGradient) -> None:
-        """Adds the natural gradient of an affine map; see `AffinePreconditioner`."""
+    def side(self, estimate: FisherEstimate, x: ColumnBlocks) -> Side:
+        """One side of a gradient, with memory for H = X W^T."""
+
+    def project(self, sides: Sequence[Side]) -> Array:
+        """H = X W^T of sides; returns the product of the scales that keep norms: of one element.
+
+        An estimate that no minibatch has changed yet begins with this one.
+        """
+
+    def update_estimates(self, sides: Sequence[Side]) -> None:
+        """Changes the estimates by the rows of sides, where the host says so."""
 
     # ---- random numbers ----
 
