@@ -77,7 +77,7 @@ def device() -> Any:
         from emulated_device import HostPlatform
 
         return HostPlatform()
-    from nnet3_runtime_cuda.cuda.devices import open_platform
+    from nnet3_runtime_cuda.cuda.machine import open_platform
 
     try:
         open_platform("cuda")

@@ -8,7 +8,7 @@ import math
 import numpy as np
 from elementwise_cases import largest_of
 from nnet3_runtime_cuda.cpu.tape import FEW_ROWS, NumpyTape
-from nnet3_runtime_cuda.kernels.rows import record_row_range_sums
+from nnet3_runtime_cuda.kernels.parameters import record_row_range_sums
 from nnet3_runtime_cuda.operations.panels import MOST_INNER, WIDTH, Panels
 from operation_cases import (
     BOOL,

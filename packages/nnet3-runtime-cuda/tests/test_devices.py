@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from nnet3_runtime_cuda.cuda.cublaslt import Precision
-from nnet3_runtime_cuda.cuda.devices import as_precision, cuda_ordinal, open_platform
+from nnet3_runtime_cuda.cuda.machine import as_precision, cuda_ordinal, open_platform
 from nnet3_runtime_cuda.device import check_cuda_libraries
 from nnet3_runtime_cuda.errors import DeviceError
 from strict_cupy import CUDARuntimeError, StrictCupy
@@ -183,7 +183,7 @@ def test_real_cupy_without_a_driver() -> None:
 def test_cupy_is_imported_only_when_it_is_asked_for() -> None:
     """Importing the package, and all of its modules, imports neither CuPy nor a CUDA library."""
     program = (
-        "import sys, nnet3_runtime_cuda, nnet3_runtime_cuda.cuda.devices\n"
+        "import sys, nnet3_runtime_cuda, nnet3_runtime_cuda.cuda.machine\n"
         "print([name for name in sys.modules if name.split('.')[0] in ('cupy', 'cuda')])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

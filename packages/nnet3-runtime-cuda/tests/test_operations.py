@@ -44,7 +44,6 @@ RECORDERS = {
     "cpu/bf16.py": "test_bf16.py",
     "cpu/natural_gradient.py": "test_natural_gradient.py",
     "cpu/recorder.py": "here",
-    "cpu/sign_bits.py": "here: pack_signs and unpack_signs",
     "cpu/tape.py": "here",
 }
 """The modules that record calls of functions, and the tests of these calls."""

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from nnet3_runtime_cuda.cuda.cupy_platform import OPTIONS
-from nnet3_runtime_cuda.cuda.devices import open_platform
+from nnet3_runtime_cuda.cuda.machine import open_platform
 from nnet3_runtime_cuda.cuda.written_kernels import PRELUDE
 from nnet3_runtime_cuda.errors import DeviceError
 from strict_cupy import FakeArray, FakeDevice, FakeGraph, FakePool, FakeRuntime, FakeStream

@@ -11,9 +11,10 @@ another number may round products and sums of columns differently.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,6 @@ from nnet3_runtime_cuda.cpu.natural_gradient import (
 )
 from nnet3_runtime_cuda.cpu.products import TILES, bound_gemm, gemm, is_mkl, panels_are_faster
 from nnet3_runtime_cuda.cpu.recorder import Recorder
-from nnet3_runtime_cuda.cpu.sign_bits import record_pack_signs, record_unpack_signs
 from nnet3_runtime_cuda.cpu.threads import Workers
 from nnet3_runtime_cuda.operations import Array, Operand
 from nnet3_runtime_cuda.operations.gradients import ColumnBlocks, FisherEstimate, Side
@@ -62,6 +62,9 @@ MOST_COUNTED = 255
 
 FEWEST_COLUMNS = 64
 """With fewer columns, a row of numbers saves no time."""
+
+GATHER_BITS = np.uint64(sum(1 << (56 - 7 * bit) for bit in range(8)))
+"""The factor that brings eight bytes of 0 or 1 as bits into the highest byte of the product."""
 
 
 class NumpyTape(Recorder):
@@ -169,11 +172,36 @@ class NumpyTape(Recorder):
 
     def pack_signs(self, a: Array, out: Array) -> None:
         """Bit k of out[r, j] = whether a[r, 8 j + k] > 0."""
-        record_pack_signs(self, a, out)
+        columns, width = a.shape[1], out.shape[1]
+        apart = self.scratch(*out.shape, dtype=np.uint8)
+        for values, packed in self.row_blocks(a, apart):
+            flags = self.scratch(len(values), 8 * width, dtype=np.bool_)
+            if columns < 8 * width:
+                self.fill(False, flags[:, columns:])
+            self.greater(values, 0.0, flags[:, :columns])
+            words = flags.view(np.uint64)
+            # Each of the eight bytes, 0 or 1, is shifted to its bit of the highest byte.
+            self.record(partial(np.multiply, words, GATHER_BITS, words), writes=(words,))
+            self.record(partial(np.right_shift, words, np.uint64(56), words), writes=(words,))
+            self.copy(words, packed)
+        self.copy(apart, out)
 
     def unpack_signs(self, packed: Array, out: Array) -> None:
         """out[r, c] = 1 or 0, bit c % 8 of packed[r, c // 8]."""
-        record_unpack_signs(self, packed, out)
+        columns, width = out.shape[1], packed.shape[1]
+        apart = packed
+        if np.may_share_memory(packed, out):
+            apart = self.scratch(*packed.shape, dtype=np.uint8)
+            self.copy(packed, apart)
+        table = _bits_of_bytes(out.dtype)
+        for values, stored in self.row_blocks(out, apart):
+            numbers = self.scratch(len(stored), width, dtype=np.int64)
+            self.copy(stored, numbers)
+            is_whole = columns == 8 * width and values.flags.c_contiguous
+            target = values if is_whole else self.scratch(len(stored), 8 * width, dtype=out.dtype)
+            self.take_rows(table, numbers.reshape(-1), target.reshape(-1, 8))
+            if not is_whole:
+                self.copy(target[:, :columns], values)
 
     # ---- products and sums ----
 
@@ -463,3 +491,10 @@ def avoided(function: str, operands: tuple[Operand, ...]) -> tuple[str, tuple[Op
         if isinstance(operand, np.ndarray) and operand.itemsize**2 in operand.strides:
             return "multiply", (operand, -1)
     return function, operands
+
+
+@functools.cache
+def _bits_of_bytes(dtype: np.dtype[Any]) -> Array:
+    """(256, 8): the bits of each byte, the lowest first, as numbers."""
+    bits = np.arange(256)[:, None] >> np.arange(8) & 1
+    return np.asarray(bits, dtype=dtype)

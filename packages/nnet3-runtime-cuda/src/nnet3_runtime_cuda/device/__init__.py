@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from nnet3_descriptors.lazy_exports import on_first_use
 
 if TYPE_CHECKING:
-    from nnet3_runtime_cuda.cuda.devices import (
+    from nnet3_runtime_cuda.cuda.machine import (
         check_cuda_libraries as check_cuda_libraries,
     )
     from nnet3_runtime_cuda.device.device_nnet import STEP_BLOCK as STEP_BLOCK

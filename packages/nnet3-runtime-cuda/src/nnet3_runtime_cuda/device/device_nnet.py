@@ -72,8 +72,12 @@ def machine_for(
     if isinstance(device, str) and (device, precision) == ("cpu", "fp32"):
         return CpuMachine(_threads(threads))
     # Imported here: most programs need no device.
-    from nnet3_runtime_cuda.cuda.devices import as_precision, cuda_ordinal, open_platform
-    from nnet3_runtime_cuda.cuda.machine import DeviceMachine
+    from nnet3_runtime_cuda.cuda.machine import (
+        DeviceMachine,
+        as_precision,
+        cuda_ordinal,
+        open_platform,
+    )
 
     if not isinstance(device, str):
         if not hasattr(device, "allocate"):

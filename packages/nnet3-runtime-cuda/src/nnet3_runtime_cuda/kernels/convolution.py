@@ -8,9 +8,12 @@ from nnet3_descriptors.components import TimeHeightConvolutionComponent
 
 from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation
 from nnet3_runtime_cuda.kernels.heights import HeightPatches, HeightTiles, UntiledHeights
-from nnet3_runtime_cuda.kernels.parameters import add_affine_gradient, add_column_sum
+from nnet3_runtime_cuda.kernels.parameters import (
+    add_affine_gradient,
+    add_column_sum,
+    rows_at_offsets,
+)
 from nnet3_runtime_cuda.kernels.registry import kernel_for
-from nnet3_runtime_cuda.kernels.rows import rows_at_offsets
 from nnet3_runtime_cuda.kernels.tiled_convolution import TiledConvolution, UntiledRows
 from nnet3_runtime_cuda.kernels.time_tiles import TimeTiles
 from nnet3_runtime_cuda.operations import Array, Operations

@@ -20,8 +20,8 @@ from nnet3_descriptors.components import (
 )
 
 from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, same_array
+from nnet3_runtime_cuda.kernels.parameters import add_count_above
 from nnet3_runtime_cuda.kernels.registry import kernel_for
-from nnet3_runtime_cuda.kernels.rows import add_count_above
 from nnet3_runtime_cuda.operations import Array, Operations
 
 

@@ -16,11 +16,11 @@ from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation
 from nnet3_runtime_cuda.kernels.nonlinear import tanh_derivative
 from nnet3_runtime_cuda.kernels.parameters import (
     add_affine_gradient,
+    add_total,
     record_product,
     record_vector_update,
 )
 from nnet3_runtime_cuda.kernels.registry import kernel_for
-from nnet3_runtime_cuda.kernels.rows import add_total
 from nnet3_runtime_cuda.operations import Array, Operations
 from nnet3_runtime_cuda.operations.gradients import AffineGradient, NaturalGradientOptions
 from nnet3_runtime_cuda.operations.natural_gradient import record_natural_gradient

@@ -24,13 +24,13 @@ from nnet3_descriptors.components import (
 
 from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, StatsStorage
 from nnet3_runtime_cuda.kernels.normalize import SMALLEST_PROBABILITY, softmax, softmax_backward
-from nnet3_runtime_cuda.kernels.registry import kernel_for
-from nnet3_runtime_cuda.kernels.rows import (
+from nnet3_runtime_cuda.kernels.parameters import (
     add_count_above,
     add_total,
     record_row_range_sums,
     rows_at_offsets,
 )
+from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.operations import Array, Operations
 
 

@@ -11,9 +11,12 @@ from nnet3_descriptors.components import (
 )
 
 from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation
-from nnet3_runtime_cuda.kernels.parameters import record_affine_gradient, record_product
+from nnet3_runtime_cuda.kernels.parameters import (
+    record_affine_gradient,
+    record_product,
+    rows_at_offsets,
+)
 from nnet3_runtime_cuda.kernels.registry import kernel_for
-from nnet3_runtime_cuda.kernels.rows import rows_at_offsets
 from nnet3_runtime_cuda.kernels.tiled_product import TiledProduct
 from nnet3_runtime_cuda.operations import Array, Operations
 from nnet3_runtime_cuda.operations.gradients import (

@@ -24,8 +24,11 @@ from nnet3_descriptors.components import PrecomputedIndexes, TimeOffsetPrecomput
 
 from nnet3_runtime_cuda.kernels.base import Backpropagation, ComponentStore, Propagation
 from nnet3_runtime_cuda.kernels.heights import HeightTiles, UntiledHeights
-from nnet3_runtime_cuda.kernels.parameters import add_affine_gradient, record_factor_product
-from nnet3_runtime_cuda.kernels.rows import rows_at_offsets
+from nnet3_runtime_cuda.kernels.parameters import (
+    add_affine_gradient,
+    record_factor_product,
+    rows_at_offsets,
+)
 from nnet3_runtime_cuda.kernels.time_tiles import Run, TileBlock, Tiles, TimeTiles
 from nnet3_runtime_cuda.operations import Array, Operations
 from nnet3_runtime_cuda.operations.panels import ROWS, Panels

@@ -13,7 +13,7 @@ from nnet3_descriptors.components import ComponentProperties
 
 from nnet3_runtime_cuda.device import DeviceNnet
 from nnet3_runtime_cuda.kernels import Backpropagation, Propagation, StatsStorage
-from nnet3_runtime_cuda.kernels.rows import record_row_range_sums
+from nnet3_runtime_cuda.kernels.parameters import record_row_range_sums
 from nnet3_runtime_cuda.lowering import moves
 from nnet3_runtime_cuda.lowering.arena import Positions
 from nnet3_runtime_cuda.lowering.binding import Binding, Flags
