@@ -107,7 +107,7 @@ def test_lanes_wait_for_what_they_need(program: tuple[int, list[Round]]) -> None
     steps = [
         (number, op.call)
         for number, one in enumerate(rounds)
-        for share in one.shares
+        for share in one
         for op in share
     ]
     assert len(found) == len(steps) == len(job)
