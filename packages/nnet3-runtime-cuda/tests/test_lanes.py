@@ -105,10 +105,7 @@ def test_lanes_wait_for_what_they_need(program: tuple[int, list[Round]]) -> None
     found = {id(call): (lane, clock) for lane, call, clock in order(job)}
 
     steps = [
-        (number, op.call)
-        for number, one in enumerate(rounds)
-        for share in one
-        for op in share
+        (number, op.call) for number, one in enumerate(rounds) for share in one for op in share
     ]
     assert len(found) == len(steps) == len(job)
     for number, step in steps:

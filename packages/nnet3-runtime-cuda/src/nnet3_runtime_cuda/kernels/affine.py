@@ -19,7 +19,13 @@ from nnet3_descriptors.components import (
     RepeatedAffineComponent,
 )
 
-from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, as_blocks
+from nnet3_runtime_cuda.kernels.base import (
+    Backpropagation,
+    Kernel,
+    Propagation,
+    as_blocks,
+    flat_blocks,
+)
 from nnet3_runtime_cuda.kernels.parameters import (
     add_affine_gradient,
     add_column_sum,
@@ -32,12 +38,12 @@ from nnet3_runtime_cuda.kernels.tiled_product import TiledProduct
 from nnet3_runtime_cuda.operations import Array, Operations
 from nnet3_runtime_cuda.operations.gradients import (
     AffineGradient,
+    AffinePreconditioner,
     GradientProduct,
     NaturalGradientOptions,
     TimeSplice,
     options_of_sides,
 )
-from nnet3_runtime_cuda.operations.natural_gradient import record_natural_gradient
 
 
 @kernel_for(FixedAffineComponent)
@@ -92,6 +98,7 @@ class AffineKernel(FixedAffineKernel):
     """
 
     sets_gradient = True
+    preconditioner: AffinePreconditioner | None = None
 
     def prepare(self) -> None:
         """Finds the parameters."""
@@ -160,8 +167,9 @@ class AffineKernel(FixedAffineKernel):
         self.record_gradient(tape, gradient)
 
     def record_gradient(self, tape: Operations, gradient: AffineGradient) -> None:
-        """Records the plain gradient."""
-        record_affine_gradient(tape, gradient)
+        """Records the natural gradient, if there is one and it is wanted, or the plain one."""
+        natural = self.store.natural_gradient
+        record_affine_gradient(tape, gradient, self.preconditioner if natural else None)
 
 
 @kernel_for(NaturalGradientAffineComponent)
@@ -172,13 +180,6 @@ class NaturalGradientAffineKernel(AffineKernel):
         """Sets up the preconditioner."""
         super().prepare()
         self.preconditioner = self.store.affine_preconditioner(*options_of_sides(self.component))
-
-    def record_gradient(self, tape: Operations, gradient: AffineGradient) -> None:
-        """Records the natural or the plain gradient."""
-        if self.store.natural_gradient:
-            record_natural_gradient(tape, self.preconditioner, gradient)
-        else:
-            super().record_gradient(tape, gradient)
 
 
 @kernel_for(LinearComponent)
@@ -207,10 +208,8 @@ class LinearKernel(Kernel):
             return
         direction = self.store.directions["params"]
         gradient = AffineGradient(xs=[b.x], dy=b.dy, linear=direction, first=b.first)
-        if self.store.natural_gradient:
-            record_natural_gradient(b.tape, self.preconditioner, gradient)
-        else:
-            record_affine_gradient(b.tape, gradient)
+        natural = self.store.natural_gradient
+        record_affine_gradient(b.tape, gradient, self.preconditioner if natural else None)
 
 
 @kernel_for(RepeatedAffineComponent)
@@ -237,16 +236,6 @@ class RepeatedAffineKernel(AffineKernel):
             self.update(b.tape, [x], dy, first=b.first)
 
 
-def flat_blocks(tape: Operations, a: Array, dim: int) -> Array:
-    """(rows, k dim) as (rows k, dim), copied to scratch memory if there is no such view."""
-    blocks = as_blocks(a, dim)
-    if blocks.ndim == 2:
-        return blocks
-    copy = tape.scratch(*a.shape)
-    tape.copy(a, copy)
-    return as_blocks(copy, dim)
-
-
 @kernel_for(NaturalGradientRepeatedAffineComponent)
 class NaturalGradientRepeatedAffineKernel(RepeatedAffineKernel):
     """A repeated affine map whose gradient, a matrix of few rows, is preconditioned as a whole."""
@@ -257,9 +246,7 @@ class NaturalGradientRepeatedAffineKernel(RepeatedAffineKernel):
         """Sets up the preconditioner of the input side."""
         super().prepare()
         rank = min(40, max(1, self.linear.shape[1] // 2))
-        self.preconditioner = self.store.estimate(
-            NaturalGradientOptions(rank=rank, update_period=4)
-        )
+        self.input_side = self.store.estimate(NaturalGradientOptions(rank=rank, update_period=4))
 
     def record_gradient(self, tape: Operations, gradient: AffineGradient) -> None:
         """Records the addition of the natural or the plain gradient."""
@@ -272,7 +259,7 @@ class NaturalGradientRepeatedAffineKernel(RepeatedAffineKernel):
         tape.matmul(dy.T, x, whole[:, :cols])
         tape.column_sum(dy, bias)
         tape.copy(bias[0], whole[:, cols])
-        scale = tape.precondition(self.preconditioner, whole)
+        scale = tape.precondition(self.input_side, whole)
         tape.multiply(whole, scale, whole)
         tape.add(gradient.linear, whole[:, :-1], gradient.linear)
         assert gradient.bias is not None

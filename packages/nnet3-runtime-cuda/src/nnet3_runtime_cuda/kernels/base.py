@@ -409,6 +409,11 @@ def same_array(a: Array | None, b: Array | None) -> bool:
     return bool(left["data"] == right["data"] and a.strides == b.strides)
 
 
+def column_blocks(a: Array, dim: int) -> list[Array]:
+    """The blocks of dim columns, side by side in a matrix: views."""
+    return [a[:, k : k + dim] for k in range(0, a.shape[1], dim)]
+
+
 def as_blocks(a: Array, dim: int) -> Array:
     """A view of (rows, k dim) as rows of dim columns: (rows k, dim), or (rows, k, dim).
 
@@ -420,6 +425,16 @@ def as_blocks(a: Array, dim: int) -> Array:
     if a.flags.c_contiguous:
         return a.reshape(rows * (cols // dim), dim)
     return a.reshape(rows, cols // dim, dim)
+
+
+def flat_blocks(tape: Operations, a: Array, dim: int) -> Array:
+    """(rows, k dim) as (rows k, dim), copied to scratch memory if there is no such view."""
+    blocks = as_blocks(a, dim)
+    if blocks.ndim == 2:
+        return blocks
+    copy = tape.scratch(*a.shape)
+    tape.copy(a, copy)
+    return as_blocks(copy, dim)
 
 
 def same_blocks(a: Array, b: Array, dim: int) -> tuple[Array, Array]:

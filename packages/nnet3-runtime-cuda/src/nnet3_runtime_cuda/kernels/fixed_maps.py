@@ -19,7 +19,13 @@ from nnet3_descriptors.components import (
     SumGroupComponent,
 )
 
-from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, same_array
+from nnet3_runtime_cuda.kernels.base import (
+    Backpropagation,
+    Kernel,
+    Propagation,
+    column_blocks,
+    same_array,
+)
 from nnet3_runtime_cuda.kernels.parameters import add_count_above
 from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.operations import Array, Operations
@@ -97,13 +103,9 @@ class SumGroupKernel(Kernel):
 class SumBlockKernel(Kernel):
     """y += scale * sum of the blocks of columns of x; dx_k += scale dy for each block k."""
 
-    def _blocks(self, x: Array) -> list[Array]:
-        dim = self.component.output_dim
-        return [x[:, k : k + dim] for k in range(0, self.component.input_dim, dim)]
-
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
-        self._record(p.tape, self._blocks(p.x), p.y, add=p.add)
+        self._record(p.tape, column_blocks(p.x, p.y.shape[1]), p.y, add=p.add)
 
     def _record(self, tape: Operations, sources: list[Array], out: Array, *, add: bool) -> None:
         """Records out (+)= scale * sum of the sources."""
@@ -126,7 +128,7 @@ class SumBlockKernel(Kernel):
     def backprop(self, b: Backpropagation) -> None:
         """Records the backward pass."""
         if b.dx is not None:
-            for dx in self._blocks(b.dx):
+            for dx in column_blocks(b.dx, b.dy.shape[1]):
                 self._record(b.tape, [b.dy], dx, add=b.add)
 
 
@@ -214,13 +216,9 @@ class FixedBiasKernel(Kernel):
 class ElementwiseProductKernel(Kernel):
     """y = product of the blocks of x; d of one block = dy times the other blocks."""
 
-    def _blocks(self, x: Array) -> list[Array]:
-        dim = self.component.output_dim
-        return [x[:, k : k + dim] for k in range(0, self.component.input_dim, dim)]
-
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
-        first, *others = self._blocks(p.x)
+        first, *others = column_blocks(p.x, p.y.shape[1])
         for other in others:
             p.tape.multiply(first, other, p.y)
             first = p.y
@@ -229,8 +227,8 @@ class ElementwiseProductKernel(Kernel):
         """Records the backward pass."""
         if b.dx is None:
             return
-        xs = self._blocks(b.x)
-        for i, dx in enumerate(self._blocks(b.dx)):
+        xs = column_blocks(b.x, b.dy.shape[1])
+        for i, dx in enumerate(column_blocks(b.dx, b.dy.shape[1])):
             source = b.dy
             for j, x in enumerate(xs):
                 if i != j:

@@ -15,15 +15,14 @@ from nnet3_descriptors.components import (
 from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation
 from nnet3_runtime_cuda.kernels.nonlinear import tanh_derivative
 from nnet3_runtime_cuda.kernels.parameters import (
-    add_affine_gradient,
     add_total,
+    record_affine_gradient,
     record_product,
     record_vector_update,
 )
 from nnet3_runtime_cuda.kernels.registry import kernel_for
 from nnet3_runtime_cuda.operations import Array, Operations
 from nnet3_runtime_cuda.operations.gradients import AffineGradient, NaturalGradientOptions
-from nnet3_runtime_cuda.operations.natural_gradient import record_natural_gradient
 
 
 class _GruKernel(Kernel):
@@ -160,11 +159,9 @@ class GruNonlinearityKernel(_GruKernel):
             gated = tape.scratch(*r.shape)
             tape.multiply(r, s_prev, gated)
             direction = self.store.directions["w_h"]
-            if self.store.natural_gradient:
-                gradient = AffineGradient(xs=[gated], dy=da, linear=direction)
-                record_natural_gradient(tape, self.preconditioner, gradient)
-            else:
-                add_affine_gradient(tape, gated, da, direction)
+            gradient = AffineGradient(xs=[gated], dy=da, linear=direction)
+            natural = self.store.natural_gradient
+            record_affine_gradient(tape, gradient, self.preconditioner if natural else None)
         if b.dx is None:
             return
         tape.add(b.dx[:, self.hpart_at], da, b.dx[:, self.hpart_at])

@@ -21,6 +21,7 @@ from nnet3_runtime_cuda.kernels.base import (
     Propagation,
     StatsStorage,
     as_blocks,
+    flat_blocks,
     same_array,
 )
 from nnet3_runtime_cuda.kernels.nonlinear import NonlinearKernel
@@ -170,7 +171,7 @@ class BatchNormKernel(Kernel):
                 tape.multiply(source, self.scale, out)
                 tape.add(out, self.offset, out)
             return
-        x, c = _flat(tape, x, dim), self.component
+        x, c = flat_blocks(tape, p.x, dim), self.component
         memory = tape.scratch if p.memo is None else tape.persistent
         moments, scale = memory(2, dim, dtype=np.float64), memory(1, dim)[0]
         if p.memo is not None:
@@ -236,7 +237,7 @@ class BatchNormKernel(Kernel):
             return
         assert b.memo is not None
         scale = b.memo["scale"]
-        y, dy = _flat(tape, as_blocks(b.y, dim), dim), _flat(tape, dy, dim)
+        y, dy = flat_blocks(tape, b.y, dim), flat_blocks(tape, b.dy, dim)
         rows = len(y)
         sums = self._record_sums(tape, y, dy)
         tape.multiply(sums[0], -1.0 / (rows * self.component.target_rms**2), sums[0])
@@ -304,15 +305,6 @@ class BatchNormKernel(Kernel):
             stats_var=(self.sumsq / self.count - mean**2).astype(np.float32),
         )
         return changed
-
-
-def _flat(tape: Operations, blocks: Array, dim: int) -> Array:
-    """Blocks as (rows k, dim), copied to scratch memory if there is no such view."""
-    if blocks.ndim == 2:
-        return blocks
-    copy = tape.scratch(*blocks.shape)
-    tape.copy(blocks, copy)
-    return copy.reshape(-1, dim)
 
 
 SMALLEST_PROBABILITY = 1.0e-20

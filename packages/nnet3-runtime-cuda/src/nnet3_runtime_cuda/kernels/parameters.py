@@ -11,7 +11,12 @@ from nnet3_descriptors.components import PrecomputedIndexes, TimeOffsetPrecomput
 
 from nnet3_runtime_cuda.kernels.base import ComponentStore
 from nnet3_runtime_cuda.operations import Array, Operations
-from nnet3_runtime_cuda.operations.gradients import AffineGradient, FisherEstimate
+from nnet3_runtime_cuda.operations.gradients import (
+    AffineGradient,
+    AffinePreconditioner,
+    FisherEstimate,
+)
+from nnet3_runtime_cuda.operations.natural_gradient import record_natural_gradient
 from nnet3_runtime_cuda.operations.panels import Panels
 
 
@@ -91,8 +96,16 @@ def add_affine_gradient(tape: Operations, x: Array, dy: Array, linear: Array) ->
     tape.matmul(dy.T, x, linear, add=True)
 
 
-def record_affine_gradient(tape: Operations, gradient: AffineGradient) -> None:
-    """Records the plain gradient: added to linear and bias, or in place of their contents."""
+def record_affine_gradient(
+    tape: Operations, gradient: AffineGradient, sides: AffinePreconditioner | None
+) -> None:
+    """Records the gradient: added to linear and bias, or in place of their contents.
+
+    It is the natural gradient of these estimates; the plain one if `sides` is None.
+    """
+    if sides is not None:
+        record_natural_gradient(tape, sides, gradient)
+        return
     dy, linear, bias = gradient.dy, gradient.linear, gradient.bias
     add = not gradient.first
     if gradient.product is not None:

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 from nnet3_descriptors.components import ConvolutionComponent, MaxpoolingComponent
 
-from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation
+from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, column_blocks
 from nnet3_runtime_cuda.kernels.fixed_maps import record_gather_columns
 from nnet3_runtime_cuda.kernels.parameters import add_affine_gradient, add_column_sum
 from nnet3_runtime_cuda.kernels.registry import kernel_for
@@ -156,17 +156,13 @@ class MaxpoolingKernel(Kernel):
         columns = [
             ((x + i) * c.input_y_dim + (y + j)) * c.input_z_dim + (z + k) for i, j, k in within
         ]
-        self.pool_size = len(columns)
         self.patches = PatchMap(np.concatenate(columns, axis=None), c.input_dim)
-
-    def _layers(self, patches: Array) -> list[Array]:
-        """The columns of the patches, as a view of (rows, pools) for each position in the pools."""
-        dim = self.component.output_dim
-        return [patches[:, k * dim : (k + 1) * dim] for k in range(self.pool_size)]
 
     def propagate(self, p: Propagation) -> None:
         """Records the forward pass."""
-        first, *others = self._layers(self.patches.record_gather(p.tape, p.x))
+        # (rows, pools) for each position in the pools.
+        patches = self.patches.record_gather(p.tape, p.x)
+        first, *others = column_blocks(patches, p.y.shape[1])
         p.tape.copy(first, p.y)
         for layer in others:
             p.tape.maximum(p.y, layer, p.y)
@@ -179,9 +175,11 @@ class MaxpoolingKernel(Kernel):
         values = self.patches.record_gather(tape, b.x)
         derivatives = self.patches.scratch_for_scatter(tape, len(b.x))
         is_largest = tape.scratch(*b.y.shape, dtype=np.bool_)
-        for value, derivative in zip(
-            self._layers(values), self._layers(derivatives[:, :-1]), strict=True
-        ):
+        dim = b.y.shape[1]
+        pairs = zip(
+            column_blocks(values, dim), column_blocks(derivatives[:, :-1], dim), strict=True
+        )
+        for value, derivative in pairs:
             tape.equal(value, b.y, is_largest)
             tape.multiply(b.dy, is_largest, derivative)
         self.patches.record_scatter(tape, derivatives, b.dx, add=b.add)

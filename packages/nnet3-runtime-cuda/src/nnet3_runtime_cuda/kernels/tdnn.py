@@ -10,7 +10,7 @@ from nnet3_descriptors.components import (
     TimeOffsetPrecomputedIndexes,
 )
 
-from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation
+from nnet3_runtime_cuda.kernels.base import Backpropagation, Kernel, Propagation, column_blocks
 from nnet3_runtime_cuda.kernels.parameters import (
     record_affine_gradient,
     record_product,
@@ -25,7 +25,6 @@ from nnet3_runtime_cuda.operations.gradients import (
     TimeSplice,
     options_of_sides,
 )
-from nnet3_runtime_cuda.operations.natural_gradient import record_natural_gradient
 
 MOST_EXTRA_ROWS = 1.25
 """The least relative difference between the rows of the input and the rows of a splice."""
@@ -53,11 +52,6 @@ class TdnnKernel(Kernel):
         self.has_bias = self.component.bias_params.size > 0
         self.bias = self.store.parameters.get("bias_params")
         self.preconditioner = self.store.affine_preconditioner(*options_of_sides(self.component))
-
-    def _columns(self, matrix: Array) -> list[Array]:
-        """The columns of a parameter matrix that belong to each time offset, as views."""
-        width = self.component.input_dim
-        return [matrix[:, k : k + width] for k in range(0, matrix.shape[1], width)]
 
     def _splice(self, x: Array, indexes: PrecomputedIndexes | None, rows: int) -> TimeSplice | None:
         """The splice of the input, if products with the input's own rows take less work.
@@ -94,7 +88,9 @@ class TdnnKernel(Kernel):
         if len(parts) == 1:
             return parts[0]
         together = tape.scratch(len(parts[0]), self.linear.shape[1])
-        for part, columns in zip(parts, self._columns(together), strict=True):
+        for part, columns in zip(
+            parts, column_blocks(together, self.component.input_dim), strict=True
+        ):
             tape.copy(part, columns)
         return together
 
@@ -154,7 +150,9 @@ class TdnnKernel(Kernel):
             return
         together = b.tape.scratch(len(b.dy), self.linear.shape[1])
         b.tape.matmul(b.dy, self.linear, together)
-        for part, derivative in zip(parts, self._columns(together), strict=True):
+        for part, derivative in zip(
+            parts, column_blocks(together, self.component.input_dim), strict=True
+        ):
             b.tape.add(part, derivative, part)
 
     def _backprop_splice(self, b: Backpropagation, splice: TimeSplice) -> None:
@@ -189,7 +187,5 @@ class TdnnKernel(Kernel):
             first=b.first,
             product=product,
         )
-        if self.store.natural_gradient and self.component.use_natural_gradient:
-            record_natural_gradient(b.tape, self.preconditioner, gradient)
-        else:
-            record_affine_gradient(b.tape, gradient)
+        natural = self.store.natural_gradient and self.component.use_natural_gradient
+        record_affine_gradient(b.tape, gradient, self.preconditioner if natural else None)
